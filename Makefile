@@ -1,0 +1,58 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+PYTEST_ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv check test drills up bench bench-full format clean
+
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## .venv with every extra and the development set
+
+check: $(STAMP) ## format, lint, types, tidy: what pre-commit runs
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+test: $(STAMP) ## every test that fits ten minutes (PYTEST_ARGS="-k name" to choose)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+drills: $(STAMP) ## the long tests: crashes, simulations, load
+	$(BIN)/python -m pytest -m drill $(PYTEST_ARGS)
+
+up: $(STAMP) ## the demo app with API, dashboard and worker at http://127.0.0.1:8400
+	$(BIN)/detent up examples/demo.py:app
+
+bench: $(STAMP) ## the short benchmark
+	$(BIN)/python -m bench
+
+bench-full: $(STAMP) ## the full benchmark
+	$(BIN)/python -m bench --full
+
+format: $(STAMP) ## rewrite the code in the house format
+	$(BIN)/python -m ruff format .
+	$(BIN)/python -m ruff check --fix .
+
+clean: ## remove .venv, caches and build output
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+# An existing .venv is kept if it has a working pip and a Python that is new enough.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Detent needs Python 3.11 or newer; '$(PYTHON)' is missing or older."; \
+	  echo "Install one, or name it: make PYTHON=python3.12 venv"; exit 1; }
+	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	  || $(PYTHON) -m venv --clear $(VENV) && $(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+	  echo "'$(PYTHON) -m venv' could not make an environment with pip in it."; \
+	  echo "Debian, Ubuntu: apt install python3-venv python3-pip"; \
+	  echo "Fedora: dnf install python3-pip    Alpine: apk add py3-pip"; \
+	  echo "Elsewhere: a Python that was built with ensurepip, then: make PYTHON=/its/path venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet -e '.[all,dev]' -c constraints.txt
+	@touch $@

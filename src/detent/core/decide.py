@@ -1,0 +1,229 @@
+"""`decide`: the only place where a job changes. Pure: the same job, move, time and facts give the same Change."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from .contract import Contract, Edge, Move, Phase
+from .errors import IllegalMove
+from .job import Change, DeadLetter, Event, Facts, Job, Micros, Note
+
+OPEN = "open"
+"""A dead letter that nobody has requeued or discarded yet."""
+
+
+def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) -> Change:
+    """The row, events and notes this move makes of the job, follow-ups included; refuses what the table lacks."""
+    route = contract.route(job.status, move)
+    if not route:
+        raise illegal(contract, job, str(move))
+    after = replace(job)
+    change = Change(before=job, after=after)
+    at = max(now, job.updated_at)
+    retries_before = job.retries
+    _charge(contract, after, move, facts)
+    for edge in route:
+        _take(contract, change, edge, at, facts, retries_before)
+    if move is Move.FAIL and contract.dead_letters:
+        _bury(contract, change, at, facts)
+    return change
+
+
+def create(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) -> Change:
+    """The first Change of a job: its creation, and the wake of one that is due at once where the contract says so."""
+    route = contract.route(None, move)
+    if not route:
+        raise illegal(contract, job, str(move))
+    change = Change(before=None, after=job)
+    job.version = 0
+    for edge in route:
+        _take(contract, change, edge, now, facts, 0)
+    due_now = job.due_at is not None and job.due_at <= now
+    if job.phase is Phase.BLOCKED and due_now and contract.due_on_submit:
+        return then(contract, change, Move.WAKE, now, Facts(actor=facts.actor))
+    note = contract.approval_notes.get("requested")
+    if move is Move.HOLD and note:
+        change.notes.append(_note(job, note, now, facts, {"reason": facts.reason}))
+    return change
+
+
+def then(contract: Contract, change: Change, move: Move, now: Micros, facts: Facts) -> Change:
+    """Another move in the same commit, on top of what was already decided."""
+    following = decide(contract, replace(change.after), move, now, facts)
+    following.before = change.before
+    following.events[:0] = change.events
+    following.notes[:0] = change.notes
+    following.dead_letter = following.dead_letter or change.dead_letter
+    return following
+
+
+def illegal(contract: Contract, job: Job, asked: str) -> IllegalMove:
+    legal = ", ".join(dict.fromkeys(str(m) for m in contract.legal_moves(job.status))) or "none"
+    return IllegalMove(
+        f"{asked} is not allowed for a {contract.name} job in status {job.status}; allowed moves: {legal}",
+        code=contract.code("illegal_transition"),
+        status=job.status,
+        asked=asked,
+    )
+
+
+def _take(contract: Contract, change: Change, edge: Edge, at: Micros, facts: Facts, retries_before: int) -> None:
+    """Walk one edge: status, phase, version, the columns the phases ask for, and the event."""
+    after = change.after
+    source, target = after.phase if edge.source else None, contract.phase(edge.target)
+    if source is Phase.LEASED and target is not Phase.LEASED:
+        after.worker = after.lease_until = None  # the token stays, so that a repeated settle is known again
+    _ENTER[target](contract, after, edge, at, facts)
+    after.status, after.phase = edge.target, target
+    after.version += 1
+    after.updated_at = at
+    after.next_retry_at = after.due_at if edge.target in contract.retry_at_statuses else None
+    change.events.append(
+        Event(
+            job_id=after.id,
+            seq=after.version,
+            event=edge.event,
+            source=edge.source,
+            target=edge.target,
+            at=at,
+            actor=facts.actor or facts.worker,
+            execution_no=after.execution_no,
+            retries=retries_before,
+            data=_event_data(edge, after, facts) or None,
+        )
+    )
+
+
+def _enter_claimable(contract: Contract, after: Job, edge: Edge, at: Micros, facts: Facts) -> None:
+    after.due_at = facts.due_at if facts.due_at is not None else at + facts.delay
+    after.ready = after.due_at <= at
+    after.wait_name = after.wait_kind = None
+    after.wait_parked = False
+    if edge.move is Move.REOPEN:
+        after.failures = after.retries = after.interruptions = 0
+        after.error_counts = after.result = after.error_code = after.error_message = None
+        after.finished_at = after.cancel_requested = None
+
+
+def _enter_leased(contract: Contract, after: Job, edge: Edge, at: Micros, facts: Facts) -> None:
+    after.token, after.worker = facts.token, facts.worker
+    after.lease_until = at + (facts.lease or 0)
+    after.execution_no += 1
+    after.ready = False
+    after.started_at = after.started_at or at
+
+
+def _enter_blocked(contract: Contract, after: Job, edge: Edge, at: Micros, facts: Facts) -> None:
+    after.ready = False
+    wait = facts.wait
+    if wait is None:
+        after.due_at = facts.due_at if edge.move in _TIMED else None
+        return
+    after.wait_name, after.wait_kind, after.wait_parked = wait.name, wait.kind, wait.park
+    after.due_at = None if wait.timeout is None else at + wait.timeout
+
+
+def _enter_final(contract: Contract, after: Job, edge: Edge, at: Micros, facts: Facts) -> None:
+    after.ready = False
+    after.due_at = after.wait_name = after.wait_kind = after.cancel_requested = None
+    after.wait_parked = False
+    after.finished_at = at
+    if edge.move is Move.SUCCEED:
+        after.result = facts.result
+        after.error_code = after.error_message = None
+
+
+_TIMED = frozenset({Move.SUBMIT, Move.DEFER, Move.RETRY})
+_ENTER = {
+    Phase.CLAIMABLE: _enter_claimable,
+    Phase.LEASED: _enter_leased,
+    Phase.BLOCKED: _enter_blocked,
+    Phase.FINAL: _enter_final,
+}
+
+
+def _charge(contract: Contract, after: Job, move: Move, facts: Facts) -> None:
+    """Count what went wrong, and remember the error on the row."""
+    if move is Move.RETRY:
+        after.retries += 1
+    if move in _LOSSES and not facts.charged:
+        after.interruptions += 1
+    failure = facts.failure
+    if failure is None:
+        return
+    if facts.charged and move in _CHARGEABLE:
+        after.failures += 1
+    if facts.charged and failure.code in contract.retry.caps:
+        counts = json.loads(after.error_counts or "{}")
+        counts[failure.code] = counts.get(failure.code, 0) + 1
+        after.error_counts = json.dumps(counts, sort_keys=True)
+    after.error_code, after.error_message = failure.code, failure.message
+
+
+_LOSSES = frozenset({Move.EXPIRE, Move.RECLAIM})
+_CHARGEABLE = frozenset({Move.RETRY, Move.FAIL, Move.EXPIRE, Move.RELEASE})
+
+
+def _event_data(edge: Edge, after: Job, facts: Facts) -> dict[str, Any]:
+    if edge.move is Move.FOLLOW:
+        return {}
+    data = dict(facts.data)
+    failure = facts.failure
+    if failure:
+        data["error_code"] = failure.code
+        data["error_message"] = failure.message
+        if failure.error_class:
+            data["error_class"] = failure.error_class
+        if failure.traceback:
+            data["traceback"] = failure.traceback
+        if edge.move in _CHARGEABLE:
+            data["charged"] = facts.charged
+    if facts.reason:
+        data["reason"] = facts.reason
+    if facts.wait and edge.move in _WAITS:
+        data |= {"correlation_key": facts.wait.name, "wait_type": facts.wait.kind, "park": facts.wait.park}
+    if edge.move in _LATER and after.due_at is not None:
+        data["due_at"] = after.due_at
+    return data
+
+
+_WAITS = frozenset({Move.WAIT, Move.PARK, Move.HOLD})
+_LATER = frozenset({Move.RETRY, Move.DEFER, Move.RELEASE, Move.WAIT, Move.PARK})
+
+
+def _bury(contract: Contract, change: Change, at: Micros, facts: Facts) -> None:
+    """Write the dead letter that goes with a failure."""
+    after, failure = change.after, facts.failure
+    assert contract.dead_letters and facts.dlq_id, "a dead letter needs its id"
+    code = failure.code if failure else contract.code("execution_failed")
+    count = getattr(after, contract.retry_counter)
+    after.dlq_id = facts.dlq_id
+    change.dead_letter = DeadLetter(
+        id=facts.dlq_id,
+        job_id=after.id,
+        tenant_id=after.tenant_id,
+        contract=contract.name,
+        job_type=after.job_type,
+        queue=after.queue,
+        error_class=failure.error_class if failure else None,
+        error_code=code,
+        error_message=failure.message if failure else facts.reason,
+        payload=after.payload,
+        context=json.dumps(
+            {"trace_id": after.trace_id, "execution_no": after.execution_no, "reason": facts.reason},
+            ensure_ascii=False,
+        ),
+        retries=count,
+        status=OPEN,
+        first_failed_at=at,
+        created_at=at,
+        updated_at=at,
+    )
+    if contract.dead_letters.note:
+        told = {"dlq_id": facts.dlq_id, "retry_count": count, "error_code": code}
+        change.notes.append(_note(after, contract.dead_letters.note, at, facts, told))
+
+
+def _note(job: Job, name: str, at: Micros, facts: Facts, data: dict[str, Any]) -> Note:
+    known = {key: value for key, value in data.items() if value is not None}
+    return Note(job.id, job.version, name, at, facts.actor or facts.worker, job.execution_no, known or None)

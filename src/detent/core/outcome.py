@@ -1,0 +1,114 @@
+"""From what happened to an execution to the move that answers it: retry or give up, as the contract's rules say."""
+
+import json
+from dataclasses import dataclass, replace
+
+from .contract import Contract, Move
+from .decide import decide, then
+from .job import Change, Facts, Failure, Job, Micros, Wait
+from .retry import Jitter, steady_jitter
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    delay: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    wait: Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The worker stops in good order and hands the job back unfinished."""
+
+
+Outcome = Succeeded | Failed | Snoozed | Cancelled | Waits | Stopped
+
+
+def after_failure(
+    contract: Contract,
+    job: Job,
+    failure: Failure,
+    now: Micros,
+    facts: Facts,
+    jitter: Jitter = steady_jitter,
+) -> Change:
+    """A failed execution: RETRY while the code allows it and tries are left, else FAIL."""
+    if not may_retry(contract, job, failure):
+        return decide(contract, job, Move.FAIL, now, replace(facts, failure=given_up(contract, job, failure)))
+    delay = failure.after
+    if delay is None:
+        delay = contract.retry.backoff.delay_ms(job.id, job.retries + 1, jitter) * 1_000
+    return decide(contract, job, Move.RETRY, now, replace(facts, failure=failure, delay=delay))
+
+
+def may_retry(contract: Contract, job: Job, failure: Failure) -> bool:
+    seen = json.loads(job.error_counts).get(failure.code, 0) if job.error_counts else 0
+    return job.failures < job.max_retries and contract.retry.allows(failure.code, failure.retryable, seen)
+
+
+def given_up(contract: Contract, job: Job, failure: Failure) -> Failure:
+    """A retryable error with no tries left may bear the contract's own code; the cause stays in the message."""
+    exhausted = contract.codes["retry_exhausted"]
+    seen = json.loads(job.error_counts).get(failure.code, 0) if job.error_counts else 0
+    if not exhausted or not contract.retry.allows(failure.code, failure.retryable, seen):
+        return failure
+    return replace(failure, code=exhausted, message=f"{failure.code}: {failure.message}")
+
+
+def after_loss(contract: Contract, job: Job, now: Micros, facts: Facts) -> Change:
+    """The worker is gone: charged or not, and to which status, is the contract's rule."""
+    rule = contract.loss
+    failure = Failure(contract.code("lost"), f"worker {job.worker} was lost while holding the job", "WorkerLost")
+    return _interrupted(contract, job, rule.move, rule.charged, failure, now, facts, "lease_expired")
+
+
+def after_stop(contract: Contract, job: Job, now: Micros, facts: Facts) -> Change | None:
+    """The worker stops in good order; None: the contract leaves the job to its lease."""
+    rule = contract.stop
+    if rule.move is None:
+        return None
+    code = contract.code("lost") if rule.move is contract.loss.move else contract.code("stopped")
+    failure = Failure(code, f"worker {job.worker} stopped before the job was done", "WorkerStopped")
+    return _interrupted(contract, job, rule.move, rule.charged, failure, now, facts, "worker_stopped")
+
+
+def _interrupted(
+    contract: Contract,
+    job: Job,
+    move: Move,
+    charged: bool,
+    failure: Failure,
+    now: Micros,
+    facts: Facts,
+    reason: str,
+) -> Change:
+    facts = replace(facts, charged=charged, reason=reason)
+    if charged and move is Move.RETRY:
+        return after_failure(contract, job, failure, now, facts)
+    if charged and not may_retry(contract, job, failure):
+        facts = replace(facts, failure=given_up(contract, job, failure))
+        return decide(contract, job, Move.FAIL, now, facts)
+    told = None if move is Move.RELEASE and not charged else failure
+    change = decide(contract, job, move, now, replace(facts, failure=told))
+    limit = contract.loss.max_interruptions
+    if limit is not None and change.after.interruptions > limit and contract.edge(change.after.status, Move.FAIL):
+        return then(contract, change, Move.FAIL, now, replace(facts, failure=failure, charged=False))
+    return change

@@ -1,0 +1,46 @@
+"""Moments as text and back: ISO-8601 in UTC outside, microseconds inside."""
+
+from datetime import UTC, datetime, timedelta
+
+from .errors import InvalidInput
+from .job import Micros
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND: Micros = 1_000_000
+
+
+def iso(moment: Micros | None) -> str | None:
+    if moment is None:
+        return None
+    text = (_EPOCH + timedelta(microseconds=moment)).replace(tzinfo=None).isoformat()
+    return text + "Z"
+
+
+def from_datetime(moment: datetime) -> Micros:
+    """A naive datetime is refused: nobody can say which zone it means."""
+    if moment.tzinfo is None:
+        raise InvalidInput(
+            "a time without a zone is ambiguous; add one, e.g. datetime(..., tzinfo=UTC)", code="TIME_INVALID"
+        )
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_iso(text: str, *, field: str, utc_only: bool = False) -> Micros:
+    """Read an ISO-8601 moment with a zone; utc_only refuses other offsets instead of converting them."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        raise InvalidInput(
+            f"{field} {text!r} is not an ISO-8601 time; write it like 2026-02-25T12:00:00Z",
+            code="TIME_INVALID",
+            field=field,
+        ) from None
+    if moment.tzinfo is None or (utc_only and moment.utcoffset() != timedelta(0)):
+        raise InvalidInput(
+            f"{field} {text!r} must be in UTC; end it with Z"
+            if utc_only
+            else f"{field} {text!r} has no zone; end it with Z or an offset",
+            code="TIME_INVALID",
+            field=field,
+        )
+    return from_datetime(moment.astimezone(UTC))

@@ -1,0 +1,278 @@
+"""The engine: every act on a job, each one transaction on the store, each change decided by its contract."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ..core.contract import Contract
+from ..core.contracts import CONTRACTS, DEFAULT
+from ..core.errors import DetentError, InvalidInput, UnknownContract, VersionConflict
+from ..core.job import DeadLetter, Event, Job, Micros, Note
+from ..core.outcome import Cancelled, Outcome, Succeeded
+from ..core.retry import Jitter, steady_jitter
+from ..core.times import SECOND
+from ..ids import RandomIds
+from ..ports import Audit, Claimed, ClaimRequest, Filter, Ids, Store, Success, Tx
+from . import letters, operate, sweep, views
+from .refusal import Refused, find, unwrap
+from .settle import Settlement, settle_in
+from .submission import MAX_PAYLOAD, Submission
+from .submit import Prepared, Submitted, needs_transaction, prepare, repeated, submit_in
+
+__all__ = ["Cycled", "Engine", "History", "Settlement", "Submission", "Submitted"]
+
+_REPEATS = 8
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Cycled:
+    """What one settle-and-claim did: jobs to run, and settlements that were refused, by job id."""
+
+    claimed: list[Claimed] = field(default_factory=list)
+    refused: dict[str, DetentError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A job with both its logs."""
+
+    contract: Contract
+    job: Job
+    events: list[Event]
+    notes: list[Note]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "job": views.job_view(self.contract, self.job),
+            "events": views.history_view(self.contract, self.job, self.events, self.notes),
+        }
+
+
+class Engine:
+    """One door to a store. Knows the contracts, decides nothing itself, spells no status."""
+
+    def __init__(
+        self,
+        store: Store,
+        contracts: Mapping[str, Contract] = CONTRACTS,
+        *,
+        ids: Ids | None = None,
+        jitter: Jitter = steady_jitter,
+        max_payload: int = MAX_PAYLOAD,
+    ) -> None:
+        self.store = store
+        self.contracts: dict[str, Contract] = {**CONTRACTS, **contracts}
+        self.ids: Ids = ids or RandomIds()
+        self.jitter = jitter
+        self.max_payload = max_payload
+
+    async def open(self) -> None:
+        await self.store.open(self.contracts)
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    def contract(self, name: str | None) -> Contract:
+        try:
+            return self.contracts[name or DEFAULT]
+        except KeyError:
+            known = ", ".join(sorted(self.contracts))
+            raise UnknownContract(f"contract {name!r} is not known; known are {known}", contract=name) from None
+
+    async def submit(self, ask: Submission) -> Submitted:
+        return (await self.submit_many([ask]))[0]
+
+    async def submit_many(self, asks: Sequence[Submission]) -> list[Submitted]:
+        """All or none. Bad input is refused before anything is written."""
+        prepared = [prepare(self, ask, self.store.now()) for ask in asks]
+        if any(needs_transaction(p) for p in prepared):
+            return await self._again(lambda tx: _submit_each(tx, prepared))
+        present = await self.store.insert([p.change for p in prepared])
+        if not present:
+            return [Submitted(p.change.after) for p in prepared]
+        return await self.store.read(lambda tx: _told_again(tx, prepared, present))
+
+    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+        return (await self.cycle([], request)).claimed
+
+    def claim_request(
+        self, worker: str, limit: int, lease_seconds: float | None = None, **options: Any
+    ) -> ClaimRequest:
+        lease = lease_seconds if lease_seconds is not None else self.contract(None).lease_seconds
+        if lease <= 0 or limit < 0:
+            raise InvalidInput("a claim needs a lease above 0 s and a limit of at least 0", code="CLAIM_INVALID")
+        return ClaimRequest(worker, self.ids.token(), limit, int(lease * SECOND), **options)
+
+    async def settle(self, job_id: str, token: str, outcome: Outcome) -> Job:
+        """End one execution; the same settlement said again answers the same."""
+
+        async def act(tx: Tx) -> Job | Refused:
+            job = (await tx.lock([job_id])).get(job_id)
+            name = job.contract if job else ""
+            return await settle_in(self, tx, job, Settlement(job_id, token, name, outcome))
+
+        return unwrap(await self._again(act))
+
+    async def cycle(self, settled: Sequence[Settlement], request: ClaimRequest | None) -> Cycled:
+        """Settle what is finished and claim what is next, in one transaction."""
+        plain = [
+            Success(s.id, s.token, s.contract, s.outcome.result) for s in settled if isinstance(s.outcome, Succeeded)
+        ]
+        other = [s for s in settled if not isinstance(s.outcome, Succeeded)]
+        done = Cycled()
+        if other:
+            done.refused, doubtful, done.claimed = await self._again(lambda tx: self._mixed(tx, plain, other, request))
+        else:
+            answer = await self.store.cycle(plain, request)
+            done.claimed, doubtful = answer.claimed, answer.refused
+        for success in doubtful:
+            await self._into(done.refused, success.id, success.token, Succeeded(success.result))
+        if request and request.reclaim and len(done.claimed) < request.limit:
+            done.claimed += await self.store.write(lambda tx: sweep.reclaim(self, tx, request))
+        if any(claimed.cancel_requested for claimed in done.claimed):
+            done.claimed = await self._without_cancelled(done.claimed)
+        return done
+
+    async def _mixed(
+        self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
+    ) -> tuple[dict[str, DetentError], list[Success], list[Claimed]]:
+        refused: dict[str, DetentError] = {}
+        doubtful = await tx.succeed(plain) if plain else []
+        rows = await tx.lock([s.id for s in other])
+        for said in other:
+            answer = await settle_in(self, tx, rows.get(said.id), said)
+            if isinstance(answer, Refused):
+                refused[said.id] = answer.error
+        return refused, doubtful, await tx.claim(request) if request else []
+
+    async def _into(self, refused: dict[str, DetentError], job_id: str, token: str, outcome: Outcome) -> None:
+        try:
+            await self.settle(job_id, token, outcome)
+        except DetentError as error:
+            refused[job_id] = error
+
+    async def _without_cancelled(self, claimed: list[Claimed]) -> list[Claimed]:
+        """A cancel asked for before this claim is made true by it: claimed, then cancelled."""
+        kept = []
+        for job in claimed:
+            if job.cancel_requested:
+                await self._into({}, job.id, job.token, Cancelled("requested before the claim"))
+            else:
+                kept.append(job)
+        return kept
+
+    async def extend(self, held: Mapping[str, str], lease_seconds: float) -> set[str]:
+        """Lengthen leases {id: token} in one batch; returns the ids that are lost."""
+        return await self.store.write(lambda tx: tx.extend(held, int(lease_seconds * SECOND))) if held else set()
+
+    async def expire(self, limit: int = 100) -> list[Job]:
+        return await self._again(lambda tx: sweep.expire(self, tx, limit))
+
+    async def wake(self, limit: int = 100) -> list[Job]:
+        return await self._again(lambda tx: sweep.wake(self, tx, limit))
+
+    async def signal(
+        self, job_id: str, name: str, data: Any = None, *, actor: str | None = None, tenant: str | None = None
+    ) -> tuple[Job, bool]:
+        return await self._again(lambda tx: operate.signal(self, tx, job_id, name, data, actor, tenant))
+
+    async def cancel(
+        self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None, force: bool = False
+    ) -> Job:
+        return unwrap(await self._again(lambda tx: operate.cancel(self, tx, job_id, actor, reason, tenant, force)))
+
+    async def abort(self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None) -> Job:
+        return unwrap(await self._again(lambda tx: operate.abort(self, tx, job_id, actor, reason, tenant)))
+
+    async def reopen(self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None) -> Job:
+        return unwrap(await self._again(lambda tx: operate.reopen(self, tx, job_id, actor, reason, tenant)))
+
+    async def transition(self, job_id: str, new_status: str, *, actor: str, tenant: str | None = None) -> Job:
+        return unwrap(await self._again(lambda tx: operate.transition(self, tx, job_id, new_status, actor, tenant)))
+
+    async def approve(self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None) -> Job:
+        return unwrap(
+            await self._again(lambda tx: operate.decide_approval(self, tx, job_id, True, actor, reason, tenant))
+        )
+
+    async def reject(self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None) -> Job:
+        return unwrap(
+            await self._again(lambda tx: operate.decide_approval(self, tx, job_id, False, actor, reason, tenant))
+        )
+
+    async def requeue(
+        self,
+        dlq_id: str,
+        *,
+        actor: str,
+        reason: str | None = None,
+        payload: dict[str, Any] | None = None,
+        tenant: str | None = None,
+        new_id: str | None = None,
+        take_steps: bool = False,
+    ) -> Submitted:
+        fresh = new_id or self.ids.job()
+        return await self._again(
+            lambda tx: letters.requeue(self, tx, dlq_id, actor, reason, payload, tenant, fresh, take_steps)
+        )
+
+    async def discard(
+        self, dlq_id: str, *, person: str, reason: str | None, tenant: str | None = None
+    ) -> letters.Discard:
+        return await self._again(lambda tx: letters.discard(self, tx, dlq_id, person, reason, tenant))
+
+    async def pause(self, kind: str, name: str, *, actor: str, reason: str | None = None) -> None:
+        async def act(tx: Tx) -> None:
+            await tx.pause(kind, name, actor, reason)
+            await tx.add_audit(Audit(actor, f"{kind}.pause", name, None, reason))
+
+        await self._again(act)
+
+    async def resume(self, kind: str, name: str, *, actor: str) -> None:
+        async def act(tx: Tx) -> None:
+            await tx.resume(kind, name)
+            await tx.add_audit(Audit(actor, f"{kind}.resume", name))
+
+        await self._again(act)
+
+    async def job(self, job_id: str, *, tenant: str | None = None) -> Job:
+        return await self.store.read(lambda tx: find(tx, job_id, tenant))
+
+    async def jobs(self, filter: Filter) -> list[Job]:
+        return await self.store.read(lambda tx: tx.jobs(filter))
+
+    async def dead_letter(self, dlq_id: str, *, tenant: str | None = None) -> DeadLetter:
+        return await self.store.read(lambda tx: letters.find_letter(tx, dlq_id, tenant))
+
+    async def dead_letters(self, filter: Filter) -> list[DeadLetter]:
+        return await self.store.read(lambda tx: tx.dead_letters(filter))
+
+    async def history(self, job_id: str, *, tenant: str | None = None) -> History:
+        """A job with everything that was ever logged of it, in one snapshot."""
+
+        async def act(tx: Tx) -> History:
+            job = await find(tx, job_id, tenant)
+            return History(self.contract(job.contract), job, await tx.events(job_id), await tx.notes(job_id))
+
+        return await self.store.read(act)
+
+    async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
+        return await self.store.read(lambda tx: tx.audit(limit))
+
+    async def _again(self, act: Callable[[Tx], Awaitable[T]]) -> T:
+        """Repeat an act that lost a race; what it read was stale, what it writes will not be."""
+        for _ in range(_REPEATS):
+            try:
+                return await self.store.write(act)
+            except VersionConflict as conflict:
+                lost = conflict
+        raise lost
+
+
+async def _submit_each(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
+    return [await submit_in(tx, p) for p in prepared]
+
+
+async def _told_again(tx: Tx, prepared: list[Prepared], present: set[str]) -> list[Submitted]:
+    return [await repeated(tx, p) if p.change.after.id in present else Submitted(p.change.after) for p in prepared]

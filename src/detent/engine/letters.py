@@ -1,0 +1,108 @@
+"""Dead letters: requeued as a new job or discarded by as many people as the contract asks for."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import ApprovalRequired, DeadLetterConflict, NotFound, TenantViolation
+from ..core.job import DeadLetter
+from ..ports import Audit, Tx
+from .submission import Submission
+from .submit import Submitted, prepare, submit_in
+
+if TYPE_CHECKING:
+    from . import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The item, and whether it is gone or waits for another person's word."""
+
+    item: DeadLetter
+    confirmed: bool
+
+
+async def requeue(
+    engine: "Engine",
+    tx: Tx,
+    dlq_id: str,
+    actor: str,
+    reason: str | None,
+    payload: dict[str, Any] | None,
+    tenant: str | None,
+    new_id: str | None,
+    take_steps: bool,
+) -> Submitted:
+    """A new job with fresh counters, linked to the item and bearing the same effect keys."""
+    item = await find_letter(tx, dlq_id, tenant)
+    contract = engine.contract(item.contract)
+    if item.status != "open":
+        raise DeadLetterConflict(
+            f"dead letter {dlq_id} is {item.status}, only an open one can be requeued",
+            code=contract.code("dlq_requeue_conflict"),
+            status=item.status,
+        )
+    origin = (await tx.lock([item.job_id])).get(item.job_id)
+    ask = Submission(
+        job_type=item.job_type,
+        payload=json.loads(item.payload) if payload is None else payload,
+        contract=item.contract,
+        queue=item.queue,
+        tenant_id=item.tenant_id,
+        timeout_ms=origin.timeout_ms if origin else None,
+        max_retries=origin.max_retries if origin else None,
+        priority=origin.priority if origin else 0,
+        trace_id=origin.trace_id if origin else None,
+        limit_key=origin.limit_key if origin else "",
+        requeued_from=dlq_id,
+        effect_root=(origin.effect_root if origin else None) or item.job_id,
+        actor=actor,
+        id=new_id,
+    )
+    made = await submit_in(tx, prepare(engine, ask, tx.now))
+    if take_steps:
+        for step in await tx.steps(item.job_id):
+            await tx.put_step(replace(step, job_id=made.job.id))
+    await tx.put_dead_letter(replace(item, status="requeued", updated_at=tx.now, requeued_as=made.job.id))
+    data = {"requeued_as": made.job.id, "repaired": payload is not None}
+    await tx.add_audit(Audit(actor, "dlq.requeue", dlq_id, item.tenant_id, reason, data))
+    return made
+
+
+async def discard(
+    engine: "Engine", tx: Tx, dlq_id: str, person: str, reason: str | None, tenant: str | None
+) -> Discard:
+    """One person proposes, another confirms; where the contract asks for one person only, the first word is enough."""
+    item = await find_letter(tx, dlq_id, tenant)
+    contract = engine.contract(item.contract)
+    required = contract.code("approval_required")
+    if item.status != "open":
+        raise DeadLetterConflict(
+            f"dead letter {dlq_id} is {item.status}, only an open one can be discarded",
+            code=contract.code("dlq_discard_conflict"),
+            status=item.status,
+        )
+    if not person or not person.strip() or not reason or not reason.strip():
+        raise ApprovalRequired("a discard needs a named person and a reason", code=required)
+    people = contract.dead_letters.discard_people if contract.dead_letters else 1
+    if people > 1 and item.proposed_by is None:
+        item = replace(item, proposed_by=person, proposed_reason=reason, updated_at=tx.now)
+        await tx.put_dead_letter(item)
+        await tx.add_audit(Audit(person, "dlq.discard.propose", dlq_id, item.tenant_id, reason))
+        return Discard(item, confirmed=False)
+    if people > 1 and item.proposed_by == person:
+        raise ApprovalRequired(f"{person} proposed this discard; another person must confirm it", code=required)
+    item = replace(item, status="discarded", updated_at=tx.now)
+    await tx.put_dead_letter(item)
+    data = {"proposed_by": item.proposed_by, "proposed_reason": item.proposed_reason}
+    await tx.add_audit(Audit(person, "dlq.discard", dlq_id, item.tenant_id, reason, data))
+    return Discard(item, confirmed=True)
+
+
+async def find_letter(tx: Tx, dlq_id: str, tenant: str | None) -> DeadLetter:
+    item = await tx.dead_letter(dlq_id)
+    if item is None:
+        raise NotFound(f"there is no dead letter {dlq_id!r}", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
+    if tenant is not None and item.tenant_id != tenant:
+        raise TenantViolation(f"dead letter {dlq_id} belongs to another tenant", dlq_id=dlq_id)
+    return item

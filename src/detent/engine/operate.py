@@ -1,0 +1,160 @@
+"""What others do to a job from outside: cancel, abort, reopen, approve, reject, signal, transition."""
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..core.contract import Contract, Move, Phase
+from ..core.decide import decide, illegal
+from ..core.errors import ApprovalRequired, DetentError, InvalidInput, SignalRefused
+from ..core.job import Change, Facts, Failure, Job, Note, Signal
+from ..ports import Audit, Tx
+from .refusal import MOVE_REFUSED, Refused, find, refuse
+from .settle import lacks
+from .submission import check_name, json_text
+
+if TYPE_CHECKING:
+    from . import Engine
+
+MAX_SIGNALS = 100
+MAX_SIGNAL_BYTES = 1 << 16
+
+
+async def cancel(
+    engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None, force: bool
+) -> Job | Refused:
+    """The edge at once, or a request to the holder where the contract says so."""
+    job = await find(tx, job_id, tenant)
+    contract = engine.contract(job.contract)
+    if job.status in contract.cancel_requests and not force:
+        return await _request_cancel(tx, job, actor, reason)
+    return await _move(engine, tx, contract, job, Move.CANCEL, Facts(actor=actor, reason=reason), "job.cancel")
+
+
+async def _request_cancel(tx: Tx, job: Job, actor: str, reason: str | None) -> Job:
+    if job.cancel_requested is not None:
+        return job
+    asked = {"actor": actor, "reason": reason, "at": tx.now}
+    after = replace(job, cancel_requested=json.dumps(asked, ensure_ascii=False))
+    at = max(tx.now, job.updated_at)
+    note = Note(job.id, job.version, "cancel.requested", at, actor, job.execution_no, {"reason": reason})
+    await tx.apply([Change(before=job, after=after, notes=[note])])
+    await tx.add_audit(Audit(actor, "job.cancel", job.id, job.tenant_id, reason))
+    return after
+
+
+async def abort(
+    engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None
+) -> Job | Refused:
+    """Give up a job that is not running."""
+    job = await find(tx, job_id, tenant)
+    contract = engine.contract(job.contract)
+    if job.phase is Phase.LEASED:
+        return await refuse(tx, job, illegal(contract, job, "abort"), MOVE_REFUSED, actor)
+    failure = Failure(job.error_code or "ABORTED", job.error_message or reason or f"aborted by {actor}", "Aborted")
+    facts = Facts(actor=actor, reason=reason or "aborted", charged=False, failure=failure, dlq_id=engine.ids.job())
+    return await _move(engine, tx, contract, job, Move.FAIL, facts, "job.abort")
+
+
+async def reopen(
+    engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None
+) -> Job | Refused:
+    job = await find(tx, job_id, tenant)
+    facts = Facts(actor=actor, reason=reason)
+    return await _move(engine, tx, engine.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
+
+
+async def transition(
+    engine: "Engine", tx: Tx, job_id: str, new_status: str, actor: str, tenant: str | None
+) -> Job | Refused:
+    """Ask the table for the one edge into a status, with its follow-ups; refused like any other move."""
+    job = await find(tx, job_id, tenant)
+    contract = engine.contract(job.contract)
+    if contract.repeat_is_noop and new_status == job.status:
+        return job
+    moves = [e.move for e in contract.edges if e.source == job.status and e.target == new_status and e.move]
+    if not moves:
+        return await refuse(tx, job, illegal(contract, job, f"-> {new_status}"), MOVE_REFUSED, actor)
+    failure = Failure(contract.code("execution_failed"), f"set by {actor}", "Transition")
+    facts = Facts(
+        actor=actor,
+        worker=f"internal:{actor}",
+        token=engine.ids.token(),
+        lease=int(contract.lease_seconds * 1_000_000),
+        failure=failure if moves[0] in (Move.RETRY, Move.FAIL) else None,
+        delay=contract.retry.backoff.delay_ms(job.id, job.retries + 1, engine.jitter) * 1_000
+        if moves[0] is Move.RETRY
+        else 0,
+        dlq_id=engine.ids.job(),
+    )
+    return await _move(engine, tx, contract, job, moves[0], facts, "job.transition")
+
+
+async def decide_approval(
+    engine: "Engine", tx: Tx, job_id: str, approved: bool, actor: str, reason: str | None, tenant: str | None
+) -> Job | Refused:
+    """Before dispatch a refusal ends the job; inside a handler the decision goes back to it as a signal."""
+    job = await find(tx, job_id, tenant)
+    contract = engine.contract(job.contract)
+    act = "approve" if approved else "reject"
+    if not actor.strip():
+        raise ApprovalRequired(f"to {act} a job, say who you are", code=contract.code("approval_required"))
+    if job.status not in contract.approval_statuses:
+        return await refuse(tx, job, illegal(contract, job, act), MOVE_REFUSED, actor)
+    inside = job.execution_no > 0
+    if inside:
+        decision = {"approved": approved, "actor": actor, "reason": reason}
+        await tx.add_signal(Signal(job.id, job.wait_name or "approval", json.dumps(decision), actor, tx.now))
+    note = contract.approval_notes.get("rejected")
+    if not approved and note:
+        data = {"reason": reason}
+        await tx.add_notes([Note(job.id, job.version, note, max(tx.now, job.updated_at), actor, 0, data)])
+    move = Move.WAKE if approved or inside else Move.REJECT
+    failure = None if move is Move.WAKE else Failure("APPROVAL_REJECTED", reason or f"rejected by {actor}", "Rejected")
+    facts = Facts(actor=actor, reason=reason, failure=failure, charged=False, data={"approved": approved})
+    return await _move(engine, tx, contract, job, move, facts, f"job.{act}")
+
+
+async def signal(
+    engine: "Engine", tx: Tx, job_id: str, name: str, data: Any, actor: str | None, tenant: str | None
+) -> tuple[Job, bool]:
+    """(the job, whether this signal was news). The first under a name wins; early ones are kept for the wait."""
+    check_name(name, "signal name")
+    text = json_text(data, "SIGNAL_NOT_JSON", "the signal's data")
+    if len(text.encode()) > MAX_SIGNAL_BYTES:
+        raise InvalidInput(f"the signal has over {MAX_SIGNAL_BYTES} bytes; pass a reference", code="SIGNAL_TOO_LARGE")
+    job = await find(tx, job_id, tenant)
+    contract = engine.contract(job.contract)
+    if not any(edge.move is Move.WAIT for edge in contract.edges):
+        raise lacks(contract, "a wait, so a signal has nobody to reach")
+    if await tx.signal(job.id, name):
+        return job, False
+    if job.phase is Phase.FINAL:
+        raise SignalRefused(f"job {job.id} has ended; nothing waits for {name!r}", code="JOB_FINAL", status=job.status)
+    waiting = job.phase is Phase.BLOCKED
+    if contract.strict_signals and waiting and job.wait_name != name:
+        raise SignalRefused(
+            f"job {job.id} waits for {job.wait_name!r}, not {name!r}", code="SIGNAL_KEY_MISMATCH", http_status=400
+        )
+    if await tx.count_signals(job.id) >= MAX_SIGNALS:
+        raise SignalRefused(f"job {job.id} already keeps {MAX_SIGNALS} signals", code="SIGNAL_LIMIT")
+    at = max(tx.now, job.updated_at)
+    await tx.add_signal(Signal(job.id, name, text, actor, at))
+    await tx.add_notes([Note(job.id, job.version, "signal.received", at, actor, job.execution_no, {"name": name})])
+    if waiting and job.wait_name == name:
+        change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=actor, reason="signalled"))
+        await tx.apply([change])
+        job = change.after
+    return job, True
+
+
+async def _move(
+    engine: "Engine", tx: Tx, contract: Contract, job: Job, move: Move, facts: Facts, act: str
+) -> Job | Refused:
+    try:
+        change = decide(contract, job, move, tx.now, facts)
+    except DetentError as error:
+        return await refuse(tx, job, error, MOVE_REFUSED, facts.actor)
+    await tx.apply([change])
+    await tx.add_audit(Audit(facts.actor or "unknown", act, job.id, job.tenant_id, facts.reason))
+    return change.after

@@ -1,0 +1,86 @@
+"""Maintenance in bounded passes: leases that ran out, jobs whose moment came. Any process may run it at any time."""
+
+from typing import TYPE_CHECKING
+
+from ..core.contract import Move
+from ..core.decide import decide
+from ..core.job import Facts, Job
+from ..core.outcome import after_loss
+from ..ports import Claimed, ClaimRequest, Tx
+
+if TYPE_CHECKING:
+    from . import Engine
+
+ACTOR = "detent"
+
+
+async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
+    """Take jobs from workers whose lease ran out, charged or not as the contract says."""
+    names = [c.name for c in engine.contracts.values() if c.loss.move is not Move.RECLAIM]
+    changed = []
+    for job in await tx.expired(limit, names):
+        facts = Facts(actor=ACTOR, dlq_id=engine.ids.job(), data={"worker": job.worker})
+        change = after_loss(engine.contract(job.contract), job, tx.now, facts)
+        await tx.apply([change])
+        changed.append(change.after)
+    return changed
+
+
+async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
+    """Wake blocked jobs whose moment came: scheduled ones, and waits that ran into their timeout."""
+    changed = []
+    for job in await tx.due_blocked(limit):
+        contract = engine.contract(job.contract)
+        reason = "timeout" if job.wait_name else None
+        change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason=reason))
+        await tx.apply([change])
+        changed.append(change.after)
+    return changed
+
+
+async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claimed]:
+    """Take over expired leases of contracts whose jobs go from holder to holder."""
+    names = [
+        c.name
+        for c in engine.contracts.values()
+        if c.loss.move is Move.RECLAIM and c.name not in request.exclude_contracts
+    ]
+    if not names:
+        return []
+    taken = []
+    for job in await tx.expired(request.limit, names):
+        if request.job_types is not None and job.job_type not in request.job_types:
+            continue
+        if request.queues is not None and job.queue not in request.queues:
+            continue
+        facts = Facts(
+            worker=request.worker,
+            token=request.token,
+            lease=request.lease,
+            charged=False,
+            data={"old_consumer": job.worker, "new_consumer": request.worker, "message_id": job.token},
+        )
+        change = decide(engine.contract(job.contract), job, Move.RECLAIM, tx.now, facts)
+        await tx.apply([change])
+        taken.append(_claimed(change.after, request.token))
+    return taken
+
+
+def _claimed(job: Job, token: str) -> Claimed:
+    return Claimed(
+        job.id,
+        token,
+        job.contract,
+        job.job_type,
+        job.queue,
+        job.tenant_id,
+        job.payload,
+        job.execution_no,
+        job.retries,
+        job.version,
+        job.timeout_ms,
+        job.trace_id,
+        job.effect_root or job.id,
+        job.idempotency_key,
+        job.cancel_requested,
+    )

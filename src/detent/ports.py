@@ -1,0 +1,198 @@
+"""What the engine needs from the outside: a store, a clock, fresh ids. Small protocols, no code."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from .core.contract import Contract
+from .core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    def now(self) -> Micros: ...
+
+    def monotonic(self) -> float: ...
+
+
+class Ids(Protocol):
+    def job(self) -> str: ...
+
+    def token(self) -> str: ...
+
+
+class Claimed(NamedTuple):
+    """What a worker is handed: enough to run the handler, no more."""
+
+    id: str
+    token: str
+    contract: str
+    job_type: str
+    queue: str
+    tenant_id: str
+    payload: str
+    execution_no: int
+    retries: int
+    version: int
+    timeout_ms: int | None
+    trace_id: str | None
+    effect_root: str
+    idempotency_key: str | None
+    cancel_requested: str | None
+
+
+class Success(NamedTuple):
+    """A plain success, decided in SQL with the statuses of its contract."""
+
+    id: str
+    token: str
+    contract: str
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Who claims, what it can run, and how much at the most."""
+
+    worker: str
+    token: str
+    limit: int
+    lease: Micros
+    job_types: frozenset[str] | None = None
+    """None: any type. A worker names the types it can run."""
+    queues: frozenset[str] | None = None
+    exclude_contracts: frozenset[str] = frozenset()
+    reclaim: bool = False
+    """True: also take over expired leases of contracts whose lost jobs go from holder to holder."""
+
+
+@dataclass(slots=True)
+class Cycle:
+    """What one settle-and-claim did. refused: successes whose token no longer stands on the row."""
+
+    claimed: list[Claimed] = field(default_factory=list)
+    refused: list[Success] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs a listing shows; None means any. Pages run by id, newest first."""
+
+    contract: str | None = None
+    status: str | None = None
+    phase: str | None = None
+    queue: str | None = None
+    tenant_id: str | None = None
+    job_type: str | None = None
+    text: str | None = None
+    before: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Who did what to which thing, and why."""
+
+    actor: str
+    act: str
+    subject: str
+    tenant_id: str | None = None
+    reason: str | None = None
+    data: Mapping[str, Any] | None = None
+
+
+class Tx(Protocol):
+    """One write transaction. Everything done through it commits together or not at all."""
+
+    now: Micros
+
+    async def lock(self, ids: Sequence[str]) -> dict[str, Job]: ...
+
+    async def insert(self, changes: Sequence[Change]) -> set[str]:
+        """Write new jobs; returns the ids that were already there (a repeated submit) and were left alone."""
+        ...
+
+    async def apply(self, changes: Sequence[Change]) -> None: ...
+
+    async def add_notes(self, notes: Sequence[Note]) -> None: ...
+
+    async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """(space, key) -> the job that owns it; free keys are absent."""
+        ...
+
+    async def take_keys(self, keys: Sequence[tuple[str, str]], job_id: str) -> bool:
+        """Take all of these for a job; False if another took one in between."""
+        ...
+
+    async def next_attempt(self, task_id: str) -> int: ...
+
+    async def succeed(self, successes: Sequence[Success]) -> list[Success]: ...
+
+    async def claim(self, request: ClaimRequest) -> list[Claimed]: ...
+
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> set[str]:
+        """Lengthen leases in one batch; returns the ids whose token no longer stands."""
+        ...
+
+    async def promote(self, limit: int) -> int: ...
+
+    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]: ...
+
+    async def due_blocked(self, limit: int) -> list[Job]: ...
+
+    async def events(self, job_id: str) -> list[Event]: ...
+
+    async def notes(self, job_id: str) -> list[Note]: ...
+
+    async def signal(self, job_id: str, name: str) -> Signal | None: ...
+
+    async def add_signal(self, signal: Signal) -> None: ...
+
+    async def count_signals(self, job_id: str) -> int: ...
+
+    async def step(self, job_id: str, name: str) -> Step | None: ...
+
+    async def steps(self, job_id: str) -> list[Step]: ...
+
+    async def put_step(self, step: Step) -> None: ...
+
+    async def dead_letter(self, dlq_id: str) -> DeadLetter | None: ...
+
+    async def put_dead_letter(self, item: DeadLetter) -> None: ...
+
+    async def dead_letters(self, filter: Filter) -> list[DeadLetter]: ...
+
+    async def jobs(self, filter: Filter) -> list[Job]: ...
+
+    async def counts(self) -> list[tuple[str, str, str, int]]:
+        """(contract, status, phase, how many) over all jobs."""
+        ...
+
+    async def pause(self, kind: str, name: str, actor: str, reason: str | None) -> None: ...
+
+    async def resume(self, kind: str, name: str) -> None: ...
+
+    async def pauses(self) -> list[tuple[str, str, str, str | None, Micros]]: ...
+
+    async def add_audit(self, entry: Audit) -> None: ...
+
+    async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]: ...
+
+
+class Store(Protocol):
+    """Where jobs live. `write` and `read` run one act in one transaction; acts must await nothing but the tx."""
+
+    async def open(self, contracts: Mapping[str, Contract]) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def now(self) -> Micros: ...
+
+    async def write(self, act: Callable[[Any], Awaitable[T]]) -> T: ...
+
+    async def read(self, act: Callable[[Any], Awaitable[T]]) -> T: ...
+
+    async def insert(self, changes: Sequence[Change]) -> set[str]: ...
+
+    async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle: ...

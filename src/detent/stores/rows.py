@@ -1,0 +1,99 @@
+"""Jobs, events and letters as rows and back, the same for every store."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from ..core.contract import Phase
+from ..core.job import DeadLetter, Event, Job, Note, Step
+
+T = TypeVar("T")
+JOB_COLUMNS = tuple(f.name for f in fields(Job))
+DEAD_COLUMNS = tuple(f.name for f in fields(DeadLetter))
+
+FIXED = frozenset(
+    {
+        "id",
+        "contract",
+        "job_type",
+        "queue",
+        "tenant_id",
+        "payload",
+        "created_at",
+        "priority",
+        "limit_key",
+        "max_retries",
+        "timeout_ms",
+        "idempotency_key",
+        "idempotency_scope",
+        "task_id",
+        "task_attempt",
+        "schedule_type",
+        "scheduled_at",
+        "trace_id",
+        "parent_id",
+        "requeued_from",
+        "effect_root",
+    }
+)
+"""Columns a job keeps from its creation to its end."""
+MUTABLE = tuple(name for name in JOB_COLUMNS if name not in FIXED)
+
+_PHASES = {str(phase): phase for phase in Phase}
+_PHASE_AT = JOB_COLUMNS.index("phase")
+_FLAGS_AT = tuple(position for position, field in enumerate(fields(Job)) if field.type is bool)
+
+
+def with_json(kind: Callable[..., T], row: Sequence[Any]) -> T:
+    """A row whose last column is JSON text or null."""
+    *rest, data = row
+    return kind(*rest, None if data is None else json.loads(data))
+
+
+def job_from(row: Sequence[Any]) -> Job:
+    values = list(row)
+    values[_PHASE_AT] = _PHASES[values[_PHASE_AT]]
+    for position in _FLAGS_AT:
+        values[position] = bool(values[position])
+    return Job(*values)
+
+
+def job_values(job: Job, columns: Sequence[str]) -> list[Any]:
+    return [getattr(job, name) for name in columns]
+
+
+def event_from(row: Sequence[Any]) -> Event:
+    return with_json(Event, row)
+
+
+def event_values(event: Event) -> tuple[Any, ...]:
+    return (
+        event.job_id,
+        event.seq,
+        event.event,
+        event.source,
+        event.target,
+        event.at,
+        event.actor,
+        event.execution_no,
+        event.retries,
+        as_text(event.data),
+    )
+
+
+def note_from(row: Sequence[Any]) -> Note:
+    return with_json(Note, row)
+
+
+def note_values(note: Note) -> tuple[Any, ...]:
+    return (note.job_id, note.seq, note.name, note.at, note.actor, note.execution_no, as_text(note.data))
+
+
+def step_from(row: Sequence[Any]) -> Step:
+    job_id, name, digest, result, finished, execution_no, at = row
+    return Step(job_id, name, digest, result, bool(finished), execution_no, at)
+
+
+def as_text(data: Any) -> str | None:
+    return None if data is None else json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)

@@ -1,0 +1,5 @@
+"""SQLite: one file, several processes, no server."""
+
+from .store import SqliteStore
+
+__all__ = ["SqliteStore"]
