@@ -139,7 +139,7 @@ ROOMS = {
         ("ports.py", "from . import clock"),
         ("stores/sqlite/store.py", "from detent.engine import Engine"),
         ("stores/sqlite/store.py", "from ...transports import redis_streams"),
-        ("stores/sqlite/store.py", "from detent import clock"),
+        ("stores/sqlite/store.py", "from detent import engine"),
         ("transports/redis_streams.py", "from detent.stores import sqlite"),
         ("engine.py", "from .stores.sqlite import SqliteStore"),
         ("engine.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .web import api"),

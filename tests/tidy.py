@@ -19,6 +19,7 @@ LAYER_OF = {
     "stores": "stores",
     "transports": "transports",
     "app": "assembly",
+    "connect": "assembly",
     "__init__": "assembly",
     "proof": "proof",
     "contrib": "contrib",

@@ -91,6 +91,32 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A worker as others see it; gone when it has not been seen for three leases."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    queues: str | None
+    job_types: str
+    slots: int
+    busy: int
+    state: str
+    started_at: Micros
+    seen_at: Micros
+    lease: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """Leases that were lost, and the cancel requests ({actor, reason, at} as JSON) found on the others."""
+
+    lost: frozenset[str] = frozenset()
+    cancels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """Who did what to which thing, and why."""
 
@@ -131,8 +157,18 @@ class Tx(Protocol):
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]: ...
 
-    async def extend(self, held: Mapping[str, str], lease: Micros) -> set[str]:
-        """Lengthen leases in one batch; returns the ids whose token no longer stands."""
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
+        """Lengthen the leases {id: token} in one batch."""
+        ...
+
+    async def put_worker(self, worker: WorkerRow) -> None: ...
+
+    async def workers(self) -> list[WorkerRow]: ...
+
+    async def drop_worker(self, worker_id: str) -> None: ...
+
+    async def next_due(self) -> Micros | None:
+        """The first moment at which something becomes claimable or wakes by itself."""
         ...
 
     async def promote(self, limit: int) -> int: ...
@@ -194,5 +230,9 @@ class Store(Protocol):
     async def read(self, act: Callable[[Any], Awaitable[T]]) -> T: ...
 
     async def insert(self, changes: Sequence[Change]) -> set[str]: ...
+
+    async def changed(self, timeout: float) -> bool:
+        """Wait until anyone may have committed something, at most this many seconds; True if so."""
+        ...
 
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle: ...

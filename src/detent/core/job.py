@@ -129,6 +129,8 @@ class Signal:
     data: str
     actor: str | None
     at: Micros
+    timed_out: bool = False
+    """True: nobody came, and the wait ended by its timeout; that is the answer for good."""
 
 
 @dataclass(frozen=True, slots=True)

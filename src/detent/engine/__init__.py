@@ -12,7 +12,7 @@ from ..core.outcome import Cancelled, Outcome, Succeeded
 from ..core.retry import Jitter, steady_jitter
 from ..core.times import SECOND
 from ..ids import RandomIds
-from ..ports import Audit, Claimed, ClaimRequest, Filter, Ids, Store, Success, Tx
+from ..ports import Audit, Claimed, ClaimRequest, Extended, Filter, Ids, Store, Success, Tx
 from . import letters, operate, sweep, views
 from .refusal import Refused, find, unwrap
 from .settle import Settlement, settle_in
@@ -162,9 +162,9 @@ class Engine:
                 kept.append(job)
         return kept
 
-    async def extend(self, held: Mapping[str, str], lease_seconds: float) -> set[str]:
-        """Lengthen leases {id: token} in one batch; returns the ids that are lost."""
-        return await self.store.write(lambda tx: tx.extend(held, int(lease_seconds * SECOND))) if held else set()
+    async def extend(self, held: Mapping[str, str], lease_seconds: float) -> Extended:
+        """Lengthen leases {id: token} in one batch; tells which are lost and which were asked to stop."""
+        return await self.store.write(lambda tx: tx.extend(held, int(lease_seconds * SECOND))) if held else Extended()
 
     async def expire(self, limit: int = 100) -> list[Job]:
         return await self._again(lambda tx: sweep.expire(self, tx, limit))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..core.contract import Move
 from ..core.decide import decide
-from ..core.job import Facts, Job
+from ..core.job import Facts, Job, Signal
 from ..core.outcome import after_loss
 from ..ports import Claimed, ClaimRequest, Tx
 
@@ -31,7 +31,10 @@ async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
     changed = []
     for job in await tx.due_blocked(limit):
         contract = engine.contract(job.contract)
-        reason = "timeout" if job.wait_name else None
+        reason = None
+        if job.wait_name:
+            reason = "timeout"
+            await tx.add_signal(Signal(job.id, job.wait_name, "null", ACTOR, tx.now, timed_out=True))
         change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason=reason))
         await tx.apply([change])
         changed.append(change.after)

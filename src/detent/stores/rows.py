@@ -6,10 +6,12 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from ..core.contract import Phase
-from ..core.job import DeadLetter, Event, Job, Note, Step
+from ..core.job import DeadLetter, Event, Job, Note, Signal, Step
+from ..ports import WorkerRow
 
 T = TypeVar("T")
 JOB_COLUMNS = tuple(f.name for f in fields(Job))
+WORKER_COLUMNS = tuple(f.name for f in fields(WorkerRow))
 DEAD_COLUMNS = tuple(f.name for f in fields(DeadLetter))
 
 FIXED = frozenset(
@@ -88,6 +90,11 @@ def note_from(row: Sequence[Any]) -> Note:
 
 def note_values(note: Note) -> tuple[Any, ...]:
     return (note.job_id, note.seq, note.name, note.at, note.actor, note.execution_no, as_text(note.data))
+
+
+def signal_from(row: Sequence[Any]) -> Signal:
+    job_id, name, data, actor, at, timed_out = row
+    return Signal(job_id, name, data, actor, at, bool(timed_out))
 
 
 def step_from(row: Sequence[Any]) -> Step:

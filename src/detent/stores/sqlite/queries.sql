@@ -141,10 +141,10 @@ WHERE job_id = ? ORDER BY seq;
 SELECT job_id, seq, name, at, actor, execution_no, data FROM notes WHERE job_id = ? ORDER BY n;
 
 -- name: signal
-SELECT job_id, name, data, actor, at FROM signals WHERE job_id = ? AND name = ?;
+SELECT job_id, name, data, actor, at, timed_out FROM signals WHERE job_id = ? AND name = ?;
 
 -- name: add_signal
-INSERT INTO signals (job_id, name, data, actor, at) VALUES (?, ?, ?, ?, ?);
+INSERT INTO signals (job_id, name, data, actor, at, timed_out) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: count_signals
 SELECT count(*) FROM signals WHERE job_id = ?;
@@ -191,6 +191,22 @@ INSERT INTO audit (at, actor, act, subject, tenant_id, reason, data) VALUES (?, 
 
 -- name: audit
 SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit ORDER BY n DESC LIMIT ?;
+
+-- name: put_worker
+INSERT INTO workers ({worker_columns}) VALUES ({worker_places})
+ON CONFLICT (id) DO UPDATE SET busy = excluded.busy, state = excluded.state, seen_at = excluded.seen_at,
+  job_types = excluded.job_types;
+
+-- name: workers
+SELECT {worker_columns} FROM workers ORDER BY started_at, id;
+
+-- name: drop_worker
+DELETE FROM workers WHERE id = ?;
+
+-- name: cancels
+-- Which of {id: token} were asked to stop.
+SELECT h.key, j.cancel_requested FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key
+WHERE j.token = h.value AND j.phase = 'leased' AND j.cancel_requested IS NOT NULL;
 
 -- name: put_contract
 INSERT INTO contracts (name, definition) VALUES (?, ?)

@@ -8,13 +8,14 @@ import apsw
 
 from ...core.errors import VersionConflict
 from ...core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
-from ...ports import Audit, Filter
+from ...ports import Audit, Extended, Filter, WorkerRow
 from ..lanes import LaneBook, lane
 from ..named_sql import load_queries
 from ..rows import (
     DEAD_COLUMNS,
     JOB_COLUMNS,
     MUTABLE,
+    WORKER_COLUMNS,
     as_text,
     event_from,
     event_values,
@@ -22,6 +23,7 @@ from ..rows import (
     job_values,
     note_from,
     note_values,
+    signal_from,
     step_from,
     with_json,
 )
@@ -31,6 +33,8 @@ _FILL = {
     "{places}": ", ".join("?" * len(JOB_COLUMNS)),
     "{assignments}": ", ".join(f"{name} = ?" for name in MUTABLE),
     "{dead_columns}": ", ".join(DEAD_COLUMNS),
+    "{worker_columns}": ", ".join(WORKER_COLUMNS),
+    "{worker_places}": ", ".join("?" * len(WORKER_COLUMNS)),
     "{dead_places}": ", ".join("?" * len(DEAD_COLUMNS)),
 }
 
@@ -124,12 +128,25 @@ class ColdTx:
         number: int = self.rows("next_attempt", task_id)[0][0]
         return number
 
-    async def extend(self, held: Mapping[str, str], lease: Micros) -> set[str]:
-        text = json.dumps(held)
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
+        text = json.dumps(dict(held))
         self.named("extend", held=text, until=self.now + lease)
-        if self.connection.changes() == len(held):
-            return set()
-        return {row[0] for row in self.named("not_held", held=text)}
+        all_held = self.connection.changes() == len(held)
+        lost = () if all_held else (row[0] for row in self.named("not_held", held=text))
+        return Extended(frozenset(lost), {row[0]: row[1] for row in self.named("cancels", held=text)})
+
+    async def put_worker(self, worker: WorkerRow) -> None:
+        self.rows("put_worker", *(getattr(worker, name) for name in WORKER_COLUMNS))
+
+    async def workers(self) -> list[WorkerRow]:
+        return [WorkerRow(*row) for row in self.rows("workers")]
+
+    async def drop_worker(self, worker_id: str) -> None:
+        self.rows("drop_worker", worker_id)
+
+    async def next_due(self) -> Micros | None:
+        moments = [self.rows("next_due", phase)[0][0] for phase in ("claimable", "blocked")]
+        return min((m for m in moments if m is not None), default=None)
 
     async def promote(self, limit: int) -> int:
         self.named("promote", now=self.now, limit=limit)
@@ -150,10 +167,10 @@ class ColdTx:
 
     async def signal(self, job_id: str, name: str) -> Signal | None:
         found = self.rows("signal", job_id, name)
-        return Signal(*found[0]) if found else None
+        return signal_from(found[0]) if found else None
 
     async def add_signal(self, signal: Signal) -> None:
-        self.rows("add_signal", signal.job_id, signal.name, signal.data, signal.actor, signal.at)
+        self.rows("add_signal", signal.job_id, signal.name, signal.data, signal.actor, signal.at, signal.timed_out)
 
     async def count_signals(self, job_id: str) -> int:
         number: int = self.rows("count_signals", job_id)[0][0]

@@ -116,6 +116,7 @@ CREATE TABLE signals (
   data   TEXT NOT NULL,
   actor  TEXT,
   at     INTEGER NOT NULL,
+  timed_out INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (job_id, name)
 ) STRICT, WITHOUT ROWID;
 
@@ -171,6 +172,22 @@ CREATE TABLE pauses (
   reason TEXT,
   at     INTEGER NOT NULL,
   PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
+
+-- Who works here; a worker that has not been seen for a while is gone.
+CREATE TABLE workers (
+  id         TEXT PRIMARY KEY NOT NULL,
+  host       TEXT NOT NULL,
+  pid        INTEGER NOT NULL,
+  version    TEXT NOT NULL,
+  queues     TEXT,
+  job_types  TEXT NOT NULL,
+  slots      INTEGER NOT NULL,
+  busy       INTEGER NOT NULL,
+  state      TEXT NOT NULL,
+  started_at INTEGER NOT NULL,
+  seen_at    INTEGER NOT NULL,
+  lease      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Contracts this database knows; their statuses are what the jobs triggers allow.

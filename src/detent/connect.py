@@ -1,0 +1,26 @@
+"""From a URL to a store: sqlite:///file.db, sqlite:///:memory:, postgresql://…"""
+
+import os
+
+from .core.errors import InvalidInput
+from .ports import Store
+
+DEFAULT_URL = "sqlite:///detent.db"
+
+
+def default_url() -> str:
+    return os.environ.get("DETENT_URL") or DEFAULT_URL
+
+
+def store_from(url: str | None = None, *, may_migrate: bool = False, inline: bool = False) -> Store:
+    """The store a URL names. An empty SQLite file is migrated on first use in any case."""
+    url = url or default_url()
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+        from .stores.sqlite import SqliteStore
+
+        return SqliteStore(rest[1:], may_migrate=may_migrate, inline=inline)
+    raise InvalidInput(
+        f"cannot read the database URL {url!r}; write sqlite:///jobs.db or postgresql://user@host/database",
+        code="URL_INVALID",
+    )
