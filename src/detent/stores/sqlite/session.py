@@ -1,0 +1,163 @@
+"""One connection and the transactions on it: alone on the caller's thread, or shared by whoever waits."""
+
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import apsw
+
+from ...clock import nap
+from ...core.errors import DetentError, StoreUnavailable
+from ..lanes import LaneBook
+from .hot import SqliteTx
+
+T = TypeVar("T")
+Act = Callable[[SqliteTx], Awaitable[T]]
+_SHARED_AT_MOST = 256
+_BUSY_SECONDS = 60.0
+
+
+def connect(path: str, synchronous: str) -> apsw.Connection:
+    try:
+        connection = apsw.Connection(path)
+        connection.set_busy_handler(_wait_for_lock)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", synchronous)
+        connection.pragma("temp_store", 2)
+        connection.pragma("cache_size", -65_536)
+    except apsw.Error as error:
+        raise StoreUnavailable(f"cannot open {path}: {error}; check that the folder exists and is writable") from error
+    return connection
+
+
+def _wait_for_lock(tries: int) -> bool:
+    """Another process writes: wait in small steps, so that busy processes take turns."""
+    nap(min(0.000_2 * (tries + 1), 0.005))
+    return tries * 0.005 < _BUSY_SECONDS
+
+
+class Session:
+    """Runs acts on one connection. `begin` decides whether it may write."""
+
+    def __init__(self, connection: apsw.Connection, begin: str, make_tx: Callable[["Session"], SqliteTx]) -> None:
+        self.connection = connection
+        self.book = LaneBook()
+        self.commits = 0
+        self._begin = begin
+        self._make_tx = make_tx
+        self._lock = threading.RLock()
+        self._waiting: queue.SimpleQueue[tuple[Act[Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.committed: Callable[[], None] = lambda: None
+
+    def start_thread(self, name: str) -> None:
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def post(self, act: Act[T]) -> Future[T]:
+        future: Future[T] = Future()
+        self._waiting.put((act, future))
+        return future
+
+    def run(self, act: Act[T]) -> T:
+        """Begin, act, commit, on this thread."""
+        with self._lock:
+            tx = self._open()
+            value, problem = self._guarded(tx, act)
+            self._commit()
+        self.committed()
+        if problem is not None:
+            raise problem
+        return value  # type: ignore[return-value]
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+        self.connection.close()
+
+    def _serve(self) -> None:
+        """The thread: whatever waits goes into one commit."""
+        while (first := self._waiting.get()) is not None:
+            batch = [first]
+            while len(batch) < _SHARED_AT_MOST and not self._waiting.empty():
+                more = self._waiting.get()
+                if more is None:
+                    self._waiting.put(None)
+                    break
+                batch.append(more)
+            self._share(batch)
+
+    def _share(self, batch: list[tuple[Act[Any], Future[Any]]]) -> None:
+        try:
+            with self._lock:
+                tx = self._open()
+                outcomes = [self._guarded(tx, act) for act, _ in batch]
+                self._commit()
+        except BaseException as error:
+            outcomes = [(None, told(error))] * len(batch)
+        self.committed()
+        for (_, future), (value, problem) in zip(batch, outcomes, strict=True):
+            if not future.set_running_or_notify_cancel():
+                continue
+            if problem is None:
+                future.set_result(value)
+            else:
+                future.set_exception(problem)
+
+    def _guarded(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
+        """Run one act so that its failure undoes its own writes and nobody else's."""
+        self.connection.execute("SAVEPOINT act")
+        try:
+            value = run_now(act(tx))
+            self.connection.execute("RELEASE act")
+            return value, None
+        except BaseException as error:
+            if not self.connection.in_transaction:
+                raise
+            self.connection.execute("ROLLBACK TO act")
+            self.connection.execute("RELEASE act")
+            self._forget()
+            return None, told(error)
+
+    def _open(self) -> SqliteTx:
+        try:
+            self.connection.execute(self._begin)
+        except apsw.Error as error:
+            raise told(error) from error
+        return self._make_tx(self)
+
+    def _commit(self) -> None:
+        try:
+            self.connection.execute("COMMIT")
+            self.commits += 1
+        except BaseException as error:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            self._forget()
+            raise told(error) from error
+
+    def _forget(self) -> None:
+        """What was interned in a transaction that did not commit does not exist."""
+        self.book.version = 0
+        self.book.interned.clear()
+
+
+def run_now(awaitable: Awaitable[T]) -> T:
+    """Drive a coroutine that never suspends to its end."""
+    coroutine: Coroutine[Any, Any, T] = awaitable  # type: ignore[assignment]
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    coroutine.close()
+    raise RuntimeError("an act awaited something else than its transaction")
+
+
+def told(error: BaseException) -> BaseException:
+    """Locked, full, read-only or broken files are one kind of trouble for the caller: the store is not available."""
+    if isinstance(error, apsw.ConstraintError | DetentError) or not isinstance(error, apsw.Error):
+        return error
+    return StoreUnavailable(f"SQLite: {type(error).__name__}: {error}; check the file, its disk and its permissions")
