@@ -128,6 +128,18 @@ class Audit:
     data: Mapping[str, Any] | None = None
 
 
+class Backlog(NamedTuple):
+    """What is left to do of one kind of job: due now, due later, held by a worker."""
+
+    contract: str
+    queue: str
+    job_type: str
+    due: int
+    later: int
+    held: int
+    oldest_due: Micros | None
+
+
 class Tx(Protocol):
     """One write transaction. Everything done through it commits together or not at all."""
 
@@ -167,8 +179,20 @@ class Tx(Protocol):
 
     async def drop_worker(self, worker_id: str) -> None: ...
 
+    async def standing(self, held: Mapping[str, str]) -> Extended:
+        """What extend would tell, without writing."""
+        ...
+
     async def next_due(self) -> Micros | None:
         """The first moment at which something becomes claimable or wakes by itself."""
+        ...
+
+    async def next_wake(self) -> Micros | None:
+        """The first moment at which a blocked job wakes by itself."""
+        ...
+
+    async def anything_left(self, job_types: Sequence[str], horizon: Micros) -> bool:
+        """Is a job of these types leased, or due within the horizon?"""
         ...
 
     async def promote(self, limit: int) -> int: ...
@@ -203,6 +227,22 @@ class Tx(Protocol):
 
     async def counts(self) -> list[tuple[str, str, str, int]]:
         """(contract, status, phase, how many) over all jobs."""
+        ...
+
+    async def count_letters(self) -> dict[str, int]:
+        """Dead letters by what became of them."""
+        ...
+
+    async def backlog(self) -> list[Backlog]:
+        """One row for every kind of job that was ever submitted; finished jobs are not looked at."""
+        ...
+
+    async def ahead(self, job_id: str, at_most: int) -> int:
+        """How many jobs of its lane are claimed before this one, counted up to a bound."""
+        ...
+
+    async def contracts(self) -> dict[str, Contract]:
+        """The contracts the database knows, as they were declared to it."""
         ...
 
     async def pause(self, kind: str, name: str, actor: str, reason: str | None) -> None: ...

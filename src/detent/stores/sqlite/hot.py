@@ -24,7 +24,7 @@ class SqliteTx(ColdTx):
         self, connection: apsw.Connection, now: Micros, book: LaneBook, contracts: Mapping[str, Contract]
     ) -> None:
         super().__init__(connection, now, book)
-        self.contracts = contracts
+        self.known = contracts
 
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
         """End these jobs well; returns those whose token does not stand on a leased row."""
@@ -33,7 +33,7 @@ class SqliteTx(ColdTx):
         for success in successes:
             by_contract[success.contract].append(success)
         for name, batch in by_contract.items():
-            contract = self.contracts.get(name)
+            contract = self.known.get(name)
             leased = contract.in_phase(Phase.LEASED) if contract else []
             for source in leased:
                 assert contract is not None
@@ -76,7 +76,7 @@ class SqliteTx(ColdTx):
                 for value, quota in shares:
                     room = min(quota, request.limit - len(claimed))
                     if room > 0:
-                        contract = self.contracts[allowed[group_of(value)]]
+                        contract = self.known[allowed[group_of(value)]]
                         claimed += self._claim_lane(value, room, contract, request)
                         book.cursors[rank_of(value)] = value
             if len(claimed) >= request.limit:

@@ -124,6 +124,11 @@ UPDATE jobs SET ready = 1 WHERE id IN (
 SELECT min(due_at) FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
   AND phase = ?;
 
+-- name: anything_left
+SELECT EXISTS (SELECT 1 FROM jobs WHERE phase = 'leased' AND job_type IN (SELECT value FROM json_each(:types)))
+  OR EXISTS (SELECT 1 FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
+    AND due_at <= :until AND job_type IN (SELECT value FROM json_each(:types)));
+
 -- name: due_blocked
 SELECT {columns} FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
   AND phase = 'blocked' AND due_at <= :now ORDER BY due_at LIMIT :limit;
@@ -175,6 +180,30 @@ SELECT {columns} FROM jobs WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: counts
 SELECT contract, status, phase, count(*) FROM jobs GROUP BY contract, status, phase;
+
+-- name: count_letters
+SELECT status, count(*) FROM dead_letters GROUP BY status;
+
+-- name: backlog
+-- What is due, comes later and is held, per lane group; walks the three partial indexes, never a final row.
+WITH open_jobs (lane, due, later, held, due_at) AS (
+  SELECT lane, 1, 0, 0, due_at FROM jobs WHERE ready = 1
+  UNION ALL
+  SELECT lane, due_at <= :now, due_at > :now, 0, iif(due_at <= :now, due_at, NULL) FROM jobs
+  WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'claimable'
+  UNION ALL
+  SELECT lane, 0, 0, 1, NULL FROM jobs WHERE phase = 'leased'
+), kinds (id, due, later, held, oldest) AS (
+  SELECT lane >> :shift & :mask, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
+)
+SELECT g.contract, g.queue, g.job_type, coalesce(o.due, 0), coalesce(o.later, 0), coalesce(o.held, 0), o.oldest
+FROM lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
+
+-- name: ahead
+-- Relies on jobs_ready.
+SELECT count(*) FROM (
+  SELECT 1 FROM jobs me JOIN jobs j ON j.lane = me.lane
+  WHERE me.id = :id AND j.ready = 1 AND (j.due_at, j.id) < (me.due_at, me.id) LIMIT :at_most);
 
 -- name: pause
 INSERT INTO pauses (kind, name, actor, reason, at) VALUES (?, ?, ?, ?, ?)

@@ -6,10 +6,12 @@ from typing import Any
 
 import apsw
 
+from ...core.contract import Contract
+from ...core.declare import contract_from
 from ...core.errors import VersionConflict
 from ...core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
-from ...ports import Audit, Extended, Filter, WorkerRow
-from ..lanes import LaneBook, lane
+from ...ports import Audit, Backlog, Extended, Filter, WorkerRow
+from ..lanes import GROUP_BITS, PARTY_BITS, LaneBook, lane
 from ..named_sql import load_queries
 from ..rows import (
     DEAD_COLUMNS,
@@ -37,6 +39,9 @@ _FILL = {
     "{worker_places}": ", ".join("?" * len(WORKER_COLUMNS)),
     "{dead_places}": ", ".join("?" * len(DEAD_COLUMNS)),
 }
+
+
+GROUP_MASK = (1 << GROUP_BITS) - 1
 
 
 def _filled(text: str) -> str:
@@ -131,9 +136,12 @@ class ColdTx:
     async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
         text = json.dumps(dict(held))
         self.named("extend", held=text, until=self.now + lease)
-        all_held = self.connection.changes() == len(held)
-        lost = () if all_held else (row[0] for row in self.named("not_held", held=text))
-        return Extended(frozenset(lost), {row[0]: row[1] for row in self.named("cancels", held=text)})
+        return await self.standing(held)
+
+    async def standing(self, held: Mapping[str, str]) -> Extended:
+        text = json.dumps(dict(held))
+        lost = frozenset(row[0] for row in self.named("not_held", held=text))
+        return Extended(lost, {row[0]: row[1] for row in self.named("cancels", held=text)})
 
     async def put_worker(self, worker: WorkerRow) -> None:
         self.rows("put_worker", *(getattr(worker, name) for name in WORKER_COLUMNS))
@@ -147,6 +155,13 @@ class ColdTx:
     async def next_due(self) -> Micros | None:
         moments = [self.rows("next_due", phase)[0][0] for phase in ("claimable", "blocked")]
         return min((m for m in moments if m is not None), default=None)
+
+    async def next_wake(self) -> Micros | None:
+        moment: Micros | None = self.rows("next_due", "blocked")[0][0]
+        return moment
+
+    async def anything_left(self, job_types: Sequence[str], horizon: Micros) -> bool:
+        return bool(self.named("anything_left", types=json.dumps(list(job_types)), until=self.now + horizon)[0][0])
 
     async def promote(self, limit: int) -> int:
         self.named("promote", now=self.now, limit=limit)
@@ -209,6 +224,19 @@ class ColdTx:
 
     async def counts(self) -> list[tuple[str, str, str, int]]:
         return [(row[0], row[1], row[2], row[3]) for row in self.rows("counts")]
+
+    async def count_letters(self) -> dict[str, int]:
+        return {row[0]: row[1] for row in self.rows("count_letters")}
+
+    async def backlog(self) -> list[Backlog]:
+        return [Backlog(*row) for row in self.named("backlog", now=self.now, shift=PARTY_BITS, mask=GROUP_MASK)]
+
+    async def ahead(self, job_id: str, at_most: int) -> int:
+        number: int = self.named("ahead", id=job_id, at_most=at_most)[0][0]
+        return number
+
+    async def contracts(self) -> dict[str, Contract]:
+        return {name: contract_from(json.loads(text)) for name, text in self.rows("contracts")}
 
     async def pause(self, kind: str, name: str, actor: str, reason: str | None) -> None:
         self.rows("pause", kind, name, actor, reason, self.now)

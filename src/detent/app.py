@@ -1,0 +1,338 @@
+"""The front door: `Detent`, its jobs and their handles, for async callers and, as `app.sync`, for plain ones."""
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from .connect import default_url, store_from
+from .context import Context, SyncContext
+from .core.contract import Contract, Phase
+from .core.errors import DetentError, InvalidInput
+from .core.job import Job
+from .engine import Engine, Submission
+from .engine.views import history_view, job_view
+from .handlers import Handler, Options, inspect_handler
+from .worker import DEFAULT_SLOTS, Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class JobFailed(DetentError):
+    """The job ended without a result: it failed, was cancelled or was rejected."""
+
+    code = "JOB_FAILED"
+    http_status = 409
+
+
+@dataclass(frozen=True, slots=True)
+class Using:
+    """How one enqueue differs from the job's declaration."""
+
+    delay: float = 0.0
+    at: datetime | str | None = None
+    key: str | None = None
+    scope: str | None = None
+    tenant: str = "default"
+    priority: int | None = None
+    queue: str | None = None
+    max_retries: int | None = None
+    timeout: float | None = None
+    trace_id: str | None = None
+    task_id: str | None = None
+    hold: bool = False
+
+
+class Handle(Generic[R]):
+    """A submitted job, to be asked about later."""
+
+    def __init__(self, app: "Detent", job_id: str, handler: Handler | None, hit: bool = False) -> None:
+        self.id = job_id
+        self.hit = hit
+        """True: the idempotency key was known, this is the job that was there already."""
+        self._app = app
+        self._handler = handler
+
+    async def job(self) -> Job:
+        return await (await self._app.ready()).job(self.id)
+
+    async def status(self) -> str:
+        return (await self.job()).status
+
+    async def events(self) -> list[dict[str, Any]]:
+        """Status changes and notes, in order."""
+        history = await (await self._app.ready()).history(self.id)
+        return history_view(history.contract, history.job, history.events, history.notes)
+
+    async def show(self) -> dict[str, Any]:
+        engine = await self._app.ready()
+        job = await self.job()
+        return job_view(engine.contract(job.contract), job)
+
+    async def result(self, timeout: float | None = None) -> R:
+        """Wait for the end; the result in its declared type, or JobFailed with the job's own code."""
+        engine = await self._app.ready()
+        loop = asyncio.get_running_loop()
+        end = None if timeout is None else loop.time() + timeout
+        while (job := await engine.job(self.id)).phase is not Phase.FINAL:
+            left = 1.0 if end is None else end - loop.time()
+            if left <= 0:
+                raise TimeoutError(f"job {self.id} is {job.status} after {timeout} s; it goes on")
+            await engine.store.changed(min(1.0, left))
+        if job.error_code is not None or job.dlq_id is not None or not _succeeded(engine.contract(job.contract), job):
+            raise JobFailed(
+                f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}",
+                job_code=job.error_code,
+                status=job.status,
+            )
+        value: Any = self._handler.result_value(job.result) if self._handler else job.result
+        return value  # type: ignore[no-any-return]
+
+    async def cancel(self, reason: str | None = None, *, actor: str = "app") -> Job:
+        return await (await self._app.ready()).cancel(self.id, actor=actor, reason=reason)
+
+    async def signal(self, name: str, data: Any = None, *, actor: str = "app") -> bool:
+        """True: this was the first signal under the name."""
+        _, news = await (await self._app.ready()).signal(self.id, name, data, actor=actor)
+        return news
+
+
+def _succeeded(contract: Contract, job: Job) -> bool:
+    from .core.contract import Move
+
+    return any(edge.move is Move.SUCCEED and edge.target == job.status for edge in contract.edges)
+
+
+class JobDefinition(Generic[P, R]):
+    """A handler that can be enqueued. Called directly, it is the plain function it was."""
+
+    def __init__(self, app: "Detent", handler: Handler, using: Using | None = None) -> None:
+        self.app = app
+        self.handler = handler
+        self.name = handler.name
+        self._using = using or Using()
+        self.__doc__ = handler.function.__doc__
+        self.__wrapped__ = handler.function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.handler.function(*args, **kwargs)
+
+    def using(self, **options: Any) -> "JobDefinition[P, R]":
+        """The same job with other options: delay=, at=, key=, scope=, tenant=, priority=, …"""
+        try:
+            return JobDefinition(self.app, self.handler, replace(self._using, **options))
+        except TypeError as error:
+            raise InvalidInput(f"using(): {error}", code="OPTION_UNKNOWN") from None
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit one job; its arguments are checked here."""
+        engine = await self.app.ready()
+        made = await engine.submit(self.submission(self.handler.payload(args, kwargs)))
+        return Handle(self.app, made.job.id, self.handler, made.hit)
+
+    async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[R]]:
+        """Submit many in one commit: all or none."""
+        engine = await self.app.ready()
+        asks = [self.submission(self.handler.payload((), one)) for one in arguments]
+        return [Handle(self.app, made.job.id, self.handler, made.hit) for made in await engine.submit_many(asks)]
+
+    def submission(self, payload: dict[str, Any]) -> Submission:
+        own, use = self.handler.options, self._using
+        timeout = own.timeout if use.timeout is None else use.timeout
+        return Submission(
+            job_type=self.name,
+            payload=payload,
+            contract=own.contract,
+            queue=use.queue or own.queue,
+            tenant_id=use.tenant,
+            idempotency_key=use.key,
+            idempotency_scope=use.scope,
+            task_id=use.task_id,
+            scheduled_at=use.at,
+            delay=use.delay,
+            timeout_ms=None if timeout is None else int(timeout * 1_000),
+            max_retries=own.max_retries if use.max_retries is None else use.max_retries,
+            priority=own.priority if use.priority is None else use.priority,
+            trace_id=use.trace_id,
+            hold=use.hold,
+        )
+
+
+class Declare(Protocol):
+    """The decorator: with or without a context, async or plain, the enqueue takes what the function takes."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> JobDefinition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> JobDefinition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> JobDefinition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> JobDefinition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> JobDefinition[P, R]: ...
+
+
+class Detent:
+    """One application: a database, its contracts and its jobs. Opens by itself, once per event loop and process."""
+
+    def __init__(self, url: str | None = None, *, contracts: Sequence[Contract] = (), **options: Any) -> None:
+        self.url = url or default_url()
+        self.contracts = {contract.name: contract for contract in contracts}
+        self.jobs: dict[str, JobDefinition[Any, Any]] = {}
+        self.sync = SyncClient(self)
+        self._options = options
+        self._engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = weakref.WeakKeyDictionary()
+        self._pid = os.getpid()
+
+    def job(self, name: str, *, run_in: str = "auto", **options: Any) -> "Declare":
+        """Declare a job: its name, and options queue=, contract=, max_retries=, timeout=, priority=."""
+        try:
+            settings = Options(**options)
+        except TypeError as error:
+            raise InvalidInput(f"job {name!r}: {error}", code="OPTION_UNKNOWN") from None
+
+        def declare(function: Callable[..., Any]) -> JobDefinition[Any, Any]:
+            if name in self.jobs:
+                raise InvalidInput(f"job {name!r} is declared twice", code="HANDLER_INVALID")
+            made: JobDefinition[Any, Any] = JobDefinition(self, inspect_handler(name, function, settings, run_in))
+            self.jobs[name] = made
+            return made
+
+        return declare
+
+    async def __aenter__(self) -> "Detent":
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        await self.ready()
+
+    async def ready(self) -> Engine:
+        """The engine of this event loop, opened on first use."""
+        if self._pid != os.getpid():  # after a fork the parent's connections are not ours
+            self._engines = weakref.WeakKeyDictionary()
+            self._pid = os.getpid()
+        loop = asyncio.get_running_loop()
+        engine = self._engines.get(loop)
+        if engine is None:
+            engine = self.make_engine()
+            await engine.open()
+            self._engines[loop] = engine
+        return engine
+
+    def make_engine(self, **store_options: Any) -> Engine:
+        return Engine(store_from(self.url, **store_options), self.contracts, **self._options)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the running loop; open the app first."""
+        return self._engines[asyncio.get_running_loop()]
+
+    async def close(self) -> None:
+        engine = self._engines.pop(asyncio.get_running_loop(), None)
+        if engine is not None:
+            await engine.close()
+
+    async def handle(self, job_id: str) -> Handle[Any]:
+        job = await (await self.ready()).job(job_id)
+        known = self.jobs.get(job.job_type)
+        return Handle(self, job_id, known.handler if known else None)
+
+    async def worker(self, **options: Any) -> Worker:
+        engine = await self.ready()
+        return Worker(engine, {name: definition.handler for name, definition in self.jobs.items()}, **options)
+
+    async def run_worker(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        slots: int = DEFAULT_SLOTS,
+        lease_seconds: float | None = None,
+        until_idle: bool = False,
+        **options: Any,
+    ) -> int:
+        """Work in this process until SIGTERM, SIGINT or, if asked, until nothing is left to do."""
+        worker = await self.worker(
+            queues=None if queues is None else frozenset(queues),
+            slots=slots,
+            lease_seconds=lease_seconds,
+            until_idle=until_idle,
+            **options,
+        )
+        try:
+            return await worker.run()
+        finally:
+            await self.close()
+
+
+class SyncClient:
+    """The same client without an event loop: one implementation, run on a loop in a thread of its own."""
+
+    def __init__(self, app: Detent) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run any call of the app to its end: app.sync.run(handle.result())."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._own_loop()).result()
+
+    def enqueue(self, job: JobDefinition[P, R], *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
+        return SyncHandle(self, self.run(job.enqueue(*args, **kwargs)))
+
+    def enqueue_many(self, job: JobDefinition[P, R], arguments: Sequence[Mapping[str, Any]]) -> "list[SyncHandle[R]]":
+        return [SyncHandle(self, handle) for handle in self.run(job.enqueue_many(arguments))]
+
+    def close(self) -> None:
+        if self._loop is not None and self._pid == os.getpid():
+            self.run(self._app.close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop = None
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="detent-sync", daemon=True).start()
+            return self._loop
+
+
+class SyncHandle(Generic[R]):
+    """A handle whose calls block."""
+
+    def __init__(self, client: SyncClient, handle: Handle[R]) -> None:
+        self.id, self.hit = handle.id, handle.hit
+        self._client, self._handle = client, handle
+
+    def status(self) -> str:
+        return self._client.run(self._handle.status())
+
+    def result(self, timeout: float | None = None) -> R:
+        return self._client.run(self._handle.result(timeout))
+
+    def events(self) -> list[dict[str, Any]]:
+        return self._client.run(self._handle.events())
+
+    def show(self) -> dict[str, Any]:
+        return self._client.run(self._handle.show())
+
+    def cancel(self, reason: str | None = None, *, actor: str = "app") -> Job:
+        return self._client.run(self._handle.cancel(reason, actor=actor))
+
+    def signal(self, name: str, data: Any = None, *, actor: str = "app") -> bool:
+        return self._client.run(self._handle.signal(name, data, actor=actor))

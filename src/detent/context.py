@@ -1,0 +1,167 @@
+"""What a handler is given: who it is, its effect keys, and the ways to wait and to be asked to stop."""
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .core.contract import Move
+from .core.job import Note, Wait
+from .core.times import SECOND
+from .outcomes import Suspend, WaitTimeout
+from .ports import Claimed, Tx
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+T = TypeVar("T")
+_PARK_SECONDS = 60.0
+_PROGRESS_SECONDS = 1.0
+
+
+class BaseContext:
+    """Facts about this execution; nothing here touches the store."""
+
+    def __init__(self, claimed: Claimed) -> None:
+        self._claimed = claimed
+        self._cancelled = threading.Event()
+        self.cancel_reason: str | None = None
+        self.log = logging.LoggerAdapter(
+            logging.getLogger(f"detent.job.{claimed.job_type}"),
+            {"job_id": claimed.id, "execution_no": claimed.execution_no, "trace_id": claimed.trace_id},
+        )
+
+    @property
+    def job_id(self) -> str:
+        return self._claimed.id
+
+    @property
+    def job_type(self) -> str:
+        return self._claimed.job_type
+
+    @property
+    def tenant_id(self) -> str:
+        return self._claimed.tenant_id
+
+    @property
+    def execution_no(self) -> int:
+        return self._claimed.execution_no
+
+    @property
+    def retries(self) -> int:
+        return self._claimed.retries
+
+    @property
+    def trace_id(self) -> str | None:
+        return self._claimed.trace_id
+
+    @property
+    def idempotency_key(self) -> str | None:
+        return self._claimed.idempotency_key
+
+    @property
+    def execution_key(self) -> str:
+        """Changes with each try: the job's id and its retry count."""
+        return f"{self._claimed.id}+{self._claimed.retries}"
+
+    def effect_key(self, name: str) -> str:
+        """Stable over retries and over a requeue: give it to whoever must not do the same thing twice."""
+        return f"{self._claimed.effect_root}:{name}"
+
+    @property
+    def cancelled(self) -> bool:
+        """True once someone asked this job to stop, or its lease was lost; end soon."""
+        return self._cancelled.is_set()
+
+    def ask_to_stop(self, reason: str | None) -> None:
+        self.cancel_reason = reason
+        self._cancelled.set()
+
+
+class Context(BaseContext):
+    """The context of an async handler."""
+
+    def __init__(self, claimed: Claimed, engine: "Engine", park_seconds: float = _PARK_SECONDS) -> None:
+        super().__init__(claimed)
+        self._engine = engine
+        self._park_seconds = park_seconds
+        self._told_progress_at = float("-inf")
+
+    async def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
+        """The data of the signal under this name; the job leaves its worker until it comes."""
+        self._check_can_wait()
+        signal = await self._engine.store.read(lambda tx: tx.signal(self.job_id, name))
+        if signal is None:
+            raise Suspend(self._wait(name, kind, timeout))
+        if signal.timed_out:
+            raise WaitTimeout(f"nobody sent {name!r} to job {self.job_id} in time")
+        return json.loads(signal.data)
+
+    async def sleep(self, seconds: float, *, name: str = "sleep") -> None:
+        """Leave the worker for this long. In a loop, give each sleep a name of its own."""
+        self._check_can_wait()
+        if await self._engine.store.read(lambda tx: tx.signal(self.job_id, name)) is None:
+            raise Suspend(self._wait(name, "timer", seconds))
+
+    def _wait(self, name: str, kind: str, timeout: float | None) -> Wait:
+        long = timeout is None or timeout > self._park_seconds
+        return Wait(name, kind, None if timeout is None else int(timeout * SECOND), park=long)
+
+    def _check_can_wait(self) -> None:
+        from .engine.settle import lacks
+
+        contract = self._engine.contract(self._claimed.contract)
+        if not any(edge.move is Move.WAIT for edge in contract.edges):
+            raise lacks(contract, "a wait")
+
+    async def progress(self, share: float, message: str = "") -> None:
+        """Tell how far the job is, at most once a second; visible beside its log."""
+        now = asyncio.get_running_loop().time()
+        if now - self._told_progress_at < _PROGRESS_SECONDS:
+            return
+        self._told_progress_at = now
+        data = {"share": max(0.0, min(1.0, share)), "message": message[:500]}
+        claimed = self._claimed
+
+        async def act(tx: Tx) -> None:
+            row = (await tx.lock([claimed.id])).get(claimed.id)
+            if row and row.token == claimed.token and row.worker:
+                at = max(tx.now, row.updated_at)
+                await tx.add_notes([Note(row.id, row.version, "progress", at, row.worker, row.execution_no, data)])
+
+        await self._engine.store.write(act)
+
+
+class SyncContext(BaseContext):
+    """The same for a plain `def` handler in its thread: each call blocks the thread, not the loop."""
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(context._claimed)
+        self._context = context
+        self._loop = loop
+        self._cancelled = context._cancelled
+
+    def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
+        return self._run(lambda: self._context.wait_for(name, timeout, kind=kind))
+
+    def sleep(self, seconds: float, *, name: str = "sleep") -> None:
+        self._run(lambda: self._context.sleep(seconds, name=name))
+
+    def progress(self, share: float, message: str = "") -> None:
+        self._run(lambda: self._context.progress(share, message))
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run it on the loop; a suspension travels back as a value, because a loop dies of a BaseException."""
+
+        async def kept() -> tuple[T | None, Suspend | None]:
+            try:
+                return await call(), None
+            except Suspend as suspended:
+                return None, suspended
+
+        value, suspended = asyncio.run_coroutine_threadsafe(kept(), self._loop).result()
+        if suspended is not None:
+            raise suspended
+        return value  # type: ignore[return-value]

@@ -1,0 +1,258 @@
+"""Why a job is not running, in words: looks at the job, the pauses and the workers, changes nothing."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..core.contract import Contract, Phase
+from ..core.job import Job, Micros
+from ..core.times import SECOND, iso
+from ..ports import Tx, WorkerRow
+from .refusal import find
+
+if TYPE_CHECKING:
+    from . import Engine
+
+LIVE_LEASES = 3
+"""A worker that was not seen for this many of its leases is gone."""
+AHEAD_AT_MOST = 10_000
+TIMER = "timer"
+"""The kind of a wait that only its moment ends."""
+_LEAVING = frozenset({"stopping", "stopped", "draining"})
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A stable code, a sentence that says what to do, what it rests on, and what else holds the job back."""
+
+    reason: str
+    sentence: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"reason": self.reason, "sentence": self.sentence, "details": self.details}
+
+
+class Pause(NamedTuple):
+    kind: str
+    name: str
+    actor: str
+    reason: str | None
+    at: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything the answer rests on, read in one snapshot."""
+
+    now: Micros
+    job: Job
+    contract: Contract
+    pauses: list[Pause]
+    live: list[WorkerRow]
+    ahead: int
+
+
+async def why(engine: "Engine", job_id: str, tenant: str | None = None) -> Why:
+    """The most decisive reason first; the others that hold are in details["also"]."""
+
+    async def act(tx: Tx) -> Scene:
+        job = await find(tx, job_id, tenant)
+        pauses = [Pause(*row) for row in await tx.pauses()]
+        live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
+        ahead = await tx.ahead(job.id, AHEAD_AT_MOST) if job.phase is Phase.CLAIMABLE else 0
+        return Scene(tx.now, job, engine.contract(job.contract), pauses, live, ahead)
+
+    return explain(await engine.store.read(act))
+
+
+def explain(scene: Scene) -> Why:
+    first, *others = _REASONS[scene.job.phase](scene)
+    about = {"job_id": scene.job.id, "status": scene.job.status, "phase": str(scene.job.phase)}
+    also = [{"reason": other.reason, "sentence": other.sentence, **other.details} for other in others]
+    return Why(first.reason, first.sentence, {**about, **first.details, "also": also})
+
+
+def is_live(worker: WorkerRow, now: Micros) -> bool:
+    return now - worker.seen_at <= LIVE_LEASES * worker.lease
+
+
+def types_of(worker: WorkerRow) -> list[str]:
+    return _names(worker.job_types)
+
+
+def queues_of(worker: WorkerRow) -> list[str] | None:
+    """None: every queue."""
+    return None if worker.queues is None else _names(worker.queues)
+
+
+def _names(text: str) -> list[str]:
+    names = json.loads(text) if text.startswith("[") else text.split(",")
+    return [name.strip() for name in names if name.strip()]
+
+
+def handles(worker: WorkerRow, job_type: str) -> bool:
+    names = types_of(worker)
+    return job_type in names or "*" in names
+
+
+def serves(worker: WorkerRow, queue: str) -> bool:
+    names = queues_of(worker)
+    return names is None or queue in names
+
+
+def _ended(scene: Scene) -> Iterator[Why]:
+    job = scene.job
+    cause = f" ({job.error_code}: {job.error_message})" if job.error_code else ""
+    told = {"finished_at": iso(job.finished_at), "error_code": job.error_code, "dlq_id": job.dlq_id}
+    after = f"; its dead letter is {job.dlq_id}" if job.dlq_id else ""
+    yield Why("FINISHED", f"it has ended as {job.status} {ago(scene.now, job.finished_at)}{cause}{after}", told)
+
+
+def _held(scene: Scene) -> Iterator[Why]:
+    job, now = scene.job, scene.now
+    seen = any(worker.id == job.worker for worker in scene.live)
+    told = {"worker": job.worker, "lease_until": iso(job.lease_until), "holder_seen": seen}
+    if job.lease_until is not None and job.lease_until <= now:
+        ran_out = f"worker {job.worker} held it, but the lease ran out {ago(now, job.lease_until)}"
+        then = "the next sweep of any worker takes it back" if scene.live else "nobody sweeps: start a worker"
+        yield Why("LEASE_EXPIRED", f"{ran_out}; {then}", told)
+    else:
+        silent = "" if seen else "; that worker has not been seen lately, if it is dead the job is taken back then"
+        until = moment(now, job.lease_until)
+        yield Why("HELD", f"it is already under way, held by worker {job.worker} until {until}{silent}", told)
+    yield from _cancel(scene)
+
+
+def _blocked(scene: Scene) -> Iterator[Why]:
+    job, now = scene.job, scene.now
+    until = f" until {moment(now, job.due_at)}" if job.due_at is not None else ""
+    told = {"waits_for": job.wait_name, "kind": job.wait_kind, "until": iso(job.due_at), "since": iso(job.updated_at)}
+    if job.due_at is not None and job.due_at <= now:
+        then = "the next sweep wakes it" if scene.live else "nobody sweeps: start a worker"
+        yield Why("DUE_TO_WAKE", f"its moment came {ago(now, job.due_at)}; {then}", told)
+    elif job.status in scene.contract.approval_statuses:
+        how = f"decide with `detent jobs approve {job.id}` or `reject`"
+        yield Why(
+            "WAITS_FOR_APPROVAL", f"it waits for approval since {moment(now, job.updated_at)}{until}; {how}", told
+        )
+    elif job.wait_name is not None and job.wait_kind != TIMER:
+        how = f"send it with `detent jobs signal {job.id} {job.wait_name}`"
+        yield Why("WAITS_FOR_SIGNAL", f"it waits for the signal {job.wait_name!r}{until}; {how}", told)
+    elif job.due_at is not None:
+        yield Why("WAITS_FOR_MOMENT", f"it is not due{until}, and waits for that moment", told)
+    else:
+        moves = ", ".join(dict.fromkeys(str(move) for move in scene.contract.legal_moves(job.status)))
+        yield Why("BLOCKED", f"it rests in {job.status} until someone moves it; moves from there: {moves}", told)
+    yield from _cancel(scene)
+    yield from _paused(scene)
+
+
+def _claimable(scene: Scene) -> Iterator[Why]:
+    """In the order in which they must be cleared; without any, the job is next or has others before it."""
+    held_back = [*_not_due(scene), *_cancel(scene), *_paused(scene), *_no_worker(scene)]
+    yield from held_back
+    if held_back:
+        return
+    able = _able(scene)
+    busy, slots = sum(worker.busy for worker in able), sum(worker.slots for worker in able)
+    told = {"workers": [worker.id for worker in able], "busy": busy, "slots": slots, "ahead": scene.ahead}
+    jobs = f"{scene.ahead}{'+' if scene.ahead == AHEAD_AT_MOST else ''} {'job' if scene.ahead == 1 else 'jobs'}"
+    if all(worker.busy >= worker.slots for worker in able):
+        who = "the one worker" if len(able) == 1 else f"all {len(able)} workers"
+        more = f", and {jobs} of its kind are before it" if scene.ahead else ""
+        yield Why("SLOTS_FULL", f"{who} able to run it have their slots full ({busy} of {slots}){more}", told)
+    elif scene.ahead:
+        yield Why("JOBS_AHEAD", f"nothing holds it but {jobs} of its kind before it", told)
+    else:
+        yield Why("ANY_MOMENT", "nothing holds it: it should start any moment", told)
+
+
+def _not_due(scene: Scene) -> Iterator[Why]:
+    job = scene.job
+    if job.due_at is None or job.due_at <= scene.now:
+        return
+    told = {"due_at": iso(job.due_at), "error_code": job.error_code}
+    cause = f", to try again after {job.error_code}" if job.error_code else ""
+    yield Why("NOT_DUE", f"it is not due until {moment(scene.now, job.due_at)}{cause}", told)
+
+
+def _cancel(scene: Scene) -> Iterator[Why]:
+    if scene.job.cancel_requested is None:
+        return
+    asked = json.loads(scene.job.cancel_requested)
+    why_not = f" ({asked['reason']})" if asked.get("reason") else ""
+    said = f"{asked['actor']} asked to cancel it {ago(scene.now, asked['at'])}{why_not}; whoever holds it next obeys"
+    yield Why("CANCEL_REQUESTED", said, {**asked, "at": iso(asked["at"])})
+
+
+def _paused(scene: Scene) -> Iterator[Why]:
+    job = scene.job
+    own = {"queue": job.queue, "job_type": job.job_type, "tenant": job.tenant_id}
+    flags = {"queue": "", "job_type": "--type ", "tenant": "--tenant "}
+    for pause in scene.pauses:
+        if own[pause.kind] != pause.name:
+            continue
+        cause = f" ({pause.reason})" if pause.reason else ""
+        since = moment(scene.now, pause.at)
+        how = f"`detent queues resume {flags[pause.kind]}{pause.name}` lets it go"
+        kind = pause.kind.replace("_", " ")
+        said = f"the {kind} {pause.name!r} was paused by {pause.actor} at {since}{cause}; {how}"
+        yield Why("PAUSED", said, {**pause._asdict(), "at": iso(pause.at)})
+
+
+def _no_worker(scene: Scene) -> Iterator[Why]:
+    """Nobody at all, nobody for the type, nobody for the queue, or nobody for both together."""
+    job, live = scene.job, scene.live
+    types = sorted({name for worker in live for name in types_of(worker)})
+    queues = sorted({name for worker in live for name in queues_of(worker) or ()})
+    told = {"live_workers": len(live), "live_types": types, "live_queues": queues}
+    if not live:
+        yield Why("NO_WORKER", "no live worker at all: start one with `detent worker APP`", told)
+    elif not any(handles(worker, job.job_type) for worker in live):
+        known = f"live workers handle {_listed(types)}"
+        yield Why("NO_WORKER_FOR_TYPE", f"no live worker handles the type {job.job_type!r}; {known}", told)
+    elif not any(serves(worker, job.queue) for worker in live):
+        known = f"live workers serve {_listed(queues)}"
+        yield Why("NO_WORKER_FOR_QUEUE", f"no live worker serves the queue {job.queue!r}; {known}", told)
+    elif not _able(scene):
+        said = f"no live worker both handles the type {job.job_type!r} and serves the queue {job.queue!r}"
+        yield Why("NO_WORKER_FOR_BOTH", f"{said}, or those that do are about to stop", told)
+
+
+def _able(scene: Scene) -> list[WorkerRow]:
+    job = scene.job
+    fit = (worker for worker in scene.live if handles(worker, job.job_type) and serves(worker, job.queue))
+    return [worker for worker in fit if worker.state not in _LEAVING]
+
+
+_REASONS = {Phase.FINAL: _ended, Phase.LEASED: _held, Phase.BLOCKED: _blocked, Phase.CLAIMABLE: _claimable}
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def moment(now: Micros, at: Micros | None) -> str:
+    """A moment both ways: exact to the second, and seen from now."""
+    if at is None:
+        return "an unknown moment"
+    exact = (iso(at - at % SECOND) or "").removesuffix("Z")
+    return f"{exact}Z (in {span(at - now)})" if at > now else f"{exact}Z ({span(now - at)} ago)"
+
+
+def ago(now: Micros, at: Micros | None) -> str:
+    return "at an unknown moment" if at is None else f"{span(now - at)} ago"
+
+
+def span(micros: Micros) -> str:
+    """A length of time as people say it: 350 ms, 12 s, 4 min, 3 h, 2 d."""
+    milliseconds = max(micros, 0) // 1_000
+    if milliseconds < 1_000:
+        return f"{milliseconds} ms"
+    for unit, size, until in (("s", 1, 120), ("min", 60, 120), ("h", 3_600, 48), ("d", 86_400, None)):
+        number = milliseconds // 1_000 // size
+        if until is None or number < until:
+            return f"{number} {unit}"
+    raise AssertionError("days have no bound")

@@ -1,0 +1,80 @@
+"""Heartbeats from a thread of their own, so that a handler which blocks the event loop costs no lease."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from .core.errors import DetentError
+from .engine import Engine
+from .ports import Extended, Tx, WorkerRow
+
+log = logging.getLogger("detent.worker")
+
+
+class Heart:
+    """Extends every lease each third of it, and looks once a second for cancels and losses."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        lease_seconds: float,
+        leases: Callable[[], dict[str, str]],
+        row: Callable[[], WorkerRow],
+        heard: Callable[[Extended], object],
+    ) -> None:
+        self._engine = engine
+        self._lease = lease_seconds
+        self._leases = leases
+        self._row = row
+        self._heard = heard
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="detent-heart", daemon=True)
+        self.beats = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.run(self._beat_forever())
+
+    async def _beat_forever(self) -> None:
+        beat_every = self._lease / 3
+        look_every = min(1.0, beat_every)
+        since_beat = beat_every
+        while not self._stopped.is_set():
+            try:
+                if since_beat >= beat_every - look_every / 2:
+                    since_beat = 0.0
+                    await self._beat()
+                else:
+                    await self._look()
+            except DetentError as error:
+                log.warning("heartbeat failed, trying again: %s", error)
+            since_beat += look_every
+            await asyncio.to_thread(self._stopped.wait, look_every)
+
+    async def _beat(self) -> None:
+        held = self._leases()
+        row = replace(self._row(), seen_at=self._engine.store.now())
+
+        async def act(tx: Tx) -> Extended:
+            await tx.put_worker(row)
+            return await tx.extend(held, int(self._lease * 1_000_000)) if held else Extended()
+
+        self._tell(await self._engine.store.write(act))
+        self.beats += 1
+
+    async def _look(self) -> None:
+        held = self._leases()
+        if held:
+            self._tell(await self._engine.store.read(lambda tx: tx.standing(held)))
+
+    def _tell(self, answer: Extended) -> None:
+        if answer.lost or answer.cancels:
+            self._heard(answer)

@@ -1,0 +1,66 @@
+"""The sweeper: expired leases and moments that came, in bounded passes; any number may run at once."""
+
+import asyncio
+import logging
+
+from .core.errors import DetentError
+from .engine import Engine
+from .ports import Clock
+
+log = logging.getLogger("detent.sweeper")
+BATCH = 200
+_APART_SECONDS = 1.0
+
+
+class Sweeper:
+    """Cautious with leases after a suspend or a lost database: it waits one lease before it expires anyone."""
+
+    def __init__(self, engine: Engine, clock: Clock, lease_seconds: float, interval: float = 0.5) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._lease = lease_seconds
+        self._interval = interval
+        self._wall, self._mono = clock.now(), clock.monotonic()
+        self._cautious_until = float("-inf")
+        self.expired = 0
+        self.woken = 0
+
+    def be_cautious(self, why: str) -> None:
+        self._cautious_until = self._clock.monotonic() + self._lease
+        log.info("%s: no lease is expired for the next %g s", why, self._lease)
+
+    async def run(self) -> None:
+        while True:
+            pause = self._interval
+            try:
+                pause = await self.sweep()
+            except DetentError as error:
+                self.be_cautious(f"the store did not answer ({error.code})")
+            await asyncio.sleep(pause)
+
+    async def sweep(self) -> float:
+        """One round; returns how long to sleep until the next one is due."""
+        self._notice_suspend()
+        full = False
+        if self._clock.monotonic() >= self._cautious_until:
+            lost = await self._engine.expire(BATCH)
+            self.expired += len(lost)
+            full |= len(lost) == BATCH
+        woken = await self._engine.wake(BATCH)
+        self.woken += len(woken)
+        full |= len(woken) == BATCH
+        return 0.0 if full else await self._until_due()
+
+    def _notice_suspend(self) -> None:
+        """Wall and monotonic time part when the machine slept or the clock was set."""
+        wall, mono = self._clock.now(), self._clock.monotonic()
+        apart = abs((wall - self._wall) / 1_000_000 - (mono - self._mono))
+        self._wall, self._mono = wall, mono
+        if apart > _APART_SECONDS:
+            self.be_cautious(f"wall and monotonic clock are {apart:.1f} s apart")
+
+    async def _until_due(self) -> float:
+        due: int | None = await self._engine.store.read(lambda tx: tx.next_wake())
+        if due is None:
+            return self._interval
+        return min(self._interval, max(0.001, (due - self._engine.store.now()) / 1_000_000))
