@@ -80,11 +80,12 @@ class Handle(Generic[R]):
         engine = await self._app.ready()
         loop = asyncio.get_running_loop()
         end = None if timeout is None else loop.time() + timeout
+        watch = engine.store.watch()
         while (job := await engine.job(self.id)).phase is not Phase.FINAL:
             left = 1.0 if end is None else end - loop.time()
             if left <= 0:
                 raise TimeoutError(f"job {self.id} is {job.status} after {timeout} s; it goes on")
-            await engine.store.changed(min(1.0, left))
+            await watch.changed(min(1.0, left))
         if job.error_code is not None or job.dlq_id is not None or not _succeeded(engine.contract(job.contract), job):
             raise JobFailed(
                 f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}",
@@ -191,6 +192,7 @@ class Detent:
         self.contracts = {contract.name: contract for contract in contracts}
         self.jobs: dict[str, JobDefinition[Any, Any]] = {}
         self.sync = SyncClient(self)
+        self.companions: list[Callable[[], Awaitable[None]]] = []
         self._options = options
         self._engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
@@ -210,6 +212,11 @@ class Detent:
             return made
 
         return declare
+
+    def companion(self, function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """Declare a coroutine that `detent up` runs beside the worker: a producer, a watcher."""
+        self.companions.append(function)
+        return function
 
     async def __aenter__(self) -> "Detent":
         await self.open()

@@ -256,6 +256,14 @@ class Tx(Protocol):
     async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]: ...
 
 
+class Watch(Protocol):
+    """One listener's view of what has been committed since it last heard."""
+
+    async def changed(self, timeout: float) -> bool:
+        """Wait until anyone may have committed something, at most this many seconds; True if so."""
+        ...
+
+
 class Store(Protocol):
     """Where jobs live. `write` and `read` run one act in one transaction; acts must await nothing but the tx."""
 
@@ -271,8 +279,8 @@ class Store(Protocol):
 
     async def insert(self, changes: Sequence[Change]) -> set[str]: ...
 
-    async def changed(self, timeout: float) -> bool:
-        """Wait until anyone may have committed something, at most this many seconds; True if so."""
+    def watch(self) -> "Watch":
+        """From now on, hear of commits; take the watch first, then look, then wait."""
         ...
 
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle: ...

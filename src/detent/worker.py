@@ -66,6 +66,7 @@ class Worker:
         self._running: dict[str, tuple[asyncio.Task[None], Context]] = {}
         self._slot_tasks: list[asyncio.Task[None]] = []
         self._nudge = asyncio.Event()
+        self._sated = asyncio.Event()
         self._stops = 0
         self._started_at = engine.store.now()
         self._timeout_codes = {name: c.code("timeout") for name, c in engine.contracts.items()}
@@ -115,6 +116,7 @@ class Worker:
     def wake(self) -> None:
         """Something may have become claimable."""
         self.machine.hungry = True
+        self._sated.clear()
         self._nudge.set()
 
     def _give_up(self) -> None:
@@ -149,6 +151,8 @@ class Worker:
                 self.refused += 1
                 log.warning("job %s: %s", job_id, refusal)
             self._start(self.machine.cycled(answer))
+            if not self.machine.hungry:
+                self._sated.set()
 
     def _request(self, want: int) -> ClaimRequest:
         return self.engine.claim_request(
@@ -238,12 +242,11 @@ class Worker:
 
     async def _watch(self) -> None:
         """While there is room, wait for word of new work; a poll each second is the floor."""
+        watch = self.engine.store.watch()
         while True:
-            if self.machine.hungry or self.machine.stopping:
-                await asyncio.sleep(0.002)
-                continue
+            await self._sated.wait()
             try:
-                await self.engine.store.changed(await self._until_due())
+                await watch.changed(await self._until_due())
             except DetentError:
                 await asyncio.sleep(_POLL_SECONDS)
             self.wake()

@@ -19,7 +19,7 @@ LIVE_LEASES = 3
 AHEAD_AT_MOST = 10_000
 TIMER = "timer"
 """The kind of a wait that only its moment ends."""
-_LEAVING = frozenset({"stopping", "stopped", "draining"})
+_LEAVING = "stopping"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +79,16 @@ def is_live(worker: WorkerRow, now: Micros) -> bool:
 
 
 def types_of(worker: WorkerRow) -> list[str]:
-    return _names(worker.job_types)
+    return [str(name) for name in json.loads(worker.job_types)]
 
 
 def queues_of(worker: WorkerRow) -> list[str] | None:
     """None: every queue."""
-    return None if worker.queues is None else _names(worker.queues)
-
-
-def _names(text: str) -> list[str]:
-    names = json.loads(text) if text.startswith("[") else text.split(",")
-    return [name.strip() for name in names if name.strip()]
+    return None if worker.queues is None else [str(name) for name in json.loads(worker.queues)]
 
 
 def handles(worker: WorkerRow, job_type: str) -> bool:
-    names = types_of(worker)
-    return job_type in names or "*" in names
+    return job_type in types_of(worker)
 
 
 def serves(worker: WorkerRow, queue: str) -> bool:
@@ -224,7 +218,7 @@ def _no_worker(scene: Scene) -> Iterator[Why]:
 def _able(scene: Scene) -> list[WorkerRow]:
     job = scene.job
     fit = (worker for worker in scene.live if handles(worker, job.job_type) and serves(worker, job.queue))
-    return [worker for worker in fit if worker.state not in _LEAVING]
+    return [worker for worker in fit if worker.state != _LEAVING]
 
 
 _REASONS = {Phase.FINAL: _ended, Phase.LEASED: _held, Phase.BLOCKED: _blocked, Phase.CLAIMABLE: _claimable}

@@ -17,6 +17,9 @@ T = TypeVar("T")
 Act = Callable[[SqliteTx], Awaitable[T]]
 _SHARED_AT_MOST = 256
 _BUSY_SECONDS = 60.0
+_RELAXED = 1
+"""SQLite's synchronous=NORMAL: in WAL mode a commit does not wait for the disk."""
+_Posted = tuple[Act[Any], Future[Any], bool]
 
 
 def connect(path: str, synchronous: str) -> apsw.Connection:
@@ -48,7 +51,8 @@ class Session:
         self._begin = begin
         self._make_tx = make_tx
         self._lock = threading.RLock()
-        self._waiting: queue.SimpleQueue[tuple[Act[Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Posted | None] = queue.SimpleQueue()
+        self._durable = self._level = connection.pragma("synchronous")
         self._thread: threading.Thread | None = None
         self.committed: Callable[[], None] = lambda: None
 
@@ -56,15 +60,16 @@ class Session:
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    def post(self, act: Act[T]) -> Future[T]:
+    def post(self, act: Act[T], *, relaxed: bool = False) -> Future[T]:
+        """relaxed: the commit need not wait for the disk (a later durable one takes it along)."""
         future: Future[T] = Future()
-        self._waiting.put((act, future))
+        self._waiting.put((act, future, relaxed))
         return future
 
-    def run(self, act: Act[T]) -> T:
+    def run(self, act: Act[T], *, relaxed: bool = False) -> T:
         """Begin, act, commit, on this thread."""
         with self._lock:
-            tx = self._open()
+            tx = self._open(relaxed)
             value, problem = self._guarded(tx, act)
             self._commit()
         self.committed()
@@ -90,16 +95,16 @@ class Session:
                 batch.append(more)
             self._share(batch)
 
-    def _share(self, batch: list[tuple[Act[Any], Future[Any]]]) -> None:
+    def _share(self, batch: list[_Posted]) -> None:
         try:
             with self._lock:
-                tx = self._open()
-                outcomes = [self._guarded(tx, act) for act, _ in batch]
+                tx = self._open(all(relaxed for _, _, relaxed in batch))
+                outcomes = [self._guarded(tx, act) for act, _, _ in batch]
                 self._commit()
         except BaseException as error:
             outcomes = [(None, told(error))] * len(batch)
         self.committed()
-        for (_, future), (value, problem) in zip(batch, outcomes, strict=True):
+        for (_, future, _), (value, problem) in zip(batch, outcomes, strict=True):
             if not future.set_running_or_notify_cancel():
                 continue
             if problem is None:
@@ -122,8 +127,12 @@ class Session:
             self._forget()
             return None, told(error)
 
-    def _open(self) -> SqliteTx:
+    def _open(self, relaxed: bool) -> SqliteTx:
+        level = min(_RELAXED, self._durable) if relaxed else self._durable
         try:
+            if level != self._level:
+                self.connection.pragma("synchronous", level)
+                self._level = level
             self.connection.execute(self._begin)
         except apsw.Error as error:
             raise told(error) from error

@@ -43,7 +43,6 @@ class SqliteStore:
         self._writer: Session | None = None
         self._reader: Session | None = None
         self._watcher: apsw.Connection | None = None
-        self._seen: tuple[int, int] = (0, 0)
         self._sleepers: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
 
     async def open(self, contracts: Mapping[str, Contract]) -> None:
@@ -91,12 +90,12 @@ class SqliteStore:
     async def read(self, act: Act[T]) -> T:
         return await self._on(self._reader, act)
 
-    async def _on(self, session: Session | None, act: Act[T]) -> T:
+    async def _on(self, session: Session | None, act: Act[T], *, relaxed: bool = False) -> T:
         if session is None:
             raise StoreUnavailable("the store is closed; open it first")
         if self.inline:
-            return session.run(act)
-        return await asyncio.wrap_future(session.post(act))
+            return session.run(act, relaxed=relaxed)
+        return await asyncio.wrap_future(session.post(act, relaxed=relaxed))
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         return await self.write(lambda tx: tx.insert(changes))
@@ -107,31 +106,29 @@ class SqliteStore:
             claimed = await tx.claim(request) if request else []
             return Cycle(claimed, refused)
 
-        return await self.write(act)
+        # A claim that settles nothing need not reach the disk: losing it costs a fenced rerun.
+        return await self._on(self._writer, act, relaxed=not successes)
 
-    async def changed(self, timeout: float) -> bool:
-        """Own commits are told at once; those of other processes are seen in the file's data version."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
-        while (now := loop.time()) < end:
-            version = self._version()
-            if version != self._seen:
-                self._seen = version
-                return True
-            told: asyncio.Future[bool] = loop.create_future()
-            sleeper = (loop, told)
-            self._sleepers.add(sleeper)
-            alarm = loop.call_later(min(_LOOK_SECONDS, end - now), _wake, told)
-            try:
-                await told
-            finally:
-                alarm.cancel()
-                self._sleepers.discard(sleeper)
-        return False
+    def watch(self) -> "FileWatch":
+        return FileWatch(self)
 
-    def _version(self) -> tuple[int, int]:
+    def version(self) -> tuple[int, int]:
+        """Moves with every commit: other processes' through the file, our own by count where there is no file."""
         seen: int = self._watcher.pragma("data_version") if self._watcher else 0
         return seen, self.commits if self._watcher is None else 0
+
+    async def told(self, seconds: float) -> None:
+        """Sleep until our own writer commits, at most this long."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        sleeper = (loop, future)
+        self._sleepers.add(sleeper)
+        alarm = loop.call_later(seconds, _wake, future)
+        try:
+            await future
+        finally:
+            alarm.cancel()
+            self._sleepers.discard(sleeper)
 
     def _tell_sleepers(self) -> None:
         for loop, told in tuple(self._sleepers):
@@ -147,3 +144,24 @@ class SqliteStore:
 def _wake(told: "asyncio.Future[bool]") -> None:
     if not told.done():
         told.set_result(True)
+
+
+class FileWatch:
+    """Own commits are told at once; those of other processes are seen in the file's data version."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._seen = store.version()
+
+    async def changed(self, timeout: float) -> bool:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        while True:
+            version = self._store.version()
+            if version != self._seen:
+                self._seen = version
+                return True
+            left = end - loop.time()
+            if left <= 0:
+                return False
+            await self._store.told(min(_LOOK_SECONDS, left))

@@ -1,0 +1,70 @@
+"""Worker, producer and a live terminal view in one process: what `detent up` shows."""
+
+import asyncio
+from typing import Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+
+from .app import Detent
+from .core.times import iso
+from .engine import Engine
+from .ports import Filter
+from .worker import Worker
+
+
+async def run_up(app: Detent, *, slots: int, screen: bool) -> int:
+    """Work until stopped; with a screen, redraw it twice a second."""
+    engine = await app.ready()
+    worker = await app.worker(slots=slots)
+    helpers = [asyncio.ensure_future(companion()) for companion in app.companions]
+    if screen:
+        helpers.append(asyncio.create_task(_show(app, engine, worker)))
+    try:
+        return await worker.run()
+    finally:
+        for task in helpers:
+            task.cancel()
+        await asyncio.gather(*helpers, return_exceptions=True)
+        await app.close()
+
+
+async def _show(app: Detent, engine: Engine, worker: Worker) -> None:
+    with Live(refresh_per_second=4, screen=False) as live:
+        while True:
+            live.update(await _picture(app, engine, worker))
+            await asyncio.sleep(0.5)
+
+
+async def _picture(app: Detent, engine: Engine, worker: Worker) -> Group:
+    counts = await engine.store.read(lambda tx: tx.counts())
+    jobs = await engine.jobs(Filter(limit=12))
+    letters = await engine.dead_letters(Filter(limit=3))
+    head = (
+        f"database {app.url} · worker {worker.id} · {worker.done} settled · "
+        f"{len(worker.machine.held)}/{worker.machine.slots} slots busy · Ctrl-C stops in good order"
+    )
+    return Group(Panel(head, title="detent"), _counts_table(counts), _jobs_table(jobs), _letters_table(letters))
+
+
+def _counts_table(counts: list[tuple[str, str, str, int]]) -> Table:
+    table = Table("contract", "status", "phase", "jobs", title="jobs by status")
+    for contract, status, phase, number in sorted(counts):
+        table.add_row(contract, status, phase, str(number))
+    return table
+
+
+def _jobs_table(jobs: list[Any]) -> Table:
+    table = Table("job", "type", "status", "tries", "updated", title="newest jobs  (detent jobs why ID)")
+    for job in jobs:
+        table.add_row(job.id, job.job_type, job.status, str(job.execution_no), iso(job.updated_at))
+    return table
+
+
+def _letters_table(letters: list[Any]) -> Table:
+    table = Table("dead letter", "type", "code", "message", title="dead letters  (detent dlq list)")
+    for item in letters:
+        table.add_row(item.id, item.job_type, item.error_code, item.error_message or "")
+    return table
