@@ -129,7 +129,7 @@ class Audit:
 
 
 class Backlog(NamedTuple):
-    """What is left to do of one kind of job: due now, due later, held by a worker."""
+    """What is left to do of one kind of job: due now, due or waking by itself later, held by a worker."""
 
     contract: str
     queue: str

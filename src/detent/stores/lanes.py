@@ -8,6 +8,7 @@ from ..ports import ClaimRequest
 
 GROUP_BITS, PARTY_BITS = 24, 31
 RANK_SHIFT = GROUP_BITS + PARTY_BITS
+GROUP_MASK = (1 << GROUP_BITS) - 1
 LOWEST, HIGHEST = -100, 100
 """Priorities; a higher one is claimed first."""
 
@@ -22,7 +23,7 @@ def rank_of(value: int) -> int:
 
 
 def group_of(value: int) -> int:
-    return value >> PARTY_BITS & (1 << GROUP_BITS) - 1
+    return value >> PARTY_BITS & GROUP_MASK
 
 
 def party_of(value: int) -> int:

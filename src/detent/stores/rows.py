@@ -11,6 +11,8 @@ from ..ports import WorkerRow
 
 T = TypeVar("T")
 JOB_COLUMNS = tuple(f.name for f in fields(Job))
+EVENT_COLUMNS = tuple(f.name for f in fields(Event))
+NOTE_COLUMNS = tuple(f.name for f in fields(Note))
 WORKER_COLUMNS = tuple(f.name for f in fields(WorkerRow))
 DEAD_COLUMNS = tuple(f.name for f in fields(DeadLetter))
 
@@ -61,35 +63,20 @@ def job_from(row: Sequence[Any]) -> Job:
     return Job(*values)
 
 
-def job_values(job: Job, columns: Sequence[str]) -> list[Any]:
-    return [getattr(job, name) for name in columns]
-
-
 def event_from(row: Sequence[Any]) -> Event:
     return with_json(Event, row)
 
 
-def event_values(event: Event) -> tuple[Any, ...]:
-    return (
-        event.job_id,
-        event.seq,
-        event.event,
-        event.source,
-        event.target,
-        event.at,
-        event.actor,
-        event.execution_no,
-        event.retries,
-        as_text(event.data),
-    )
+def event_values(event: Event) -> dict[str, Any]:
+    return {**{name: getattr(event, name) for name in EVENT_COLUMNS}, "data": as_text(event.data)}
 
 
 def note_from(row: Sequence[Any]) -> Note:
     return with_json(Note, row)
 
 
-def note_values(note: Note) -> tuple[Any, ...]:
-    return (note.job_id, note.seq, note.name, note.at, note.actor, note.execution_no, as_text(note.data))
+def note_values(note: Note) -> dict[str, Any]:
+    return {**{name: getattr(note, name) for name in NOTE_COLUMNS}, "data": as_text(note.data)}
 
 
 def signal_from(row: Sequence[Any]) -> Signal:

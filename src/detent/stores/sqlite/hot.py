@@ -11,13 +11,13 @@ from ...core.contract import Contract, Move, Phase
 from ...core.job import Micros
 from ...ports import Claimed, ClaimRequest, Success
 from ..lanes import LaneBook, group_of, quotas, rank_of, ranks
-from .tx import SQL, ColdTx
+from .tx import SQL, SqliteCold
 
 _HOPS = 64
 _PROMOTE = 500
 
 
-class SqliteTx(ColdTx):
+class SqliteTx(SqliteCold):
     """The whole transaction a store hands to the engine."""
 
     def __init__(

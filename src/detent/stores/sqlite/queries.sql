@@ -1,30 +1,30 @@
 -- name: lock
 -- Rows by id; inside a write transaction nobody else can change them.
-SELECT {columns} FROM jobs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id;
+SELECT {columns} FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
 
 -- name: insert_job
-INSERT INTO jobs ({columns}, lane) VALUES ({places}, ?) ON CONFLICT (id) DO NOTHING;
+INSERT INTO jobs ({columns}, lane) VALUES ({places}, :lane) ON CONFLICT (id) DO NOTHING;
 
 -- name: insert_event
 INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (:job_id, :seq, :event, :source, :target, :at, :actor, :execution_no, :retries, :data);
 
 -- name: insert_note
-INSERT INTO notes (job_id, seq, name, at, actor, execution_no, data) VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT INTO notes (job_id, seq, name, at, actor, execution_no, data) VALUES (:job_id, :seq, :name, :at, :actor, :execution_no, :data);
 
 -- name: update_job
 -- Compare-and-set on version; the caller checks that one row changed.
-UPDATE jobs SET {assignments} WHERE id = ? AND version = ?;
+UPDATE jobs SET {assignments} WHERE id = :id AND version = :before_version;
 
 -- name: take_key
-INSERT INTO keys (space, key, job_id, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO keys (space, key, job_id, created_at) VALUES (:space, :key, :job_id, :now) ON CONFLICT DO NOTHING;
 
 -- name: key_owner
-SELECT job_id FROM keys WHERE space = ? AND key = ?;
+SELECT job_id FROM keys WHERE space = :space AND key = :key;
 
 -- name: next_attempt
 -- Relies on jobs_task.
-SELECT coalesce(max(task_attempt), 0) + 1 FROM jobs WHERE task_id = ? AND task_attempt IS NOT NULL;
+SELECT coalesce(max(task_attempt), 0) + 1 FROM jobs WHERE task_id = :task_id AND task_attempt IS NOT NULL;
 
 -- name: succeed_events
 -- Hot. Events of plain successes, before the rows change: {id: token} joined by primary key.
@@ -61,16 +61,16 @@ UPDATE lane_version SET value = value + 1;
 SELECT id, contract, queue, job_type FROM lane_groups;
 
 -- name: add_lane_group
-INSERT INTO lane_groups (contract, queue, job_type) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO lane_groups (contract, queue, job_type) VALUES (:contract, :queue, :job_type) ON CONFLICT DO NOTHING;
 
 -- name: find_lane_group
-SELECT id FROM lane_groups WHERE contract = ? AND queue = ? AND job_type = ?;
+SELECT id FROM lane_groups WHERE contract = :contract AND queue = :queue AND job_type = :job_type;
 
 -- name: add_lane_party
-INSERT INTO lane_parties (tenant_id, limit_key) VALUES (?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO lane_parties (tenant_id, limit_key) VALUES (:tenant_id, :limit_key) ON CONFLICT DO NOTHING;
 
 -- name: find_lane_party
-SELECT id FROM lane_parties WHERE tenant_id = ? AND limit_key = ?;
+SELECT id FROM lane_parties WHERE tenant_id = :tenant_id AND limit_key = :limit_key;
 
 -- name: paused_parties
 SELECT p.id FROM lane_parties p JOIN pauses ON pauses.kind = 'tenant' AND pauses.name = p.tenant_id;
@@ -106,7 +106,7 @@ UPDATE jobs SET status = :target, phase = 'leased', ready = 0, version = version
 FROM json_each(:ids) p WHERE jobs.id = p.value;
 
 -- name: extend
-UPDATE jobs SET lease_until = max(lease_until, :until)
+UPDATE jobs SET lease_until = max(lease_until, :now + :lease)
 FROM json_each(:held) h WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased';
 
 -- name: not_held
@@ -117,17 +117,17 @@ WHERE j.id IS NULL OR NOT (j.token = h.value AND j.phase = 'leased');
 -- Future jobs whose moment has come; relies on jobs_later.
 UPDATE jobs SET ready = 1 WHERE id IN (
   SELECT id FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND phase = 'claimable' AND due_at <= :now ORDER BY due_at LIMIT :limit);
+    AND phase = 'claimable' AND due_at <= :now LIMIT :limit);
 
 -- name: next_due
 -- The first moment at which something becomes claimable or wakes.
 SELECT min(due_at) FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = ?;
+  AND phase = :phase;
 
 -- name: anything_left
 SELECT EXISTS (SELECT 1 FROM jobs WHERE phase = 'leased' AND job_type IN (SELECT value FROM json_each(:types)))
   OR EXISTS (SELECT 1 FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND due_at <= :until AND job_type IN (SELECT value FROM json_each(:types)));
+    AND due_at <= :now + :horizon AND job_type IN (SELECT value FROM json_each(:types)));
 
 -- name: due_blocked
 SELECT {columns} FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
@@ -140,32 +140,32 @@ SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= :now
 
 -- name: events
 SELECT job_id, seq, event, source, target, at, actor, execution_no, retries, data FROM events
-WHERE job_id = ? ORDER BY seq;
+WHERE job_id = :job_id ORDER BY seq;
 
 -- name: notes
-SELECT job_id, seq, name, at, actor, execution_no, data FROM notes WHERE job_id = ? ORDER BY n;
+SELECT job_id, seq, name, at, actor, execution_no, data FROM notes WHERE job_id = :job_id ORDER BY n;
 
 -- name: signal
-SELECT job_id, name, data, actor, at, timed_out FROM signals WHERE job_id = ? AND name = ?;
+SELECT job_id, name, data, actor, at, timed_out FROM signals WHERE job_id = :job_id AND name = :name;
 
 -- name: add_signal
-INSERT INTO signals (job_id, name, data, actor, at, timed_out) VALUES (?, ?, ?, ?, ?, ?);
+INSERT INTO signals (job_id, name, data, actor, at, timed_out) VALUES (:job_id, :name, :data, :actor, :at, :timed_out);
 
 -- name: count_signals
-SELECT count(*) FROM signals WHERE job_id = ?;
+SELECT count(*) FROM signals WHERE job_id = :job_id;
 
 -- name: step
-SELECT job_id, name, digest, result, finished, execution_no, at FROM steps WHERE job_id = ? AND name = ?;
+SELECT job_id, name, digest, result, finished, execution_no, at FROM steps WHERE job_id = :job_id AND name = :name;
 
 -- name: steps
-SELECT job_id, name, digest, result, finished, execution_no, at FROM steps WHERE job_id = ? ORDER BY at, name;
+SELECT job_id, name, digest, result, finished, execution_no, at FROM steps WHERE job_id = :job_id ORDER BY at, name;
 
 -- name: put_step
-INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at) VALUES (:job_id, :name, :digest, :result, :finished, :execution_no, :at)
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at;
 
 -- name: dead_letter
-SELECT {dead_columns} FROM dead_letters WHERE id = ?;
+SELECT {dead_columns} FROM dead_letters WHERE id = :id;
 
 -- name: put_dead_letter
 INSERT INTO dead_letters ({dead_columns}) VALUES ({dead_places})
@@ -192,6 +192,9 @@ WITH open_jobs (lane, due, later, held, due_at) AS (
   SELECT lane, due_at <= :now, due_at > :now, 0, iif(due_at <= :now, due_at, NULL) FROM jobs
   WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'claimable'
   UNION ALL
+  SELECT lane, 0, 1, 0, NULL FROM jobs
+  WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'blocked'
+  UNION ALL
   SELECT lane, 0, 0, 1, NULL FROM jobs WHERE phase = 'leased'
 ), kinds (id, due, later, held, oldest) AS (
   SELECT lane >> :shift & :mask, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
@@ -206,20 +209,20 @@ SELECT count(*) FROM (
   WHERE me.id = :id AND j.ready = 1 AND (j.due_at, j.id) < (me.due_at, me.id) LIMIT :at_most);
 
 -- name: pause
-INSERT INTO pauses (kind, name, actor, reason, at) VALUES (?, ?, ?, ?, ?)
+INSERT INTO pauses (kind, name, actor, reason, at) VALUES (:kind, :name, :actor, :reason, :now)
 ON CONFLICT (kind, name) DO UPDATE SET actor = excluded.actor, reason = excluded.reason, at = excluded.at;
 
 -- name: resume
-DELETE FROM pauses WHERE kind = ? AND name = ?;
+DELETE FROM pauses WHERE kind = :kind AND name = :name;
 
 -- name: pauses
 SELECT kind, name, actor, reason, at FROM pauses ORDER BY kind, name;
 
 -- name: add_audit
-INSERT INTO audit (at, actor, act, subject, tenant_id, reason, data) VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT INTO audit (at, actor, act, subject, tenant_id, reason, data) VALUES (:now, :actor, :act, :subject, :tenant_id, :reason, :data);
 
 -- name: audit
-SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit ORDER BY n DESC LIMIT ?;
+SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit ORDER BY n DESC LIMIT :limit;
 
 -- name: put_worker
 INSERT INTO workers ({worker_columns}) VALUES ({worker_places})
@@ -230,7 +233,7 @@ ON CONFLICT (id) DO UPDATE SET busy = excluded.busy, state = excluded.state, see
 SELECT {worker_columns} FROM workers ORDER BY started_at, id;
 
 -- name: drop_worker
-DELETE FROM workers WHERE id = ?;
+DELETE FROM workers WHERE id = :id;
 
 -- name: cancels
 -- Which of {id: token} were asked to stop.

@@ -30,6 +30,8 @@ def connect(path: str, synchronous: str) -> apsw.Connection:
         connection.pragma("synchronous", synchronous)
         connection.pragma("temp_store", 2)
         connection.pragma("cache_size", -65_536)
+        # Plans must not depend on bound values, or every new value compiles the statement again.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     except apsw.Error as error:
         raise StoreUnavailable(f"cannot open {path}: {error}; check that the folder exists and is writable") from error
     return connection

@@ -1,0 +1,1 @@
+"""The benchmark: contestants alternate in one run, medians of three, ratios before absolute numbers."""

@@ -1,0 +1,79 @@
+"""The command line: `detent`. This module joins the commands and turns refusals into exit codes."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from ..core.errors import DetentError
+from ..version import __version__
+from . import contracts, dlq, doctor, health, job_acts, jobs, queues, work
+from .output import FINE, NO, USAGE, complain, complain_of_bug, complain_of_usage, wants_json
+
+__all__ = ["app", "main", "run"]
+
+app = typer.Typer(
+    name="detent",
+    help="A durable job engine in which a job can only be where its contract allows.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("worker")(work.worker)
+app.command("enqueue")(work.enqueue)
+app.command("migrate")(work.migrate)
+app.add_typer(jobs.group, name="jobs")
+app.add_typer(dlq.group, name="dlq")
+app.add_typer(queues.group, name="queues")
+app.add_typer(contracts.group, name="contract")
+app.command("stats")(health.stats)
+app.command("workers")(health.workers)
+app.command("doctor")(doctor.doctor)
+job_acts.register(jobs.group)
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """One command: 0 fine, 1 the answer is no, 2 it was asked wrongly."""
+    as_json = wants_json(arguments)
+    try:
+        code = app(args=list(arguments), prog_name="detent", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else FINE
+    except DetentError as error:
+        return complain(error, as_json)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader had enough; that is no failure
+        return FINE
+    except (typer.Abort, KeyboardInterrupt):
+        return NO
+    except Exception as error:
+        if hasattr(error, "format_message"):
+            return _usage(error, as_json)
+        if os.environ.get("DETENT_TRACEBACK"):
+            raise
+        return complain_of_bug(error, as_json)
+
+
+def _usage(error: Any, as_json: bool) -> int:
+    context: Any = getattr(error, "ctx", None)
+    path = context.command_path if context else "detent"
+    if context and type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(error.format_message())  # empty where making the error has printed the help
+        return USAGE
+    return complain_of_usage(error.format_message().strip(), f"`{path} --help` shows how", as_json)
+
+
+@app.callback()
+def start(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    """A durable job engine in which a job can only be where its contract allows."""
+    if show_version:
+        print(f"detent {__version__}")
+        raise typer.Exit(0)

@@ -1,0 +1,169 @@
+"""`detent jobs`: acting on one job. cancel, abort, signal, approve, reject, requeue, reopen."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import typer
+
+from ..core.contract import Contract
+from ..core.errors import NotFound
+from ..core.job import Job
+from ..engine import Engine, Submitted
+from ..engine.views import job_view
+from .connection import on_engine
+from .options import Actor, AsJson, JobId, Reason, Tenant, Url, actor_or_user, json_value, option
+from .output import tell
+from .work import submitted_view
+
+Payload = Annotated[str | None, option("--payload", "Another payload for the new job, as a JSON object.")]
+TakeSteps = Annotated[bool, option("--take-steps", "Take over the steps that were recorded; they do not run again.")]
+
+
+def register(group: typer.Typer) -> None:
+    for name, command in (
+        ("cancel", cancel),
+        ("abort", abort),
+        ("signal", signal),
+        ("approve", approve),
+        ("reject", reject),
+        ("requeue", requeue),
+        ("reopen", reopen),
+    ):
+        group.command(name)(command)
+
+
+def cancel(
+    job_id: JobId,
+    force: Annotated[bool, option("--force", "Do not wait for the holder to obey.")] = False,
+    reason: Reason = None,
+    actor: Actor = None,
+    tenant: Tenant = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel a job: at once, or by asking its holder, as the contract says."""
+    who = actor_or_user(actor)
+    _act(url, as_json, lambda e: e.cancel(job_id, actor=who, reason=reason, tenant=tenant, force=force))
+
+
+def abort(
+    job_id: JobId,
+    reason: Reason = None,
+    actor: Actor = None,
+    tenant: Tenant = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give up a job that no worker holds: it fails for good, with a dead letter where the contract has them."""
+    who = actor_or_user(actor)
+    _act(url, as_json, lambda e: e.abort(job_id, actor=who, reason=reason, tenant=tenant))
+
+
+def approve(
+    job_id: JobId,
+    reason: Reason = None,
+    actor: Actor = None,
+    tenant: Tenant = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a job go on that waits for approval."""
+    who = actor_or_user(actor)
+    _act(url, as_json, lambda e: e.approve(job_id, actor=who, reason=reason, tenant=tenant))
+
+
+def reject(
+    job_id: JobId,
+    reason: Reason = None,
+    actor: Actor = None,
+    tenant: Tenant = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Refuse a job that waits for approval: it ends, or its handler is told."""
+    who = actor_or_user(actor)
+    _act(url, as_json, lambda e: e.reject(job_id, actor=who, reason=reason, tenant=tenant))
+
+
+def reopen(
+    job_id: JobId,
+    reason: Reason = None,
+    actor: Actor = None,
+    tenant: Tenant = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the same ended job again, where the contract has such an edge."""
+    who = actor_or_user(actor)
+    _act(url, as_json, lambda e: e.reopen(job_id, actor=who, reason=reason, tenant=tenant))
+
+
+def _act(url: str | None, as_json: bool, call: Callable[[Engine], Awaitable[Job]]) -> None:
+    async def act(engine: Engine) -> tuple[Contract, Job]:
+        job = await call(engine)
+        return engine.contract(job.contract), job
+
+    contract, job = on_engine(url, act)
+    asked = "; the holder is asked to stop" if job.cancel_requested else ""
+    tell(as_json, job_view(contract, job), f"{job.id} {job.status}{asked}")
+
+
+def signal(
+    job_id: JobId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name the job waits under.")],
+    data: Annotated[str | None, option("--data", "What the job is told, as JSON; - reads stdin, @FILE a file.")] = None,
+    actor: Actor = None,
+    tenant: Tenant = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a job the signal it waits for, or will wait for."""
+    value = json_value(data, "--data")
+
+    async def act(engine: Engine) -> tuple[Contract, Job, bool]:
+        job, first = await engine.signal(job_id, name, value, actor=actor_or_user(actor), tenant=tenant)
+        return engine.contract(job.contract), job, first
+
+    contract, job, first = on_engine(url, act)
+    said = f"told {name!r}" if first else f"had {name!r} already, and the first one counts"
+    tell(as_json, {"first": first, "job": job_view(contract, job)}, f"{job.id} {said}; it is {job.status}")
+
+
+def requeue(
+    some_id: Annotated[str, typer.Argument(metavar="ID", help="The dead letter, or the job that left it.")],
+    payload: Payload = None,
+    take_steps: TakeSteps = False,
+    reason: Reason = None,
+    actor: Actor = None,
+    tenant: Tenant = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new job of a dead letter: fresh counters, the same effect keys, linked to what it came from."""
+    given: Any = json_value(payload, "--payload")
+
+    async def act(engine: Engine) -> tuple[Contract, Submitted]:
+        dlq_id = await _letter_of(engine, some_id, tenant)
+        made = await engine.requeue(
+            dlq_id, actor=actor_or_user(actor), reason=reason, payload=given, tenant=tenant, take_steps=take_steps
+        )
+        return engine.contract(made.job.contract), made
+
+    contract, made = on_engine(url, act)
+    said = f"{made.job.id} {made.job.status}, made of dead letter {made.job.requeued_from}"
+    tell(as_json, submitted_view(contract, made), said)
+
+
+async def _letter_of(engine: Engine, some_id: str, tenant: str | None) -> str:
+    """The dead letter that an id means, be it the letter's own or its job's."""
+    try:
+        return (await engine.dead_letter(some_id, tenant=tenant)).id
+    except NotFound:
+        job = await engine.job(some_id, tenant=tenant)
+    if job.dlq_id is None:
+        raise NotFound(
+            f"job {some_id} left no dead letter; only a job that was given up can be requeued, it is {job.status}",
+            code=engine.contract(job.contract).code("dlq_item_not_found"),
+            job_id=some_id,
+        )
+    return job.dlq_id

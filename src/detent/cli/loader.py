@@ -1,0 +1,100 @@
+"""Finds the application a command names: `module:app` or `file.py:app`, where `:app` may be left out."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ..core.errors import DetentError, InvalidInput
+
+if TYPE_CHECKING:
+    from ..app import Detent
+
+DEFAULT_NAME = "app"
+
+
+class AppFailed(DetentError):
+    """The application's own module raised while it was loaded."""
+
+    code = "APP_FAILED"
+
+
+def load_app(spec: str) -> "Detent":
+    """The Detent object behind APP, or an error that says which part of the name is wrong."""
+    from ..app import Detent
+
+    module_name, colon, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
+    if not module_name or (colon and not name):
+        raise InvalidInput(f"APP {spec!r} is not a name; write module:app or file.py:app", code="APP_INVALID")
+    module = _load(module_name)
+    found = _attribute(module, module_name, name, Detent)
+    if not isinstance(found, Detent):
+        raise InvalidInput(
+            f"{module_name}:{name or DEFAULT_NAME} is a {type(found).__name__}, not a Detent; "
+            f"name the object made by `app = Detent(...)`",
+            code="APP_INVALID",
+        )
+    return found
+
+
+def _load(name: str) -> ModuleType:
+    return _from_file(Path(name)) if name.endswith(".py") or "/" in name else _from_module(name)
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise InvalidInput(f"there is no file {path}; check the path to your application", code="APP_NOT_FOUND")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # so that the file may import its neighbours
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"{path} is not a Python file; name one that ends in .py", code="APP_NOT_FOUND")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # known by its name, for dataclasses, pickling and process pools
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise _failed(path.stem, error) from error
+    return module
+
+
+def _from_module(name: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise InvalidInput(
+                f"there is no module {error.name!r}; run from the folder it is in, or name a file like ./{name}.py",
+                code="APP_NOT_FOUND",
+            ) from None
+        raise _failed(name, error) from error
+    except Exception as error:
+        raise _failed(name, error) from error
+
+
+def _failed(name: str, error: Exception) -> AppFailed:
+    """One line that still says where: the deepest line of code that is the application's."""
+    if isinstance(error, SyntaxError):
+        where = f"{error.filename}:{error.lineno}"
+    else:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else name
+    return AppFailed(f"{name} could not be loaded: {type(error).__name__}: {error} (at {where})")
+
+
+def _attribute(module: ModuleType, module_name: str, name: str, kind: type) -> object:
+    """The named object; without a name `app`, or the one Detent there is."""
+    apps = {key: value for key, value in vars(module).items() if isinstance(value, kind)}
+    wanted = name or DEFAULT_NAME
+    if hasattr(module, wanted):
+        return getattr(module, wanted)
+    if not name and len({id(value) for value in apps.values()}) == 1:
+        return next(iter(apps.values()))
+    there = f"it has {', '.join(sorted(apps))}" if apps else "it has no Detent; make one with `app = Detent()`"
+    raise InvalidInput(f"{module_name} has no {wanted!r}; {there}", code="APP_NOT_FOUND")

@@ -1,0 +1,152 @@
+"""Commands that make and do work: `worker`, `enqueue`, `migrate`."""
+
+import asyncio
+import logging
+from typing import Annotated, Any
+
+import typer
+
+from ..connect import default_url
+from ..core.contract import Contract
+from ..engine import Engine, Submission, Submitted
+from ..engine.views import job_view
+from .connection import on_engine
+from .database import describe, scripts
+from .loader import load_app
+from .options import Actor, AsJson, Url, actor_or_user, json_value, option
+from .output import say, tell
+
+
+def worker(
+    app: Annotated[str, typer.Argument(metavar="APP", envvar="DETENT_APP", help="module:app or file.py:app")],
+    queues: Annotated[str | None, option("--queues", "Serve these queues only: a,b.")] = None,
+    slots: Annotated[int | None, option("--slots", "How many jobs at once.", min=1)] = None,
+    lease_seconds: Annotated[
+        float | None, option("--lease-seconds", "How long a job stays ours without a sign of life.", min=0.1)
+    ] = None,
+    until_idle: Annotated[
+        bool, option("--until-idle", "Stop when nothing is leased, claimable or due within 5 s.")
+    ] = False,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run the jobs of an application in this process until SIGTERM or Ctrl-C."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    application = load_app(app)
+    if url:
+        application.url = url
+    options: dict[str, Any] = {"until_idle": until_idle, "queues": _names(queues)}
+    if slots is not None:
+        options["slots"] = slots
+    if lease_seconds is not None:
+        options["lease_seconds"] = lease_seconds
+    types = sorted(application.jobs)
+    facts = {"url": shown_url(application.url), "job_types": types, "queues": options["queues"]}
+    served = "every queue" if queues is None else f"queues {queues}"
+    durable = describe(application.url).durability
+    say_start = f"working on {facts['url']} ({durable}): {', '.join(types) or 'no jobs'} from {served}"
+    tell(as_json, {**facts, "durability": durable}, say_start)
+    return asyncio.run(application.run_worker(**options))
+
+
+def _names(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise typer.BadParameter("--queues names no queue; write them like a,b")
+    return names
+
+
+def enqueue(
+    job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as in @app.job(TYPE).")],
+    payload: Annotated[
+        str | None, option("--payload", "The arguments as a JSON object; - reads stdin, @FILE a file.")
+    ] = None,
+    contract: Annotated[str | None, option("--contract", "The contract the job lives under; default standard.")] = None,
+    queue: Annotated[str, option("--queue", "The queue.")] = "default",
+    key: Annotated[str | None, option("--key", "Idempotency key: the same key makes no second job.")] = None,
+    scope: Annotated[str | None, option("--scope", "Where the key is unique, if the contract asks.")] = None,
+    tenant: Annotated[str, option("--tenant", "Whose job it is.")] = "default",
+    at: Annotated[str | None, option("--at", "Not before this moment: 2030-01-31T12:00:00Z.")] = None,
+    delay: Annotated[float, option("--delay", "Not before this many seconds.", min=0)] = 0.0,
+    max_retries: Annotated[int | None, option("--max-retries", "Tries after the first.", min=0)] = None,
+    timeout_ms: Annotated[int | None, option("--timeout-ms", "How long one execution may take.", min=1)] = None,
+    priority: Annotated[int, option("--priority", "-100 to 100; higher goes first.", min=-100, max=100)] = 0,
+    task_id: Annotated[str | None, option("--task-id", "The task, for contracts that have tasks.")] = None,
+    trace_id: Annotated[str | None, option("--trace-id", "The trace it belongs to.")] = None,
+    hold: Annotated[bool, option("--hold", "Wait for approval before the first execution.")] = False,
+    actor: Actor = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit one job. Needs no application: a type that no worker knows yet waits for one."""
+    ask = Submission(
+        job_type=job_type,
+        payload=json_value(payload, "--payload"),
+        contract=contract,
+        queue=queue,
+        tenant_id=tenant,
+        idempotency_key=key,
+        idempotency_scope=scope,
+        task_id=task_id,
+        scheduled_at=at,
+        delay=delay,
+        timeout_ms=timeout_ms,
+        max_retries=max_retries,
+        priority=priority,
+        trace_id=trace_id,
+        hold=hold,
+        actor=actor_or_user(actor),
+    )
+
+    async def act(engine: Engine) -> tuple[Contract, Submitted]:
+        made = await engine.submit(ask)
+        return engine.contract(made.job.contract), made
+
+    its_contract, made = on_engine(url, act)
+    known = " (the key was known: no new job)" if made.hit else ""
+    tell(as_json, submitted_view(its_contract, made), f"{made.job.id} {made.job.status}{known}")
+
+
+def submitted_view(contract: Contract, made: Submitted) -> dict[str, Any]:
+    """What POST /jobs answers."""
+    shown: dict[str, Any] = {"idempotent_hit": made.hit, "job": job_view(contract, made.job)}
+    if contract.keys.task_id_is_key:
+        shown["task"] = contract.view(made.job)
+    return shown
+
+
+def migrate(
+    sql: Annotated[bool, option("--sql", "Print the migrations instead of running them.")] = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the database to this version's schema; an empty one gets it whole."""
+    target = url or default_url()
+    if sql:
+        texts = scripts(target)
+        tell(as_json, {"migrations": [{"number": n, "sql": text} for n, text in texts]})
+        if not as_json:
+            for number, text in texts:
+                say(f"-- migration {number:04}\n{text.rstrip()}")
+        return
+    before = describe(target).schema
+
+    async def act(engine: Engine) -> None:
+        return None
+
+    on_engine(target, act, may_migrate=True)
+    after = describe(target).schema
+    said = f"schema {after} is in place" if before == after else f"schema {before or 'none'} -> {after}"
+    tell(as_json, {"from": before, "schema": after, "migrated": before != after}, f"{shown_url(target)}: {said}")
+
+
+def shown_url(url: str) -> str:
+    """A URL without its password."""
+    scheme, mark, rest = url.partition("://")
+    access, at, place = rest.rpartition("@")
+    user, colon, _ = access.partition(":")
+    return f"{scheme}{mark}{user}{':***' if colon else ''}{at}{place}" if at else url

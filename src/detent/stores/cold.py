@@ -1,0 +1,257 @@
+"""One transaction, the acts that are the same in every store: named queries with named values, nothing else."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..core.contract import Contract
+from ..core.declare import contract_from
+from ..core.errors import VersionConflict
+from ..core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
+from ..ports import Audit, Backlog, Extended, Filter, WorkerRow
+from .lanes import GROUP_MASK, PARTY_BITS, LaneBook, lane
+from .rows import (
+    DEAD_COLUMNS,
+    JOB_COLUMNS,
+    MUTABLE,
+    WORKER_COLUMNS,
+    as_text,
+    event_from,
+    event_values,
+    job_from,
+    note_from,
+    note_values,
+    signal_from,
+    step_from,
+    with_json,
+)
+
+_PARTS = {"lane_group": ("contract", "queue", "job_type"), "lane_party": ("tenant_id", "limit_key")}
+
+FILL = {
+    "{columns}": ", ".join(JOB_COLUMNS),
+    "{places}": ", ".join(f":{name}" for name in JOB_COLUMNS),
+    "{assignments}": ", ".join(f"{name} = :{name}" for name in MUTABLE),
+    "{dead_columns}": ", ".join(DEAD_COLUMNS),
+    "{dead_places}": ", ".join(f":{name}" for name in DEAD_COLUMNS),
+    "{worker_columns}": ", ".join(WORKER_COLUMNS),
+    "{worker_places}": ", ".join(f":{name}" for name in WORKER_COLUMNS),
+}
+
+
+def filled(text: str) -> str:
+    """A query with its column lists written out."""
+    for mark, value in FILL.items():
+        text = text.replace(mark, value)
+    return text
+
+
+class ColdTx:
+    """Everything but submitting, claiming and plain success. A store says how a named query is run."""
+
+    contains = "instr"
+    """The dialect's function (text, part) -> position of the part, 0 if absent."""
+
+    def __init__(self, now: Micros, book: LaneBook) -> None:
+        self.now = now
+        self.book = book
+
+    async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a named query; `where` fills the place of that name."""
+        raise NameError(name)
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """Run a named statement; how many rows it changed."""
+        raise NameError(name)
+
+    async def lock(self, ids: Sequence[str]) -> dict[str, Job]:
+        return {row[0]: job_from(row) for row in await self.query("lock", ids=json.dumps(list(ids)))}
+
+    async def lane_of(self, job: Job) -> int:
+        group = await self._intern("lane_group", job.contract, job.queue, job.job_type)
+        party = await self._intern("lane_party", job.tenant_id, job.limit_key)
+        return lane(job.priority, group, party)
+
+    async def _intern(self, table: str, *names: str) -> int:
+        known = self.book.interned.get((table, *names))
+        if known is None:
+            values = dict(zip(_PARTS[table], names, strict=True))
+            if await self.change(f"add_{table}", **values):
+                await self.change("raise_lane_version")
+            known = (await self.query(f"find_{table}", **values))[0][0]
+            self.book.remember((table, *names), known)
+        return known
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            before, after = change.before, change.after
+            assert before is not None, "apply changes jobs that exist; insert creates them"
+            values = {name: getattr(after, name) for name in MUTABLE}
+            if await self.change("update_job", **values, id=after.id, before_version=before.version) != 1:
+                raise VersionConflict(f"job {after.id} changed meanwhile; look again and repeat", job_id=after.id)
+            await self.add_events(change.events)
+            if change.dead_letter:
+                await self.put_dead_letter(change.dead_letter)
+            if change.notes:
+                await self.add_notes(change.notes)
+
+    async def add_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            await self.change("insert_event", **event_values(event))
+
+    async def add_notes(self, notes: Sequence[Note]) -> None:
+        for note in notes:
+            await self.change("insert_note", **note_values(note))
+
+    async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        found = {key: await self.query("key_owner", space=key[0], key=key[1]) for key in keys}
+        return {key: rows[0][0] for key, rows in found.items() if rows}
+
+    async def take_keys(self, keys: Sequence[tuple[str, str]], job_id: str) -> bool:
+        taken = 0
+        for space, key in keys:
+            taken += await self.change("take_key", space=space, key=key, job_id=job_id, now=self.now)
+        return taken == len(keys)
+
+    async def next_attempt(self, task_id: str) -> int:
+        number: int = (await self.query("next_attempt", task_id=task_id))[0][0]
+        return number
+
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
+        text = json.dumps(dict(held))
+        await self.change("extend", held=text, lease=lease, now=self.now)
+        return await self.standing(held)
+
+    async def standing(self, held: Mapping[str, str]) -> Extended:
+        text = json.dumps(dict(held))
+        lost = frozenset(row[0] for row in await self.query("not_held", held=text))
+        return Extended(lost, {row[0]: row[1] for row in await self.query("cancels", held=text)})
+
+    async def put_worker(self, worker: WorkerRow) -> None:
+        await self.change("put_worker", **{name: getattr(worker, name) for name in WORKER_COLUMNS})
+
+    async def workers(self) -> list[WorkerRow]:
+        return [WorkerRow(*row) for row in await self.query("workers")]
+
+    async def drop_worker(self, worker_id: str) -> None:
+        await self.change("drop_worker", id=worker_id)
+
+    async def next_due(self) -> Micros | None:
+        moments = [(await self.query("next_due", phase=phase))[0][0] for phase in ("claimable", "blocked")]
+        return min((m for m in moments if m is not None), default=None)
+
+    async def next_wake(self) -> Micros | None:
+        moment: Micros | None = (await self.query("next_due", phase="blocked"))[0][0]
+        return moment
+
+    async def anything_left(self, job_types: Sequence[str], horizon: Micros) -> bool:
+        found = await self.query("anything_left", types=json.dumps(list(job_types)), now=self.now, horizon=horizon)
+        return bool(found[0][0])
+
+    async def promote(self, limit: int) -> int:
+        return await self.change("promote", now=self.now, limit=limit)
+
+    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        names = json.dumps(list(contracts))
+        rows = await self.query("expired", now=self.now, limit=limit, contracts=names)
+        return [job_from(row) for row in rows]
+
+    async def due_blocked(self, limit: int) -> list[Job]:
+        return [job_from(row) for row in await self.query("due_blocked", now=self.now, limit=limit)]
+
+    async def events(self, job_id: str) -> list[Event]:
+        return [event_from(row) for row in await self.query("events", job_id=job_id)]
+
+    async def notes(self, job_id: str) -> list[Note]:
+        return [note_from(row) for row in await self.query("notes", job_id=job_id)]
+
+    async def signal(self, job_id: str, name: str) -> Signal | None:
+        found = await self.query("signal", job_id=job_id, name=name)
+        return signal_from(found[0]) if found else None
+
+    async def add_signal(self, signal: Signal) -> None:
+        await self.change("add_signal", **asdict(signal))
+
+    async def count_signals(self, job_id: str) -> int:
+        number: int = (await self.query("count_signals", job_id=job_id))[0][0]
+        return number
+
+    async def step(self, job_id: str, name: str) -> Step | None:
+        found = await self.query("step", job_id=job_id, name=name)
+        return step_from(found[0]) if found else None
+
+    async def steps(self, job_id: str) -> list[Step]:
+        return [step_from(row) for row in await self.query("steps", job_id=job_id)]
+
+    async def put_step(self, step: Step) -> None:
+        await self.change("put_step", **asdict(step))
+
+    async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
+        found = await self.query("dead_letter", id=dlq_id)
+        return DeadLetter(*found[0]) if found else None
+
+    async def put_dead_letter(self, item: DeadLetter) -> None:
+        await self.change("put_dead_letter", **asdict(item))
+
+    async def dead_letters(self, filter: Filter) -> list[DeadLetter]:
+        return [DeadLetter(*row) for row in await self._filtered("dead_letters", filter, _DEAD_FILTERS)]
+
+    async def jobs(self, filter: Filter) -> list[Job]:
+        return [job_from(row) for row in await self._filtered("jobs", filter, _JOB_FILTERS)]
+
+    async def _filtered(self, name: str, filter: Filter, tests: Mapping[str, str]) -> list[tuple[Any, ...]]:
+        asked = {field: getattr(filter, field) for field in tests if getattr(filter, field) is not None}
+        where = " AND ".join(tests[field].replace("{contains}", self.contains) for field in asked) or "true"
+        return await self.query(name, where, **asked, limit=filter.limit)
+
+    async def counts(self) -> list[tuple[str, str, str, int]]:
+        return [(row[0], row[1], row[2], row[3]) for row in await self.query("counts")]
+
+    async def count_letters(self) -> dict[str, int]:
+        return {row[0]: row[1] for row in await self.query("count_letters")}
+
+    async def backlog(self) -> list[Backlog]:
+        rows = await self.query("backlog", now=self.now, shift=PARTY_BITS, mask=GROUP_MASK)
+        return [Backlog(*row) for row in rows]
+
+    async def ahead(self, job_id: str, at_most: int) -> int:
+        number: int = (await self.query("ahead", id=job_id, at_most=at_most))[0][0]
+        return number
+
+    async def contracts(self) -> dict[str, Contract]:
+        return {name: contract_from(json.loads(text)) for name, text in await self.query("contracts")}
+
+    async def pause(self, kind: str, name: str, actor: str, reason: str | None) -> None:
+        await self.change("pause", kind=kind, name=name, actor=actor, reason=reason, now=self.now)
+        await self.change("raise_lane_version")
+
+    async def resume(self, kind: str, name: str) -> None:
+        await self.change("resume", kind=kind, name=name)
+        await self.change("raise_lane_version")
+
+    async def pauses(self) -> list[tuple[str, str, str, str | None, Micros]]:
+        return [(row[0], row[1], row[2], row[3], row[4]) for row in await self.query("pauses")]
+
+    async def add_audit(self, entry: Audit) -> None:
+        told = {**asdict(entry), "data": as_text(entry.data)}
+        await self.change("add_audit", now=self.now, **told)
+
+    async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
+        found = await self.query("audit", limit=limit)
+        return [(n, at, with_json(Audit, rest)) for n, at, *rest in found]
+
+
+_EXACT = ("contract", "status", "queue", "tenant_id", "job_type")
+_DEAD_FILTERS = {
+    **{name: f"{name} = :{name}" for name in _EXACT},
+    "before": "id < :before",
+    "text": "{contains}(id || ' ' || job_id || ' ' || error_code || ' ' || coalesce(error_message, ''), :text) > 0",
+}
+_JOB_FILTERS = {
+    **{name: f"{name} = :{name}" for name in _EXACT},
+    "phase": "phase = :phase",
+    "before": "id < :before",
+    "text": "{contains}(id || ' ' || coalesce(idempotency_key, '') || ' ' || coalesce(task_id, '') || ' ' || "
+    "coalesce(error_code, '') || ' ' || payload, :text) > 0",
+}
