@@ -48,8 +48,8 @@ def run(arguments: Sequence[str]) -> int:
     except DetentError as error:
         return complain(error, as_json)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader had enough; that is no failure
-        return FINE
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader had enough: nothing to complain of
+        return NO
     except (typer.Abort, KeyboardInterrupt):
         return NO
     except Exception as error:

@@ -1,5 +1,7 @@
 """The load-time checks: a declaration that is not a sound machine is refused, and the faulty row is named."""
 
+from typing import Any
+
 from .contract import CODES, JOINS, Contract, Edge, Move, Phase
 from .errors import ContractError
 
@@ -15,6 +17,7 @@ def check(contract: Contract) -> None:
     _check_exits(contract)
     _check_follow_ends(contract)
     _check_rules(contract)
+    _check_values(contract)
 
 
 def _fail(contract: Contract, text: str) -> None:
@@ -62,9 +65,9 @@ def _check_last_word(contract: Contract) -> None:
     Creation is excepted: two moves may begin a job under one event name, and the logged target tells them apart.
     """
     targets: dict[str, Edge] = {}
-    for edge in (e for e in contract.edges if e.source):
+    for edge in contract.edges:
         other = targets.setdefault(edge.event, edge)
-        if other.target != edge.target:
+        if other.target != edge.target and (edge.source or other.source):
             _fail(contract, f"edges {other} and {edge}: the event {edge.event!r} leads to two statuses")
 
 
@@ -92,8 +95,9 @@ def _check_exits(contract: Contract) -> None:
             _fail(contract, f"status {status!r} is {phase} but nothing leads out of it")
         if phase is Phase.CLAIMABLE and not contract_has(contract, status, Move.CLAIM):
             _fail(contract, f"status {status!r} is claimable but has no CLAIM edge")
-        if phase is Phase.LEASED and not contract_has(contract, status, Move.SUCCEED):
-            _fail(contract, f"status {status!r} is leased but has no SUCCEED edge")
+        for move in (Move.SUCCEED, Move.FAIL):
+            if phase is Phase.LEASED and not contract_has(contract, status, move):
+                _fail(contract, f"status {status!r} is leased but has no {move} edge")
 
 
 def contract_has(contract: Contract, status: str, move: Move) -> bool:
@@ -119,6 +123,8 @@ def _check_rules(contract: Contract) -> None:
         "snooze": contract.snooze,
     }
     for rule, move in moves.items():
+        if move not in _RULE_MOVES[rule]:
+            _fail(contract, f"{rule} cannot be {move}; use one of {', '.join(sorted(map(str, _RULE_MOVES[rule])))}")
         for status in leased:
             if move and not contract_has(contract, status, move):
                 _fail(contract, f"{rule} is {move}, but status {status!r} has no such edge")
@@ -131,11 +137,53 @@ def _check_rules(contract: Contract) -> None:
         for status in statuses:
             if status not in contract.statuses:
                 _fail(contract, f"{rule} names {status!r}, which is not a status")
-    if contract.dead_letters and not any(e.move is Move.FAIL for e in contract.edges):
-        _fail(contract, "dead_letters are declared, but there is no FAIL edge to write them")
     for name in contract.codes:
         if name not in CODES:
             _fail(contract, f"codes.{name} is not a code; known: {', '.join(sorted(CODES))}")
+
+
+_RULE_MOVES: dict[str, frozenset[Move | None]] = {
+    "loss.move": frozenset({Move.EXPIRE, Move.RETRY, Move.RECLAIM}),
+    "stop.move": frozenset({None, Move.RELEASE, Move.EXPIRE, Move.RETRY}),
+    "snooze": frozenset({None, Move.RELEASE}),
+}
+_WORDS: dict[str, tuple[str, ...]] = {
+    "keys.same_content": ("payload", "critical", "nothing"),
+    "retry_counter": ("retries", "failures"),
+}
+
+
+def _check_values(contract: Contract) -> None:
+    """Words from their lists, numbers from their ranges, whoever wrote them and where."""
+    retry, backoff = contract.retry, contract.retry.backoff.as_dict()
+    for name, value in {
+        "keys.same_content": contract.keys.same_content,
+        "retry_counter": contract.retry_counter,
+    }.items():
+        if value not in _WORDS[name]:
+            _fail(contract, f"{name} is {value!r}; use one of {', '.join(_WORDS[name])}")
+    if contract.parks_as is not None and contract.parks_as not in contract.statuses:
+        _fail(contract, f"parks_as names {contract.parks_as!r}, which is not a status")
+    for name in contract.approval_notes:
+        if name not in ("requested", "rejected"):
+            _fail(contract, f"approval_notes.{name} is not a note; use requested, rejected")
+    numbers: list[tuple[str, Any, float]] = [("retry.max_retries", retry.max_retries, 0)]
+    numbers += [(f"retry.{name}", value, 0) for name, value in backoff.items() if name not in ("kind", "delays_ms")]
+    numbers += [("retry.delays_ms", value, 0) for value in backoff.get("delays_ms", ())]
+    numbers += [(f"retry.caps.{code}", cap, 0) for code, cap in retry.caps.items()]
+    numbers += [("keys.max_length", contract.keys.max_length, 1)]
+    if contract.loss.max_interruptions is not None:
+        numbers.append(("loss.max_interruptions", contract.loss.max_interruptions, 0))
+    if contract.dead_letters:
+        numbers.append(("dead_letters.discard_people", contract.dead_letters.discard_people, 1))
+    for name, value, least in numbers:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            _fail(contract, f"{name} must be a whole number of at least {least}, got {value!r}")
+    if backoff.get("delays_ms") == []:
+        _fail(contract, "retry.delays_ms needs at least one delay")
+    lease = contract.lease_seconds
+    if isinstance(lease, bool) or not isinstance(lease, int | float) or lease <= 0:
+        _fail(contract, f"lease_seconds must be a number above 0, got {lease!r}")
 
 
 def _names(phases: frozenset[Phase | None] | frozenset[Phase]) -> str:

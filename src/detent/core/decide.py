@@ -21,7 +21,7 @@ def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) 
     change = Change(before=job, after=after)
     at = max(now, job.updated_at)
     retries_before = job.retries
-    _charge(contract, after, move, facts)
+    _charge(contract, after, move, at, facts)
     for edge in route:
         _take(contract, change, edge, at, facts, retries_before)
     if move is Move.FAIL and contract.dead_letters:
@@ -102,7 +102,7 @@ def _enter_claimable(contract: Contract, after: Job, edge: Edge, at: Micros, fac
     if edge.move is Move.REOPEN:
         after.failures = after.retries = after.interruptions = 0
         after.error_counts = after.result = after.error_code = after.error_message = None
-        after.finished_at = after.cancel_requested = None
+        after.finished_at = after.cancel_requested = after.first_failed_at = None
 
 
 def _enter_leased(contract: Contract, after: Job, edge: Edge, at: Micros, facts: Facts) -> None:
@@ -117,7 +117,8 @@ def _enter_blocked(contract: Contract, after: Job, edge: Edge, at: Micros, facts
     after.ready = False
     wait = facts.wait
     if wait is None:
-        after.due_at = facts.due_at if edge.move in _TIMED else None
+        moment = facts.due_at if facts.due_at is not None else at + facts.delay
+        after.due_at = moment if edge.move in _TIMED else None
         return
     after.wait_name, after.wait_kind, after.wait_parked = wait.name, wait.kind, wait.park
     after.due_at = None if wait.timeout is None else at + wait.timeout
@@ -142,7 +143,7 @@ _ENTER = {
 }
 
 
-def _charge(contract: Contract, after: Job, move: Move, facts: Facts) -> None:
+def _charge(contract: Contract, after: Job, move: Move, at: Micros, facts: Facts) -> None:
     """Count what went wrong, and remember the error on the row."""
     if move is Move.RETRY:
         after.retries += 1
@@ -153,6 +154,7 @@ def _charge(contract: Contract, after: Job, move: Move, facts: Facts) -> None:
         return
     if facts.charged and move in _CHARGEABLE:
         after.failures += 1
+        after.first_failed_at = after.first_failed_at or at
     if facts.charged and failure.code in contract.retry.caps:
         counts = json.loads(after.error_counts or "{}")
         counts[failure.code] = counts.get(failure.code, 0) + 1
@@ -215,7 +217,7 @@ def _bury(contract: Contract, change: Change, at: Micros, facts: Facts) -> None:
         ),
         retries=count,
         status=OPEN,
-        first_failed_at=at,
+        first_failed_at=after.first_failed_at or at,
         created_at=at,
         updated_at=at,
     )

@@ -43,6 +43,7 @@ def contract_from(data: Mapping[str, Any]) -> Contract:
         raise ContractError(f"unknown keys {sorted(unknown)}; known: {', '.join(sorted(_KNOWN))}")
     if not isinstance(data.get("name"), str) or not isinstance(data.get("statuses"), Mapping):
         raise ContractError("a contract needs a name and a table [statuses] of status = phase")
+    _check_shapes(data)
     options: dict[str, Any] = {flag: data[flag] for flag in _FLAGS if data.get(flag) is not None}
     options |= {name: frozenset(data[name]) for name in _SETS if name in data}
     if data.get("snooze"):
@@ -60,6 +61,23 @@ def contract_from(data: Mapping[str, Any]) -> Contract:
         approval_notes=dict(data.get("approval_notes", {})),
         **options,
     )
+
+
+_TABLES = ("codes", "retry", "loss", "stop", "dead_letters", "keys", "approval_notes")
+_SHAPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    **dict.fromkeys(_TABLES, (Mapping, "a table")),
+    **dict.fromkeys((*_SETS, "edges"), ((list, tuple), "a list")),
+    **dict.fromkeys(_FLAGS, (bool, "true or false")),
+    **dict.fromkeys(("retry_counter", "parks_as", "trace_form"), (str, "text")),
+    "lease_seconds": ((int, float), "a number"),
+}
+
+
+def _check_shapes(data: Mapping[str, Any]) -> None:
+    for name, (kind, words) in _SHAPES.items():
+        value = data.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise ContractError(f"{name} must be {words}, got {value!r}")
 
 
 def contract_to(contract: Contract) -> dict[str, Any]:
@@ -98,6 +116,8 @@ def contract_to(contract: Contract) -> dict[str, Any]:
 
 
 def _edge(row: Mapping[str, Any], number: int) -> Edge:
+    if not isinstance(row, Mapping):
+        raise ContractError(f"edges[{number}] {row!r}: an edge is a table with move, source, event, target")
     where = f"edges[{number}] {dict(row)}"
     extra = set(row) - {"move", "source", "event", "target"}
     if extra:
@@ -153,6 +173,4 @@ def _retry(row: Mapping[str, Any]) -> RetryRule:
         if name in own:
             own[name] = frozenset(own[name])
     backoff = backoff_from({name: value for name, value in row.items() if name not in _RETRY_FIELDS})
-    if own.get("max_retries", 0) < 0:
-        raise ContractError(f"retry.max_retries must be at least 0, got {own['max_retries']}")
     return _rule(RetryRule, {"backoff": backoff, **own}, "retry")  # type: ignore[no-any-return]

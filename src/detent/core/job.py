@@ -62,6 +62,7 @@ class Job:
     """The dead letter this job was made from, or None."""
     effect_root: str | None = None
     """The id effect keys are derived from: the first job of a chain of requeues."""
+    first_failed_at: Micros | None = None
     started_at: Micros | None = None
     finished_at: Micros | None = None
 

@@ -51,7 +51,7 @@ def after_failure(
     jitter: Jitter = steady_jitter,
 ) -> Change:
     """A failed execution: RETRY while the code allows it and tries are left, else FAIL."""
-    if not may_retry(contract, job, failure):
+    if not may_retry(contract, job, failure) or not contract.edge(job.status, Move.RETRY):
         return decide(contract, job, Move.FAIL, now, replace(facts, failure=given_up(contract, job, failure)))
     delay = failure.after
     if delay is None:
@@ -67,27 +67,32 @@ def may_retry(contract: Contract, job: Job, failure: Failure) -> bool:
 def given_up(contract: Contract, job: Job, failure: Failure) -> Failure:
     """A retryable error with no tries left may bear the contract's own code; the cause stays in the message."""
     exhausted = contract.codes["retry_exhausted"]
-    seen = json.loads(job.error_counts).get(failure.code, 0) if job.error_counts else 0
-    if not exhausted or not contract.retry.allows(failure.code, failure.retryable, seen):
+    if not exhausted or not contract.retry.retries(failure.code, failure.retryable):
         return failure
     return replace(failure, code=exhausted, message=f"{failure.code}: {failure.message}")
 
 
-def after_loss(contract: Contract, job: Job, now: Micros, facts: Facts) -> Change:
+def after_loss(contract: Contract, job: Job, now: Micros, facts: Facts, jitter: Jitter = steady_jitter) -> Change:
     """The worker is gone: charged or not, and to which status, is the contract's rule."""
     rule = contract.loss
     failure = Failure(contract.code("lost"), f"worker {job.worker} was lost while holding the job", "WorkerLost")
-    return _interrupted(contract, job, rule.move, rule.charged, failure, now, facts, "lease_expired")
+    return _interrupted(
+        contract, job, rule.move, rule.charged, failure, now, replace(facts, reason="lease_expired"), jitter
+    )
 
 
-def after_stop(contract: Contract, job: Job, now: Micros, facts: Facts) -> Change | None:
+def after_stop(
+    contract: Contract, job: Job, now: Micros, facts: Facts, jitter: Jitter = steady_jitter
+) -> Change | None:
     """The worker stops in good order; None: the contract leaves the job to its lease."""
     rule = contract.stop
     if rule.move is None:
         return None
     code = contract.code("lost") if rule.move is contract.loss.move else contract.code("stopped")
     failure = Failure(code, f"worker {job.worker} stopped before the job was done", "WorkerStopped")
-    return _interrupted(contract, job, rule.move, rule.charged, failure, now, facts, "worker_stopped")
+    return _interrupted(
+        contract, job, rule.move, rule.charged, failure, now, replace(facts, reason="worker_stopped"), jitter
+    )
 
 
 def _interrupted(
@@ -98,11 +103,11 @@ def _interrupted(
     failure: Failure,
     now: Micros,
     facts: Facts,
-    reason: str,
+    jitter: Jitter,
 ) -> Change:
-    facts = replace(facts, charged=charged, reason=reason)
+    facts = replace(facts, charged=charged)
     if charged and move is Move.RETRY:
-        return after_failure(contract, job, failure, now, facts)
+        return after_failure(contract, job, failure, now, facts, jitter)
     if charged and not may_retry(contract, job, failure):
         facts = replace(facts, failure=given_up(contract, job, failure))
         return decide(contract, job, Move.FAIL, now, facts)

@@ -106,14 +106,16 @@ class RetryRule:
     caps: Mapping[str, int] = field(default_factory=dict)
     """Retries allowed for one error code, below the job's own budget."""
 
-    def allows(self, code: str, retryable: bool | None, seen_of_code: int) -> bool:
-        """May a failure with this code be retried at all, budget aside?"""
+    def retries(self, code: str, retryable: bool | None) -> bool:
+        """Is this the kind of failure that is tried again, however often it came before?"""
         if self.only_codes is not None and code not in self.only_codes:
             return False
-        if retryable is False or (code in self.permanent_codes and retryable is not True):
-            return False
+        return retryable is not False and (code not in self.permanent_codes or retryable is True)
+
+    def allows(self, code: str, retryable: bool | None, seen_of_code: int) -> bool:
+        """May it be tried once more, the job's budget aside?"""
         cap = self.caps.get(code)
-        return cap is None or seen_of_code < cap
+        return self.retries(code, retryable) and (cap is None or seen_of_code < cap)
 
     def as_dict(self) -> dict[str, Any]:
         return {

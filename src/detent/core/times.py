@@ -43,4 +43,9 @@ def from_iso(text: str, *, field: str, utc_only: bool = False) -> Micros:
             code="TIME_INVALID",
             field=field,
         )
-    return from_datetime(moment.astimezone(UTC))
+    try:
+        return from_datetime(moment.astimezone(UTC))
+    except OverflowError:
+        raise InvalidInput(
+            f"{field} {text!r} is outside the years 1 to 9999", code="TIME_INVALID", field=field
+        ) from None

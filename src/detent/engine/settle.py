@@ -125,7 +125,7 @@ async def _wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome:
 async def _stop(
     engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Stopped, facts: Facts
 ) -> Change | None:
-    return after_stop(contract, job, tx.now, facts)
+    return after_stop(contract, job, tx.now, facts, engine.jitter)
 
 
 def lacks(contract: Contract, what: str) -> NotSupported:

@@ -20,7 +20,7 @@ async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
     changed = []
     for job in await tx.expired(limit, names):
         facts = Facts(actor=ACTOR, dlq_id=engine.ids.job(), data={"worker": job.worker})
-        change = after_loss(engine.contract(job.contract), job, tx.now, facts)
+        change = after_loss(engine.contract(job.contract), job, tx.now, facts, engine.jitter)
         await tx.apply([change])
         changed.append(change.after)
     return changed

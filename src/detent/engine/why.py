@@ -70,7 +70,7 @@ async def why(engine: "Engine", job_id: str, tenant: str | None = None) -> Why:
 def explain(scene: Scene) -> Why:
     first, *others = _REASONS[scene.job.phase](scene)
     about = {"job_id": scene.job.id, "status": scene.job.status, "phase": str(scene.job.phase)}
-    also = [{"reason": other.reason, "sentence": other.sentence, **other.details} for other in others]
+    also = [other.as_dict() for other in others]
     return Why(first.reason, first.sentence, {**about, **first.details, "also": also})
 
 

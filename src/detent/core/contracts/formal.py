@@ -11,7 +11,7 @@ def _view(job: Job) -> dict[str, Any]:
     return {
         "job_id": job.id,
         "state": "Parked" if job.wait_parked else job.status,
-        "attempt_id": job.token,
+        "attempt_id": job.token if job.phase is Phase.LEASED else None,
         "correlation_key": job.wait_name,
         "wait_type": job.wait_kind,
         "cancel_requested": job.cancel_requested is not None,

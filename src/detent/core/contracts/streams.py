@@ -24,7 +24,7 @@ def _view(job: Job) -> dict[str, Any]:
 
 
 def _envelope(job: Job, event: Event) -> dict[str, Any]:
-    charged = event.source == "running" and event.target in ("queued", "failed")
+    charged = bool((event.data or {}).get("charged"))
     return {
         "event_type": event.event,
         "task_id": job.id,

@@ -45,6 +45,7 @@ CREATE TABLE jobs (
   dlq_id            TEXT,
   requeued_from     TEXT,
   effect_root       TEXT,
+  first_failed_at   INTEGER,
   started_at        INTEGER CHECK ((started_at IS NOT NULL) = (execution_no > 0)),
   finished_at       INTEGER CHECK ((finished_at IS NOT NULL) = (phase = 'final')),
   lane              INTEGER NOT NULL

@@ -1,0 +1,332 @@
+"""One move, one Change: what row, log and dead letter say after it, and what each contract counts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from detent.core.contract import Move, Phase
+from detent.core.contracts import CONTRACTS
+from detent.core.decide import create, decide, then
+from detent.core.job import Facts, Failure, Wait
+from detent.core.outcome import after_failure
+from detent.core.times import SECOND
+
+from .lamp import cooling_lamp
+from .lives import CLAIM, LEASE, NAMES, NOW, Life, blank, claimed, created, put, running
+
+ERROR = {name: "TASK_EXECUTION_FAILED" if name == "men" else "X" for name in NAMES}
+
+
+# contract, executions in all, the visible counter, its value after the last failure, where the job ends
+COUNTED = [
+    ("gate-b2", 4, "retry_count", 3, "failed"),
+    ("men", 3, "attempt", 3, "failed"),
+    ("p3c", 4, "attempt", 1, "failed"),
+    ("streams", 4, "retry_count", 4, "failed"),
+    ("formal", 3, None, None, "Failed"),
+    ("standard", 4, None, None, "failed"),
+]
+
+
+@pytest.mark.parametrize("name, executions, counter, last, end", COUNTED)
+def test_executions_and_the_visible_counter(name, executions, counter, last, end):
+    life = Life(name)
+    assert life.fail_until_the_end(ERROR[name]) == executions
+    assert (life.job.status, life.job.execution_no, life.job.failures) == (end, executions, executions)
+    if counter:
+        assert life.view()[counter] == last
+
+
+COUNTS_ON_THE_WAY = {
+    "gate-b2": ("retry_count", [0, 0, 1, 1, 2, 2, 3, 3, 3]),
+    "men": ("attempt", [1, 1, 2, 2, 3, 3, 3]),
+    "p3c": ("attempt", [1] * 9),
+    "streams": ("retry_count", [0, 0, 1, 1, 2, 2, 3, 3, 4]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS_ON_THE_WAY)
+def test_the_visible_counter_after_every_step(name):
+    counter, expected = COUNTS_ON_THE_WAY[name]
+    life = Life(name)
+    life.fail_until_the_end(ERROR[name])
+    assert [life.contract.view(change.after)[counter] for change in life.changes][: len(expected)] == expected
+
+
+@pytest.mark.parametrize("max_retries", [0, 1, 5])
+@pytest.mark.parametrize("name", ["men", "p3c", "streams", "formal", "standard"])
+def test_executions_are_one_and_max_retries(name, max_retries):
+    assert Life(name, max_retries=max_retries).fail_until_the_end(ERROR[name]) == 1 + max_retries
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_permanent_error_is_not_retried(name):
+    life = Life(name)
+    life.move(Move.CLAIM)
+    change = life.fail(ERROR[name], retryable=False)
+    assert change.after.phase is Phase.FINAL
+    assert change.after.error_code == ERROR[name]
+    assert (change.after.execution_no, change.after.failures, change.after.retries) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "name, events",
+    [
+        ("gate-b2", ["job.dlq_pending", "job.dlq_recorded", "job.failed"]),
+        ("standard", ["job.failing", "job.dead_lettered", "job.failed"]),
+    ],
+)
+def test_follow_ups_are_in_the_same_change(name, events):
+    job = running(CONTRACTS[name])
+    change = decide(CONTRACTS[name], job, Move.FAIL, NOW + 5, Facts(dlq_id="d", failure=Failure("X", "why", "E")))
+    assert [event.event for event in change.events] == events
+    assert [event.seq for event in change.events] == [job.version + n for n in (1, 2, 3)]
+    assert [event.at for event in change.events] == [NOW + 5] * 3
+    assert [event.source for event in change.events] == ["running", "dlq_pending", "dlq_recorded"]
+    assert (change.after.status, change.after.version) == ("failed", job.version + 3)
+    assert [(event.data or {}).get("error_code") for event in change.events] == ["X", None, None]
+
+
+def test_the_dead_letter_of_gate_b2():
+    life = Life("gate-b2", payload='{"n": 1}')
+    life.fail_until_the_end("HTTP_503")
+    item = life.changes[-1].dead_letter
+    assert item == replace(
+        item,
+        id="dlq-1",
+        job_id="job-1",
+        tenant_id="acme",
+        contract="gate-b2",
+        job_type="mail",
+        queue="default",
+        error_code="HTTP_503",
+        error_message="broke",
+        payload='{"n": 1}',
+        retries=3,
+        status="open",
+        created_at=life.now,
+        updated_at=life.now,
+        requeued_as=None,
+        proposed_by=None,
+    )
+    assert json.loads(item.context) == {"trace_id": "trace-1", "execution_no": 4, "reason": None}
+    assert life.job.dlq_id == "dlq-1"
+    assert [change.dead_letter for change in life.changes[:-1]] == [None] * (len(life.changes) - 1)
+
+
+def test_the_dead_letter_keeps_the_class_of_the_error():
+    job = running(CONTRACTS["gate-b2"])
+    told = Failure("X", "x", "ValueError", retryable=False)
+    change = after_failure(CONTRACTS["gate-b2"], job, told, NOW, Facts(dlq_id="d"))
+    assert (change.dead_letter.error_class, change.dead_letter.retries) == ("ValueError", 0)
+
+
+def test_streams_tells_of_its_dead_letter_in_a_note_that_carries_4():
+    life = Life("streams")
+    life.fail_until_the_end()
+    (note,) = life.changes[-1].notes
+    assert note.name == "task.dlq"
+    assert note.data == {"dlq_id": "dlq-1", "retry_count": 4, "error_code": "X"}
+    assert note.seq == life.job.version == life.events[-1].seq
+
+
+def test_the_dead_letter_of_streams_carries_4():
+    life = Life("streams")
+    life.fail_until_the_end()
+    assert life.changes[-1].dead_letter.retries == 4
+
+
+@pytest.mark.parametrize("name", ["men", "p3c", "formal"])
+def test_contracts_without_dead_letters_write_none(name):
+    life = Life(name)
+    life.fail_until_the_end(ERROR[name])
+    assert life.changes[-1].dead_letter is None
+    assert life.job.dlq_id is None
+
+
+@pytest.mark.parametrize("name, status", [("gate-b2", "retrying"), ("standard", "retrying")])
+def test_giving_up_a_waiting_retry_writes_a_dead_letter(name, status):
+    life = Life(name)
+    life.move(Move.CLAIM)
+    life.fail()
+    assert life.job.status == status
+    change = life.move(Move.FAIL, reason="hopeless", actor="ann")
+    assert change.dead_letter.error_message == "hopeless"
+    assert (change.after.status, change.after.failures, change.after.next_retry_at) == ("failed", 1, None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_next_retry_at_is_set_exactly_in_the_retry_status(name):
+    retry_status = {"gate-b2": "retrying", "p3c": "retry_scheduled", "standard": "retrying"}.get(name)
+    life = Life(name)
+    life.fail_until_the_end(ERROR[name])
+    seen = set()
+    for change in life.changes:
+        assert (change.after.next_retry_at is not None) == (change.after.status == retry_status)
+        assert change.after.next_retry_at in (None, change.after.due_at)
+        seen.add(change.after.status)
+    assert retry_status is None or retry_status in seen
+
+
+def test_a_retry_that_waits_blocked_knows_when_to_come_back():
+    lamp = cooling_lamp()
+    job = running(lamp)
+    after = after_failure(lamp, job, Failure("X", "x"), NOW, Facts()).after
+    assert after.status == "cold"
+    assert after.due_at == NOW + 10_000
+    assert after.next_retry_at == after.due_at
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_event_times_never_go_backwards(name):
+    contract = CONTRACTS[name]
+    first = created(contract)
+    job = first.after
+    times = [event.at for event in first.events]
+    for move, now in ((Move.CLAIM, NOW - 5 * SECOND), (Move.SUCCEED, NOW - 9 * SECOND)):
+        change = decide(contract, job, move, now, CLAIM)
+        times += [event.at for event in change.events]
+        job = change.after
+    assert times == [NOW] * len(times)
+    assert job.updated_at == job.finished_at == NOW
+
+
+def test_a_lease_counts_from_the_later_of_clock_and_row():
+    gate = CONTRACTS["gate-b2"]
+    job = claimed(gate, created(gate).after, now=NOW - 3 * SECOND)
+    assert job.lease_until == NOW + LEASE
+
+
+LEAVING = [(name, edge) for name in NAMES for edge in CONTRACTS[name].edges if edge.move and edge.source]
+
+
+@pytest.mark.parametrize("name, edge", LEAVING, ids=str)
+def test_only_a_leased_job_has_a_worker_and_a_lease(name, edge):
+    contract = CONTRACTS[name]
+    leased = contract.statuses[edge.source] is Phase.LEASED
+    job = put(contract, edge.source, **({"token": "t0", "worker": "w0", "lease_until": NOW} if leased else {}))
+    after = decide(contract, job, edge.move, NOW, replace(CLAIM, dlq_id="d")).after
+    expected = ("w1", NOW + LEASE) if after.phase is Phase.LEASED else (None, None)
+    assert (after.worker, after.lease_until) == expected
+    assert after.ready == (after.phase is Phase.CLAIMABLE)
+    assert (after.finished_at is not None) == (after.phase is Phase.FINAL)
+    assert after.phase is contract.statuses[after.status]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_token_outlives_the_lease_until_the_next_claim(name):
+    """So that a settle sent twice is known again; who holds the job is told by phase and token together."""
+    life = Life(name)
+    first = life.move(Move.CLAIM).after.token
+    life.fail(ERROR[name])
+    assert (life.job.token, life.job.worker, life.job.lease_until) == (first, None, None)
+    assert life.move(Move.CLAIM).after.token not in (None, first)
+
+
+def test_decide_is_pure():
+    job = running(CONTRACTS["standard"])
+    before = replace(job)
+    facts = Facts(dlq_id="d", failure=Failure("X", "x"), data={"k": 1})
+    first = decide(CONTRACTS["standard"], job, Move.FAIL, NOW, facts)
+    assert first == decide(CONTRACTS["standard"], job, Move.FAIL, NOW, facts)
+    assert job == before
+    assert facts.data == {"k": 1}
+
+
+def test_every_event_raises_the_version_by_one():
+    life = Life("standard")
+    life.fail_until_the_end()
+    assert [event.seq for event in life.events] == list(range(1, life.job.version + 1))
+
+
+def test_a_second_move_in_the_same_commit_keeps_what_the_first_one_said():
+    streams = CONTRACTS["streams"]
+    first = create(streams, blank(streams), Move.HOLD, NOW, Facts(actor="guard"))
+    held = replace(first.after)
+    both = then(streams, first, Move.WAKE, NOW + 1, Facts(actor="ann"))
+    assert (both.before, both.after.status, both.after.version) == (None, "queued", 2)
+    assert [event.event for event in both.events] == ["task.created", "approval.approved"]
+    assert [note.name for note in both.notes] == ["approval.requested"]
+    assert first.after == held
+
+
+def test_reopen_is_the_same_job_with_a_fresh_budget():
+    life = Life("formal")
+    assert life.fail_until_the_end() == 3
+    after = life.move(Move.REOPEN, actor="ann", reason="fixed").after
+    assert (after.id, after.status, after.due_at, after.ready) == ("job-1", "Queued", life.now, True)
+    assert (after.failures, after.retries, after.interruptions) == (0, 0, 0)
+    assert (after.error_code, after.error_message, after.finished_at) == (None, None, None)
+    assert life.fail_until_the_end() == 3
+    assert life.job.execution_no == 6
+
+
+def test_only_formal_can_reopen():
+    assert [n for n in NAMES if any(e.move is Move.REOPEN for e in CONTRACTS[n].edges)] == ["formal"]
+
+
+def test_success_keeps_the_result_and_forgets_the_errors():
+    life = Life("gate-b2")
+    life.move(Move.CLAIM)
+    life.fail("X")
+    life.move(Move.CLAIM)
+    after = life.move(Move.SUCCEED, result='"ok"').after
+    assert (after.result, after.error_code, after.error_message, after.retries) == ('"ok"', None, None, 1)
+
+
+def test_started_at_is_the_first_start():
+    life = Life("gate-b2")
+    life.move(Move.CLAIM)
+    first = life.job.started_at
+    life.fail()
+    life.move(Move.CLAIM)
+    assert life.job.started_at == first == NOW + SECOND
+
+
+def test_waiting_keeps_what_is_awaited_until_it_ends():
+    formal = CONTRACTS["formal"]
+    wait = Wait("order-7", "webhook", timeout=5 * SECOND, park=True)
+    change = decide(formal, running(formal), Move.WAIT, NOW, Facts(wait=wait))
+    after = change.after
+    assert (after.wait_name, after.wait_kind, after.wait_parked) == ("order-7", "webhook", True)
+    assert (after.due_at, after.ready) == (NOW + 5 * SECOND, False)
+    data = change.events[0].data
+    assert (data["correlation_key"], data["wait_type"], data["park"]) == ("order-7", "webhook", True)
+    woken = decide(formal, after, Move.WAKE, NOW + 1, Facts()).after
+    assert (woken.wait_name, woken.wait_kind, woken.wait_parked) == (None, None, False)
+    assert (woken.due_at, woken.ready) == (NOW + 1, True)
+    assert decide(formal, after, Move.CANCEL, NOW, Facts()).after.due_at is None
+
+
+def test_men_due_now_is_woken_in_the_commit_that_creates_it():
+    change = created(CONTRACTS["men"])
+    assert [(e.source, e.target, e.seq) for e in change.events] == [
+        (None, "pending", 1),
+        ("pending", "ready", 2),
+    ]
+    assert (change.before, change.after.status, change.after.ready) == (None, "ready", True)
+
+
+def test_men_due_later_stays_pending():
+    men = CONTRACTS["men"]
+    change = create(men, blank(men), Move.SUBMIT, NOW, Facts(due_at=NOW + 1))
+    assert [event.target for event in change.events] == ["pending"]
+    assert (change.after.due_at, change.after.ready) == (NOW + 1, False)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "men"])
+def test_submit_with_a_later_due_time_is_not_ready(name):
+    contract = CONTRACTS[name]
+    after = create(contract, blank(contract), Move.SUBMIT, NOW, Facts(due_at=NOW + 9)).after
+    assert (after.due_at, after.ready, after.version) == (NOW + 9, False, 1)
+
+
+@pytest.mark.parametrize("name", ["streams", "standard"])
+def test_holding_a_new_job_asks_for_approval_in_a_note(name):
+    contract = CONTRACTS[name]
+    change = create(contract, blank(contract), Move.HOLD, NOW, Facts(actor="guard", reason="risky"))
+    (note,) = change.notes
+    assert (note.name, note.actor, note.data) == ("approval.requested", "guard", {"reason": "risky"})
+    assert (note.seq, change.after.version) == (1, 1)
+    assert (change.after.status, change.after.due_at) == ("waiting_approval", None)
