@@ -20,7 +20,20 @@ def store_from(url: str | None = None, *, may_migrate: bool = False, inline: boo
         from .stores.sqlite import SqliteStore
 
         return SqliteStore(rest[1:], may_migrate=may_migrate, inline=inline)
+    if scheme in ("postgresql", "postgres"):
+        from .stores.postgres import PostgresStore
+
+        plain, bouncer = _without_option(url, "pgbouncer")
+        return PostgresStore(plain, may_migrate=may_migrate, bouncer=bouncer)
     raise InvalidInput(
         f"cannot read the database URL {url!r}; write sqlite:///jobs.db or postgresql://user@host/database",
         code="URL_INVALID",
     )
+
+
+def _without_option(url: str, name: str) -> tuple[str, bool]:
+    """Take our own switch out of the query part: the server's driver would not know it."""
+    head, mark, query = url.partition("?")
+    options = query.split("&") if mark else []
+    kept = [option for option in options if option.partition("=")[0] != name]
+    return head + ("?" + "&".join(kept) if kept else ""), len(kept) < len(options)

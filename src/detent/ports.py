@@ -145,7 +145,9 @@ class Tx(Protocol):
 
     now: Micros
 
-    async def lock(self, ids: Sequence[str]) -> dict[str, Job]: ...
+    async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
+        """Jobs by id, nobody else's until the commit. wait False leaves out rows that somebody else holds."""
+        ...
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         """Write new jobs; returns the ids that were already there (a repeated submit) and were left alone."""
@@ -267,11 +269,24 @@ class Watch(Protocol):
 class Store(Protocol):
     """Where jobs live. `write` and `read` run one act in one transaction; acts must await nothing but the tx."""
 
-    async def open(self, contracts: Mapping[str, Contract]) -> None: ...
+    contracts: dict[str, Contract]
+    """What the database knows once it is open."""
+
+    async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
+        """own: declared by this application, they win; carried: Detent's, they fill what is missing."""
+        ...
 
     async def close(self) -> None: ...
 
     def now(self) -> Micros: ...
+
+    async def uptime(self) -> float:
+        """Seconds since the database started, as far as it can tell."""
+        ...
+
+    def sibling(self) -> "Store":
+        """The same database for another event loop; itself where loops do not matter."""
+        ...
 
     async def write(self, act: Callable[[Any], Awaitable[T]]) -> T: ...
 

@@ -284,7 +284,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
                 loop.add_signal_handler(number, self.stop)
-            except (NotImplementedError, RuntimeError, ValueError):  # not the main thread: the owner calls stop()
+            except (RuntimeError, ValueError):  # not the main thread, or not on this system: the owner calls stop()
                 continue
             removers.append(lambda number=number: loop.remove_signal_handler(number))  # type: ignore[misc]
         return removers

@@ -69,11 +69,16 @@ def _usage(error: Any, as_json: bool) -> int:
     return complain_of_usage(error.format_message().strip(), f"`{path} --help` shows how", as_json)
 
 
-@app.callback()
-def start(
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
-) -> None:
-    """A durable job engine in which a job can only be where its contract allows."""
-    if show_version:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         print(f"detent {__version__}")
         raise typer.Exit(0)
+
+
+@app.callback()
+def start(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """A durable job engine in which a job can only be where its contract allows."""

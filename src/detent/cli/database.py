@@ -11,6 +11,7 @@ from ..core.errors import InvalidInput
 from ..stores.sqlite import SqliteStore
 from ..stores.sqlite.migrate import migrations, schema_version
 
+SERVER = "durable as its server is set"
 _SAFE = {
     "EXTRA": "fsync on every commit and of the folder",
     "FULL": "fsync on every commit",
@@ -31,6 +32,12 @@ class Database:
     engine: str
     exists: bool
     problem: str | None = None
+
+
+def durability(url: str) -> str:
+    """For the first line of a worker: what a commit is worth here."""
+    store = store_from(url)
+    return _SAFE[store.synchronous.upper()] if isinstance(store, SqliteStore) else SERVER
 
 
 def describe(url: str) -> Database:
@@ -60,7 +67,7 @@ def scripts(url: str) -> list[tuple[int, str]]:
 def _sqlite(url: str) -> SqliteStore:
     store = store_from(url)
     if not isinstance(store, SqliteStore):
-        raise InvalidInput(f"cannot look into {url!r}", code="URL_INVALID")
+        raise InvalidInput("this command looks into SQLite files only; name one with --url", code="URL_INVALID")
     return store
 
 

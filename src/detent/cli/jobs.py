@@ -167,7 +167,7 @@ def events(job_id: JobId, tenant: Tenant = None, url: Url = None, as_json: AsJso
                 "" if row["note"] else f"{row['source'] or '·'} -> {row['target']}",
                 when(now, from_iso(row["at"], field="at")),
                 row["actor"],
-                shortened(", ".join(f"{name}={value}" for name, value in row["data"].items() if name != _MARK), 80),
+                shortened(", ".join(f"{name}={value}" for name, value in row["data"].items() if name != _MARK), 60),
             ]
             for row in rows
         ],

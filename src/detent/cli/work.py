@@ -11,7 +11,7 @@ from ..core.contract import Contract
 from ..engine import Engine, Submission, Submitted
 from ..engine.views import job_view
 from .connection import on_engine
-from .database import describe, scripts
+from .database import describe, durability, scripts
 from .loader import load_app
 from .options import Actor, AsJson, Url, actor_or_user, json_value, option
 from .output import say, tell
@@ -45,7 +45,7 @@ def worker(
     types = sorted(application.jobs)
     facts = {"url": shown_url(application.url), "job_types": types, "queues": options["queues"]}
     served = "every queue" if queues is None else f"queues {queues}"
-    durable = describe(application.url).durability
+    durable = durability(application.url)
     say_start = f"working on {facts['url']} ({durable}): {', '.join(types) or 'no jobs'} from {served}"
     tell(as_json, {**facts, "durability": durable}, say_start)
     return asyncio.run(application.run_worker(**options))

@@ -58,9 +58,11 @@ def then(contract: Contract, change: Change, move: Move, now: Micros, facts: Fac
 
 
 def illegal(contract: Contract, job: Job, asked: str) -> IllegalMove:
-    legal = ", ".join(dict.fromkeys(str(m) for m in contract.legal_moves(job.status))) or "none"
+    status = job.status or None
+    legal = ", ".join(dict.fromkeys(str(m) for m in contract.legal_moves(status))) or "none"
+    where = f"in status {status}" if status else "that is being created"
     return IllegalMove(
-        f"{asked} is not allowed for a {contract.name} job in status {job.status}; allowed moves: {legal}",
+        f"{asked} is not allowed for a {contract.name} job {where}; allowed moves: {legal}",
         code=contract.code("illegal_transition"),
         status=job.status,
         asked=asked,

@@ -114,3 +114,10 @@ class StoreUnavailable(DetentError):
     code = "STORE_UNAVAILABLE"
     http_status = 503
     retryable = True
+
+
+class StoreRefused(DetentError):
+    """A check of the database stopped a write: a bug in Detent, or a contract the database was not told of."""
+
+    code = "STORE_CONSTRAINT"
+    http_status = 500

@@ -55,20 +55,22 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        contracts: Mapping[str, Contract] = CONTRACTS,
+        contracts: Mapping[str, Contract] | None = None,
         *,
         ids: Ids | None = None,
         jitter: Jitter = steady_jitter,
         max_payload: int = MAX_PAYLOAD,
     ) -> None:
         self.store = store
-        self.contracts: dict[str, Contract] = {**CONTRACTS, **contracts}
+        self._own = dict(contracts or {})
+        self.contracts: dict[str, Contract] = {**CONTRACTS, **self._own}
         self.ids: Ids = ids or RandomIds()
         self.jitter = jitter
         self.max_payload = max_payload
 
     async def open(self) -> None:
-        await self.store.open(self.contracts)
+        await self.store.open(self._own, CONTRACTS)
+        self.contracts = self.store.contracts
 
     async def close(self) -> None:
         await self.store.close()

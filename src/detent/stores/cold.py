@@ -65,7 +65,7 @@ class ColdTx:
         """Run a named statement; how many rows it changed."""
         raise NameError(name)
 
-    async def lock(self, ids: Sequence[str]) -> dict[str, Job]:
+    async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
         return {row[0]: job_from(row) for row in await self.query("lock", ids=json.dumps(list(ids)))}
 
     async def lane_of(self, job: Job) -> int:
@@ -76,12 +76,16 @@ class ColdTx:
     async def _intern(self, table: str, *names: str) -> int:
         known = self.book.interned.get((table, *names))
         if known is None:
-            values = dict(zip(_PARTS[table], names, strict=True))
-            if await self.change(f"add_{table}", **values):
-                await self.change("raise_lane_version")
-            known = (await self.query(f"find_{table}", **values))[0][0]
+            known = await self.intern(table, dict(zip(_PARTS[table], names, strict=True)))
             self.book.remember((table, *names), known)
         return known
+
+    async def intern(self, table: str, values: dict[str, str]) -> int:
+        """The number of a group or party, made if it is new."""
+        if await self.change(f"add_{table}", **values):
+            await self.change("raise_lane_version")
+        number: int = (await self.query(f"find_{table}", **values))[0][0]
+        return number
 
     async def apply(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -220,7 +224,7 @@ class ColdTx:
         return number
 
     async def contracts(self) -> dict[str, Contract]:
-        return {name: contract_from(json.loads(text)) for name, text in await self.query("contracts")}
+        return {name: contract_from(json.loads(text)) for name, text, _ in await self.query("contracts")}
 
     async def pause(self, kind: str, name: str, actor: str, reason: str | None) -> None:
         await self.change("pause", kind=kind, name=name, actor=actor, reason=reason, now=self.now)
@@ -246,12 +250,13 @@ _EXACT = ("contract", "status", "queue", "tenant_id", "job_type")
 _DEAD_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
     "before": "id < :before",
-    "text": "{contains}(id || ' ' || job_id || ' ' || error_code || ' ' || coalesce(error_message, ''), :text) > 0",
+    "text": "{contains}(id || ' ' || cast(job_id AS text) || ' ' || error_code || ' ' || "
+    "coalesce(error_message, ''), :text) > 0",
 }
 _JOB_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
     "phase": "phase = :phase",
     "before": "id < :before",
-    "text": "{contains}(id || ' ' || coalesce(idempotency_key, '') || ' ' || coalesce(task_id, '') || ' ' || "
-    "coalesce(error_code, '') || ' ' || payload, :text) > 0",
+    "text": "{contains}(cast(id AS text) || ' ' || coalesce(idempotency_key, '') || ' ' || "
+    "coalesce(task_id, '') || ' ' || coalesce(error_code, '') || ' ' || payload, :text) > 0",
 }

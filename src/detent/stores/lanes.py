@@ -50,6 +50,8 @@ class LaneBook:
     paused_parties: set[int] = field(default_factory=set)
     cursors: dict[int, int] = field(default_factory=dict)
     """rank -> the lane served last, where the rotation goes on"""
+    floors: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """lane -> (due_at, id) below which there was nothing left a moment ago; spares walking over dead index entries"""
     interned: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def remember(self, names: tuple[str, ...], number: int) -> None:

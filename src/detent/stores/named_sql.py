@@ -5,7 +5,7 @@ from importlib.resources import files
 
 
 @cache
-def load_queries(package: str, file: str = "queries.sql") -> dict[str, str]:
+def load_queries(package: str = __package__, file: str = "queries.sql") -> dict[str, str]:
     queries: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in files(package).joinpath(file).read_text("utf-8").splitlines():

@@ -44,6 +44,9 @@ FIXED = frozenset(
 """Columns a job keeps from its creation to its end."""
 MUTABLE = tuple(name for name in JOB_COLUMNS if name not in FIXED)
 
+READY = next(field.name for field in fields(Job) if field.type is bool)
+"""The column that says a job may be claimed now."""
+
 _PHASES = {str(phase): phase for phase in Phase}
 _PHASE_AT = JOB_COLUMNS.index("phase")
 _FLAGS_AT = tuple(position for position, field in enumerate(fields(Job)) if field.type is bool)

@@ -1,15 +1,15 @@
 """Numbered migrations of a SQLite file, and the triggers generated from the contracts it knows."""
 
-import json
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 import apsw
 
 from ...core.contract import Contract
-from ...core.declare import contract_from, contract_to
 from ...core.errors import SchemaMismatch
+from ..known import reconcile
 from .tx import SQL
 
 APPLICATION_ID = 0x44544E54
@@ -71,26 +71,29 @@ def _migrate(connection: apsw.Connection, newest: int) -> None:
         raise
 
 
-def known_contracts(connection: apsw.Connection) -> dict[str, Contract]:
-    """The contracts the database has seen, as declared when they were last used."""
-    return {name: contract_from(json.loads(text)) for name, text in connection.execute(SQL["contracts"])}
-
-
-def register(connection: apsw.Connection, contracts: Mapping[str, Contract]) -> None:
-    """Store these declarations and regenerate the triggers that hold rows to them; nothing to do if unchanged."""
-    wanted = {name: json.dumps(contract_to(c), sort_keys=True) for name, c in contracts.items()}
-    stored: dict[Any, Any] = {row[0]: row[1] for row in connection.execute(SQL["contracts"])}
-    if all(stored.get(name) == text for name, text in wanted.items()):
-        return
+def register(
+    connection: apsw.Connection, own: Mapping[str, Contract], carried: Mapping[str, Contract] = MappingProxyType({})
+) -> dict[str, Contract]:
+    """Store new declarations and regenerate the triggers that hold rows to them; answers all contracts known."""
+    known = reconcile(_stored(connection), own, carried)
+    if not known.to_write:
+        return known.contracts
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for name, text in wanted.items():
-            connection.execute(SQL["put_contract"], (name, text))
-        connection.execute(triggers(known_contracts(connection).values()))
+        known = reconcile(_stored(connection), own, carried)
+        for name, (text, ours) in known.to_write.items():
+            connection.execute(SQL["put_contract"], {"name": name, "definition": text, "carried": ours})
+        connection.execute(triggers(known.contracts.values()))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+    return known.contracts
+
+
+def _stored(connection: apsw.Connection) -> dict[str, tuple[str, bool]]:
+    rows: Any = connection.execute(SQL["contracts"])
+    return {name: (text, bool(carried)) for name, text, carried in rows}
 
 
 def triggers(contracts: Iterable[Contract]) -> str:

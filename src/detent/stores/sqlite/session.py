@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import apsw
 
 from ...clock import nap
-from ...core.errors import DetentError, StoreUnavailable
+from ...core.errors import StoreRefused, StoreUnavailable
 from ..lanes import LaneBook
 from .hot import SqliteTx
 
@@ -169,6 +169,8 @@ def run_now(awaitable: Awaitable[T]) -> T:
 
 def told(error: BaseException) -> BaseException:
     """Locked, full, read-only or broken files are one kind of trouble for the caller: the store is not available."""
-    if isinstance(error, apsw.ConstraintError | DetentError) or not isinstance(error, apsw.Error):
+    if not isinstance(error, apsw.Error):
         return error
+    if isinstance(error, apsw.ConstraintError):
+        return StoreRefused(f"the database refused a row that contradicts itself: {error}")
     return StoreUnavailable(f"SQLite: {type(error).__name__}: {error}; check the file, its disk and its permissions")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import apsw
@@ -12,7 +13,7 @@ from ...core.errors import StoreUnavailable
 from ...core.job import Change, Micros
 from ...ports import ClaimRequest, Clock, Cycle, Success
 from .hot import SqliteTx
-from .migrate import ensure_schema, known_contracts, register
+from .migrate import ensure_schema, register
 from .session import Act, Session, connect, run_now
 
 __all__ = ["SqliteStore", "run_now"]
@@ -45,10 +46,10 @@ class SqliteStore:
         self._watcher: apsw.Connection | None = None
         self._sleepers: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
 
-    async def open(self, contracts: Mapping[str, Contract]) -> None:
-        self.open_now(contracts)
+    async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
+        self.open_now(own, carried)
 
-    def open_now(self, contracts: Mapping[str, Contract]) -> None:
+    def open_now(self, own: Mapping[str, Contract], carried: Mapping[str, Contract] = MappingProxyType({})) -> None:
         """Open the file (making it if need be), check its schema, teach it these contracts."""
         if self._writer is None:
             connection = connect(self.path, self.synchronous)
@@ -62,13 +63,9 @@ class SqliteStore:
                 if not self.inline:
                     self._reader.start_thread("detent-sqlite-reader")
             self._writer.committed = self._tell_sleepers
-        register(self._writer.connection, contracts)
-        self.contracts = {**known_contracts(self._writer.connection), **contracts}
+        self.contracts = register(self._writer.connection, own, carried)
 
     async def close(self) -> None:
-        self.close_now()
-
-    def close_now(self) -> None:
         if self._reader is not None and self._reader is not self._writer:
             self._reader.close()
         if self._writer is not None:
@@ -83,6 +80,12 @@ class SqliteStore:
 
     def now(self) -> Micros:
         return self._clock.now()
+
+    async def uptime(self) -> float:
+        return float("inf")
+
+    def sibling(self) -> "SqliteStore":
+        return self
 
     async def write(self, act: Act[T]) -> T:
         return await self._on(self._writer, act)

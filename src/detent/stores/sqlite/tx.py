@@ -11,7 +11,7 @@ from ..lanes import LaneBook
 from ..named_sql import load_queries
 from ..rows import JOB_COLUMNS, event_values
 
-SQL = {name: filled(text) for name, text in load_queries(__package__).items()}
+SQL = {name: filled(text) for name, text in {**load_queries(), **load_queries(__package__)}.items()}
 
 
 class SqliteCold(ColdTx):

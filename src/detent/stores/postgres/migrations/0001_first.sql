@@ -83,7 +83,7 @@ CREATE TABLE events (
   execution_no integer NOT NULL,
   retries      integer NOT NULL,
   data         text,
-  xid          xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  xid          bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
   PRIMARY KEY (job_id, seq)
 );
 -- The tail in commit order: see ADR 0007. Appended in nearly this order, so a block summary is enough.
@@ -207,7 +207,8 @@ CREATE TABLE workers (
 -- Contracts this database knows; their statuses are what the check on jobs allows.
 CREATE TABLE contracts (
   name       text PRIMARY KEY,
-  definition text NOT NULL
+  definition text NOT NULL,
+  carried    boolean NOT NULL
 );
 
 -- Raised whenever groups or pauses change, so that claimers know when to look again.

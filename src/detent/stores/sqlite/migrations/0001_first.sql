@@ -194,7 +194,8 @@ CREATE TABLE workers (
 -- Contracts this database knows; their statuses are what the jobs triggers allow.
 CREATE TABLE contracts (
   name       TEXT PRIMARY KEY NOT NULL,
-  definition TEXT NOT NULL
+  definition TEXT NOT NULL,
+  carried    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Raised whenever groups, parties or pauses change, so that claimers know when to look again.

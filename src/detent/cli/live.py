@@ -8,11 +8,11 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 
-from .app import Detent
-from .core.times import iso
-from .engine import Engine
-from .ports import Filter
-from .worker import Worker
+from ..app import Detent
+from ..core.times import iso
+from ..engine import Engine
+from ..ports import Filter
+from ..worker import Worker
 
 
 async def run_up(app: Detent, *, slots: int, screen: bool) -> int:

@@ -1,0 +1,34 @@
+"""Named values in Postgres: `:name` becomes `$n`, once per query; and the clock the statements read."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from ..cold import filled
+from ..named_sql import load_queries
+
+DATABASE_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+GIVEN_CLOCK = ":now::bigint"
+_VALUE = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Text for the server and the values it wants, in order."""
+
+    text: str
+    names: tuple[str, ...]
+
+
+@cache
+def compiled(text: str) -> Query:
+    names = tuple(dict.fromkeys(_VALUE.findall(text)))
+    return Query(_VALUE.sub(lambda found: f"${names.index(found[1]) + 1}", text), names)
+
+
+@cache
+def queries(own_clock: bool) -> dict[str, str]:
+    """Every named query, reading the database's clock or the one a test brings along as :now."""
+    texts = {**load_queries(), **load_queries(__package__), "cycle": load_queries(__package__, "cycle.sql")["cycle"]}
+    clock = GIVEN_CLOCK if own_clock else DATABASE_CLOCK
+    return {name: filled(text).replace("{clock}", clock) for name, text in texts.items()}

@@ -1,0 +1,109 @@
+"""Word of new work: NOTIFY after the commit, coalesced; LISTEN that tests itself and comes back from silence."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+
+from .tx import Connection
+
+log = logging.getLogger("detent.postgres")
+CHANNEL = "detent"
+_TEST_SECONDS = 15.0
+_SILENCE_SECONDS = 5.0
+_TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
+
+
+class Bell:
+    """Rings other processes. Rings that come while one is under way become one."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
+        self._connect = connect
+        self._connection: Connection | None = None
+        self._rung = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def ring(self) -> None:
+        self._rung.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._rung.is_set():
+            self._rung.clear()
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await self._connect()
+                await self._connection.execute("SELECT pg_notify($1, '')", CHANNEL)
+            except _TROUBLE:  # a lost notification costs one poll
+                await _closed(self._connection)
+                self._connection = None
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await _closed(self._connection)
+
+
+class Ear:
+    """Hears the bell. Each test it sends itself must come back, else the connection is deaf and is replaced."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], heard: Callable[[], None]) -> None:
+        self._connect = connect
+        self._heard = heard
+        self._echo = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+        self.connections = 0
+
+    async def _run(self) -> None:
+        pause = 0.1
+        while True:
+            connection: Connection | None = None
+            try:
+                connection = await self._connect()
+                await connection.add_listener(CHANNEL, self._hear)
+                self.connections += 1
+                if self.connections > 1:
+                    log.info("listening again after a lost connection")
+                self._heard()
+                pause = 0.1
+                await self._keep_testing(connection)
+            except _TROUBLE as error:
+                log.warning("not listening, polling meanwhile: %s", error)
+            finally:
+                await _closed(connection)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+    async def _keep_testing(self, connection: Connection) -> None:
+        while True:
+            self._echo.clear()
+            async with asyncio.timeout(_SILENCE_SECONDS):
+                await connection.execute("SELECT pg_notify($1, 'test')", CHANNEL)
+                await self._echo.wait()
+            gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            connection.add_termination_listener(lambda _, gone=gone: gone.done() or gone.set_result(None))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TEST_SECONDS):
+                    await gone
+                    raise OSError("the listening connection was closed")
+
+    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        if payload == "test":
+            self._echo.set()
+        else:
+            self._heard()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def _closed(connection: Connection | None) -> None:
+    if connection is not None and not connection.is_closed():
+        with suppress(*_TROUBLE):
+            await connection.close(timeout=1)

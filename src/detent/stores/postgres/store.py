@@ -1,0 +1,347 @@
+"""The Postgres store: a pool for acts, one connection for the hot statement, one that listens."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from ...clock import SystemClock
+from ...core.contract import Contract
+from ...core.errors import StoreRefused, StoreUnavailable
+from ...core.job import Change, Micros
+from ...ports import ClaimRequest, Clock, Cycle, Success
+from ..cold import ColdTx
+from ..lanes import LaneBook
+from .dialect import DATABASE_CLOCK, compiled, queries
+from .hot import SETTINGS, Answer, Edges, PostgresTx, cycle_values, run_cycle
+from .listen import Bell, Ear
+from .migrate import ensure_schema, register
+from .tx import Connection, PostgresCold, insert
+
+log = logging.getLogger("detent.postgres")
+T = TypeVar("T")
+Act = Callable[[PostgresTx], Awaitable[T]]
+_REPEATS = 10
+_SLOW_SECONDS = 0.02
+_FLOOR_SECONDS = 1.0
+_COMMAND_SECONDS = 60.0
+_CONNECT_SECONDS = 10.0
+
+
+class PostgresStore:
+    """One database, seen from one event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        may_migrate: bool = False,
+        pool_size: int = 8,
+        bouncer: bool = False,
+    ) -> None:
+        self.url = url
+        self.contracts: dict[str, Contract] = {}
+        self.bouncer = bouncer
+        """True: behind PgBouncer in transaction mode; no session state, no LISTEN, no prepared statements."""
+        self._own_clock = clock
+        self._clock = clock or SystemClock()
+        self._may_migrate = may_migrate
+        self._pool_size = pool_size
+        self._texts = queries(clock is not None)
+        self._pool: asyncpg.Pool[Any] | None = None
+        self._hot: dict[bool, Connection] = {}
+        self._hot_lock = asyncio.Lock()
+        self._book = LaneBook()
+        self._floors_since = 0.0
+        self._edges = Edges({})
+        self._offset: Micros = 0
+        self._version = 0
+        self._sleepers: set[asyncio.Future[None]] = set()
+        self._bell = Bell(self._connect)
+        self._ear: Ear | None = None
+
+    async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
+        if self._pool is None:
+            try:
+                self._pool = await asyncpg.create_pool(
+                    self.url,
+                    min_size=1,
+                    max_size=self._pool_size,
+                    init=_init,
+                    command_timeout=_COMMAND_SECONDS,
+                    timeout=_CONNECT_SECONDS,
+                    **self._connect_options(),
+                )
+            except Exception as error:
+                raise told(error) from error
+            await self._guard(self._check_schema())
+        self.contracts = await self._guard(self._register(own, carried))
+        self._edges = Edges(self.contracts)
+
+    async def _check_schema(self) -> None:
+        assert self._pool is not None
+        async with self._pool.acquire() as connection:
+            await ensure_schema(connection, may_migrate=self._may_migrate)
+            before = self._clock.monotonic()
+            theirs = await connection.fetchval(f"SELECT {DATABASE_CLOCK}")
+            self._offset = theirs - int((before + self._clock.monotonic()) / 2 * 1_000_000)
+
+    async def _register(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> dict[str, Contract]:
+        assert self._pool is not None
+        async with self._pool.acquire() as connection:
+            return await register(connection, own, carried)
+
+    async def close(self) -> None:
+        if self._ear is not None:
+            await self._ear.close()
+            self._ear = None
+        await self._bell.close()
+        for connection in self._hot.values():
+            await _drop(connection)
+        self._hot.clear()
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool = None
+
+    def now(self) -> Micros:
+        """The database's time, carried forward on our monotonic clock; a test's clock if it brought one."""
+        if self._own_clock is not None:
+            return self._own_clock.now()
+        return self._offset + int(self._clock.monotonic() * 1_000_000)
+
+    async def uptime(self) -> float:
+        async def act(tx: PostgresTx) -> float:
+            text = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8"
+            return await tx.connection.fetchval(text)  # type: ignore[no-any-return]
+
+        return await self.read(act)
+
+    def sibling(self) -> "PostgresStore":
+        return PostgresStore(self.url, clock=self._own_clock, pool_size=1, bouncer=self.bouncer)
+
+    async def write(self, act: Act[T]) -> T:
+        """One transaction; repeated when the database broke a tie against it."""
+        for attempt in range(_REPEATS):
+            try:
+                async with self._acquired() as connection, connection.transaction():
+                    tx = self._tx(connection, writes=True)
+                    value = await act(tx)
+                self._tell(ring=tx.made_ready)
+                return value
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
+                lost: BaseException = error
+                await asyncio.sleep(0.001 * attempt)
+            except Exception as error:
+                raise told(error) from error
+        raise told(lost)
+
+    async def read(self, act: Act[T]) -> T:
+        try:
+            async with (
+                self._acquired() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                return await act(self._tx(connection, writes=False))
+        except Exception as error:
+            raise told(error) from error
+
+    async def insert(self, changes: Sequence[Change]) -> set[str]:
+        if any(change.notes for change in changes):
+            return await self.write(lambda tx: tx.insert(changes))
+        try:
+            async with self._acquired() as connection:
+                tx = self._tx(connection, writes=True)
+                lanes = [await tx.lane_of(change.after) for change in changes]
+                present = await insert(connection, changes, lanes)
+        except Exception as error:
+            raise told(error) from error
+        self._tell(ring=any(change.after.ready for change in changes))
+        return present
+
+    async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
+        """One statement, one round trip, one commit; again at once when there is reason to."""
+        if self.bouncer:
+            return await self._cycle_apart(successes, request)
+        async with self._hot_lock:
+            answer = await self._hot_cycle(successes, request)
+            refused = answer.unsettled(successes)
+            stale = self._book.version != answer.version
+            if request and not answer.claimed and (answer.promoted or stale):
+                if stale:
+                    await self._refresh_book()
+                answer = await self._hot_cycle([], request)
+            elif stale:
+                await self._refresh_book()
+        self._tell(ring=False)
+        return Cycle(answer.claimed, refused)
+
+    async def _cycle_apart(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
+        async def act(tx: PostgresTx) -> Cycle:
+            refused = await tx.succeed(successes) if successes else []
+            return Cycle(await tx.claim(request) if request else [], refused)
+
+        return await self.write(act)
+
+    async def _hot_cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
+        started = self._clock.monotonic()
+        if self._book.floors and started - self._floors_since > _FLOOR_SECONDS:
+            self._book.floors.clear()
+        values = cycle_values(successes, request, self._book, self._edges, self.now())
+        query = compiled(self._texts["cycle"])
+        relaxed = not successes  # losing a bare claim costs a fenced rerun, so its commit need not reach the disk
+        try:
+            for _ in range(_REPEATS):
+                connection = await self._hot_connection(relaxed)
+                try:
+                    rows = await run_cycle(connection, query, values)
+                    break
+                except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                    continue
+            else:
+                raise StoreUnavailable("the database broke ten ties in a row against this worker; it will try again")
+        except Exception as error:
+            await _drop(self._hot.pop(relaxed, None))
+            raise told(error) from error
+        answer = Answer(rows, request.token if request else "")
+        slow = self._clock.monotonic() - started > _SLOW_SECONDS
+        if slow and not self._book.floors:
+            self._floors_since = started
+        answer.advance(self._book, remember_floors=slow or bool(self._book.floors))
+        return answer
+
+    async def _refresh_book(self) -> None:
+        async def act(tx: PostgresTx) -> None:
+            await tx.refresh_book()
+
+        await self.read(act)
+
+    async def _hot_connection(self, relaxed: bool) -> Connection:
+        connection = self._hot.get(relaxed)
+        if connection is None or connection.is_closed():
+            level = {"synchronous_commit": "off"} if relaxed else {}
+            connection = await self._connect({**SETTINGS, **level})
+            self._hot[relaxed] = connection
+        return connection
+
+    async def _connect(self, settings: Mapping[str, str] | None = None) -> Connection:
+        connection = await asyncpg.connect(
+            self.url,
+            server_settings=None if self.bouncer or not settings else dict(settings),
+            timeout=_CONNECT_SECONDS,
+            command_timeout=_COMMAND_SECONDS,
+            **self._connect_options(),
+        )
+        await _init(connection)
+        return connection
+
+    def _connect_options(self) -> dict[str, Any]:
+        return {"statement_cache_size": 0} if self.bouncer else {}
+
+    def _acquired(self) -> Any:
+        if self._pool is None:
+            raise StoreUnavailable("the store is closed; open it first")
+        return self._pool.acquire(timeout=_CONNECT_SECONDS)
+
+    def _tx(self, connection: Connection, *, writes: bool) -> PostgresTx:
+        return PostgresTx(
+            connection, self.now(), self._book, self._texts, self._intern_apart, writes=writes, edges=self._edges
+        )
+
+    async def _intern_apart(self, table: str, values: dict[str, str]) -> int:
+        """On a connection of its own: a part of a lane stays even if the act that named it is undone."""
+        connection = await self._connect()
+        try:
+            async with connection.transaction():
+                tx = PostgresCold(connection, self.now(), self._book, self._texts, self._intern_apart)
+                return await ColdTx.intern(tx, table, values)
+        finally:
+            await _drop(connection)
+
+    def watch(self) -> "ServerWatch":
+        if self._ear is None and not self.bouncer:
+            self._ear = Ear(self._connect, lambda: self._tell(ring=False))
+        return ServerWatch(self)
+
+    def _tell(self, *, ring: bool) -> None:
+        """Something was committed: everyone here who waits looks again, and other processes are rung."""
+        self._version += 1
+        for sleeper in self._sleepers:
+            _wake(sleeper)
+        if ring and not self.bouncer:
+            self._bell.ring()
+
+    async def told(self, seen: int, timeout: float) -> int:
+        """Wait until the version has moved, at most this long; the version now."""
+        if self._version == seen and timeout > 0:
+            loop = asyncio.get_running_loop()
+            sleeper: asyncio.Future[None] = loop.create_future()
+            self._sleepers.add(sleeper)
+            alarm = loop.call_later(timeout, _wake, sleeper)
+            try:
+                await sleeper
+            finally:
+                alarm.cancel()
+                self._sleepers.discard(sleeper)
+        return self._version
+
+    async def _guard(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except Exception as error:
+            raise told(error) from error
+
+
+class ServerWatch:
+    """Hears of commits of this process at once, of others by notification; whoever waits polls as a floor."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self._seen = -1
+
+    async def changed(self, timeout: float) -> bool:
+        if self._seen < 0:
+            self._seen = await self._store.told(self._seen, 0)
+            return True
+        before, self._seen = self._seen, await self._store.told(self._seen, timeout)
+        return before != self._seen
+
+
+async def _init(connection: Connection) -> None:
+    """Ids are text on our side of the wire."""
+    await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
+
+
+def _wake(sleeper: "asyncio.Future[None]") -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
+async def _drop(connection: Connection | None) -> None:
+    if connection is not None and not connection.is_closed():
+        connection.terminate()
+
+
+def told(error: BaseException) -> BaseException:
+    """A lost, refusing or overloaded server is one kind of trouble for the caller: the store is not available."""
+    if isinstance(error, asyncpg.IntegrityConstraintViolationError):
+        return StoreRefused(f"the database refused a row that contradicts itself: {error}")
+    refusals = (
+        asyncpg.PostgresConnectionError,
+        asyncpg.InterfaceError,
+        asyncpg.OperatorInterventionError,
+        asyncpg.InsufficientResourcesError,
+        asyncpg.ReadOnlySQLTransactionError,
+        asyncpg.InternalClientError,
+        asyncpg.DeadlockDetectedError,
+        asyncpg.SerializationError,
+        asyncpg.LockNotAvailableError,
+        OSError,
+        TimeoutError,
+        ConnectionError,
+    )
+    if isinstance(error, refusals):
+        return StoreUnavailable(f"Postgres: {type(error).__name__}: {error}; Detent tries again by itself")
+    return error

@@ -1,0 +1,127 @@
+-- Queries every store understands; what differs is in the file of the dialect.
+
+-- name: insert_event
+INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data)
+VALUES (:job_id, :seq, :event, :source, :target, :at, :actor, :execution_no, :retries, :data);
+
+-- name: insert_note
+INSERT INTO notes (job_id, seq, name, at, actor, execution_no, data) VALUES (:job_id, :seq, :name, :at, :actor, :execution_no, :data);
+
+-- name: update_job
+-- Compare-and-set on version; the caller checks that one row changed.
+UPDATE jobs SET {assignments} WHERE id = :id AND version = :before_version;
+
+-- name: take_key
+INSERT INTO keys (space, key, job_id, created_at) VALUES (:space, :key, :job_id, :now) ON CONFLICT DO NOTHING;
+
+-- name: key_owner
+SELECT job_id FROM keys WHERE space = :space AND key = :key;
+
+-- name: next_attempt
+-- Relies on jobs_task.
+SELECT coalesce(max(task_attempt), 0) + 1 FROM jobs WHERE task_id = :task_id AND task_attempt IS NOT NULL;
+
+-- name: lane_version
+SELECT value FROM lane_version;
+
+-- name: raise_lane_version
+UPDATE lane_version SET value = value + 1;
+
+-- name: lane_groups
+SELECT id, contract, queue, job_type FROM lane_groups;
+
+-- name: add_lane_group
+INSERT INTO lane_groups (contract, queue, job_type) VALUES (:contract, :queue, :job_type) ON CONFLICT DO NOTHING;
+
+-- name: find_lane_group
+SELECT id FROM lane_groups WHERE contract = :contract AND queue = :queue AND job_type = :job_type;
+
+-- name: add_lane_party
+INSERT INTO lane_parties (tenant_id, limit_key) VALUES (:tenant_id, :limit_key) ON CONFLICT DO NOTHING;
+
+-- name: find_lane_party
+SELECT id FROM lane_parties WHERE tenant_id = :tenant_id AND limit_key = :limit_key;
+
+-- name: paused_parties
+SELECT p.id FROM lane_parties p JOIN pauses ON pauses.kind = 'tenant' AND pauses.name = p.tenant_id;
+
+-- name: events
+SELECT job_id, seq, event, source, target, at, actor, execution_no, retries, data FROM events
+WHERE job_id = :job_id ORDER BY seq;
+
+-- name: notes
+SELECT job_id, seq, name, at, actor, execution_no, data FROM notes WHERE job_id = :job_id ORDER BY n;
+
+-- name: signal
+SELECT job_id, name, data, actor, at, timed_out FROM signals WHERE job_id = :job_id AND name = :name;
+
+-- name: add_signal
+INSERT INTO signals (job_id, name, data, actor, at, timed_out) VALUES (:job_id, :name, :data, :actor, :at, :timed_out);
+
+-- name: count_signals
+SELECT count(*) FROM signals WHERE job_id = :job_id;
+
+-- name: step
+SELECT job_id, name, digest, result, finished, execution_no, at FROM steps WHERE job_id = :job_id AND name = :name;
+
+-- name: steps
+SELECT job_id, name, digest, result, finished, execution_no, at FROM steps WHERE job_id = :job_id ORDER BY at, name;
+
+-- name: put_step
+INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at) VALUES (:job_id, :name, :digest, :result, :finished, :execution_no, :at)
+ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at;
+
+-- name: dead_letter
+SELECT {dead_columns} FROM dead_letters WHERE id = :id;
+
+-- name: put_dead_letter
+INSERT INTO dead_letters ({dead_columns}) VALUES ({dead_places})
+ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
+  requeued_as = excluded.requeued_as, proposed_by = excluded.proposed_by, proposed_reason = excluded.proposed_reason;
+
+-- name: dead_letters
+SELECT {dead_columns} FROM dead_letters WHERE {where} ORDER BY id DESC LIMIT :limit;
+
+-- name: jobs
+SELECT {columns} FROM jobs WHERE {where} ORDER BY id DESC LIMIT :limit;
+
+-- name: counts
+SELECT contract, status, phase, count(*) FROM jobs GROUP BY contract, status, phase;
+
+-- name: count_letters
+SELECT status, count(*) FROM dead_letters GROUP BY status;
+
+-- name: pause
+INSERT INTO pauses (kind, name, actor, reason, at) VALUES (:kind, :name, :actor, :reason, :now)
+ON CONFLICT (kind, name) DO UPDATE SET actor = excluded.actor, reason = excluded.reason, at = excluded.at;
+
+-- name: resume
+DELETE FROM pauses WHERE kind = :kind AND name = :name;
+
+-- name: pauses
+SELECT kind, name, actor, reason, at FROM pauses ORDER BY kind, name;
+
+-- name: add_audit
+INSERT INTO audit (at, actor, act, subject, tenant_id, reason, data) VALUES (:now, :actor, :act, :subject, :tenant_id, :reason, :data);
+
+-- name: audit
+SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit ORDER BY n DESC LIMIT :limit;
+
+-- name: put_worker
+INSERT INTO workers ({worker_columns}) VALUES ({worker_places})
+ON CONFLICT (id) DO UPDATE SET busy = excluded.busy, state = excluded.state, seen_at = excluded.seen_at,
+  job_types = excluded.job_types;
+
+-- name: workers
+SELECT {worker_columns} FROM workers ORDER BY started_at, id;
+
+-- name: drop_worker
+DELETE FROM workers WHERE id = :id;
+
+-- name: contracts
+SELECT name, definition, carried FROM contracts;
+
+-- name: put_contract
+INSERT INTO contracts (name, definition, carried) VALUES (:name, :definition, :carried)
+ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, carried = excluded.carried;
+

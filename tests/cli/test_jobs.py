@@ -1,0 +1,223 @@
+"""`detent enqueue`, `detent jobs …`, `detent dlq …`: what they print and how they exit."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cli
+
+JOB_FIELDS = {
+    *("id", "job_type", "contract", "queue", "tenant_id", "status", "phase", "version", "due_at", "priority"),
+    *("execution_no", "payload", "result", "error_code", "error_message", "idempotency_key", "idempotency_scope"),
+    *("task_id", "trace_id", "parent_id", "dlq_id", "created_at", "updated_at", "started_at", "finished_at", "view"),
+}
+EVENT_FIELDS = {
+    *("seq", "event", "source", "target", "at", "actor", "execution_no", "trace_id", "data", "note", "envelope"),
+}
+
+
+def test_enqueue_answers_as_rest_does(cli: Cli) -> None:
+    made = cli("enqueue", "charge", "--payload", '{"order_id": 7}', "--key", "k1", "--json").json
+    assert set(made) == {"idempotent_hit", "job"} and made["idempotent_hit"] is False
+    assert made["job"].keys() >= JOB_FIELDS
+    assert made["job"]["payload"] == {"order_id": 7} and made["job"]["status"] == "queued"
+    again = cli("enqueue", "charge", "--payload", '{"order_id": 7}', "--key", "k1", "--json").json
+    assert again["idempotent_hit"] is True and again["job"]["id"] == made["job"]["id"]
+    other = cli("enqueue", "charge", "--payload", '{"order_id": 8}', "--key", "k1", "--json", code=1)
+    assert json.loads(other.err)["code"] == "IDEMPOTENCY_CONFLICT"
+    assert json.loads(other.err)["conflict_fields"] == ["payload"]
+
+
+def test_enqueue_takes_every_option(cli: Cli) -> None:
+    job = cli(
+        *("enqueue", "charge", "--contract", "men", "--queue", "q", "--key", "k", "--scope", "s", "--tenant", "t"),
+        *("--at", "2099-01-01T00:00:00Z", "--max-retries", "5", "--timeout-ms", "700", "--priority", "-3"),
+        *("--task-id", "T-1", "--trace-id", "tr", "--json"),
+    ).json
+    assert job["task"]["task_id"] == "T-1" and job["task"]["max_retries"] == 5
+    row = job["job"]
+    assert (row["queue"], row["tenant_id"], row["idempotency_scope"]) == ("q", "t", "s")
+    assert (row["due_at"], row["timeout_ms"], row["priority"]) == ("2099-01-01T00:00:00Z", 700, -3)
+    assert cli("jobs", "events", row["id"], "--json").json["events"][0]["actor"] == "ann"
+
+
+def test_enqueue_reads_files_and_options_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("order.json").write_text('{"order_id": 9}')
+    monkeypatch.setenv("DETENT_PAYLOAD", "@order.json")
+    monkeypatch.setenv("DETENT_MAX_RETRIES", "1")
+    monkeypatch.setenv("DETENT_JSON", "1")
+    job = cli("enqueue", "charge").json["job"]
+    assert job["payload"] == {"order_id": 9} and job["max_retries"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("enqueue", "x", "--payload", "{x"), 2, "USAGE"),
+        (("enqueue", "x", "--payload", "[1]"), 2, "PAYLOAD_NOT_OBJECT"),
+        (("enqueue", "x", "--payload", "NaN"), 2, "PAYLOAD_NOT_OBJECT"),
+        (("enqueue", "x", "--payload", '{"a": NaN}'), 2, "PAYLOAD_NOT_JSON"),
+        (("enqueue", "x", "--payload", "@nowhere.json"), 2, "USAGE"),
+        (("enqueue", "x", "--payload", "[" * 100_000), 2, "USAGE"),
+        (("enqueue", "x", "--at", "tomorrow"), 2, "TIME_INVALID"),
+        (("enqueue", "x", "--max-retries", "many"), 2, "USAGE"),
+        (("enqueue", "x", "--contract", "nope"), 1, "CONTRACT_UNKNOWN"),
+        (("enqueue", ""), 2, "NAME_INVALID"),
+        (("enqueue", "x\udcff"), 2, "NAME_INVALID"),
+        (("enqueue",), 2, "USAGE"),
+        (("enqueue", "x", "--hold", "--contract", "gate-b2"), 1, "WF_STATE_TRANSITION_INVALID"),
+        (("nonsense",), 2, "USAGE"),
+        (("jobs", "nonsense"), 2, "USAGE"),
+        (("jobs", "list", "--limit", "0"), 2, "USAGE"),
+        (("jobs", "list", "--phase", "nowhere"), 2, "USAGE"),
+        (("jobs", "list", "--url", "mysql://x"), 2, "URL_INVALID"),
+        (("jobs", "list", "--url", "sqlite:///no/such/folder/x.db"), 1, "STORE_UNAVAILABLE"),
+        (("jobs", "list", "--url", "sqlite:///shop.py"), 1, "STORE_UNAVAILABLE"),
+        (("jobs", "show", "none"), 1, "JOB_NOT_FOUND"),
+        (("jobs", "why", "none"), 1, "JOB_NOT_FOUND"),
+        (("jobs", "requeue", "none"), 1, "JOB_NOT_FOUND"),
+        (("jobs", "export", "none"), 1, "JOB_NOT_FOUND"),
+        (("dlq", "show", "none"), 1, "DLQ_ITEM_NOT_FOUND"),
+        (("jobs", "signal", "none", "x", "--data", "{"), 2, "USAGE"),
+    ],
+)
+def test_refusals_are_one_line_and_an_exit_code(cli: Cli, words: tuple[str, ...], code: int, says: str) -> None:
+    told = cli(*words, code=code)
+    assert told.err.startswith(f"{says}: ") and told.err.count("\n") == 1 and not told.out
+    told = cli(*words, "--json", code=code)
+    assert json.loads(told.err)["code"] == says and not told.out
+
+
+def test_a_bug_is_told_in_one_line_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("detent.engine.Engine.jobs", lambda *_: 1 / 0)
+    assert cli("jobs", "list", code=1).err.startswith("INTERNAL: ZeroDivisionError")
+    monkeypatch.setenv("DETENT_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli("jobs", "list")
+
+
+def test_list_filters_and_pages(cli: Cli) -> None:
+    ids = [cli("enqueue", "charge", "--queue", f"q{n % 2}", "--tenant", f"t{n}").id for n in range(5)]
+    page = cli("jobs", "list", "--limit", "2", "--json").json
+    assert [job["id"] for job in page["jobs"]] == ids[:2:-1] and page["next_cursor"] == ids[3]
+    rest = cli("jobs", "list", "--cursor", ids[3], "--json").json
+    assert [job["id"] for job in rest["jobs"]] == ids[2::-1] and rest["next_cursor"] is None
+    assert len(cli("jobs", "list", "--queue", "q1", "--json").json["jobs"]) == 2
+    assert len(cli("jobs", "list", "--tenant", "t3", "--json").json["jobs"]) == 1
+    assert len(cli("jobs", "list", "--phase", "claimable", "--status", "queued", "--json").json["jobs"]) == 5
+    assert cli("jobs", "list", "--phase", "final", "--json").json == {"jobs": [], "next_cursor": None}
+    assert [job["id"] for job in cli("jobs", "list", "--text", ids[1], "--json").json["jobs"]] == [ids[1]]
+    assert "no jobs match" in cli("jobs", "list", "--type", "none").out
+    text = cli("jobs", "list", "--limit", "2").out
+    assert ids[4] in text and "charge" in text and f"more: --cursor {ids[3]}" in text
+
+
+def test_stored_text_cannot_steer_the_terminal(cli: Cli) -> None:
+    made = cli("enqueue", "charge", "--payload", json.dumps({"a": "[red]\x1b[2Jx"}), "--queue", "[bold]q")
+    shown = cli("jobs", "show", made.id).out + cli("jobs", "list").out
+    assert "\x1b" not in shown and "[bold]q" in shown and "[red]" in shown
+
+
+def test_tenants_are_kept_apart(cli: Cli) -> None:
+    job = cli("enqueue", "charge", "--tenant", "a").id
+    for words in (("jobs", "show"), ("jobs", "events"), ("jobs", "why"), ("jobs", "cancel"), ("jobs", "export")):
+        assert cli(*words, job, "--tenant", "b", code=1).err.startswith("TENANT_SCOPE_VIOLATION")
+    assert cli("jobs", "show", job, "--tenant", "a", "--json").json["status"] == "queued"
+
+
+def test_cancel_abort_and_reopen(cli: Cli) -> None:
+    job = cli("enqueue", "charge").id
+    assert cli("jobs", "cancel", job, "--reason", "late", "--json").json["status"] == "cancelled"
+    assert cli("jobs", "cancel", job, code=1).err.startswith("JOB_TRANSITION_INVALID")
+    event = cli("jobs", "events", job, "--json").json["events"][1]
+    assert event.keys() == EVENT_FIELDS and event["actor"] == "ann" and event["data"]["reason"] == "late"
+    assert cli("jobs", "events", job, "--json").json["events"][2]["note"] is True
+    assert cli("jobs", "reopen", job, code=1).err.startswith("JOB_TRANSITION_INVALID")
+    assert cli("jobs", "abort", job, "--actor", "bo", code=1).err.startswith("JOB_TRANSITION_INVALID")
+
+
+def test_approve_and_reject(cli: Cli) -> None:
+    one, two = cli("enqueue", "charge", "--hold").id, cli("enqueue", "charge", "--hold").id
+    assert cli("jobs", "approve", one, "--json").json["status"] == "queued"
+    assert "failed" in cli("jobs", "reject", two, "--reason", "too much").out
+    assert cli("jobs", "show", two, "--json").json["error_message"] == "too much"
+    assert cli("jobs", "approve", one, code=1).err.startswith("JOB_TRANSITION_INVALID")
+
+
+def test_signal_the_first_one_counts(cli: Cli) -> None:
+    job = cli("enqueue", "ship").id
+    assert cli("jobs", "signal", job, "packed", "--data", '{"by": 1}', "--json").json["first"] is True
+    assert cli("jobs", "signal", job, "packed", "--json").json["first"] is False
+    assert "the first one counts" in cli("jobs", "signal", job, "packed").out
+
+
+def test_work_dead_letters_and_requeue(cli: Cli) -> None:
+    job = cli("enqueue", "refund", "--payload", '{"order_id": 1}').id
+    assert "charge, refund, ship from every queue" in cli("worker", "shop.py", "--until-idle", "--slots", "2").out
+    assert cli("jobs", "show", job, "--json").json["status"] == "failed"
+    item = cli("dlq", "list", "--status", "open", "--json").json["items"][0]
+    assert item["job_id"] == job and cli("dlq", "show", item["dlq_id"], "--json").json == item
+    assert item["dlq_id"] in cli("dlq", "list").out and "ORDER_UNKNOWN" in cli("dlq", "show", item["dlq_id"]).out
+    made = cli("jobs", "requeue", job, "--payload", '{"order_id": 2}', "--json").json
+    assert made["job"]["requeued_from"] == item["dlq_id"] and made["job"]["payload"] == {"order_id": 2}
+    assert cli("dlq", "requeue", item["dlq_id"], code=1).err.startswith("DLQ_REQUEUE_CONFLICT")
+    assert cli("jobs", "requeue", made["job"]["id"], code=1).err.startswith("DLQ_ITEM_NOT_FOUND")
+    assert cli("dlq", "list", "--status", "open", "--json").json["items"] == []
+
+
+def test_discard_needs_two_people_and_a_reason(cli: Cli) -> None:
+    cli("enqueue", "refund", "--payload", '{"order_id": 1}')
+    cli("worker", "shop.py", "--until-idle")
+    item = cli("dlq", "list").id
+    assert cli("dlq", "discard", item, code=1).err.startswith("APPROVAL_REQUIRED")
+    assert cli("dlq", "discard", item, "--reason", "spam", "--json").json["confirmed"] is False
+    assert cli("dlq", "discard", item, "--reason", "spam", code=1).err.startswith("APPROVAL_REQUIRED")
+    assert cli("dlq", "discard", item, "--reason", "spam", "--actor", "bo", "--json").json["confirmed"] is True
+    assert cli("dlq", "list", "--json").json["items"][0]["status"] == "discarded"
+
+
+def test_export_holds_whole_histories(cli: Cli) -> None:
+    ids = [cli("enqueue", "charge").id for _ in range(3)]
+    lines = [json.loads(line) for line in cli("jobs", "export").out.splitlines()]
+    assert [line["job"]["id"] for line in lines] == ids[::-1]
+    assert all(line["events"][0]["event"] == "job.created" for line in lines)
+    assert cli("jobs", "export", "--json").json == lines
+    assert cli("jobs", "export", ids[1], "--json").json == [lines[1]]
+    assert cli("jobs", "export", "--queue", "none", "--json").json == []
+    assert "3 jobs written" in cli("jobs", "export", "--output", "all.jsonl").out
+    assert len(Path("all.jsonl").read_text().splitlines()) == 3
+    assert cli("jobs", "export", "--output", "no/such/x", code=2).err.startswith("USAGE")
+
+
+def test_watch_draws_until_interrupted(cli: Cli) -> None:
+    job = cli("enqueue", "charge").id
+    assert cli("jobs", "list", "--watch", "--json", code=2).err
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "detent", "jobs", "list", "--watch", "--every", "0.1"]
+    env = {**os.environ, "COLUMNS": "150", "TERM": "xterm"}
+    with subprocess.Popen(words, stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        seen = ""
+        while job not in seen:
+            assert select.select([ours], [], [], 20)[0], f"nothing was drawn: {seen}"
+            seen += os.read(ours, 65536).decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    os.close(ours)
+    assert "claimable 1" in seen and "Traceback" not in seen
+
+
+def test_a_reader_that_had_enough_hears_no_complaint(cli: Cli) -> None:
+    for _ in range(3):
+        cli("enqueue", "charge", "--payload", json.dumps({"a": "x" * 100_000}))
+    for command in ("jobs export | head -c 10", "jobs list | true"):
+        words = f"{sys.executable} -m detent {command}"
+        done = subprocess.run(words, shell=True, capture_output=True, timeout=30, check=True)
+        assert done.stderr == b""

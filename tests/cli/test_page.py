@@ -1,0 +1,60 @@
+"""Every example of docs/cli.md is run, and every command has one."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from detent.cli import app, run
+
+from .conftest import SHOP, Cli
+from .page import PAGE, Labels, blocks, examples
+
+
+def test_the_examples_print_what_the_page_says(cli: Cli, tmp_path: Path) -> None:
+    text = PAGE.read_text("utf-8")
+    (_, shop), (_, lamp) = blocks("python", text)[0], blocks("toml", text)[0]
+    assert shop == SHOP
+    (tmp_path / "lamp.toml").write_text(lamp)
+    theirs, ours = Labels(), Labels()
+    for example in examples(text):
+        command = theirs.translate(example.command, ours)
+        said = cli(*shlex.split(command), code=example.exit_code)
+        assert ours.plain(said.out + said.err) == theirs.plain(example.shows), f"detent {example.command}"
+
+
+def test_every_command_has_an_example() -> None:
+    shown = [example.command for example in examples(PAGE.read_text("utf-8"))]
+    missing = [path for path in _paths(typer.main.get_command(app)) if not any(c.startswith(path) for c in shown)]
+    assert not missing
+
+
+def test_every_command_answers_for_itself(cli: Cli) -> None:
+    """Help, the database, JSON, and an environment variable for each option."""
+    for path in _paths(typer.main.get_command(app)):
+        assert run([*path.split(), "--help"]) == 0
+        options = {name: parameter for parameter in _command(path).params for name in parameter.opts}
+        assert "--json" in options, path
+        assert "--url" in options or path == "contract check", path
+        for name, parameter in options.items():
+            if name.startswith("--") and (path, name) not in NOT_FROM_THE_ENVIRONMENT:
+                assert parameter.envvar == "DETENT_" + name[2:].replace("-", "_").upper(), (path, name)
+
+
+NOT_FROM_THE_ENVIRONMENT = {("worker", "--url")}
+"""An application reads $DETENT_URL by itself, unless its code names a database."""
+
+
+def _paths(command: Any, path: str = "") -> list[str]:
+    below = getattr(command, "commands", None)
+    if not below:
+        return [path]
+    return [found for name, one in below.items() for found in _paths(one, f"{path} {name}".strip())]
+
+
+def _command(path: str) -> Any:
+    command: Any = typer.main.get_command(app)
+    for word in path.split():
+        command = command.commands[word]
+    return command
