@@ -85,7 +85,7 @@ class Handle(Generic[R]):
             left = 1.0 if end is None else end - loop.time()
             if left <= 0:
                 raise TimeoutError(f"job {self.id} is {job.status} after {timeout} s; it goes on")
-            await watch.changed(min(1.0, left))
+            await watch.changed(min(0.1, left))
         if job.error_code is not None or job.dlq_id is not None or not _succeeded(engine.contract(job.contract), job):
             raise JobFailed(
                 f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}",

@@ -25,6 +25,7 @@ class Heart:
         heard: Callable[[Extended], object],
     ) -> None:
         self._engine = engine
+        self._shared = engine.store
         self._lease = lease_seconds
         self._leases = leases
         self._row = row
@@ -44,11 +45,23 @@ class Heart:
         asyncio.run(self._beat_forever())
 
     async def _beat_forever(self) -> None:
+        self._engine = self._engine.sibling()
+        try:
+            await self._open_and_beat()
+        finally:
+            if self._engine.store is not self._shared:
+                await self._engine.close()
+
+    async def _open_and_beat(self) -> None:
         beat_every = self._lease / 3
         look_every = min(1.0, beat_every)
         since_beat = beat_every
+        opened = self._engine.store is self._shared
         while not self._stopped.is_set():
             try:
+                if not opened:
+                    await self._engine.open()
+                    opened = True
                 if since_beat >= beat_every - look_every / 2:
                     since_beat = 0.0
                     await self._beat()

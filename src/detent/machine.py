@@ -45,6 +45,8 @@ class Machine:
     cancel_grace: float = 30.0
     held: dict[str, Held] = field(default_factory=dict)
     finished: list[Settlement] = field(default_factory=list)
+    deferred: list[Settlement] = field(default_factory=list)
+    """Settlements whose row somebody else held; said again at the next tick."""
     ghosts: int = 0
     """Handlers that still occupy a slot though their job is no longer ours."""
     hungry: bool = True
@@ -58,7 +60,8 @@ class Machine:
 
     @property
     def done(self) -> bool:
-        return self.stopping and not self.held and not self.finished and self.ordered is None
+        waiting = self.held or self.finished or self.deferred
+        return self.stopping and not waiting and self.ordered is None
 
     def order(self) -> Order | None:
         """The next transaction, if there is reason for one: something to settle, or room and appetite."""
@@ -77,6 +80,7 @@ class Machine:
         assert order is not None, "an answer without an order"
         if order.want:
             self.hungry = len(answer.claimed) >= order.want
+        self.deferred += answer.later
         for claimed in answer.claimed:
             self.held[claimed.id] = Held(claimed)
         return answer.claimed
@@ -113,6 +117,8 @@ class Machine:
 
     def ticked(self, now: float, timeout_codes: dict[str, str]) -> list[Interrupt]:
         """Deadlines that have come: the first of deadline and result wins."""
+        self.finished += self.deferred
+        self.deferred = []
         interrupts = []
         while self._deadlines and self._deadlines[0][0] <= now:
             _, job_id, token = heapq.heappop(self._deadlines)
@@ -148,11 +154,12 @@ class Machine:
 
         A job whose deadline is long past sits in a loop that is blocked for good: it is left to its lease.
         """
-        return {
+        running = {
             job_id: held.claimed.token
             for job_id, held in list(self.held.items())
             if held.deadline is None or held.deadline + overrun > now
         }
+        return running | {said.id: said.token for said in list(self.deferred)}
 
     def stop(self) -> None:
         """No more claims; what waits for a slot is handed back at once."""

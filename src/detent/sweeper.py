@@ -30,6 +30,7 @@ class Sweeper:
         log.info("%s: no lease is expired for the next %g s", why, self._lease)
 
     async def run(self) -> None:
+        await self._notice_young_database()
         while True:
             pause = self._interval
             try:
@@ -37,6 +38,14 @@ class Sweeper:
             except DetentError as error:
                 self.be_cautious(f"the store did not answer ({error.code})")
             await asyncio.sleep(pause)
+
+    async def _notice_young_database(self) -> None:
+        """Workers of a database that has just started may not have come back to it yet."""
+        try:
+            if await self._engine.store.uptime() < self._lease:
+                self.be_cautious("the database has just started")
+        except DetentError as error:
+            self.be_cautious(f"the store did not answer ({error.code})")
 
     async def sweep(self) -> float:
         """One round; returns how long to sleep until the next one is due."""

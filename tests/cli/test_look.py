@@ -250,7 +250,7 @@ def test_doctor_compares_clocks(cli: Cli) -> None:
 
 async def _worker_from_the_future() -> None:
     store = SqliteStore("shop.db", inline=True)
-    await store.open({})
+    await store.open({}, {})
     then = store.now() + 3_600 * SECOND
     row = WorkerRow("w9", "h", 1, "0", '["a"]', '["charge"]', 4, 0, "working", then, then, 30 * SECOND)
     await store.write(lambda tx: tx.put_worker(row))

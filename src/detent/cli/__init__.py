@@ -21,6 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("up")(work.up)
 app.command("worker")(work.worker)
 app.command("enqueue")(work.enqueue)
 app.command("migrate")(work.migrate)

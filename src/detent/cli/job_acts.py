@@ -143,27 +143,22 @@ def requeue(
     given: Any = json_value(payload, "--payload")
 
     async def act(engine: Engine) -> tuple[Contract, Submitted]:
-        dlq_id = await _letter_of(engine, some_id, tenant)
-        made = await engine.requeue(
-            dlq_id, actor=actor_or_user(actor), reason=reason, payload=given, tenant=tenant, take_steps=take_steps
-        )
+        made = await _requeued(engine, some_id, actor_or_user(actor), reason, given, tenant, take_steps)
         return engine.contract(made.job.contract), made
 
     contract, made = on_engine(url, act)
-    said = f"{made.job.id} {made.job.status}, made of dead letter {made.job.requeued_from}"
+    said = f"{made.job.id} {made.job.status}, made of {made.job.requeued_from}"
     tell(as_json, submitted_view(contract, made), said)
 
 
-async def _letter_of(engine: Engine, some_id: str, tenant: str | None) -> str:
-    """The dead letter that an id means, be it the letter's own or its job's."""
+async def _requeued(
+    engine: Engine, some_id: str, who: str, reason: str | None, payload: Any, tenant: str | None, take_steps: bool
+) -> Submitted:
+    """By the letter's own id, else by the id of a job that has ended."""
     try:
-        return (await engine.dead_letter(some_id, tenant=tenant)).id
+        letter = await engine.dead_letter(some_id, tenant=tenant)
     except NotFound:
-        job = await engine.job(some_id, tenant=tenant)
-    if job.dlq_id is None:
-        raise NotFound(
-            f"job {some_id} left no dead letter; only a job that was given up can be requeued, it is {job.status}",
-            code=engine.contract(job.contract).code("dlq_item_not_found"),
-            job_id=some_id,
-        )
-    return job.dlq_id
+        return await engine.requeue_job(some_id, actor=who, reason=reason, payload=payload, tenant=tenant)
+    return await engine.requeue(
+        letter.id, actor=who, reason=reason, payload=payload, tenant=tenant, take_steps=take_steps
+    )

@@ -1,4 +1,4 @@
-"""Commands that make and do work: `worker`, `enqueue`, `migrate`."""
+"""Commands that make and do work: `up`, `worker`, `enqueue`, `migrate`."""
 
 import asyncio
 import logging
@@ -49,6 +49,34 @@ def worker(
     say_start = f"working on {facts['url']} ({durable}): {', '.join(types) or 'no jobs'} from {served}"
     tell(as_json, {**facts, "durability": durable}, say_start)
     return asyncio.run(application.run_worker(**options))
+
+
+def up(
+    app: Annotated[
+        str, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
+    ] = "examples/demo.py:app",
+    slots: Annotated[int, option("--slots", "How many jobs at once.", min=1)] = 64,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
+    ] = None,
+    screen: Annotated[bool, option("--screen/--no-screen", "Draw a live view of the jobs.")] = True,
+) -> int:
+    """Everything in one process: migrate, work, run the application's companions, show it live."""
+    from .live import run_up
+
+    application = load_app(app)
+    if url:
+        application.url = url
+    on_engine(application.url, _nothing, may_migrate=True)
+    if not screen:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    types = ", ".join(sorted(application.jobs)) or "no jobs"
+    say(f"up on {shown_url(application.url)} ({durability(application.url)}): {types}; Ctrl-C stops in good order")
+    return asyncio.run(run_up(application, slots=slots, screen=screen))
+
+
+async def _nothing(engine: Engine) -> None:
+    return None
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -135,10 +163,7 @@ def migrate(
         return
     before = describe(target).schema
 
-    async def act(engine: Engine) -> None:
-        return None
-
-    on_engine(target, act, may_migrate=True)
+    on_engine(target, _nothing, may_migrate=True)
     after = describe(target).schema
     said = f"schema {after} is in place" if before == after else f"schema {before or 'none'} -> {after}"
     tell(as_json, {"from": before, "schema": after, "migrated": before != after}, f"{shown_url(target)}: {said}")

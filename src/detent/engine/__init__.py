@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from ..core.contract import Contract
 from ..core.contracts import CONTRACTS, DEFAULT
-from ..core.errors import DetentError, InvalidInput, UnknownContract, VersionConflict
+from ..core.errors import DetentError, InvalidInput, StaleLease, UnknownContract, VersionConflict
 from ..core.job import DeadLetter, Event, Job, Micros, Note
 from ..core.outcome import Cancelled, Outcome, Succeeded
 from ..core.retry import Jitter, steady_jitter
@@ -31,6 +31,8 @@ class Cycled:
 
     claimed: list[Claimed] = field(default_factory=list)
     refused: dict[str, DetentError] = field(default_factory=dict)
+    later: list[Settlement] = field(default_factory=list)
+    """Not settled because somebody else holds the row; say them again in a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,10 @@ class Engine:
 
     async def close(self) -> None:
         await self.store.close()
+
+    def sibling(self) -> "Engine":
+        """The same engine for another event loop; open it there."""
+        return Engine(self.store.sibling(), self._own, ids=self.ids, jitter=self.jitter, max_payload=self.max_payload)
 
     def contract(self, name: str | None) -> Contract:
         try:
@@ -124,12 +130,13 @@ class Engine:
         other = [s for s in settled if not isinstance(s.outcome, Succeeded)]
         done = Cycled()
         if other:
-            done.refused, doubtful, done.claimed = await self._again(lambda tx: self._mixed(tx, plain, other, request))
+            done, doubtful = await self._again(lambda tx: self._mixed(tx, plain, other, request))
         else:
             answer = await self.store.cycle(plain, request)
-            done.claimed, doubtful = answer.claimed, answer.refused
-        for success in doubtful:
-            await self._into(done.refused, success.id, success.token, Succeeded(success.result))
+            done.claimed = answer.claimed
+            doubtful = [Settlement(s.id, s.token, s.contract, Succeeded(s.result)) for s in answer.refused]
+        for said in doubtful:
+            await self._look_again(done, said)
         if request and request.reclaim and len(done.claimed) < request.limit:
             done.claimed += await self.store.write(lambda tx: sweep.reclaim(self, tx, request))
         if any(claimed.cancel_requested for claimed in done.claimed):
@@ -138,28 +145,45 @@ class Engine:
 
     async def _mixed(
         self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
-    ) -> tuple[dict[str, DetentError], list[Success], list[Claimed]]:
-        refused: dict[str, DetentError] = {}
-        doubtful = await tx.succeed(plain) if plain else []
-        rows = await tx.lock([s.id for s in other])
+    ) -> tuple[Cycled, list[Settlement]]:
+        done = Cycled()
+        unsettled = await tx.succeed(plain) if plain else []
+        doubtful = [Settlement(s.id, s.token, s.contract, Succeeded(s.result)) for s in unsettled]
+        rows = await tx.lock([s.id for s in other], wait=False)
         for said in other:
-            answer = await settle_in(self, tx, rows.get(said.id), said)
+            if said.id not in rows:
+                doubtful.append(said)
+                continue
+            answer = await settle_in(self, tx, rows[said.id], said)
             if isinstance(answer, Refused):
-                refused[said.id] = answer.error
-        return refused, doubtful, await tx.claim(request) if request else []
+                done.refused[said.id] = answer.error
+        done.claimed = await tx.claim(request) if request else []
+        return done, doubtful
 
-    async def _into(self, refused: dict[str, DetentError], job_id: str, token: str, outcome: Outcome) -> None:
-        try:
-            await self.settle(job_id, token, outcome)
-        except DetentError as error:
-            refused[job_id] = error
+    async def _look_again(self, done: Cycled, said: Settlement) -> None:
+        """A row a batch passed over: settled by now, lost, or still held by somebody else's transaction."""
+
+        async def act(tx: Tx) -> Job | Refused | None:
+            job = (await tx.lock([said.id], wait=False)).get(said.id)
+            return await settle_in(self, tx, job, said) if job else None
+
+        answer = await self._again(act)
+        if answer is None:
+            there = (await self.store.read(lambda tx: tx.lock([said.id]))).get(said.id)
+            if there is not None and there.token == said.token:
+                done.later.append(said)
+                return
+            answer = Refused(StaleLease(f"job {said.id} is no longer ours; drop the result", job_id=said.id))
+        if isinstance(answer, Refused):
+            done.refused[said.id] = answer.error
 
     async def _without_cancelled(self, claimed: list[Claimed]) -> list[Claimed]:
         """A cancel asked for before this claim is made true by it: claimed, then cancelled."""
         kept = []
         for job in claimed:
             if job.cancel_requested:
-                await self._into({}, job.id, job.token, Cancelled("requested before the claim"))
+                reason = Cancelled("requested before the claim")
+                await self._look_again(Cycled(), Settlement(job.id, job.token, job.contract, reason))
             else:
                 kept.append(job)
         return kept
@@ -217,6 +241,22 @@ class Engine:
         fresh = new_id or self.ids.job()
         return await self._again(
             lambda tx: letters.requeue(self, tx, dlq_id, actor, reason, payload, tenant, fresh, take_steps)
+        )
+
+    async def requeue_job(
+        self,
+        job_id: str,
+        *,
+        actor: str,
+        reason: str | None = None,
+        payload: dict[str, Any] | None = None,
+        tenant: str | None = None,
+        new_id: str | None = None,
+    ) -> Submitted:
+        """A new job linked to one that has ended; its dead letter, if it left an open one, is answered by it."""
+        fresh = new_id or self.ids.job()
+        return unwrap(
+            await self._again(lambda tx: letters.requeue_job(self, tx, job_id, actor, reason, payload, tenant, fresh))
         )
 
     async def discard(

@@ -4,9 +4,12 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..core.contract import Phase
+from ..core.decide import illegal
 from ..core.errors import ApprovalRequired, DeadLetterConflict, NotFound, TenantViolation
-from ..core.job import DeadLetter
+from ..core.job import DeadLetter, Job
 from ..ports import Audit, Tx
+from .refusal import MOVE_REFUSED, Refused, find, refuse
 from .submission import Submission
 from .submit import Submitted, prepare, submit_in
 
@@ -43,23 +46,9 @@ async def requeue(
             status=item.status,
         )
     origin = (await tx.lock([item.job_id])).get(item.job_id)
-    ask = Submission(
-        job_type=item.job_type,
-        payload=json.loads(item.payload) if payload is None else payload,
-        contract=item.contract,
-        queue=item.queue,
-        tenant_id=item.tenant_id,
-        timeout_ms=origin.timeout_ms if origin else None,
-        max_retries=origin.max_retries if origin else None,
-        priority=origin.priority if origin else 0,
-        trace_id=origin.trace_id if origin else None,
-        limit_key=origin.limit_key if origin else "",
-        requeued_from=dlq_id,
-        effect_root=(origin.effect_root if origin else None) or item.job_id,
-        actor=actor,
-        id=new_id,
-    )
-    made = await submit_in(tx, prepare(engine, ask, tx.now))
+    content = json.loads(item.payload) if payload is None else payload
+    ask = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, requeued_from=dlq_id)
+    made = await _made_again(engine, tx, ask, origin, item.job_id, actor, new_id)
     if take_steps:
         for step in await tx.steps(item.job_id):
             await tx.put_step(replace(step, job_id=made.job.id))
@@ -67,6 +56,50 @@ async def requeue(
     data = {"requeued_as": made.job.id, "repaired": payload is not None}
     await tx.add_audit(Audit(actor, "dlq.requeue", dlq_id, item.tenant_id, reason, data))
     return made
+
+
+async def requeue_job(
+    engine: "Engine",
+    tx: Tx,
+    job_id: str,
+    actor: str,
+    reason: str | None,
+    payload: dict[str, Any] | None,
+    tenant: str | None,
+    new_id: str,
+) -> Submitted | Refused:
+    """The same for any job that has ended; through its dead letter where it left an open one."""
+    job = await find(tx, job_id, tenant)
+    contract = engine.contract(job.contract)
+    if job.phase is not Phase.FINAL:
+        return await refuse(tx, job, illegal(contract, job, "requeue"), MOVE_REFUSED, actor)
+    item = await tx.dead_letter(job.dlq_id) if job.dlq_id else None
+    if item is not None:
+        return await requeue(engine, tx, item.id, actor, reason, payload, tenant, new_id, False)
+    content = json.loads(job.payload) if payload is None else payload
+    ask = Submission(job.job_type, content, job.contract, job.queue, job.tenant_id, requeued_from=job.id)
+    made = await _made_again(engine, tx, ask, job, job.id, actor, new_id)
+    data = {"requeued_as": made.job.id, "repaired": payload is not None}
+    await tx.add_audit(Audit(actor, "job.requeue", job.id, job.tenant_id, reason, data))
+    return made
+
+
+async def _made_again(
+    engine: "Engine", tx: Tx, ask: Submission, origin: Job | None, root: str, actor: str, new_id: str | None
+) -> Submitted:
+    """Fresh counters and a fresh key, the settings and effect keys of the first one."""
+    ask = replace(ask, actor=actor, id=new_id, effect_root=root)
+    if origin is not None:
+        ask = replace(
+            ask,
+            timeout_ms=origin.timeout_ms,
+            max_retries=origin.max_retries,
+            priority=origin.priority,
+            trace_id=origin.trace_id,
+            limit_key=origin.limit_key,
+            effect_root=origin.effect_root or root,
+        )
+    return await submit_in(tx, prepare(engine, ask, tx.now))
 
 
 async def discard(

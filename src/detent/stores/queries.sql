@@ -125,3 +125,61 @@ SELECT name, definition, carried FROM contracts;
 INSERT INTO contracts (name, definition, carried) VALUES (:name, :definition, :carried)
 ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, carried = excluded.carried;
 
+
+-- name: verify_size
+SELECT count(*) FROM jobs WHERE {where};
+
+-- name: verify_jobs
+-- What the log must agree with, by id, from one job to the next chunk of them.
+SELECT id, contract, status, phase, version, execution_no, failures, retries, interruptions,
+  created_at, updated_at, started_at, finished_at, token IS NOT NULL, worker IS NOT NULL, lease_until,
+  due_at, ready, next_retry_at, wait_name, max_retries, dlq_id, requeued_from,
+  tenant_id, idempotency_key, idempotency_scope, task_id, task_attempt
+FROM jobs WHERE {where} ORDER BY id LIMIT :limit;
+
+-- name: verify_events
+-- The logs of a range of jobs; relies on the unique (job_id, seq).
+SELECT job_id, seq, at, data, event, source, target, execution_no, retries
+FROM events WHERE {where} ORDER BY job_id, seq;
+
+-- name: verify_letters
+SELECT id, job_id, contract, tenant_id, retries FROM dead_letters WHERE {where} ORDER BY job_id, retries;
+
+-- name: verify_requeued
+-- Jobs made from a dead letter, and whom that dead letter names.
+SELECT j.id, j.requeued_from, l.id, l.requeued_as
+FROM jobs j LEFT JOIN dead_letters l ON l.id = j.requeued_from
+WHERE j.requeued_from IS NOT NULL AND {where};
+
+-- name: verify_fates
+-- Dead letters by id, with the job each one belongs to.
+SELECT l.id, l.job_id, l.contract, l.status, l.requeued_as, j.id, j.dlq_id
+FROM dead_letters l LEFT JOIN jobs j ON j.id = l.job_id WHERE {where} ORDER BY l.id LIMIT :limit;
+
+-- name: verify_discards
+-- Who proposed and who confirmed the discards of these dead letters.
+SELECT subject, act, actor, reason FROM audit
+WHERE act IN ('dlq.discard.propose', 'dlq.discard') AND subject IN (SELECT l.id FROM dead_letters l WHERE {where})
+ORDER BY n;
+
+-- name: verify_keys
+SELECT k.space, k.key, k.job_id, j.id, j.contract, j.tenant_id, j.idempotency_key, j.idempotency_scope, j.task_id
+FROM keys k LEFT JOIN jobs j ON j.id = k.job_id WHERE {where} ORDER BY k.space, k.key LIMIT :limit;
+
+-- name: verify_tasks
+-- The numbered runs of tasks; relies on jobs_task.
+SELECT task_id, task_attempt, id FROM jobs WHERE task_attempt IS NOT NULL AND {where}
+ORDER BY task_id, task_attempt, id LIMIT :limit;
+
+-- name: verify_notes
+-- Notes that follow no event: their job is gone, or has not come that far.
+SELECT n.job_id, n.seq, n.name, j.version FROM notes n LEFT JOIN jobs j ON j.id = n.job_id
+WHERE {where} AND (j.id IS NULL OR n.seq < 1 OR n.seq > j.version) ORDER BY n.job_id, n.seq;
+
+-- name: verify_steps
+SELECT s.job_id, s.name FROM steps s
+WHERE {where} AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = s.job_id) ORDER BY s.job_id, s.name;
+
+-- name: verify_signals
+SELECT s.job_id, s.name FROM signals s
+WHERE {where} AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = s.job_id) ORDER BY s.job_id, s.name;

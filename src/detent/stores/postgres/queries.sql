@@ -84,3 +84,8 @@ SELECT {clock};
 -- The first moment at which something becomes claimable or wakes.
 SELECT min(due_at) FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
   AND phase = :phase;
+
+-- name: verify_owners
+-- Who owns these [space, key] pairs.
+SELECT k.space, k.key, k.job_id FROM json_array_elements(:pairs::json) p
+JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;

@@ -10,10 +10,8 @@ import apsw
 from ...core.contract import Contract
 from ...core.errors import SchemaMismatch
 from ..known import reconcile
+from .session import APPLICATION_ID
 from .tx import SQL
-
-APPLICATION_ID = 0x44544E54
-"""Marks the file as Detent's ("DTNT"), so that another program's database is not migrated by mistake."""
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -33,27 +31,17 @@ def ensure_schema(connection: apsw.Connection, *, may_migrate: bool) -> None:
     have = schema_version(connection)
     if have == newest:
         return
-    if have == 0:
-        _refuse_foreign_file(connection)
-    elif have > newest:
+    if have > newest:
         raise SchemaMismatch(
             f"the database has schema {have}, this Detent knows {newest}; upgrade Detent or use another file",
             have=have,
             want=newest,
         )
-    elif not may_migrate:
+    if have and not may_migrate:
         raise SchemaMismatch(
             f"the database has schema {have}, this Detent needs {newest}; run `detent migrate`", have=have, want=newest
         )
     _migrate(connection, newest)
-
-
-def _refuse_foreign_file(connection: apsw.Connection) -> None:
-    tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' LIMIT 1").fetchall()
-    if tables:
-        raise SchemaMismatch(
-            f"the file is not Detent's: it already has a table {tables[0][0]!r}; choose another file", have=0
-        )
 
 
 def _migrate(connection: apsw.Connection, newest: int) -> None:

@@ -124,3 +124,8 @@ SELECT count(*) FROM (
 SELECT h.key, j.cancel_requested FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key
 WHERE j.token = h.value AND j.phase = 'leased' AND j.cancel_requested IS NOT NULL;
 
+
+-- name: verify_owners
+-- Who owns these [space, key] pairs.
+SELECT k.space, k.key, k.job_id FROM json_each(:pairs) p
+CROSS JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import apsw
 
 from ...clock import nap
-from ...core.errors import StoreRefused, StoreUnavailable
+from ...core.errors import SchemaMismatch, StoreRefused, StoreUnavailable
 from ..lanes import LaneBook
 from .hot import SqliteTx
 
@@ -17,6 +17,8 @@ T = TypeVar("T")
 Act = Callable[[SqliteTx], Awaitable[T]]
 _SHARED_AT_MOST = 256
 _BUSY_SECONDS = 60.0
+APPLICATION_ID = 0x44544E54
+"""Marks the file as Detent's ("DTNT"), so that another program's database is not migrated by mistake."""
 _RELAXED = 1
 """SQLite's synchronous=NORMAL: in WAL mode a commit does not wait for the disk."""
 _Posted = tuple[Act[Any], Future[Any], bool]
@@ -26,6 +28,7 @@ def connect(path: str, synchronous: str) -> apsw.Connection:
     try:
         connection = apsw.Connection(path)
         connection.set_busy_handler(_wait_for_lock)
+        refuse_foreign_file(connection)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", synchronous)
         connection.pragma("temp_store", 2)
@@ -35,6 +38,17 @@ def connect(path: str, synchronous: str) -> apsw.Connection:
     except apsw.Error as error:
         raise StoreUnavailable(f"cannot open {path}: {error}; check that the folder exists and is writable") from error
     return connection
+
+
+def refuse_foreign_file(connection: apsw.Connection) -> None:
+    """Another program's database is not ours to touch, not even its journal mode."""
+    if connection.pragma("user_version") and connection.pragma("application_id") == APPLICATION_ID:
+        return
+    tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' LIMIT 1").fetchall()
+    if tables:
+        raise SchemaMismatch(
+            f"the file is not Detent's: it already has a table {tables[0][0]!r}; choose another file", have=0
+        )
 
 
 def _wait_for_lock(tries: int) -> bool:

@@ -66,6 +66,9 @@ class SqliteStore:
         self.contracts = register(self._writer.connection, own, carried)
 
     async def close(self) -> None:
+        self.close_now()
+
+    def close_now(self) -> None:
         if self._reader is not None and self._reader is not self._writer:
             self._reader.close()
         if self._writer is not None:
