@@ -72,7 +72,7 @@ def test_enqueue_reads_files_and_options_from_the_environment(cli: Cli, monkeypa
         (("enqueue", ""), 2, "NAME_INVALID"),
         (("enqueue", "x\udcff"), 2, "NAME_INVALID"),
         (("enqueue",), 2, "USAGE"),
-        (("enqueue", "x", "--hold", "--contract", "gate-b2"), 1, "WF_STATE_TRANSITION_INVALID"),
+        (("enqueue", "x", "--hold", "--contract", "gate-b2"), 1, "CONTRACT_LACKS_MOVE"),
         (("nonsense",), 2, "USAGE"),
         (("jobs", "nonsense"), 2, "USAGE"),
         (("jobs", "list", "--limit", "0"), 2, "USAGE"),
@@ -168,7 +168,7 @@ def test_work_dead_letters_and_requeue(cli: Cli) -> None:
     made = cli("jobs", "requeue", job, "--payload", '{"order_id": 2}', "--json").json
     assert made["job"]["requeued_from"] == item["dlq_id"] and made["job"]["payload"] == {"order_id": 2}
     assert cli("dlq", "requeue", item["dlq_id"], code=1).err.startswith("DLQ_REQUEUE_CONFLICT")
-    assert cli("jobs", "requeue", made["job"]["id"], code=1).err.startswith("DLQ_ITEM_NOT_FOUND")
+    assert cli("jobs", "requeue", made["job"]["id"], code=1).err.startswith("JOB_TRANSITION_INVALID")
     assert cli("dlq", "list", "--status", "open", "--json").json["items"] == []
 
 

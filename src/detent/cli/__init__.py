@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import DetentError
 from ..version import __version__
-from . import contracts, dlq, doctor, health, job_acts, jobs, queues, work
+from . import contracts, dlq, doctor, health, job_acts, jobs, proof, queues, work
 from .output import FINE, NO, USAGE, complain, complain_of_bug, complain_of_usage, wants_json
 
 __all__ = ["app", "main", "run"]
@@ -32,6 +32,8 @@ app.add_typer(contracts.group, name="contract")
 app.command("stats")(health.stats)
 app.command("workers")(health.workers)
 app.command("doctor")(doctor.doctor)
+app.command("verify")(proof.verify)
+app.command("replay")(proof.replay)
 job_acts.register(jobs.group)
 
 

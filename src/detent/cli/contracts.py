@@ -64,7 +64,7 @@ def list_contracts(url: Url = None, as_json: AsJson = False) -> None:
 @group.command("show")
 def show(name: Name, url: Url = None, as_json: AsJson = False) -> None:
     """Show a contract's table: statuses with phases, edges with moves, codes and retries."""
-    declared = contract_to(_find(name, url))
+    declared = contract_to(find_contract(name, url))
     if as_json:
         say_json({part: declared[part] for part in SHOWN})
         return
@@ -105,12 +105,12 @@ def check(file: File, as_json: AsJson = False) -> int:
 @group.command("draw")
 def draw(name: Name, url: Url = None, as_json: AsJson = False) -> None:
     """Draw a contract as a mermaid state diagram."""
-    contract = _find(name, url)
+    contract = find_contract(name, url)
     picture = drawn(contract)
     tell(as_json, {"name": contract.name, "mermaid": picture}, picture)
 
 
-def _find(name: str, url: str | None) -> Contract:
+def find_contract(name: str, url: str | None) -> Contract:
     """A file, a carried contract, or one the database has met; the first two need no database."""
     if name.endswith(".toml"):
         return contract_from_toml(_text(Path(name)))

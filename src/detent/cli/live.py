@@ -15,10 +15,10 @@ from ..ports import Filter
 from ..worker import Worker
 
 
-async def run_up(app: Detent, *, slots: int, screen: bool) -> int:
+async def run_up(app: Detent, *, slots: int, until_idle: bool, screen: bool) -> int:
     """Work until stopped; with a screen, redraw it twice a second."""
     engine = await app.ready()
-    worker = await app.worker(slots=slots)
+    worker = await app.worker(slots=slots, until_idle=until_idle)
     helpers = [asyncio.ensure_future(companion()) for companion in app.companions]
     if screen:
         helpers.append(asyncio.create_task(_show(app, engine, worker)))

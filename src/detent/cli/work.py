@@ -59,7 +59,11 @@ def up(
     url: Annotated[
         str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
     ] = None,
-    screen: Annotated[bool, option("--screen/--no-screen", "Draw a live view of the jobs.")] = True,
+    until_idle: Annotated[
+        bool, option("--until-idle", "Stop when nothing is leased, claimable or due within 5 s.")
+    ] = False,
+    no_screen: Annotated[bool, option("--no-screen", "Log instead of drawing a live view.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Everything in one process: migrate, work, run the application's companions, show it live."""
     from .live import run_up
@@ -68,11 +72,14 @@ def up(
     if url:
         application.url = url
     on_engine(application.url, _nothing, may_migrate=True)
-    if not screen:
+    if no_screen or as_json:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    types = ", ".join(sorted(application.jobs)) or "no jobs"
-    say(f"up on {shown_url(application.url)} ({durability(application.url)}): {types}; Ctrl-C stops in good order")
-    return asyncio.run(run_up(application, slots=slots, screen=screen))
+    types = sorted(application.jobs)
+    facts = {"url": shown_url(application.url), "durability": durability(application.url), "job_types": types}
+    said = f"up on {facts['url']} ({facts['durability']}): {', '.join(types) or 'no jobs'}; Ctrl-C stops in good order"
+    tell(as_json, facts, said)
+    drawn = not no_screen and not as_json
+    return asyncio.run(run_up(application, slots=slots, until_idle=until_idle, screen=drawn))
 
 
 async def _nothing(engine: Engine) -> None:

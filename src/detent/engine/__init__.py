@@ -1,12 +1,12 @@
 """The engine: every act on a job, each one transaction on the store, each change decided by its contract."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..core.contract import Contract
 from ..core.contracts import CONTRACTS, DEFAULT
-from ..core.errors import DetentError, InvalidInput, StaleLease, UnknownContract, VersionConflict
+from ..core.errors import DetentError, InvalidInput, StaleLease, StoreRefused, UnknownContract, VersionConflict
 from ..core.job import DeadLetter, Event, Job, Micros, Note
 from ..core.outcome import Cancelled, Outcome, Succeeded
 from ..core.retry import Jitter, steady_jitter
@@ -15,14 +15,16 @@ from ..ids import RandomIds
 from ..ports import Audit, Claimed, ClaimRequest, Extended, Filter, Ids, Store, Success, Tx
 from . import letters, operate, sweep, views
 from .refusal import Refused, find, unwrap
-from .settle import Settlement, settle_in
-from .submission import MAX_PAYLOAD, Submission
+from .settle import Settlement, check_outcome, settle_in, sort_out
+from .submission import MAX_PAYLOAD, Submission, check_name
 from .submit import Prepared, Submitted, needs_transaction, prepare, repeated, submit_in
 
 __all__ = ["Cycled", "Engine", "History", "Settlement", "Submission", "Submitted"]
 
 _REPEATS = 8
+MAX_LEASE = 86_400.0 * 365
 T = TypeVar("T")
+PAUSABLE = ("queue", "job_type", "tenant")
 
 
 @dataclass(slots=True)
@@ -83,8 +85,8 @@ class Engine:
 
     def contract(self, name: str | None) -> Contract:
         try:
-            return self.contracts[name or DEFAULT]
-        except KeyError:
+            return self.contracts[DEFAULT if name is None else name]
+        except (KeyError, TypeError):
             known = ", ".join(sorted(self.contracts))
             raise UnknownContract(f"contract {name!r} is not known; known are {known}", contract=name) from None
 
@@ -108,12 +110,13 @@ class Engine:
         self, worker: str, limit: int, lease_seconds: float | None = None, **options: Any
     ) -> ClaimRequest:
         lease = lease_seconds if lease_seconds is not None else self.contract(None).lease_seconds
-        if lease <= 0 or limit < 0:
+        if not 0 < lease <= MAX_LEASE or limit < 0:
             raise InvalidInput("a claim needs a lease above 0 s and a limit of at least 0", code="CLAIM_INVALID")
         return ClaimRequest(worker, self.ids.token(), limit, int(lease * SECOND), **options)
 
     async def settle(self, job_id: str, token: str, outcome: Outcome) -> Job:
         """End one execution; the same settlement said again answers the same."""
+        check_outcome(outcome)
 
         async def act(tx: Tx) -> Job | Refused:
             job = (await tx.lock([job_id])).get(job_id)
@@ -124,24 +127,35 @@ class Engine:
 
     async def cycle(self, settled: Sequence[Settlement], request: ClaimRequest | None) -> Cycled:
         """Settle what is finished and claim what is next, in one transaction."""
-        plain = [
-            Success(s.id, s.token, s.contract, s.outcome.result) for s in settled if isinstance(s.outcome, Succeeded)
-        ]
-        other = [s for s in settled if not isinstance(s.outcome, Succeeded)]
-        done = Cycled()
-        if other:
-            done, doubtful = await self._again(lambda tx: self._mixed(tx, plain, other, request))
-        else:
-            answer = await self.store.cycle(plain, request)
-            done.claimed = answer.claimed
-            doubtful = [Settlement(s.id, s.token, s.contract, Succeeded(s.result)) for s in answer.refused]
-        for said in doubtful:
-            await self._look_again(done, said)
-        if request and request.reclaim and len(done.claimed) < request.limit:
-            done.claimed += await self.store.write(lambda tx: sweep.reclaim(self, tx, request))
+        said, odd, bad = sort_out(settled)
+        try:
+            done, doubtful = await self._settle_and_claim(said, request)
+        except StoreRefused:  # one culprit must not stall the others: each for itself, then the claim
+            done, doubtful = await self._settle_and_claim([], request)
+            doubtful += said
+        done.refused |= bad
+        for one in (*doubtful, *odd):
+            await self._look_again(done, one)
+        room = request.limit - len(done.claimed) if request else 0
+        if request and request.reclaim and room > 0:
+            rest = replace(request, limit=room)
+            done.claimed += await self._again(lambda tx: sweep.reclaim(self, tx, rest))
         if any(claimed.cancel_requested for claimed in done.claimed):
             done.claimed = await self._without_cancelled(done.claimed)
         return done
+
+    async def _settle_and_claim(
+        self, settled: list[Settlement], request: ClaimRequest | None
+    ) -> tuple[Cycled, list[Settlement]]:
+        plain = [
+            Success(s.id, s.token, s.contract, s.outcome.result) for s in settled if isinstance(s.outcome, Succeeded)
+        ]
+        if len(plain) < len(settled):
+            other = [s for s in settled if not isinstance(s.outcome, Succeeded)]
+            return await self._again(lambda tx: self._mixed(tx, plain, other, request))
+        answer = await self.store.cycle(plain, request)
+        doubtful = [Settlement(s.id, s.token, s.contract, Succeeded(s.result)) for s in answer.refused]
+        return Cycled(answer.claimed), doubtful
 
     async def _mixed(
         self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
@@ -265,6 +279,10 @@ class Engine:
         return await self._again(lambda tx: letters.discard(self, tx, dlq_id, person, reason, tenant))
 
     async def pause(self, kind: str, name: str, *, actor: str, reason: str | None = None) -> None:
+        check_name(name, kind)
+        if kind not in PAUSABLE:
+            raise InvalidInput(f"{kind!r} cannot be paused; pause a {', a '.join(PAUSABLE)}", code="PAUSE_INVALID")
+
         async def act(tx: Tx) -> None:
             await tx.pause(kind, name, actor, reason)
             await tx.add_audit(Audit(actor, f"{kind}.pause", name, None, reason))

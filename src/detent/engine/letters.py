@@ -115,7 +115,8 @@ async def discard(
             code=contract.code("dlq_discard_conflict"),
             status=item.status,
         )
-    if not person or not person.strip() or not reason or not reason.strip():
+    person = (person or "").strip()
+    if not person or not reason or not reason.strip():
         raise ApprovalRequired("a discard needs a named person and a reason", code=required)
     people = contract.dead_letters.discard_people if contract.dead_letters else 1
     if people > 1 and item.proposed_by is None:

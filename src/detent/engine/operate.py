@@ -8,6 +8,7 @@ from ..core.contract import Contract, Move, Phase
 from ..core.decide import decide, illegal
 from ..core.errors import ApprovalRequired, DetentError, InvalidInput, SignalRefused
 from ..core.job import Change, Facts, Failure, Job, Note, Signal
+from ..core.outcome import may_retry
 from ..ports import Audit, Tx
 from .refusal import MOVE_REFUSED, Refused, find, refuse
 from .settle import lacks
@@ -76,6 +77,8 @@ async def transition(
     if not moves:
         return await refuse(tx, job, illegal(contract, job, f"-> {new_status}"), MOVE_REFUSED, actor)
     failure = Failure(contract.code("execution_failed"), f"set by {actor}", "Transition")
+    if moves[0] is Move.RETRY and not may_retry(contract, job, failure):
+        return await refuse(tx, job, illegal(contract, job, f"-> {new_status} (no tries left)"), MOVE_REFUSED, actor)
     facts = Facts(
         actor=actor,
         worker=f"internal:{actor}",
@@ -104,14 +107,18 @@ async def decide_approval(
     inside = job.execution_no > 0
     if inside:
         decision = {"approved": approved, "actor": actor, "reason": reason}
-        await tx.add_signal(Signal(job.id, job.wait_name or "approval", json.dumps(decision), actor, tx.now))
+        name = job.wait_name or "approval"
+        if await tx.signal(job.id, name):  # an earlier hold of the same handler was answered under this name
+            name = f"{name}:{job.version}"
+        await tx.add_signal(Signal(job.id, name, json.dumps(decision), actor, tx.now))
     note = contract.approval_notes.get("rejected")
     if not approved and note:
         data = {"reason": reason}
         await tx.add_notes([Note(job.id, job.version, note, max(tx.now, job.updated_at), actor, 0, data)])
     move = Move.WAKE if approved or inside else Move.REJECT
     failure = None if move is Move.WAKE else Failure("APPROVAL_REJECTED", reason or f"rejected by {actor}", "Rejected")
-    facts = Facts(actor=actor, reason=reason, failure=failure, charged=False, data={"approved": approved})
+    later = job.scheduled_at if move is Move.WAKE and not inside and (job.scheduled_at or 0) > tx.now else None
+    facts = Facts(actor=actor, reason=reason, failure=failure, charged=False, due_at=later, data={"approved": approved})
     return await _move(engine, tx, contract, job, move, facts, f"job.{act}")
 
 
@@ -136,12 +143,13 @@ async def signal(
         raise SignalRefused(
             f"job {job.id} waits for {job.wait_name!r}, not {name!r}", code="SIGNAL_KEY_MISMATCH", http_status=400
         )
-    if await tx.count_signals(job.id) >= MAX_SIGNALS:
+    awaited = waiting and job.wait_name == name
+    if not awaited and await tx.count_signals(job.id) >= MAX_SIGNALS:
         raise SignalRefused(f"job {job.id} already keeps {MAX_SIGNALS} signals", code="SIGNAL_LIMIT")
     at = max(tx.now, job.updated_at)
     await tx.add_signal(Signal(job.id, name, text, actor, at))
     await tx.add_notes([Note(job.id, job.version, "signal.received", at, actor, job.execution_no, {"name": name})])
-    if waiting and job.wait_name == name:
+    if awaited:
         change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=actor, reason="signalled"))
         await tx.apply([change])
         job = change.after

@@ -1,15 +1,15 @@
 """Ending an execution: what happened becomes a move, guarded by the token; said twice, it is done once."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ..core.contract import Contract, Move, Phase
 from ..core.decide import decide, then
-from ..core.errors import DetentError, NotSupported, StaleLease
-from ..core.job import Change, Facts, Job
+from ..core.errors import DetentError, InvalidInput, NotSupported, StaleLease
+from ..core.job import Change, Facts, Failure, Job
 from ..core.outcome import (
     Cancelled,
     Failed,
@@ -23,6 +23,7 @@ from ..core.outcome import (
 )
 from ..ports import Tx
 from .refusal import SETTLE_REFUSED, Refused, refuse
+from .submission import check_name
 
 if TYPE_CHECKING:
     from . import Engine
@@ -36,6 +37,45 @@ class Settlement:
     token: str
     contract: str
     outcome: Outcome
+
+
+def sort_out(settled: Sequence[Settlement]) -> tuple[list[Settlement], list[Settlement], dict[str, DetentError]]:
+    """(what can go in one batch, what must be looked at alone, what is refused as it stands)."""
+    batch: dict[str, Settlement] = {}
+    alone: list[Settlement] = []
+    bad: dict[str, DetentError] = {}
+    for said in settled:
+        try:
+            check_outcome(said.outcome)
+        except DetentError as error:
+            bad[said.id] = error
+            continue
+        if said.id in batch:
+            alone.append(said)
+        else:
+            batch[said.id] = said
+    return list(batch.values()), alone, bad
+
+
+def check_outcome(outcome: Outcome) -> None:
+    """Refuse what the store could not hold, before it reaches it."""
+    if isinstance(outcome, Succeeded):
+        if outcome.result is not None:
+            _check_result(outcome.result)
+    elif isinstance(outcome, Waits):
+        check_name(outcome.wait.name, "wait name")
+        if outcome.wait.timeout is not None and outcome.wait.timeout < 0:
+            raise InvalidInput("a wait cannot end before it begins; give a timeout of at least 0", code="WAIT_INVALID")
+    elif isinstance(outcome, Snoozed) and outcome.delay < 0:
+        raise InvalidInput("a snooze goes forward in time; give at least 0 seconds", code="SNOOZE_INVALID")
+
+
+def _check_result(text: str) -> None:
+    try:
+        text.encode()
+        json.loads(text)
+    except (ValueError, RecursionError, AttributeError) as error:
+        raise InvalidInput(f"the result is not JSON text: {error}", code="RESULT_INVALID") from None
 
 
 async def settle_in(engine: "Engine", tx: Tx, job: Job | None, said: Settlement) -> Job | Refused:
@@ -96,7 +136,22 @@ async def _succeed(engine: "Engine", tx: Tx, contract: Contract, job: Job, outco
 
 
 async def _fail(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Failed, facts: Facts) -> Change:
-    return after_failure(contract, job, outcome.failure, tx.now, facts, engine.jitter)
+    return after_failure(contract, job, _readable(outcome.failure), tx.now, facts, engine.jitter)
+
+
+def _readable(failure: Failure) -> Failure:
+    """Error texts come from anywhere: what is no Unicode, or no text for a database, is spelled out."""
+    return replace(
+        failure,
+        code=spelled_out(failure.code) or "UNKNOWN",
+        message=spelled_out(failure.message) or "",
+        error_class=spelled_out(failure.error_class),
+        traceback=spelled_out(failure.traceback),
+    )
+
+
+def spelled_out(text: str | None) -> str | None:
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
 async def _snooze(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Snoozed, facts: Facts) -> Change:
@@ -108,7 +163,11 @@ async def _snooze(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcom
 async def _cancel(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Cancelled, facts: Facts) -> Change:
     if not contract.edge(job.status, Move.CANCEL):
         raise lacks(contract, "a cancel")
-    return decide(contract, job, Move.CANCEL, tx.now, replace(facts, reason=outcome.reason))
+    reason, actor = outcome.reason, facts.actor
+    if job.cancel_requested is not None:
+        asked = json.loads(job.cancel_requested)
+        reason, actor = asked["reason"] or reason, asked["actor"]
+    return decide(contract, job, Move.CANCEL, tx.now, replace(facts, reason=reason, actor=actor))
 
 
 async def _wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Waits, facts: Facts) -> Change:

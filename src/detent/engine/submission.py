@@ -9,7 +9,7 @@ from typing import Any
 from ..core.contract import Contract
 from ..core.errors import InvalidInput
 from ..core.job import Micros
-from ..core.times import from_datetime, from_iso
+from ..core.times import from_iso
 
 MAX_PAYLOAD = 1 << 20
 MAX_NAME = 200
@@ -52,13 +52,15 @@ def check_submission(contract: Contract, ask: Submission, max_payload: int = MAX
     """Refuse a bad request; returns the payload as JSON text."""
     for field in ("job_type", "queue", "tenant_id"):
         check_name(getattr(ask, field), field)
-    for field in ("idempotency_scope", "task_id", "trace_id", "parent_id"):
+    for field in ("idempotency_scope", "task_id", "trace_id", "parent_id", "id"):
         if getattr(ask, field) is not None:
             check_name(getattr(ask, field), field)
+    if ask.limit_key != "":
+        check_name(ask.limit_key, "limit_key")
     _check_key(contract, ask)
     _check_number(ask.timeout_ms, "timeout_ms", 1, MAX_SPAN_MS, "TIMEOUT_INVALID")
     _check_number(ask.max_retries, "max_retries", 0, MAX_RETRIES, "MAX_RETRIES_INVALID")
-    _check_number(ask.priority, "priority", *PRIORITIES, "PRIORITY_INVALID")
+    _check_number(ask.priority, "priority", *PRIORITIES, "PRIORITY_INVALID", required=True)
     _check_frozen(contract, ask)
     if ask.schedule_type not in (None, "at"):
         raise InvalidInput(
@@ -106,10 +108,13 @@ def moment_of(contract: Contract, ask: Submission, now: Micros) -> tuple[Micros,
     moment = ask.scheduled_at
     if moment is None:
         return now + int(ask.delay * 1_000_000), None
-    if isinstance(moment, str):
-        asked = from_iso(moment, field="scheduled_at", utc_only=contract.utc_only)
-    else:
-        asked = from_datetime(moment)
+    if isinstance(moment, datetime) and moment.tzinfo is not None:
+        moment = moment.isoformat()
+    if not isinstance(moment, str):
+        raise InvalidInput(
+            "scheduled_at must be a datetime with a zone, or ISO-8601 text", code="TIME_INVALID", field="scheduled_at"
+        )
+    asked = from_iso(moment, field="scheduled_at", utc_only=contract.utc_only)
     return asked, asked
 
 
@@ -120,10 +125,8 @@ def check_name(value: Any, field: str) -> None:
             code="NAME_INVALID",
             field=field,
         )
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{field} is not valid Unicode text", code="NAME_INVALID", field=field) from None
+    if not _is_unicode(value):
+        raise InvalidInput(f"{field} is not valid Unicode text", code="NAME_INVALID", field=field)
 
 
 def _check_key(contract: Contract, ask: Submission) -> None:
@@ -136,12 +139,20 @@ def _check_key(contract: Contract, ask: Submission) -> None:
             code="KEY_TOO_LONG",
             limit=rule.max_length,
         )
-    if not isinstance(key, str) or not key.strip() or "\x00" in key:
+    if not isinstance(key, str) or not key.strip() or "\x00" in key or not _is_unicode(key):
         raise InvalidInput("idempotency_key must be text of at least one character", code="KEY_INVALID")
 
 
-def _check_number(value: Any, field: str, low: int, high: int, code: str) -> None:
-    if value is None:
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_number(value: Any, field: str, low: int, high: int, code: str, *, required: bool = False) -> None:
+    if value is None and not required:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidInput(

@@ -9,6 +9,7 @@ from ..core.decide import create
 from ..core.errors import IdempotencyConflict, InvalidInput, TenantViolation, VersionConflict
 from ..core.job import Change, Facts, Job, Micros
 from ..ports import Tx
+from .settle import lacks
 from .submission import Submission, check_submission, moment_of
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def prepare(engine: "Engine", ask: Submission, now: Micros) -> Prepared:
         idempotency_scope=ask.idempotency_scope,
         task_id=ask.task_id or (job_id if contract.names_tasks else None),
         schedule_type=ask.schedule_type or "at",
-        scheduled_at=asked_for,
+        scheduled_at=due_at if ask.hold and due_at > now else asked_for,
         trace_id=ask.trace_id or _trace(engine, contract, job_id),
         parent_id=ask.parent_id,
         requeued_from=ask.requeued_from,
@@ -91,6 +92,8 @@ def _check_task_id(contract: Contract, ask: Submission, job_id: str) -> None:
 
 def _creation_move(contract: Contract, ask: Submission, later: bool) -> Move:
     if ask.hold:
+        if not contract.edge(None, Move.HOLD):
+            raise lacks(contract, "holding a job for approval")
         return Move.HOLD
     return Move.DEFER if later and contract.edge(None, Move.DEFER) else Move.SUBMIT
 
@@ -98,8 +101,8 @@ def _creation_move(contract: Contract, ask: Submission, later: bool) -> Move:
 def _keys(contract: Contract, ask: Submission, job: Job) -> list[tuple[str, str]]:
     """The (space, key) pairs that must be this job's alone; spaces of different contracts never meet."""
     rule, keys = contract.keys, []
-    if rule.task_id_is_key and ask.task_id:
-        keys.append((_space(contract, "task_id"), ask.task_id))
+    if rule.task_id_is_key and job.task_id:
+        keys.append((_space(contract, "task_id"), job.task_id))
     if job.idempotency_key and job.idempotency_key.strip():
         parts = [getattr(job, field) for field in rule.scope]
         keys.append((_space(contract, "key", *parts), job.idempotency_key))
@@ -111,7 +114,7 @@ def _space(contract: Contract, *parts: Any) -> str:
 
 
 def needs_transaction(prepared: Prepared) -> bool:
-    return bool(prepared.keys) or prepared.contract.task_attempts
+    return bool(prepared.keys) or prepared.contract.task_attempts or prepared.ask.id is not None
 
 
 async def submit_in(tx: Tx, prepared: Prepared) -> Submitted:
@@ -132,13 +135,14 @@ async def submit_in(tx: Tx, prepared: Prepared) -> Submitted:
     return Submitted(job)
 
 
+_SAME_REQUEST = ("contract", "job_type", "tenant_id", "payload", "idempotency_key", "idempotency_scope", "task_id")
+
+
 async def repeated(tx: Tx, prepared: Prepared) -> Submitted:
     """The id is already there: fine if it is the same request, refused if it is another job's."""
     job = prepared.change.after
     there = (await tx.lock([job.id]))[job.id]
-    same = all(
-        getattr(there, field) == getattr(job, field) for field in ("contract", "job_type", "tenant_id", "payload")
-    )
+    same = all(getattr(there, field) == getattr(job, field) for field in _SAME_REQUEST)
     if not same:
         raise IdempotencyConflict(
             f"id {job.id} belongs to another job; make a fresh id for a new job", code="JOB_ID_CONFLICT"

@@ -29,7 +29,7 @@ async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
 async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
     """Wake blocked jobs whose moment came: scheduled ones, and waits that ran into their timeout."""
     changed = []
-    for job in await tx.due_blocked(limit):
+    for job in await tx.due_blocked(limit, list(engine.contracts)):
         contract = engine.contract(job.contract)
         reason = None
         if job.wait_name:
@@ -51,11 +51,7 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
     if not names:
         return []
     taken = []
-    for job in await tx.expired(request.limit, names):
-        if request.job_types is not None and job.job_type not in request.job_types:
-            continue
-        if request.queues is not None and job.queue not in request.queues:
-            continue
+    for job in await tx.lost_to(request, names):
         facts = Facts(
             worker=request.worker,
             token=request.token,

@@ -9,8 +9,8 @@ from ..core.contract import Contract
 from ..core.declare import contract_from
 from ..core.errors import VersionConflict
 from ..core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
-from ..ports import Audit, Backlog, Extended, Filter, WorkerRow
-from .lanes import GROUP_MASK, PARTY_BITS, LaneBook, lane
+from ..ports import Audit, Backlog, ClaimRequest, Extended, Filter, WorkerRow
+from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, LaneBook, lane
 from .rows import (
     DEAD_COLUMNS,
     JOB_COLUMNS,
@@ -161,8 +161,35 @@ class ColdTx:
         rows = await self.query("expired", now=self.now, limit=limit, contracts=names)
         return [job_from(row) for row in rows]
 
-    async def due_blocked(self, limit: int) -> list[Job]:
-        return [job_from(row) for row in await self.query("due_blocked", now=self.now, limit=limit)]
+    async def lost_to(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
+        await self.refresh_book()
+        groups = self.book.allowed_groups(request, contracts)
+        values: dict[str, Any] = {
+            "groups": json.dumps(list(groups)),
+            "paused": json.dumps(sorted(self.book.paused_parties)),
+        }
+        values |= {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK}
+        rows = await self.query("lost_to", now=self.now, limit=request.limit, **values)
+        return [job_from(row) for row in rows]
+
+    async def refresh_book(self) -> None:
+        """Read groups and pauses again if they changed since we last looked."""
+        version = (await self.query("lane_version"))[0][0]
+        book = self.book
+        if book.version == version:
+            return
+        book.groups = {row[0]: (row[1], row[2], row[3]) for row in await self.query("lane_groups")}
+        book.paused = {}
+        for kind, name, *_ in await self.query("pauses"):
+            book.paused.setdefault(kind, set()).add(name)
+        book.paused_parties = {row[0] for row in await self.query("paused_parties")}
+        book.version = version
+
+    async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        return [
+            job_from(row)
+            for row in await self.query("due_blocked", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
+        ]
 
     async def events(self, job_id: str) -> list[Event]:
         return [event_from(row) for row in await self.query("events", job_id=job_id)]

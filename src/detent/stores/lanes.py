@@ -1,6 +1,6 @@
 """Lanes: how the order of claiming is packed into one integer, and which lanes a claimer may take from."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
@@ -9,6 +9,7 @@ from ..ports import ClaimRequest
 GROUP_BITS, PARTY_BITS = 24, 31
 RANK_SHIFT = GROUP_BITS + PARTY_BITS
 GROUP_MASK = (1 << GROUP_BITS) - 1
+PARTY_MASK = (1 << PARTY_BITS) - 1
 LOWEST, HIGHEST = -100, 100
 """Priorities; a higher one is claimed first."""
 
@@ -27,7 +28,7 @@ def group_of(value: int) -> int:
 
 
 def party_of(value: int) -> int:
-    return value & (1 << PARTY_BITS) - 1
+    return value & PARTY_MASK
 
 
 def after_area(value: int) -> int:
@@ -59,14 +60,15 @@ class LaneBook:
             self.interned.clear()
         self.interned[names] = number
 
-    def allowed_groups(self, request: ClaimRequest) -> dict[int, str]:
-        """Groups this claimer may take from, with their contract."""
+    def allowed_groups(self, request: ClaimRequest, known: Container[str]) -> dict[int, str]:
+        """Groups of known contracts that this claimer may take from, with their contract."""
         queues, types = self.paused.get("queue", ()), self.paused.get("job_type", ())
         return {
             number: contract
             for number, (contract, queue, job_type) in self.groups.items()
             if (request.job_types is None or job_type in request.job_types)
             and (request.queues is None or queue in request.queues)
+            and contract in known
             and contract not in request.exclude_contracts
             and queue not in queues
             and job_type not in types

@@ -93,4 +93,7 @@ def step_from(row: Sequence[Any]) -> Step:
 
 
 def as_text(data: Any) -> str | None:
-    return None if data is None else json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
+    if data is None:
+        return None
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -27,6 +27,7 @@ class Edges:
     """The claim and succeed edges of every contract, as the arrays the statement takes."""
 
     def __init__(self, contracts: Mapping[str, Contract]) -> None:
+        self.contracts = frozenset(contracts)
         self.values: dict[str, list[str]] = {}
         for prefix, move, phase in (("end", Move.SUCCEED, Phase.LEASED), ("claim", Move.CLAIM, Phase.CLAIMABLE)):
             found = [
@@ -42,7 +43,7 @@ class Edges:
 def cycle_values(
     successes: Sequence[Success], request: ClaimRequest | None, book: LaneBook, edges: Edges, now: int
 ) -> dict[str, Any]:
-    groups = sorted(book.allowed_groups(request)) if request else []
+    groups = sorted(book.allowed_groups(request, edges.contracts)) if request else []
     floors = book.floors
     return {
         "now": now,
@@ -128,18 +129,6 @@ class PostgresTx(PostgresCold):
         query = compiled(self._texts["cycle"])
         rows = await run_cycle(self.connection, query, values)
         return Answer(rows, request.token if request else "")
-
-    async def refresh_book(self) -> None:
-        version = (await self.query("lane_version"))[0][0]
-        if self.book.version == version:
-            return
-        book = self.book
-        book.groups = {row[0]: (row[1], row[2], row[3]) for row in await self.query("lane_groups")}
-        book.paused = {}
-        for kind, name, *_ in await self.query("pauses"):
-            book.paused.setdefault(kind, set()).add(name)
-        book.paused_parties = {row[0] for row in await self.query("paused_parties")}
-        book.version = version
 
 
 async def run_cycle(connection: Connection, query: Query, values: Mapping[str, Any]) -> list[Any]:

@@ -44,7 +44,9 @@ ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: due_blocked
 SELECT {columns} FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'blocked' AND due_at <= {clock} ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED;
+  AND phase = 'blocked' AND due_at <= {clock}
+  AND contract IN (SELECT value FROM json_array_elements_text(:contracts::json))
+ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: anything_left
 SELECT EXISTS (SELECT 1 FROM jobs WHERE phase = 'leased'
@@ -89,3 +91,10 @@ SELECT min(due_at) FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN
 -- Who owns these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_array_elements(:pairs::json) p
 JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
+
+-- name: lost_to
+-- Expired leases a claimer may take over; relies on jobs_leased.
+SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= {clock}
+  AND (lane >> :shift::int) & :group_mask IN (SELECT value::bigint FROM json_array_elements_text(:groups::json))
+  AND lane & :party_mask NOT IN (SELECT value::bigint FROM json_array_elements_text(:paused::json))
+ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;

@@ -63,8 +63,9 @@ class SqliteTx(SqliteCold):
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         """Lease what is due, fairly over the lanes this claimer may take from, highest priority first."""
         await self.promote(_PROMOTE)
-        book = self._fresh_book()
-        allowed = book.allowed_groups(request)
+        await self.refresh_book()
+        book = self.book
+        allowed = book.allowed_groups(request, self.known)
         claimed: list[Claimed] = []
         if not allowed or request.limit <= 0:
             return claimed
@@ -82,18 +83,6 @@ class SqliteTx(SqliteCold):
             if len(claimed) >= request.limit:
                 break
         return claimed
-
-    def _fresh_book(self) -> LaneBook:
-        version = self.rows("lane_version")[0][0]
-        book = self.book
-        if book.version != version:
-            book.groups = {row[0]: (row[1], row[2], row[3]) for row in self.rows("lane_groups")}
-            book.paused = defaultdict(set)
-            for kind, name, *_ in self.rows("pauses"):
-                book.paused[kind].add(name)
-            book.paused_parties = {row[0] for row in self.rows("paused_parties")}
-            book.version = version
-        return book
 
     def _walk(self, start: int) -> list[int]:
         found = self.connection.execute(SQL["walk_lanes"], {"from": start, "hops": _HOPS})

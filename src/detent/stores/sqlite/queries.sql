@@ -88,7 +88,8 @@ SELECT EXISTS (SELECT 1 FROM jobs WHERE phase = 'leased' AND job_type IN (SELECT
 
 -- name: due_blocked
 SELECT {columns} FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'blocked' AND due_at <= :now ORDER BY due_at LIMIT :limit;
+  AND phase = 'blocked' AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts))
+ORDER BY due_at LIMIT :limit;
 
 -- name: expired
 -- Relies on jobs_leased.
@@ -129,3 +130,9 @@ WHERE j.token = h.value AND j.phase = 'leased' AND j.cancel_requested IS NOT NUL
 -- Who owns these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_each(:pairs) p
 CROSS JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
+
+-- name: lost_to
+-- Expired leases a claimer may take over; relies on jobs_leased.
+SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= :now
+  AND lane >> :shift & :group_mask IN (SELECT value FROM json_each(:groups))
+  AND lane & :party_mask NOT IN (SELECT value FROM json_each(:paused)) ORDER BY lease_until LIMIT :limit;

@@ -42,10 +42,13 @@ def connect(path: str, synchronous: str) -> apsw.Connection:
 
 def refuse_foreign_file(connection: apsw.Connection) -> None:
     """Another program's database is not ours to touch, not even its journal mode."""
-    if connection.pragma("user_version") and connection.pragma("application_id") == APPLICATION_ID:
-        return
-    tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' LIMIT 1").fetchall()
-    if tables:
+    connection.execute("BEGIN")  # one snapshot: another process may be migrating the file right now
+    try:
+        ours = connection.pragma("application_id") == APPLICATION_ID
+        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' LIMIT 1").fetchall()
+    finally:
+        connection.execute("COMMIT")
+    if tables and not ours:
         raise SchemaMismatch(
             f"the file is not Detent's: it already has a table {tables[0][0]!r}; choose another file", have=0
         )

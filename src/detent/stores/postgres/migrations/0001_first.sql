@@ -59,7 +59,8 @@ CREATE TABLE jobs (
   CONSTRAINT jobs_lease CHECK ((token IS NOT NULL OR phase <> 'leased') AND (worker IS NOT NULL) = (phase = 'leased')
     AND (lease_until IS NOT NULL) = (phase = 'leased')),
   CONSTRAINT jobs_ends CHECK ((NOT ready OR phase = 'claimable') AND (result IS NULL OR phase = 'final')
-    AND (wait_name IS NULL OR phase = 'blocked') AND (cancel_requested IS NULL OR phase <> 'final'))
+    AND (wait_name IS NULL OR phase = 'blocked') AND (wait_kind IS NULL) = (wait_name IS NULL)
+    AND (NOT wait_parked OR wait_name IS NOT NULL) AND (cancel_requested IS NULL OR phase <> 'final'))
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 -- What may be claimed now, in the order it is claimed in; see ADR 0003.

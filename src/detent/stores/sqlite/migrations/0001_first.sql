@@ -9,7 +9,7 @@ CREATE TABLE jobs (
   status            TEXT NOT NULL,
   phase             TEXT NOT NULL CHECK (phase IN ('claimable', 'leased', 'blocked', 'final')),
   version           INTEGER NOT NULL CHECK (version >= 1),
-  payload           TEXT NOT NULL CHECK (json_valid(payload)),
+  payload           TEXT NOT NULL CHECK (json_valid(payload) AND json_type(payload) = 'object'),
   created_at        INTEGER NOT NULL,
   updated_at        INTEGER NOT NULL CHECK (updated_at >= created_at),
   due_at            INTEGER CHECK (due_at IS NOT NULL OR phase <> 'claimable'),
@@ -28,12 +28,12 @@ CREATE TABLE jobs (
   result            TEXT CHECK (result IS NULL OR (phase = 'final' AND json_valid(result))),
   error_code        TEXT,
   error_message     TEXT,
-  error_counts      TEXT,
+  error_counts      TEXT CHECK (error_counts IS NULL OR json_valid(error_counts)),
   next_retry_at     INTEGER CHECK (next_retry_at IS NULL OR next_retry_at = due_at),
   wait_name         TEXT CHECK (wait_name IS NULL OR phase = 'blocked'),
-  wait_kind         TEXT,
-  wait_parked       INTEGER NOT NULL,
-  cancel_requested  TEXT CHECK (cancel_requested IS NULL OR phase <> 'final'),
+  wait_kind         TEXT CHECK ((wait_kind IS NULL) = (wait_name IS NULL)),
+  wait_parked       INTEGER NOT NULL CHECK (wait_parked IN (0, 1) AND (wait_parked = 0 OR wait_name IS NOT NULL)),
+  cancel_requested  TEXT CHECK (cancel_requested IS NULL OR (phase <> 'final' AND json_valid(cancel_requested))),
   idempotency_key   TEXT,
   idempotency_scope TEXT,
   task_id           TEXT,
@@ -50,6 +50,13 @@ CREATE TABLE jobs (
   finished_at       INTEGER CHECK ((finished_at IS NOT NULL) = (phase = 'final')),
   lane              INTEGER NOT NULL
 ) STRICT;
+
+-- What a job is does not change; a lane that says otherwise would be served in the wrong turn.
+CREATE TRIGGER jobs_fixed
+  BEFORE UPDATE OF id, contract, job_type, queue, tenant_id, priority, limit_key, payload, created_at, lane ON jobs
+BEGIN
+  SELECT RAISE(ABORT, 'jobs: what a job is made of does not change');
+END;
 
 -- What may be claimed now, in the order it is claimed in; see ADR 0003.
 CREATE INDEX jobs_ready ON jobs (lane, due_at, id) WHERE ready = 1;

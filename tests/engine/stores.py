@@ -1,0 +1,69 @@
+"""The stores the suite runs over. A new store is one more `Place` in `PLACES`, and nothing else changes."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Protocol
+
+import apsw
+
+from detent.core.contract import Contract
+from detent.core.contracts import CONTRACTS
+from detent.engine import Engine
+from detent.ports import Clock, Store
+from detent.stores.sqlite import SqliteStore
+
+Dump = dict[str, list[tuple[Any, ...]]]
+
+
+class Place(Protocol):
+    """An empty database that can be opened several times, as several processes would."""
+
+    def store(self, clock: Clock) -> Store: ...
+
+    def dump(self) -> Dump:
+        """Every row of every table, read past Detent."""
+        ...
+
+
+class SqlitePlace:
+    """A file of its own, copied from one that was migrated once: opening it costs a millisecond."""
+
+    def __init__(self, folder: Path, inline: bool) -> None:
+        self.path = folder / "jobs.db"
+        self.inline = inline
+        shutil.copyfile(_migrated(), self.path)
+
+    def store(self, clock: Clock) -> SqliteStore:
+        return SqliteStore(str(self.path), clock=clock, inline=self.inline, synchronous="OFF")
+
+    def dump(self) -> Dump:
+        # Not by the stdlib's sqlite3: two SQLite libraries in one process undo each other's file locks.
+        connection = apsw.Connection(str(self.path))
+        try:
+            tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+            return {name: sorted(connection.execute(f"SELECT * FROM {name}"), key=repr) for name in tables}
+        finally:
+            connection.close()
+
+
+@cache
+def _migrated() -> Path:
+    path = Path(mkdtemp(prefix="detent-suite-")) / "empty.db"
+    store = SqliteStore(str(path), inline=True, synchronous="OFF")
+    store.open_now(CONTRACTS)
+    store.close_now()
+    return path
+
+
+PLACES: Mapping[str, Callable[[Path], Place]] = {
+    "sqlite-inline": lambda folder: SqlitePlace(folder, inline=True),
+    "sqlite-thread": lambda folder: SqlitePlace(folder, inline=False),
+}
+
+
+def make_engine(place: Place, clock: Clock, contracts: Mapping[str, Contract] = CONTRACTS, **options: Any) -> Engine:
+    """Another engine on this place; the caller opens and closes it."""
+    return Engine(place.store(clock), contracts, **options)

@@ -1,0 +1,178 @@
+"""Files of every age and origin: an empty one is migrated, another program's or another version's is left alone."""
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from detent.core.contracts import CONTRACTS
+from detent.core.errors import DetentError
+from detent.engine import Engine
+from detent.ports import Filter
+from detent.stores.sqlite import SqliteStore, migrate
+
+from .acts import submit
+
+pytestmark = pytest.mark.anyio
+
+
+def opened(path: Path, **options: bool) -> SqliteStore:
+    store = SqliteStore(str(path), inline=True, synchronous="OFF", **options)
+    store.open_now(CONTRACTS)
+    return store
+
+
+def refusal(path: Path, **options: bool) -> DetentError:
+    with pytest.raises(DetentError) as caught:
+        opened(path, **options).close_now()
+    return caught.value
+
+
+def sql(path: Path, *statements: str) -> list[tuple[object, ...]]:
+    """Statements from outside, when no store has the file open."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        return [row for statement in statements for row in connection.execute(statement)]
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("may_migrate", [True, False])
+@pytest.mark.parametrize("prepare", [lambda p: None, lambda p: p.touch(), lambda p: sql(p, "VACUUM")])
+async def test_an_empty_file_is_migrated_on_first_use(
+    tmp_path: Path, may_migrate: bool, prepare: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "jobs.db"
+    prepare(path)
+    engine = Engine(opened(path, may_migrate=may_migrate))
+    await engine.open()
+    assert (await submit(engine)).status == "queued"
+    await engine.close()
+    again = Engine(opened(path, may_migrate=False))
+    assert len(await again.jobs(Filter())) == 1
+    await again.close()
+    newest = migrate.migrations()[-1][0]
+    assert sql(path, "PRAGMA user_version", "PRAGMA application_id") == [(newest,), (migrate.APPLICATION_ID,)]
+
+    return Filter()
+
+
+async def test_a_database_in_memory(tmp_path: Path) -> None:
+    engine = Engine(SqliteStore(":memory:", inline=True))
+    await engine.open()
+    assert (await submit(engine)).status == "queued"
+    await engine.close()
+
+
+@pytest.mark.parametrize("may_migrate", [True, False])
+async def test_a_newer_schema_is_refused(tmp_path: Path, may_migrate: bool) -> None:
+    path = tmp_path / "jobs.db"
+    opened(path).close_now()
+    sql(path, "PRAGMA user_version = 99")
+    before = path.read_bytes()
+    error = refusal(path, may_migrate=may_migrate)
+    assert (error.code, error.http_status) == ("SCHEMA_MISMATCH", 503)
+    assert (error.extra["have"], error.extra["want"]) == (99, migrate.migrations()[-1][0])
+    assert "99" in error.message and "upgrade" in error.message
+    assert path.read_bytes() == before
+
+
+def next_schema(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
+    """As if a later Detent had one migration more."""
+    known = migrate.migrations()
+    newest = known[-1][0] + 1
+    monkeypatch.setattr(migrate, "migrations", lambda: [*known, (newest, text)])
+    return newest
+
+
+async def test_an_older_schema_is_refused_unless_migrating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "jobs.db"
+    engine = Engine(opened(path))
+    await engine.open()
+    job = await submit(engine)
+    await engine.close()
+    newest = next_schema(monkeypatch, "CREATE TABLE later (x INTEGER) STRICT;")
+    error = refusal(path, may_migrate=False)
+    assert (error.code, error.extra["have"], error.extra["want"]) == ("SCHEMA_MISMATCH", newest - 1, newest)
+    assert "detent migrate" in error.message
+    assert sql(path, "PRAGMA user_version") == [(newest - 1,)]
+    opened(path, may_migrate=True).close_now()
+    assert sql(path, "SELECT count(*) FROM later", "SELECT id FROM jobs") == [(0,), (job.id,)]
+    assert sql(path, "PRAGMA user_version") == [(newest,)]
+
+
+async def test_a_migration_that_fails_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "jobs.db"
+    opened(path).close_now()
+    tables = sql(path, "SELECT name FROM sqlite_schema ORDER BY name", "PRAGMA user_version")
+    next_schema(monkeypatch, "CREATE TABLE later (x INTEGER) STRICT; INSERT INTO nowhere VALUES (1);")
+    with pytest.raises(Exception, match="nowhere"):
+        opened(path, may_migrate=True)
+    assert sql(path, "SELECT name FROM sqlite_schema ORDER BY name", "PRAGMA user_version") == tables
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 99])
+@pytest.mark.parametrize("table", ["CREATE TABLE customers (id)", "CREATE TABLE jobs (id, status)"])
+async def test_a_file_of_another_program_is_refused_and_left_alone(tmp_path: Path, version: int, table: str) -> None:
+    path = tmp_path / "theirs.db"
+    sql(path, table, f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    error = refusal(path, may_migrate=True)
+    assert error.code == "SCHEMA_MISMATCH"
+    assert path.read_bytes() == before, "not even its journal mode is ours to change"
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda path: path.write_bytes(b"not a database at all, but long enough to be looked at" * 40),
+        lambda path: path.mkdir(),
+    ],
+    ids=["text", "folder"],
+)
+async def test_what_is_no_database_is_refused_by_code(tmp_path: Path, prepare: Callable[[Path], object]) -> None:
+    path = tmp_path / "odd"
+    prepare(path)
+    assert refusal(path).code in ("STORE_UNAVAILABLE", "SCHEMA_MISMATCH")
+
+
+async def test_a_missing_folder_is_said(tmp_path: Path) -> None:
+    error = refusal(tmp_path / "nowhere" / "jobs.db")
+    assert error.code == "STORE_UNAVAILABLE"
+    assert "nowhere" in error.message
+
+
+async def test_a_refused_file_can_be_opened_after_it_was_mended(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    opened(path).close_now()
+    sql(path, "PRAGMA user_version = 99")
+    refusal(path)
+    sql(path, f"PRAGMA user_version = {migrate.migrations()[-1][0]}")
+    opened(path).close_now()
+
+
+async def test_several_may_open_an_empty_file_at_once(tmp_path: Path) -> None:
+    """Rounds, because nothing but luck decides who comes first."""
+    with ThreadPoolExecutor(6) as pool:
+        for number in range(15):
+            path = tmp_path / f"jobs-{number}.db"
+            for store in list(pool.map(opened, [path] * 6)):
+                store.close_now()
+            assert sql(path, "SELECT count(*) FROM contracts") == [(len(CONTRACTS),)]
+
+
+async def test_opening_twice_and_closing_twice(tmp_path: Path) -> None:
+    engine = Engine(SqliteStore(str(tmp_path / "jobs.db")))
+    await engine.open()
+    await engine.open()
+    await submit(engine)
+    await engine.close()
+    await engine.close()
+    await engine.open()
+    await submit(engine)
+    assert len(await engine.jobs(Filter())) == 2
+    await engine.close()

@@ -1,0 +1,64 @@
+"""Nothing crosses tenants: every act on another tenant's job or letter is refused, and nothing is written."""
+
+import pytest
+
+from detent.engine import Engine
+from detent.ports import Filter
+
+from .acts import reach, refused_untouched, submit
+from .clock import FakeClock
+from .stores import Place
+
+pytestmark = pytest.mark.anyio
+
+ON_JOBS = {
+    "cancel": lambda e, i, t: e.cancel(i, actor="ann", tenant=t),
+    "abort": lambda e, i, t: e.abort(i, actor="ann", tenant=t),
+    "reopen": lambda e, i, t: e.reopen(i, actor="ann", tenant=t),
+    "approve": lambda e, i, t: e.approve(i, actor="ann", tenant=t),
+    "reject": lambda e, i, t: e.reject(i, actor="ann", tenant=t),
+    "signal": lambda e, i, t: e.signal(i, "answer", tenant=t),
+    "transition": lambda e, i, t: e.transition(i, "running", actor="ann", tenant=t),
+    "job": lambda e, i, t: e.job(i, tenant=t),
+    "history": lambda e, i, t: e.history(i, tenant=t),
+}
+ON_LETTERS = {
+    "requeue": lambda e, i, t: e.requeue(i, actor="ann", tenant=t),
+    "discard": lambda e, i, t: e.discard(i, person="ann", reason="old", tenant=t),
+    "dead_letter": lambda e, i, t: e.dead_letter(i, tenant=t),
+}
+
+
+@pytest.mark.parametrize("act", ON_JOBS)
+async def test_a_job_of_another_tenant_is_out_of_reach(engine: Engine, place: Place, act: str) -> None:
+    job = await submit(engine, tenant_id="acme")
+    for stranger in ("rival", "ACME", ""):
+        await refused_untouched(place, ON_JOBS[act](engine, job.id, stranger), "TENANT_SCOPE_VIOLATION", 403)
+
+
+@pytest.mark.parametrize("act", ON_LETTERS)
+async def test_a_dead_letter_of_another_tenant_is_out_of_reach(
+    engine: Engine, place: Place, clock: FakeClock, act: str
+) -> None:
+    job = await reach(engine, clock, "gate-b2", "failed", tenant_id="acme")
+    await refused_untouched(place, ON_LETTERS[act](engine, job.dlq_id, "rival"), "TENANT_SCOPE_VIOLATION", 403)
+    await ON_LETTERS[act](engine, job.dlq_id, "acme")
+
+
+async def test_ones_own_jobs_are_within_reach(engine: Engine) -> None:
+    job = await submit(engine, tenant_id="acme")
+    assert (await engine.job(job.id, tenant="acme")).id == job.id
+    assert (await engine.cancel(job.id, actor="ann", tenant="acme")).status == "cancelled"
+
+
+async def test_lists_show_one_tenant_if_asked(engine: Engine, clock: FakeClock) -> None:
+    mine = await reach(engine, clock, "gate-b2", "failed", tenant_id="acme")
+    other = await reach(engine, clock, "gate-b2", "failed", tenant_id="rival")
+    assert [j.id for j in await engine.jobs(Filter(tenant_id="acme"))] == [mine.id]
+    assert [d.job_id for d in await engine.dead_letters(Filter(tenant_id="rival"))] == [other.id]
+
+
+async def test_a_requeued_job_stays_with_its_tenant(engine: Engine, clock: FakeClock) -> None:
+    job = await reach(engine, clock, "gate-b2", "failed", tenant_id="acme")
+    assert job.dlq_id
+    assert (await engine.requeue(job.dlq_id, actor="ann", tenant="acme")).job.tenant_id == "acme"
