@@ -39,6 +39,8 @@ async def requeue(
     """A new job with fresh counters, linked to the item and bearing the same effect keys."""
     item = await find_letter(tx, dlq_id, tenant)
     contract = engine.contract(item.contract)
+    if new_id is not None and item.requeued_as == new_id:  # this very call was made before and its reply was lost
+        return Submitted((await tx.lock([new_id]))[new_id])
     if item.status != "open":
         raise DeadLetterConflict(
             f"dead letter {dlq_id} is {item.status}, only an open one can be requeued",

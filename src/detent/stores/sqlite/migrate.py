@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from ...core.contract import Contract
+from ...core.contract import Contract, Move
 from ...core.errors import SchemaMismatch
 from ..known import reconcile
 from .session import APPLICATION_ID
@@ -89,6 +89,7 @@ def triggers(contracts: Iterable[Contract]) -> str:
     contracts = list(contracts)
     allowed = _list(f"{c.name}/{s}/{p}" for c in contracts for s, p in c.statuses.items())
     timed = _list(f"{c.name}/{s}" for c in contracts for s in sorted(c.retry_at_statuses))
+    reopened = _list(f"{c.name}/{e.source}" for c in contracts for e in c.edges if e.move is Move.REOPEN) or "''"
     body = f"""BEGIN
       SELECT RAISE(ABORT, 'jobs: status and phase are not in the contract')
         WHERE NEW.contract || '/' || NEW.status || '/' || NEW.phase NOT IN ({allowed});
@@ -99,6 +100,12 @@ def triggers(contracts: Iterable[Contract]) -> str:
     DROP TRIGGER IF EXISTS jobs_contract_insert;
     DROP TRIGGER IF EXISTS jobs_contract_update;
     CREATE TRIGGER jobs_contract_insert BEFORE INSERT ON jobs {body}
+    DROP TRIGGER IF EXISTS jobs_ended;
+    CREATE TRIGGER jobs_ended BEFORE UPDATE OF status, phase, version ON jobs
+      WHEN OLD.phase = 'final' AND OLD.contract || '/' || OLD.status NOT IN ({reopened})
+    BEGIN
+      SELECT RAISE(ABORT, 'jobs: an end is final');
+    END;
     CREATE TRIGGER jobs_contract_update
       BEFORE UPDATE OF contract, status, phase, next_retry_at ON jobs {body}"""
 

@@ -29,7 +29,7 @@ def connect(path: str, synchronous: str) -> apsw.Connection:
         connection = apsw.Connection(path)
         connection.set_busy_handler(_wait_for_lock)
         refuse_foreign_file(connection)
-        connection.pragma("journal_mode", "wal")
+        _use_wal(connection)
         connection.pragma("synchronous", synchronous)
         connection.pragma("temp_store", 2)
         connection.pragma("cache_size", -65_536)
@@ -38,6 +38,17 @@ def connect(path: str, synchronous: str) -> apsw.Connection:
     except apsw.Error as error:
         raise StoreUnavailable(f"cannot open {path}: {error}; check that the folder exists and is writable") from error
     return connection
+
+
+def _use_wal(connection: apsw.Connection) -> None:
+    """Switching needs the file alone for a moment, and SQLite does not call the busy handler for it."""
+    for tries in range(100):
+        try:
+            connection.pragma("journal_mode", "wal")
+            return
+        except apsw.BusyError:
+            _wait_for_lock(tries)
+    connection.pragma("journal_mode", "wal")
 
 
 def refuse_foreign_file(connection: apsw.Connection) -> None:
