@@ -22,7 +22,7 @@ INCLUDES = "the same tables, SQL and fsync, two events a job; no engine, no hand
 def prepare(path: Path) -> apsw.Connection:
     connection = connect(str(path), "FULL")
     ensure_schema(connection, may_migrate=True)
-    register(connection, CONTRACTS)
+    register(connection, {}, CONTRACTS)
     return connection
 
 

@@ -1,6 +1,6 @@
 """The fixtures of the suite: a settable clock, a place for jobs, an engine opened on it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,10 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture(params=list(PLACES))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return PLACES[request.param](tmp_path)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    place = PLACES[request.param](tmp_path)
+    yield place
+    place.close()
 
 
 @pytest.fixture

@@ -8,11 +8,13 @@ from tempfile import mkdtemp
 from typing import Any, Protocol
 
 import apsw
+from servers.databases import house, newest
 
 from detent.core.contract import Contract
 from detent.core.contracts import CONTRACTS
 from detent.engine import Engine
 from detent.ports import Clock, Store
+from detent.stores.postgres import PostgresStore
 from detent.stores.sqlite import SqliteStore
 
 Dump = dict[str, list[tuple[Any, ...]]]
@@ -26,6 +28,8 @@ class Place(Protocol):
     def dump(self) -> Dump:
         """Every row of every table, read past Detent."""
         ...
+
+    def close(self) -> None: ...
 
 
 class SqlitePlace:
@@ -48,6 +52,25 @@ class SqlitePlace:
         finally:
             connection.close()
 
+    def close(self) -> None:
+        """The file goes with its folder."""
+
+
+class PostgresPlace:
+    """A database of its own on a server that lives as long as the run."""
+
+    def __init__(self, version: str) -> None:
+        self.database = house(version).database()
+
+    def store(self, clock: Clock) -> PostgresStore:
+        return PostgresStore(self.database.url, clock=clock)
+
+    def dump(self) -> Dump:
+        return self.database.dump()
+
+    def close(self) -> None:
+        self.database.release()
+
 
 @cache
 def _migrated() -> Path:
@@ -61,6 +84,7 @@ def _migrated() -> Path:
 PLACES: Mapping[str, Callable[[Path], Place]] = {
     "sqlite-inline": lambda folder: SqlitePlace(folder, inline=True),
     "sqlite-thread": lambda folder: SqlitePlace(folder, inline=False),
+    "postgres": lambda folder: PostgresPlace(newest()),
 }
 
 

@@ -1,6 +1,7 @@
 """A request for a job, checked field by field: what is wrong is refused with a code before anything is written."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +17,7 @@ MAX_NAME = 200
 MAX_RETRIES = 1_000
 MAX_SPAN_MS = 10**12
 PRIORITIES = (-100, 100)
-_BAD_TEXT = {chr(n) for n in range(32)} | {"\x7f"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,12 @@ def payload_text(payload: Any, max_payload: int = MAX_PAYLOAD) -> str:
     return text
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 def json_text(value: Any, code: str, what: str) -> str:
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _encode(value)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{what} is not JSON: {error}; use objects, lists, text, numbers", code=code) from None
@@ -119,7 +123,7 @@ def moment_of(contract: Contract, ask: Submission, now: Micros) -> tuple[Micros,
 
 
 def check_name(value: Any, field: str) -> None:
-    if not isinstance(value, str) or not value.strip() or len(value) > MAX_NAME or _BAD_TEXT & set(value):
+    if not isinstance(value, str) or not value.strip() or len(value) > MAX_NAME or _CONTROL.search(value):
         raise InvalidInput(
             f"{field} must be 1 to {MAX_NAME} printable characters, got {str(value)[:80]!r}",
             code="NAME_INVALID",

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from ..core.contract import Phase
@@ -46,6 +47,14 @@ MUTABLE = tuple(name for name in JOB_COLUMNS if name not in FIXED)
 
 READY = next(field.name for field in fields(Job) if field.type is bool)
 """The column that says a job may be claimed now."""
+
+CREATED = tuple(
+    name
+    for name in JOB_COLUMNS
+    if name in FIXED or name in ("status", "phase", "version", "updated_at", "due_at", READY)
+)
+"""The columns a new job brings; the others start empty or at zero."""
+created_values = attrgetter(*CREATED)
 
 _PHASES = {str(phase): phase for phase in Phase}
 _PHASE_AT = JOB_COLUMNS.index("phase")
@@ -95,5 +104,7 @@ def step_from(row: Sequence[Any]) -> Step:
 def as_text(data: Any) -> str | None:
     if data is None:
         return None
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
-    return text.encode("utf-8", "backslashreplace").decode()
+    return _encode(data).encode("utf-8", "backslashreplace").decode()
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode

@@ -1,4 +1,4 @@
-"""Numbered migrations of a SQLite file, and the triggers generated from the contracts it knows."""
+"""Numbered migrations of a SQLite file, and the rows its triggers know the contracts by."""
 
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
@@ -62,7 +62,7 @@ def _migrate(connection: apsw.Connection, newest: int) -> None:
 def register(
     connection: apsw.Connection, own: Mapping[str, Contract], carried: Mapping[str, Contract] = MappingProxyType({})
 ) -> dict[str, Contract]:
-    """Store new declarations and regenerate the triggers that hold rows to them; answers all contracts known."""
+    """Store new declarations and write the rows that hold jobs to them; answers all contracts known."""
     known = reconcile(_stored(connection), own, carried)
     if not known.to_write:
         return known.contracts
@@ -71,7 +71,7 @@ def register(
         known = reconcile(_stored(connection), own, carried)
         for name, (text, ours) in known.to_write.items():
             connection.execute(SQL["put_contract"], {"name": name, "definition": text, "carried": ours})
-        connection.execute(triggers(known.contracts.values()))
+        connection.executemany(SQL["put_status"], status_rows(known.contracts.values()))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -84,31 +84,10 @@ def _stored(connection: apsw.Connection) -> dict[str, tuple[str, bool]]:
     return {name: (text, bool(carried)) for name, text, carried in rows}
 
 
-def triggers(contracts: Iterable[Contract]) -> str:
-    """What the database must know of statuses: which exist, in which phase, and which carry next_retry_at."""
-    contracts = list(contracts)
-    allowed = _list(f"{c.name}/{s}/{p}" for c in contracts for s, p in c.statuses.items())
-    timed = _list(f"{c.name}/{s}" for c in contracts for s in sorted(c.retry_at_statuses))
-    reopened = _list(f"{c.name}/{e.source}" for c in contracts for e in c.edges if e.move is Move.REOPEN) or "''"
-    body = f"""BEGIN
-      SELECT RAISE(ABORT, 'jobs: status and phase are not in the contract')
-        WHERE NEW.contract || '/' || NEW.status || '/' || NEW.phase NOT IN ({allowed});
-      SELECT RAISE(ABORT, 'jobs: next_retry_at is set if and only if the status says so')
-        WHERE (NEW.next_retry_at IS NOT NULL) <> (NEW.contract || '/' || NEW.status IN ({timed}));
-    END;"""
-    return f"""
-    DROP TRIGGER IF EXISTS jobs_contract_insert;
-    DROP TRIGGER IF EXISTS jobs_contract_update;
-    CREATE TRIGGER jobs_contract_insert BEFORE INSERT ON jobs {body}
-    DROP TRIGGER IF EXISTS jobs_ended;
-    CREATE TRIGGER jobs_ended BEFORE UPDATE OF status, phase, version ON jobs
-      WHEN OLD.phase = 'final' AND OLD.contract || '/' || OLD.status NOT IN ({reopened})
-    BEGIN
-      SELECT RAISE(ABORT, 'jobs: an end is final');
-    END;
-    CREATE TRIGGER jobs_contract_update
-      BEFORE UPDATE OF contract, status, phase, next_retry_at ON jobs {body}"""
-
-
-def _list(words: Iterable[str]) -> str:
-    return ", ".join("'" + word.replace("'", "''") + "'" for word in words)
+def status_rows(contracts: Iterable[Contract]) -> list[tuple[str, str, str, bool, bool]]:
+    """What the database must know of statuses: phase, whether they carry next_retry_at, whether they can be left."""
+    return [
+        (c.name, status, str(phase), status in c.retry_at_statuses, c.edge(status, Move.REOPEN) is not None)
+        for c in contracts
+        for status, phase in c.statuses.items()
+    ]

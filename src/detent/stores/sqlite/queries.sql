@@ -5,7 +5,16 @@
 SELECT {columns} FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
 
 -- name: insert_job
-INSERT INTO jobs ({columns}, lane) VALUES ({places}, :lane) ON CONFLICT (id) DO NOTHING;
+-- Values by position: names would be looked up anew for every row.
+INSERT INTO jobs ({created}, lane, execution_no, failures, retries, interruptions, wait_parked)
+VALUES ({created_places}, ?, 0, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING;
+
+-- name: insert_first_event
+INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data)
+VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?);
+
+-- name: logged
+SELECT DISTINCT job_id FROM events WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: succeed_events
 -- Hot. Events of plain successes, before the rows change: {id: token} joined by primary key.
@@ -136,3 +145,8 @@ CROSS JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= :now
   AND lane >> :shift & :group_mask IN (SELECT value FROM json_each(:groups))
   AND lane & :party_mask NOT IN (SELECT value FROM json_each(:paused)) ORDER BY lease_until LIMIT :limit;
+
+-- name: put_status
+INSERT INTO statuses (contract, status, phase, retry_at, reopens) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (contract, status) DO UPDATE SET phase = excluded.phase, retry_at = excluded.retry_at,
+  reopens = excluded.reopens;

@@ -21,7 +21,7 @@ APPLICATION_ID = 0x44544E54
 """Marks the file as Detent's ("DTNT"), so that another program's database is not migrated by mistake."""
 _RELAXED = 1
 """SQLite's synchronous=NORMAL: in WAL mode a commit does not wait for the disk."""
-_Posted = tuple[Act[Any], Future[Any], bool]
+Posted = tuple[Act[Any], Future[Any], bool]
 
 
 def connect(path: str, synchronous: str) -> apsw.Connection:
@@ -81,7 +81,7 @@ class Session:
         self._begin = begin
         self._make_tx = make_tx
         self._lock = threading.RLock()
-        self._waiting: queue.SimpleQueue[_Posted | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Posted | None] = queue.SimpleQueue()
         self._durable = self._level = connection.pragma("synchronous")
         self._thread: threading.Thread | None = None
         self.committed: Callable[[], None] = lambda: None
@@ -96,16 +96,25 @@ class Session:
         self._waiting.put((act, future, relaxed))
         return future
 
+    def post_all(self, batch: list["Posted"]) -> None:
+        for posted in batch:
+            self._waiting.put(posted)
+
     def run(self, act: Act[T], *, relaxed: bool = False) -> T:
         """Begin, act, commit, on this thread."""
-        with self._lock:
-            tx = self._open(relaxed)
-            value, problem = self._guarded(tx, act)
-            self._commit()
-        self.committed()
-        if problem is not None:
-            raise problem
-        return value  # type: ignore[return-value]
+        future: Future[T] = Future()
+        self._share([(act, future, relaxed)])
+        return future.result()
+
+    def run_if_free(self, batch: list["Posted"]) -> bool:
+        """Share one commit on this thread, unless the other thread is at work: then it is left to that one."""
+        if not self._waiting.empty() or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._share(batch)
+        finally:
+            self._lock.release()
+        return True
 
     def close(self) -> None:
         if self._thread is not None:
@@ -125,7 +134,7 @@ class Session:
                 batch.append(more)
             self._share(batch)
 
-    def _share(self, batch: list[_Posted]) -> None:
+    def _share(self, batch: list[Posted]) -> None:
         try:
             with self._lock:
                 tx = self._open(all(relaxed for _, _, relaxed in batch))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from ...ports import ClaimRequest, Clock, Cycle, Success
 from .hot import SqliteTx
 from .migrate import ensure_schema, register
 from .session import Act, Session, connect, run_now
+from .turns import Turns
 
 __all__ = ["SqliteStore", "run_now"]
 
@@ -44,6 +46,7 @@ class SqliteStore:
         self._writer: Session | None = None
         self._reader: Session | None = None
         self._watcher: apsw.Connection | None = None
+        self._turns: dict[tuple[asyncio.AbstractEventLoop, str], Turns] = {}
         self._sleepers: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
 
     async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
@@ -76,6 +79,7 @@ class SqliteStore:
         if self._watcher is not None:
             self._watcher.close()
         self._writer = self._reader = self._watcher = None
+        self._turns.clear()
 
     @property
     def commits(self) -> int:
@@ -104,7 +108,7 @@ class SqliteStore:
         return await asyncio.wrap_future(session.post(act, relaxed=relaxed))
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        return await self.write(lambda tx: tx.insert(changes))
+        return await self._soon("insert", lambda tx: tx.insert(changes))
 
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         async def act(tx: SqliteTx) -> Cycle:
@@ -112,8 +116,22 @@ class SqliteStore:
             claimed = await tx.claim(request) if request else []
             return Cycle(claimed, refused)
 
+        if successes:
+            return await self.write(act)
         # A claim that settles nothing need not reach the disk: losing it costs a fenced rerun.
-        return await self._on(self._writer, act, relaxed=not successes)
+        return await self._soon("claim", act, relaxed=True)
+
+    async def _soon(self, kind: str, act: Act[T], *, relaxed: bool = False) -> T:
+        """Share a commit with whoever else asks in this turn of the loop; see Turns."""
+        if self.inline or self._writer is None:
+            return await self._on(self._writer, act, relaxed=relaxed)
+        loop = asyncio.get_running_loop()
+        turns = self._turns.get((loop, kind))
+        if turns is None:
+            turns = self._turns[loop, kind] = Turns(self._writer, self._clock)
+        future: Future[T] = Future()
+        value: T = await turns.add((act, future, relaxed), loop)
+        return value
 
     def watch(self) -> "FileWatch":
         return FileWatch(self)

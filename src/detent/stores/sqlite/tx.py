@@ -1,17 +1,27 @@
 """One SQLite transaction: coroutines that never suspend. The hot acts are in hot.py."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import apsw
 
-from ...core.job import Change, Micros
+from ...core.job import Change, Event, Micros
 from ..cold import ColdTx, filled
 from ..lanes import LaneBook
 from ..named_sql import load_queries
-from ..rows import JOB_COLUMNS, event_values
+from ..rows import CREATED, as_text, created_values
 
-SQL = {name: filled(text) for name, text in {**load_queries(), **load_queries(__package__)}.items()}
+_CREATED = {"{created}": ", ".join(CREATED), "{created_places}": ", ".join("?" * len(CREATED))}
+
+
+def _own(text: str) -> str:
+    for mark, value in _CREATED.items():
+        text = text.replace(mark, value)
+    return filled(text)
+
+
+SQL = {name: _own(text) for name, text in {**load_queries(), **load_queries(__package__)}.items()}
 
 
 class SqliteCold(ColdTx):
@@ -34,16 +44,34 @@ class SqliteCold(ColdTx):
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         """Write new jobs; returns the ids that were already there (a repeated submit) and were left alone."""
+        rows = [(*created_values(change.after), await self.lane_of(change.after)) for change in changes]
         present: set[str] = set()
-        fresh = []
-        for change in changes:
-            values = {name: getattr(change.after, name) for name in JOB_COLUMNS}
-            if await self.change("insert_job", **values, lane=await self.lane_of(change.after)):
-                fresh.append(change)
-            else:
-                present.add(change.after.id)
-        events = [event_values(event) for change in fresh for event in change.events]
-        self.connection.executemany(SQL["insert_event"], events)
+        before = self.connection.total_changes()
+        self.connection.executemany(SQL["insert_job"], rows)
+        if self.connection.total_changes() - before != len(rows):
+            present = self._there_before(changes)
+        fresh = [change for change in changes if change.after.id not in present] if present else changes
+        events = [_logged(event) for change in fresh for event in change.events]
+        self.connection.executemany(SQL["insert_first_event"], events)
         for change in fresh:
-            await self.add_notes(change.notes)
+            if change.notes:
+                await self.add_notes(change.notes)
         return present
+
+    def _there_before(self, changes: Sequence[Change]) -> set[str]:
+        """Jobs that have a log already were not made just now."""
+        ids = json.dumps([change.after.id for change in changes])
+        return {row[0] for row in self.connection.execute(SQL["logged"], {"ids": ids})}
+
+
+def _logged(event: Event) -> tuple[Any, ...]:
+    return (
+        event.job_id,
+        event.seq,
+        event.event,
+        event.source,
+        event.target,
+        event.at,
+        event.actor,
+        as_text(event.data),
+    )

@@ -51,6 +51,30 @@ CREATE TABLE jobs (
   lane              INTEGER NOT NULL
 ) STRICT;
 
+-- What the contracts allow, written from their tables whenever one is declared; see ADR 0006.
+CREATE TABLE statuses (
+  contract TEXT NOT NULL,
+  status   TEXT NOT NULL,
+  phase    TEXT NOT NULL,
+  retry_at INTEGER NOT NULL,
+  reopens  INTEGER NOT NULL,
+  PRIMARY KEY (contract, status)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER jobs_contract_insert BEFORE INSERT ON jobs BEGIN
+  SELECT RAISE(ABORT, 'jobs: the contract has no such status in this phase, or next_retry_at is not its own')
+  WHERE NOT EXISTS (SELECT 1 FROM statuses s WHERE s.contract = NEW.contract AND s.status = NEW.status
+    AND s.phase = NEW.phase AND s.retry_at = (NEW.next_retry_at IS NOT NULL));
+END;
+CREATE TRIGGER jobs_contract_update BEFORE UPDATE OF status, phase, next_retry_at ON jobs BEGIN
+  SELECT RAISE(ABORT, 'jobs: the contract has no such status in this phase, or next_retry_at is not its own')
+  WHERE NOT EXISTS (SELECT 1 FROM statuses s WHERE s.contract = NEW.contract AND s.status = NEW.status
+    AND s.phase = NEW.phase AND s.retry_at = (NEW.next_retry_at IS NOT NULL));
+END;
+CREATE TRIGGER jobs_ended BEFORE UPDATE OF status, phase, version ON jobs WHEN OLD.phase = 'final' BEGIN
+  SELECT RAISE(ABORT, 'jobs: an end is final')
+  WHERE NOT EXISTS (SELECT 1 FROM statuses s WHERE s.contract = OLD.contract AND s.status = OLD.status AND s.reopens = 1);
+END;
+
 -- What a job is does not change; a lane that says otherwise would be served in the wrong turn.
 CREATE TRIGGER jobs_fixed
   BEFORE UPDATE OF id, contract, job_type, queue, tenant_id, priority, limit_key, payload, created_at, lane ON jobs
