@@ -54,9 +54,7 @@ def test_statuses_are_spelled_in_the_contracts_only() -> None:
     statuses = {status for contract in CONTRACTS.values() for status in contract.statuses} - PHASES
     assert len(CONTRACTS) >= 6 and {"queued", "retrying"} <= statuses
     sources = package({".py", ".sql"})
-    report(
-        (finding for source in sources for finding in tidy.check_statuses(source, statuses)), STATUS_ALLOWED
-    )
+    report((finding for source in sources for finding in tidy.check_statuses(source, statuses)), STATUS_ALLOWED)
 
 
 def test_nothing_is_left_unfinished() -> None:
@@ -302,6 +300,4 @@ def test_allow_list_needs_a_reason_and_a_use() -> None:
     assert tidy.without_allowed([finding], {key: "a thread's own pause"}) == []
     assert tidy.without_allowed([finding], {key: " "})[0] == "worker.py:7: time.sleep belongs elsewhere"
     assert "not needed" in tidy.without_allowed([], {key: "a thread's own pause"})[0]
-    assert tidy.without_allowed([finding], {("worker.py", "time.time"): "another call"})[0].startswith(
-        "worker.py:7"
-    )
+    assert tidy.without_allowed([finding], {("worker.py", "time.time"): "another call"})[0].startswith("worker.py:7")

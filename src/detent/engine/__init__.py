@@ -13,7 +13,7 @@ from ..core.retry import Jitter, steady_jitter
 from ..core.times import SECOND
 from ..ids import RandomIds
 from ..ports import Audit, Claimed, ClaimRequest, Extended, Filter, Ids, Store, Success, Tx
-from . import letters, operate, sweep, views
+from . import letters, operate, pruning, sweep, views
 from .refusal import Refused, find, unwrap
 from .settle import Settlement, check_outcome, settle_in, sort_out
 from .submission import MAX_PAYLOAD, Submission, check_name
@@ -141,7 +141,7 @@ class Engine:
             rest = replace(request, limit=room)
             done.claimed += await self._again(lambda tx: sweep.reclaim(self, tx, rest))
         if any(claimed.cancel_requested for claimed in done.claimed):
-            done.claimed = await self._without_cancelled(done.claimed)
+            done.claimed = await self._without_cancelled(done)
         return done
 
     async def _settle_and_claim(
@@ -191,13 +191,13 @@ class Engine:
         if isinstance(answer, Refused):
             done.refused[said.id] = answer.error
 
-    async def _without_cancelled(self, claimed: list[Claimed]) -> list[Claimed]:
+    async def _without_cancelled(self, done: Cycled) -> list[Claimed]:
         """A cancel asked for before this claim is made true by it: claimed, then cancelled."""
         kept = []
-        for job in claimed:
+        for job in done.claimed:
             if job.cancel_requested:
                 reason = Cancelled("requested before the claim")
-                await self._look_again(Cycled(), Settlement(job.id, job.token, job.contract, reason))
+                await self._look_again(done, Settlement(job.id, job.token, job.contract, reason))
             else:
                 kept.append(job)
         return kept
@@ -316,6 +316,21 @@ class Engine:
             return History(self.contract(job.contract), job, await tx.events(job_id), await tx.notes(job_id))
 
         return await self.store.read(act)
+
+    async def prune(
+        self,
+        older_than: float,
+        *,
+        batches: int | None = None,
+        export: pruning.Export | None = None,
+        **choice: Any,
+    ) -> pruning.Pruned:
+        """Delete jobs that ended more than so many seconds ago; contract=, queue=, status=, keep_keys_for=, batch=."""
+        try:
+            asked = pruning.Choice(older_than, **choice)
+        except TypeError as error:
+            raise InvalidInput(f"prune(): {error}", code="PRUNE_INVALID") from None
+        return await pruning.prune(self, asked, batches, export)
 
     async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
         return await self.store.read(lambda tx: tx.audit(limit))

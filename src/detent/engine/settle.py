@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.contract import Contract, Move, Phase
 from ..core.decide import decide, then
 from ..core.errors import DetentError, InvalidInput, NotSupported, StaleLease
-from ..core.job import Change, Facts, Failure, Job
+from ..core.job import Change, Facts, Failure, Job, Micros
 from ..core.outcome import (
     Cancelled,
     Failed,
@@ -66,6 +66,9 @@ def check_outcome(outcome: Outcome) -> None:
         check_name(outcome.wait.name, "wait name")
         if outcome.wait.timeout is not None and outcome.wait.timeout < 0:
             raise InvalidInput("a wait cannot end before it begins; give a timeout of at least 0", code="WAIT_INVALID")
+    elif isinstance(outcome, Failed):
+        if outcome.failure.after is not None and outcome.failure.after < 0:
+            raise InvalidInput("a retry goes forward in time; give after of at least 0", code="RETRY_INVALID")
     elif isinstance(outcome, Snoozed) and outcome.delay < 0:
         raise InvalidInput("a snooze goes forward in time; give at least 0 seconds", code="SNOOZE_INVALID")
 
@@ -100,7 +103,7 @@ async def settle_in(engine: "Engine", tx: Tx, job: Job | None, said: Settlement)
         return await refuse(tx, job, error, SETTLE_REFUSED, job.worker)
     if change is None:
         return job
-    change = _obey_cancel(contract, change, tx)
+    change = obey_cancel(contract, change, tx.now)
     await tx.apply([change])
     return change.after
 
@@ -120,7 +123,7 @@ async def _said_before(tx: Tx, contract: Contract, job: Job, outcome: Outcome, d
     )
 
 
-def _obey_cancel(contract: Contract, change: Change, tx: Tx) -> Change:
+def obey_cancel(contract: Contract, change: Change, now: Micros) -> Change:
     """A cancel that was asked for while the job ran takes effect as soon as nobody holds it."""
     after = change.after
     if after.cancel_requested is None or after.status in contract.cancel_requests:
@@ -128,7 +131,7 @@ def _obey_cancel(contract: Contract, change: Change, tx: Tx) -> Change:
     if not contract.edge(after.status, Move.CANCEL):
         return change
     asked = json.loads(after.cancel_requested)
-    return then(contract, change, Move.CANCEL, tx.now, Facts(actor=asked["actor"], reason=asked["reason"]))
+    return then(contract, change, Move.CANCEL, now, Facts(actor=asked["actor"], reason=asked["reason"]))
 
 
 async def _succeed(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Succeeded, facts: Facts) -> Change:

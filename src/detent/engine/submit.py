@@ -72,7 +72,7 @@ def prepare(engine: "Engine", ask: Submission, now: Micros) -> Prepared:
     )
     move = _creation_move(contract, ask, due_at > now)
     change = create(contract, job, move, now, Facts(actor=ask.actor, due_at=due_at))
-    return Prepared(ask, contract, change, _keys(contract, ask, change.after))
+    return Prepared(ask, contract, change, keys_of(contract, change.after))
 
 
 def _trace(engine: "Engine", contract: Contract, job_id: str) -> str:
@@ -98,7 +98,7 @@ def _creation_move(contract: Contract, ask: Submission, later: bool) -> Move:
     return Move.DEFER if later and contract.edge(None, Move.DEFER) else Move.SUBMIT
 
 
-def _keys(contract: Contract, ask: Submission, job: Job) -> list[tuple[str, str]]:
+def keys_of(contract: Contract, job: Job) -> list[tuple[str, str]]:
     """The (space, key) pairs that must be this job's alone; spaces of different contracts never meet."""
     rule, keys = contract.keys, []
     if rule.task_id_is_key and job.task_id:

@@ -7,6 +7,7 @@ from ..core.decide import decide
 from ..core.job import Facts, Job, Signal
 from ..core.outcome import after_loss
 from ..ports import Claimed, ClaimRequest, Tx
+from .settle import obey_cancel
 
 if TYPE_CHECKING:
     from . import Engine
@@ -20,7 +21,8 @@ async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
     changed = []
     for job in await tx.expired(limit, names):
         facts = Facts(actor=ACTOR, dlq_id=engine.ids.job(), data={"worker": job.worker})
-        change = after_loss(engine.contract(job.contract), job, tx.now, facts, engine.jitter)
+        contract = engine.contract(job.contract)
+        change = obey_cancel(contract, after_loss(contract, job, tx.now, facts, engine.jitter), tx.now)
         await tx.apply([change])
         changed.append(change.after)
     return changed

@@ -1,0 +1,181 @@
+"""Pruning: jobs that ended long ago go with all that belongs to them, by primary key, in bounded batches.
+
+A pass goes on where the last one of the same choice stopped, because ids are ordered by time. What it had to pass over
+(still alive, kept by a parent or an open dead letter, held by somebody) it sees again when a new lap begins.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..core.contract import Phase
+from ..core.errors import InvalidInput
+from ..core.job import Job, Micros
+from ..core.times import SECOND
+from ..ports import Mark, Prunable, Tx
+from .submission import json_text
+from .submit import keys_of
+from .views import history_view, job_view, letter_view
+
+if TYPE_CHECKING:
+    from . import Engine
+
+Export = Callable[[list[dict[str, Any]]], Awaitable[object] | object]
+"""Told the histories of a batch before they are deleted; if it raises, nothing of the batch is. May hear one twice."""
+DAY = 86_400.0
+MAX_BATCH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which jobs go, how old they must be, and how they go."""
+
+    older_than: float
+    """Seconds since the job ended."""
+    contract: str | None = None
+    queue: str | None = None
+    status: str | None = None
+    keep_keys_for: float = 0.0
+    """Seconds for which the keys of a deleted job are still refused to others."""
+    batch: int = 500
+    """Jobs looked at, and at most deleted, in one transaction."""
+    lap_seconds: float = DAY
+    """How long until what was passed over is looked at again."""
+
+    def check(self) -> None:
+        spans = (self.older_than, self.keep_keys_for, self.lap_seconds)
+        if min(spans) < 0 or not 1 <= self.batch <= MAX_BATCH:
+            raise InvalidInput(
+                f"pruning needs spans of at least 0 seconds and a batch of 1 to {MAX_BATCH}", code="PRUNE_INVALID"
+            )
+
+    @property
+    def filters(self) -> dict[str, str | None]:
+        return {"contract": self.contract, "queue": self.queue, "status": self.status}
+
+    @property
+    def scope(self) -> str:
+        return json_text(list(self.filters.values()), "PRUNE_INVALID", "the choice of jobs")
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What was looked at and what is gone. more: the bound was reached before the end."""
+
+    looked_at: int = 0
+    jobs: int = 0
+    events: int = 0
+    notes: int = 0
+    steps: int = 0
+    signals: int = 0
+    letters: int = 0
+    keys: int = 0
+    more: bool = False
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        for name, number in counts.items():
+            setattr(self, name, getattr(self, name) + number)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+async def prune(engine: "Engine", choice: Choice, batches: int | None, export: Export | None) -> Pruned:
+    """Batch after batch until the end is reached, or so many."""
+    choice.check()
+    total = Pruned(more=True)
+    done = 0
+    while total.more and (batches is None or done < batches):
+        seen = await engine.store.read(partial(_look, choice))
+        if export is not None and seen.going:
+            answer = export(await engine.store.read(partial(_histories, engine, seen.going)))
+            if inspect.isawaitable(answer):
+                await answer
+        total.add(await engine.store.write(partial(_drop, engine, choice, seen)))
+        total.looked_at += len(seen.jobs)
+        total.more = seen.more
+        done += 1
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One stretch of the primary key."""
+
+    jobs: list[Prunable]
+    mark: Mark
+    more: bool
+
+    @property
+    def going(self) -> list[str]:
+        return [job.id for job in self.jobs if job.may_go]
+
+
+async def _look(choice: Choice, tx: Tx) -> _Seen:
+    """Ids below the cutoff's; then those that are no times of ours: made by others, or by a clock that was wrong."""
+    mark = await tx.mark(choice.scope) or Mark("", "", "", tx.now)
+    cutoff = tx.now - int(choice.older_than * SECOND)
+    young, future = first_id(cutoff + 1_000), first_id(tx.now + int(DAY * SECOND))
+    jobs = await tx.prunable(mark.position, young, choice.batch, cutoff, choice.filters)
+    position = jobs[-1].id if jobs else mark.position
+    beyond, room = mark.beyond, choice.batch - len(jobs)
+    if room:
+        foreign = await tx.prunable(max(beyond, future), None, room, cutoff, choice.filters)
+        beyond, room = foreign[-1].id if foreign else beyond, room - len(foreign)
+        jobs += foreign
+    passed = max(mark.passed, young, beyond) if any(job.may_go for job in jobs) else mark.passed
+    if room and tx.now - mark.lap_at >= int(choice.lap_seconds * SECOND):
+        return _Seen(jobs, Mark("", "", passed, tx.now), more=False)
+    return _Seen(jobs, Mark(position, beyond, passed, mark.lap_at), more=not room)
+
+
+def first_id(moment: Micros) -> str:
+    """No id made at this moment or later is below it."""
+    text = f"{max(0, moment) // 1_000:012x}"
+    return f"{text[:8]}-{text[8:12]}-0000-0000-000000000000"
+
+
+async def _drop(engine: "Engine", choice: Choice, seen: _Seen, tx: Tx) -> dict[str, int]:
+    """Delete what is still as it was seen; rows that somebody holds are left for the next lap."""
+    rows = await tx.lock(seen.going, wait=False) if seen.going else {}
+    going = _unchanged(seen.jobs, rows)
+    counts = await tx.drop_jobs([job.id for job in going]) if going else {}
+    owned = [(*pair, job.id) for job in going if (c := engine.contracts.get(job.contract)) for pair in keys_of(c, job)]
+    kept_until = tx.now + int(choice.keep_keys_for * SECOND) if choice.keep_keys_for else None
+    counts["keys"] = await tx.drop_keys(owned, kept_until) if owned else 0
+    counts["keys"] += await tx.drop_kept_keys(choice.batch)
+    await tx.put_mark(choice.scope, seen.mark)
+    return counts
+
+
+def _unchanged(seen: Sequence[Prunable], rows: Mapping[str, Job]) -> list[Job]:
+    """Of a task whose runs are numbered the first that is left goes first, so that no number is missing between two."""
+    going: list[Job] = []
+    next_run: dict[str | None, int] = {}
+    for told in seen:
+        job = rows.get(told.id)
+        if not told.may_go or job is None or job.version != told.version or job.phase is not Phase.FINAL:
+            continue
+        if told.first_run is not None:
+            if job.task_attempt != next_run.setdefault(job.task_id, told.first_run):
+                continue
+            next_run[job.task_id] += 1
+        going.append(job)
+    return going
+
+
+async def _histories(engine: "Engine", ids: Sequence[str], tx: Tx) -> list[dict[str, Any]]:
+    told = []
+    for job_id, job in (await tx.lock(ids)).items():
+        contract = engine.contract(job.contract)
+        letter = await tx.dead_letter(job.dlq_id) if job.dlq_id else None
+        told.append(
+            {
+                "job": job_view(contract, job),
+                "events": history_view(contract, job, await tx.events(job_id), await tx.notes(job_id)),
+                "dead_letter": letter_view(letter) if letter else None,
+            }
+        )
+    return told

@@ -1,0 +1,1 @@
+"""What must hold whatever is called, in whatever order, by however many processes."""
