@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -34,8 +34,7 @@ Chunk = Annotated[int, option("--chunk", "Jobs per snapshot.", min=1, max=100_00
 Gate = Annotated[str | None, typer.Argument(metavar="[GATE]", help="gate-b2: its five cases.", show_default=False)]
 History = Annotated[Path | None, option("--history", "A file of events: a JSON array, or one JSON value per line.")]
 PlayedOn = Annotated[
-    str | None,
-    typer.Option("--url", help="Play the gate on this database, which keeps its five jobs; default: one thrown away."),
+    str | None, option("--url", "Play the gate on this database, which keeps its five jobs; default: one thrown away.")
 ]
 Against = Annotated[str | None, option("--contract", "The contract the history is held against, or a FILE.toml.")]
 
@@ -111,6 +110,7 @@ def _cells(found: Finding) -> list[str | int | None]:
 
 
 def replay(
+    context: typer.Context,
     gate: Gate = None,
     history: History = None,
     contract: Against = None,
@@ -124,7 +124,13 @@ def replay(
         return _replay_history(history, contract, url, as_json)
     if gate != GATE_B2.name:
         raise typer.BadParameter(f"{gate!r} has no cases to replay; {GATE_B2.name} has")
-    return _replay_gate(url, as_json)
+    return _replay_gate(url if _was_typed(context, "url") else None, as_json)
+
+
+def _was_typed(context: typer.Context, name: str) -> bool:
+    """Not merely set in the environment: $DETENT_URL may be the database of an application at work."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _replay_history(file: Path, contract: str | None, url: str | None, as_json: bool) -> int:
@@ -167,16 +173,13 @@ def _replay_gate(url: str | None, as_json: bool) -> int:
     if as_json:
         say_json({"ok": ok, "cases": [result.as_dict() for result in results]})
         return FINE if ok else NO
-    for result in results:
-        _show_case(result)
+    show_table(("case", "", ">retries", "steps"), [_case_cells(result) for result in results])
+    for problem in (f"{result.id}: {problem}" for result in results for problem in result.problems):
+        say(problem)
     say(f"{GATE_B2.name}: {'passed' if ok else 'NOT passed'}")
     return FINE if ok else NO
 
 
-def _show_case(result: Result) -> None:
-    say(f"{result.id} {'ok' if result.ok else 'FAILED'}")
-    rows: list[list[Any]] = [[one["status_transition"], one["retry_count"], one["job_id"]] for one in result.records]
-    show_table(("step", ">retry_count", "job"), rows)
-    for problem in result.problems:
-        say(f"  {problem}")
-    say()
+def _case_cells(result: Result) -> list[str | int | None]:
+    retries = result.records[-1]["retry_count"] if result.records else None
+    return [result.id, "ok" if result.ok else "FAILED", retries, result.path]

@@ -137,6 +137,10 @@ def _check_rules(contract: Contract) -> None:
         for status in statuses:
             if status not in contract.statuses:
                 _fail(contract, f"{rule} names {status!r}, which is not a status")
+    if contract.dead_letters and any(e.move is Move.REOPEN for e in contract.edges):
+        _fail(
+            contract, "a contract with dead_letters cannot REOPEN: what is buried comes back by requeue, as a new job"
+        )
     for name in contract.codes:
         if name not in CODES:
             _fail(contract, f"codes.{name} is not a code; known: {', '.join(sorted(CODES))}")

@@ -71,26 +71,39 @@ async def transition(
     """Ask the table for the one edge into a status, with its follow-ups; refused like any other move."""
     job = await find(tx, job_id, tenant)
     contract = engine.contract(job.contract)
-    if contract.repeat_is_noop and new_status == job.status:
-        return job
+    if new_status == job.status:
+        if contract.repeat_is_noop:
+            return job
+        return await refuse(tx, job, illegal(contract, job, f"-> {new_status}"), MOVE_REFUSED, actor)
     moves = [e.move for e in contract.edges if e.source == job.status and e.target == new_status and e.move]
     if not moves:
         return await refuse(tx, job, illegal(contract, job, f"-> {new_status}"), MOVE_REFUSED, actor)
-    failure = Failure(contract.code("execution_failed"), f"set by {actor}", "Transition")
-    if moves[0] is Move.RETRY and not may_retry(contract, job, failure):
+    move = moves[0]
+    facts = _as_if_it_happened(engine, contract, job, move, actor)
+    if move is Move.RETRY and facts.failure and not may_retry(contract, job, facts.failure):
         return await refuse(tx, job, illegal(contract, job, f"-> {new_status} (no tries left)"), MOVE_REFUSED, actor)
-    facts = Facts(
+    return await _move(engine, tx, contract, job, move, facts, "job.transition")
+
+
+def _as_if_it_happened(engine: "Engine", contract: Contract, job: Job, move: Move, actor: str) -> Facts:
+    """What a worker, a failure or a loss would have told decide."""
+    failure, delay = None, 0
+    if move in (Move.RETRY, Move.FAIL):
+        failure = Failure(contract.code("execution_failed"), f"set by {actor}", "Transition")
+    if move is Move.RETRY:
+        delay = contract.retry.backoff.delay_ms(job.id, job.retries + 1, engine.jitter) * 1_000
+    if move is Move.EXPIRE:
+        failure = Failure(contract.code("lost"), f"set by {actor}", "Transition")
+    return Facts(
         actor=actor,
         worker=f"internal:{actor}",
         token=engine.ids.token(),
         lease=int(contract.lease_seconds * 1_000_000),
-        failure=failure if moves[0] in (Move.RETRY, Move.FAIL) else None,
-        delay=contract.retry.backoff.delay_ms(job.id, job.retries + 1, engine.jitter) * 1_000
-        if moves[0] is Move.RETRY
-        else 0,
+        charged=contract.loss.charged if move is Move.EXPIRE else True,
+        failure=failure,
+        delay=delay,
         dlq_id=engine.ids.job(),
     )
-    return await _move(engine, tx, contract, job, moves[0], facts, "job.transition")
 
 
 async def decide_approval(

@@ -1,0 +1,65 @@
+"""Words for planting corruptions: who is the victim, what is written past every guard, and the planting itself.
+
+`pick` chooses the job (its id is :job in the statements); None where no single job is the victim.
+"""
+
+from typing import NamedTuple
+
+import apsw
+
+
+class Corruption(NamedTuple):
+    name: str
+    rule: str
+    pick: str | None
+    statements: tuple[str, ...]
+
+
+def broken(name: str, rule: str, pick: str | None, *statements: str) -> Corruption:
+    return Corruption(name, rule, pick, statements)
+
+
+def job(contract: str, status: str, more: str = "true") -> str:
+    return f"SELECT id FROM jobs WHERE contract = '{contract}' AND status = '{status}' AND {more} ORDER BY id LIMIT 1"
+
+
+def row(assignments: str) -> str:
+    return f"UPDATE jobs SET {assignments} WHERE id = :job"
+
+
+def event(assignments: str, seq: str = "(SELECT version FROM jobs WHERE id = :job)") -> str:
+    return f"UPDATE events SET {assignments} WHERE job_id = :job AND seq = {seq}"
+
+
+def also_logged(name: str, source: str, target: str, **columns: str) -> tuple[str, str]:
+    """One more event at the end, with the row's version raised for it."""
+    values = {"at": "updated_at", "execution_no": "execution_no", "retries": "retries", "data": "NULL"} | columns
+    return (
+        "INSERT INTO events (job_id, seq, event, source, target, at, execution_no, retries, data)"
+        f" SELECT id, version + 1, '{name}', '{source}', '{target}', {', '.join(values.values())}"
+        " FROM jobs WHERE id = :job",
+        row("version = version + 1"),
+    )
+
+
+def owned(space: str, owner: str) -> str:
+    return f"INSERT INTO keys (space, key, job_id, created_at) VALUES ('{space}', 'free', {owner}, 1)"
+
+
+def plant(path: str, corruption: Corruption) -> str | None:
+    """Break one thing, past every guard the database has; returns the victim's id."""
+    connection = apsw.Connection(path)
+    try:
+        for guard in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {guard[0]}")
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        victim = None
+        if corruption.pick:
+            found = connection.execute(corruption.pick).fetchall()
+            assert found and found[0][0], f"nobody to corrupt: {corruption.pick}"
+            victim = found[0][0]
+        for statement in corruption.statements:
+            connection.execute(statement, {"job": victim})
+        return victim
+    finally:
+        connection.close()

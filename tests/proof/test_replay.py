@@ -1,0 +1,201 @@
+"""`replay`: the gate's five cases against a real store, and any history against any contract."""
+
+import asyncio
+import json
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detent.core.contract import Edge, Move
+from detent.core.contracts import CONTRACTS
+from detent.core.contracts.gate_b2 import GATE_B2
+from detent.core.errors import InvalidInput
+from detent.core.job import DeadLetter
+from detent.core.retry import Immediate, RetryRule
+from detent.engine import Engine
+from detent.proof import gate
+from detent.proof.gate import CASES, Result, play_gate
+from detent.proof.replay import play, read_history
+from detent.stores.sqlite import SqliteStore
+
+RUN, AGAIN = "queued -> running", ["running -> retrying", "retrying -> running"]
+STEPS = {
+    "RP-001": ["-> queued", RUN, "running -> succeeded"],
+    "RP-002": ["-> queued", RUN, *AGAIN, "running -> succeeded"],
+    "RP-003": ["-> queued", RUN, *AGAIN * 3, "running -> succeeded"],
+    "RP-004": ["-> queued", RUN, *AGAIN * 3, "running -> dlq_pending", "dlq_pending -> dlq_recorded",
+               "dlq_recorded -> failed"],
+    "RP-005": ["-> queued", RUN, "running -> succeeded",
+               "succeeded -> succeeded (WF_STATE_TRANSITION_INVALID)",
+               "succeeded -> failed (WF_STATE_TRANSITION_INVALID)"],
+}  # fmt: skip
+
+
+def gate_on(path: Path, contracts: dict[str, Any] | None = None, **options: Any) -> list[Result]:
+    async def run() -> list[Result]:
+        engine = Engine(SqliteStore(str(path), inline=True, synchronous="OFF"), contracts, **options)
+        await engine.open()
+        try:
+            return await play_gate(engine)
+        finally:
+            await engine.close()
+
+    return asyncio.run(run())
+
+
+def test_the_gate_passes_and_every_step_is_on_record(tmp_path: Path) -> None:
+    results = gate_on(tmp_path / "jobs.db")
+    assert {result.id: result.problems for result in results} == {name: [] for name in STEPS}
+    for result in results:
+        assert [record["status_transition"] for record in result.records] == STEPS[result.id]
+        for record in result.records:
+            assert set(record) == {"trace_id", "job_id", "retry_count", "status_transition"}
+            assert record["trace_id"] and record["job_id"] in record["trace_id"]
+        assert set(result.as_dict()) == {"id", "ok", "records"}
+    counts = {result.id: [record["retry_count"] for record in result.records] for result in results}
+    assert counts["RP-003"] == [0, 0, 1, 1, 2, 2, 3, 3, 3]
+    assert counts["RP-004"][-3:] == [3, 3, 3]
+    assert len({record["job_id"] for result in results for record in result.records}) == 5
+
+
+def test_the_gate_can_be_played_again_in_the_same_database(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert all(result.ok for result in gate_on(tmp_path / "jobs.db"))
+
+
+def test_a_gate_with_another_policy_does_not_pass(tmp_path: Path) -> None:
+    """An application that declares gate-b2 otherwise is told so, case by case."""
+    two = GATE_B2.with_options(retry=RetryRule(Immediate(), max_retries=2, frozen=True))
+    results = {result.id: result for result in gate_on(tmp_path / "jobs.db", {GATE_B2.name: two})}
+    assert [name for name, result in results.items() if not result.ok] == ["RP-003", "RP-004"]
+    assert "expected running -> retrying" in results["RP-003"].problems[0]
+    assert results["RP-004"].as_dict()["problems"][-1] == "retry_count is 2, expected 3"
+
+
+def test_an_end_that_can_be_written_again_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def yes(self: Engine, job_id: str, new_status: str, **_: Any) -> Any:
+        return await self.job(job_id)
+
+    monkeypatch.setattr(gate, "CASES", [case for case in CASES if case.end_again])
+    monkeypatch.setattr(Engine, "transition", yes)
+    (result,) = gate_on(tmp_path / "jobs.db")
+    assert result.problems[0] == (
+        "succeeded -> succeeded was answered with no refusal, expected WF_STATE_TRANSITION_INVALID"
+    )
+
+
+def test_a_delay_the_policy_did_not_draw_does_not_pass(tmp_path: Path) -> None:
+    drawn = count()
+    results = {one.id: one for one in gate_on(tmp_path / "jobs.db", jitter=lambda *_: next(drawn))}
+    assert "the policy draws" in results["RP-002"].problems[0] and results["RP-001"].ok
+
+
+def test_a_dead_letter_of_another_job_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Engine.dead_letter
+
+    async def mixed_up(self: Engine, dlq_id: str) -> DeadLetter:
+        return replace(await found(self, dlq_id), job_id="another")
+
+    monkeypatch.setattr(Engine, "dead_letter", mixed_up)
+    assert [result.id for result in gate_on(tmp_path / "jobs.db") if not result.ok] == ["RP-004"]
+
+
+def test_what_verify_finds_fails_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "CASES", CASES[:1])
+    monkeypatch.setattr("detent.proof.verify.agrees", lambda *_: False)
+    monkeypatch.setattr("detent.proof.verify.differences", lambda _: [(None, "lease-left", "a worker is left")])
+    (result,) = gate_on(tmp_path / "jobs.db")
+    assert result.problems == ["verify: lease-left: a worker is left"]
+
+
+LEGAL = [
+    ("gate-b2", ["job.queued", "job.running", "job.succeeded"], "succeeded"),
+    ("men", ["task.pending", "task.ready", "task.running", "task.ready"], "ready"),
+    ("p3c", ["created", "worker_claim", "process_restart", "recovery_abort"], "failed"),
+    ("streams", ["task.created", "approval.requested", "approval.approved", "task.claimed"], "running"),
+    ("formal", ["job_created", "plan_generated", "job_running", "job_failed", "job_requeued"], "Queued"),
+    ("standard", ["job.created", "job.cancelled"], "cancelled"),
+    ("standard", ["nothing", "of", "ours"], None),
+]
+
+
+@pytest.mark.parametrize(("contract", "names", "end"), LEGAL)
+def test_legal_histories(contract: str, names: list[str], end: str | None) -> None:
+    played = play(CONTRACTS[contract], names)
+    assert played.as_dict() == {"ok": True, "first_illegal": None, "derived": end}
+
+
+ILLEGAL = [
+    ("gate-b2", ["job.queued", "job.succeeded"], 1, "queued", ["job.running"], "succeeded"),
+    ("gate-b2", ["job.queued", "job.running", "job.dlq_pending", "job.failed"], 3, "dlq_pending",
+     ["job.dlq_recorded"], "failed"),
+    ("men", ["task.ready"], 0, None, ["task.pending"], "ready"),
+    ("p3c", ["created", "worker_claim", "completed", "completed"], 3, "succeeded", [], "succeeded"),
+    ("streams", ["task.created", "noise", "task.succeeded"], 2, "queued",
+     ["approval.approved", "task.claimed", "task.failed"], "succeeded"),
+    ("formal", ["job_created", "job_cancelled"], 1, "Queued",
+     ["job_leased", "job_requeued", "job_running", "wait_completed"], "Cancelled"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("contract", "names", "index", "status", "legal", "derived"), ILLEGAL)
+def test_the_first_illegal_step(
+    contract: str, names: list[str], index: int, status: str | None, legal: list[str], derived: str
+) -> None:
+    assert play(CONTRACTS[contract], names).as_dict() == {
+        "ok": False,
+        "first_illegal": {"index": index, "event": names[index], "status": status, "legal": legal},
+        "derived": derived,
+    }
+
+
+NAMES = ["job.created", "job.claimed"]
+FORMS = {
+    "array of names": json.dumps(NAMES),
+    "array of events": json.dumps([{"event": name, "seq": 1} for name in NAMES], indent=2),
+    "array of types": json.dumps([{"type": name} for name in NAMES]),
+    "mixed": json.dumps([NAMES[0], {"type": "other", "event": NAMES[1]}]),
+    "lines of events": "\n".join(json.dumps({"event": name}) for name in NAMES) + "\n",
+    "lines of names": '"job.created"\n\n"job.claimed"',
+    "what the command line prints": json.dumps({"events": [{"event": name} for name in NAMES]}, indent=2),
+    "the same in one line": json.dumps({"events": [{"event": name} for name in NAMES]}),
+}
+
+
+@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
+def test_forms_of_a_history(text: str) -> None:
+    assert read_history(text) == NAMES
+
+
+def test_an_empty_array_is_a_history() -> None:
+    assert read_history("[]") == []
+    assert play(CONTRACTS["men"], []).as_dict() == {"ok": True, "first_illegal": None, "derived": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "empty"),
+        ("  \n ", "empty"),
+        ("[1]", "entry 1 is 1"),
+        ('["job.created", {"name": "x"}]', "entry 2"),
+        ('{"event": 5}', "line 1"),
+        ('["job.created"', "the array is not JSON"),
+        ('"job.created"\nnonsense', "line 2 is not JSON"),
+        ("{\n", "line 1 is not JSON"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_bad_histories_are_refused(text: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match="HISTORY_INVALID") as caught:
+        read_history(text)
+    assert says in caught.value.message
+
+
+def test_a_declared_contract_is_as_good(tmp_path: Path) -> None:
+    moved = GATE_B2.with_options(edges=(*GATE_B2.edges, Edge(Move.CANCEL, "queued", "job.dropped", "failed")))
+    assert play(moved, ["job.queued", "job.dropped"]).ok
+    assert not play(GATE_B2, ["job.queued", "job.dropped", "job.failed"]).ok
