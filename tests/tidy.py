@@ -20,6 +20,7 @@ LAYER_OF = {
     "transports": "transports",
     "app": "assembly",
     "connect": "assembly",
+    "transactions": "assembly",
     "__init__": "assembly",
     "proof": "proof",
     "contrib": "contrib",

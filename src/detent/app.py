@@ -5,18 +5,20 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from .connect import default_url, store_from
 from .context import Context, SyncContext
-from .core.contract import Contract, Phase
+from .core.contract import Contract, Move, Phase
 from .core.errors import DetentError, InvalidInput
 from .core.job import Job
 from .engine import Engine, Submission
 from .engine.views import history_view, job_view
 from .handlers import Handler, Options, inspect_handler
+from .options import JobOptions, Using, UsingOptions
+from .transactions import submit_on, submit_on_sync
 from .worker import DEFAULT_SLOTS, Worker
 
 P = ParamSpec("P")
@@ -29,24 +31,6 @@ class JobFailed(DetentError):
 
     code = "JOB_FAILED"
     http_status = 409
-
-
-@dataclass(frozen=True, slots=True)
-class Using:
-    """How one enqueue differs from the job's declaration."""
-
-    delay: float = 0.0
-    at: datetime | str | None = None
-    key: str | None = None
-    scope: str | None = None
-    tenant: str = "default"
-    priority: int | None = None
-    queue: str | None = None
-    max_retries: int | None = None
-    timeout: float | None = None
-    trace_id: str | None = None
-    task_id: str | None = None
-    hold: bool = False
 
 
 class Handle(Generic[R]):
@@ -86,7 +70,7 @@ class Handle(Generic[R]):
             if left <= 0:
                 raise TimeoutError(f"job {self.id} is {job.status} after {timeout} s; it goes on")
             await watch.changed(min(0.1, left))
-        if job.error_code is not None or job.dlq_id is not None or not _succeeded(engine.contract(job.contract), job):
+        if not _succeeded(engine.contract(job.contract), job):
             raise JobFailed(
                 f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}",
                 job_code=job.error_code,
@@ -105,8 +89,6 @@ class Handle(Generic[R]):
 
 
 def _succeeded(contract: Contract, job: Job) -> bool:
-    from .core.contract import Move
-
     return any(edge.move is Move.SUCCEED and edge.target == job.status for edge in contract.edges)
 
 
@@ -124,7 +106,7 @@ class JobDefinition(Generic[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.handler.function(*args, **kwargs)
 
-    def using(self, **options: Any) -> "JobDefinition[P, R]":
+    def using(self, **options: Unpack[UsingOptions]) -> "JobDefinition[P, R]":
         """The same job with other options: delay=, at=, key=, scope=, tenant=, priority=, …"""
         try:
             return JobDefinition(self.app, self.handler, replace(self._using, **options))
@@ -142,6 +124,17 @@ class JobDefinition(Generic[P, R]):
         engine = await self.app.ready()
         asks = [self.submission(self.handler.payload((), one)) for one in arguments]
         return [Handle(self.app, made.job.id, self.handler, made.hit) for made in await engine.submit_many(asks)]
+
+    async def enqueue_in(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit in your own Postgres transaction (asyncpg or psycopg, async); found by a poll after your commit."""
+        made = await submit_on(await self.app.ready(), connection, self.submission(self.handler.payload(args, kwargs)))
+        return Handle(self.app, made.job.id, self.handler, made.hit)
+
+    def enqueue_in_sync(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
+        """The same on a blocking psycopg connection."""
+        ask, run = self.submission(self.handler.payload(args, kwargs)), self.app.sync.run
+        made = submit_on_sync(run(self.app.ready()), connection, ask, run)
+        return SyncHandle(self.app.sync, Handle(self.app, made.job.id, self.handler, made.hit))
 
     def submission(self, payload: dict[str, Any]) -> Submission:
         own, use = self.handler.options, self._using
@@ -194,10 +187,11 @@ class Detent:
         self.sync = SyncClient(self)
         self.companions: list[Callable[[], Awaitable[None]]] = []
         self._options = options
-        self._engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = weakref.WeakKeyDictionary()
+        self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
+        self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
 
-    def job(self, name: str, *, run_in: str = "auto", **options: Any) -> "Declare":
+    def job(self, name: str, *, run_in: str = "auto", **options: Unpack[JobOptions]) -> "Declare":
         """Declare a job: its name, and options queue=, contract=, max_retries=, timeout=, priority=."""
         try:
             settings = Options(**options)
@@ -230,16 +224,34 @@ class Detent:
 
     async def ready(self) -> Engine:
         """The engine of this event loop, opened on first use."""
-        if self._pid != os.getpid():  # after a fork the parent's connections are not ours
-            self._engines = weakref.WeakKeyDictionary()
-            self._pid = os.getpid()
+        if self._pid != os.getpid():
+            self._leave_to_the_parent()
         loop = asyncio.get_running_loop()
         engine = self._engines.get(loop)
-        if engine is None:
-            engine = self.make_engine()
-            await engine.open()
-            self._engines[loop] = engine
+        if engine is not None:
+            return engine
+        async with self._opening.setdefault(loop, asyncio.Lock()):
+            engine = self._engines.get(loop)
+            if engine is None:
+                await self._close_engines_of_closed_loops()
+                engine = self.make_engine()
+                await engine.open()
+                self._engines[loop] = engine
         return engine
+
+    def _leave_to_the_parent(self) -> None:
+        """After a fork its connections are not ours; closing them, even by forgetting them, would touch its files."""
+        _PARENTS.append(self._engines)
+        self._engines = {}
+        self._opening = weakref.WeakKeyDictionary()
+        self._pid = os.getpid()
+
+    async def _close_engines_of_closed_loops(self) -> None:
+        """A loop that ended without `close` leaves an engine with its threads and connections behind."""
+        for loop in [loop for loop in self._engines if loop.is_closed()]:
+            engine = self._engines.pop(loop)
+            with suppress(Exception):  # a server's connections cannot be closed in good order without their loop
+                await engine.close()
 
     def make_engine(self, **store_options: Any) -> Engine:
         return Engine(store_from(self.url, **store_options), self.contracts, **self._options)
@@ -247,7 +259,10 @@ class Detent:
     @property
     def engine(self) -> Engine:
         """The engine of the running loop; open the app first."""
-        return self._engines[asyncio.get_running_loop()]
+        engine = self._engines.get(asyncio.get_running_loop())
+        if engine is None:
+            raise InvalidInput("the app is not open on this event loop; use `async with app` first", code="APP_CLOSED")
+        return engine
 
     async def close(self) -> None:
         engine = self._engines.pop(asyncio.get_running_loop(), None)
@@ -286,14 +301,24 @@ class Detent:
             await self.close()
 
 
+_PARENTS: list[Any] = []
+"""Engines a forked child inherited: kept so that nothing ever closes them there."""
+
+
 class SyncClient:
     """The same client without an event loop: one implementation, run on a loop in a thread of its own."""
 
     def __init__(self, app: Detent) -> None:
         self._app = app
+        self._forget()
+        forget = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: (method := forget()) and method())
+
+    def _forget(self) -> None:
+        """In a new process there is no thread yet, and a lock that was held at the fork is held for ever."""
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
+        self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run any call of the app to its end: app.sync.run(handle.result())."""
@@ -306,17 +331,29 @@ class SyncClient:
         return [SyncHandle(self, handle) for handle in self.run(job.enqueue_many(arguments))]
 
     def close(self) -> None:
-        if self._loop is not None and self._pid == os.getpid():
-            self.run(self._app.close())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._loop = None
+        """Close the connection and end the thread; the next call opens both again."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            asyncio.run_coroutine_threadsafe(self._app.close(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():
-                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="detent-sync", daemon=True).start()
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="detent-sync", daemon=True)
+                self._thread.start()
             return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 class SyncHandle(Generic[R]):

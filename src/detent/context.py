@@ -27,7 +27,7 @@ class BaseContext:
     def __init__(self, claimed: Claimed) -> None:
         self._claimed = claimed
         self._cancelled = threading.Event()
-        self.cancel_reason: str | None = None
+        self._reasons: list[str | None] = []
         self.log = logging.LoggerAdapter(
             logging.getLogger(f"detent.job.{claimed.job_type}"),
             {"job_id": claimed.id, "execution_no": claimed.execution_no, "trace_id": claimed.trace_id},
@@ -75,8 +75,13 @@ class BaseContext:
         """True once someone asked this job to stop, or its lease was lost; end soon."""
         return self._cancelled.is_set()
 
+    @property
+    def cancel_reason(self) -> str | None:
+        """Why it should stop, as far as anyone said."""
+        return self._reasons[-1] if self._reasons else None
+
     def ask_to_stop(self, reason: str | None) -> None:
-        self.cancel_reason = reason
+        self._reasons.append(reason)
         self._cancelled.set()
 
 
@@ -141,7 +146,7 @@ class SyncContext(BaseContext):
         super().__init__(context._claimed)
         self._context = context
         self._loop = loop
-        self._cancelled = context._cancelled
+        self._cancelled, self._reasons = context._cancelled, context._reasons
 
     def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
         return self._run(lambda: self._context.wait_for(name, timeout, kind=kind))

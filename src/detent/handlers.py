@@ -12,6 +12,8 @@ from .context import BaseContext
 from .core.errors import InvalidInput
 
 MODES = ("auto", "thread", "process")
+_FIELD = "argument_"
+"""Models know arguments by their place and by alias, so that an argument may be called `json` or `copy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,10 @@ class Handler:
             checked = self.arguments.model_validate(named)
         except pydantic.ValidationError as error:
             raise InvalidInput(_sentence(self.name, error), code="PAYLOAD_INVALID", errors=_errors(error)) from None
-        dumped = checked.model_dump(mode="json")
-        extra = checked.model_extra or {}
-        return {**{name: dumped[name] for name in self.parameters if name in checked.model_fields_set}, **extra}
+        try:
+            return checked.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        except ValueError as error:
+            raise InvalidInput(f"{self.name}: {_first_line(error)}", code="PAYLOAD_INVALID") from None
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self.parameters):
@@ -84,19 +87,19 @@ class Handler:
             checked = self.arguments.model_validate_json(payload)
         except pydantic.ValidationError as error:
             raise InvalidInput(_sentence(self.name, error), code="PAYLOAD_INVALID", errors=_errors(error)) from None
-        found = {name: getattr(checked, name) for name in self.parameters}
+        found = {name: getattr(checked, f"{_FIELD}{n}") for n, name in enumerate(self.parameters)}
         return {**found, **(checked.model_extra or {})}
 
     def result_text(self, value: Any) -> str | None:
         """A result as stored; one that is no JSON is a permanent failure with its own code."""
-        if value is None:
+        if value is None and self.result is None:
             return None
         try:
             if self.result is not None:
                 checked = self.result.validate_python(value)
-                return self.result.dump_json(checked).decode()
+                return None if checked is None else self.result.dump_json(checked).decode()
             return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        except (pydantic.ValidationError, TypeError, ValueError) as error:
+        except (pydantic.ValidationError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
                 f"{self.name} returned what its annotation does not allow or JSON cannot hold: {_first_line(error)}",
                 code="RESULT_INVALID",
@@ -105,7 +108,13 @@ class Handler:
     def result_value(self, text: str | None) -> Any:
         if text is None:
             return None
-        return self.result.validate_json(text) if self.result is not None else json.loads(text)
+        if self.result is None:
+            return json.loads(text)
+        try:
+            return self.result.validate_json(text)
+        except pydantic.ValidationError as error:
+            told = f"the stored result of {self.name} is not what it is declared to return: {_first_line(error)}"
+            raise InvalidInput(told, code="RESULT_INVALID") from None
 
 
 def inspect_handler(name: str, function: Callable[..., Any], options: Options, mode: str) -> Handler:
@@ -133,7 +142,7 @@ def inspect_handler(name: str, function: Callable[..., Any], options: Options, m
         takes_context=takes_context,
         options=options,
         arguments=_model(name, named, hints, free_form) if named else None,
-        result=None if result in (Any, None, type(None)) else pydantic.TypeAdapter(result),
+        result=None if result in (Any, None, type(None)) else _adapter(name, result),
         free_form=free_form,
         parameters=[p.name for p in named],
     )
@@ -160,7 +169,11 @@ def _model(
     name: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any], free_form: bool
 ) -> type[pydantic.BaseModel]:
     fields: dict[str, Any] = {
-        p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default) for p in parameters
+        f"{_FIELD}{n}": (
+            hints.get(p.name, Any),
+            pydantic.Field(... if p.default is p.empty else p.default, alias=p.name),
+        )
+        for n, p in enumerate(parameters)
     }
     config = pydantic.ConfigDict(
         extra="allow" if free_form else "forbid", arbitrary_types_allowed=False, protected_namespaces=()
@@ -169,6 +182,13 @@ def _model(
         return pydantic.create_model(f"{name} arguments", __config__=config, **fields)
     except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError, NameError) as error:
         raise InvalidInput(f"{name}: {_first_line(error)}", code="HANDLER_INVALID") from None
+
+
+def _adapter(name: str, result: Any) -> pydantic.TypeAdapter[Any]:
+    try:
+        return pydantic.TypeAdapter(result)
+    except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError, NameError) as error:
+        raise InvalidInput(f"{name}: its result: {_first_line(error)}", code="HANDLER_INVALID") from None
 
 
 def _sentence(name: str, error: pydantic.ValidationError) -> str:

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from .core.errors import DetentError
 from .engine import Engine
+from .machine import Told
 from .ports import Extended, Tx, WorkerRow
 
 log = logging.getLogger("detent.worker")
@@ -63,12 +64,14 @@ class Heart:
                     await self._engine.open()
                     opened = True
                 if since_beat >= beat_every - look_every / 2:
-                    since_beat = 0.0
                     await self._beat()
+                    since_beat = 0.0
                 else:
                     await self._look()
             except DetentError as error:
-                log.warning("heartbeat failed, trying again: %s", error)
+                log.warning("heartbeat failed, trying again in %.2g s: %s", look_every, error)
+            except Exception:  # a dead heart would cost every lease
+                log.exception("heartbeat failed, trying again in %.2g s", look_every)
             since_beat += look_every
             await asyncio.to_thread(self._stopped.wait, look_every)
 
@@ -80,14 +83,14 @@ class Heart:
             await tx.put_worker(row)
             return await tx.extend(held, int(self._lease * 1_000_000)) if held else Extended()
 
-        self._tell(await self._engine.store.write(act))
+        self._tell(held, await self._engine.store.write(act))
         self.beats += 1
 
     async def _look(self) -> None:
         held = self._leases()
         if held:
-            self._tell(await self._engine.store.read(lambda tx: tx.standing(held)))
+            self._tell(held, await self._engine.store.read(lambda tx: tx.standing(held)))
 
-    def _tell(self, answer: Extended) -> None:
+    def _tell(self, held: Mapping[str, str], answer: Extended) -> None:
         if answer.lost or answer.cancels:
-            self._heard(answer)
+            self._heard(Told(answer.lost, answer.cancels, held))

@@ -1,13 +1,18 @@
 """The worker's decisions as a synchronous state machine: something happened in, orders out. No clock, no tasks."""
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
+from .core.errors import DetentError, StaleLease
 from .core.job import Failure
 from .core.outcome import Cancelled, Failed, Outcome, Stopped
 from .engine import Cycled, Settlement
 from .ports import Claimed, Extended
+
+_SPARE_DEADLINES = 64
+_REFUSED = "OutcomeRefused"
+"""The error class of a failure that stands for an outcome the engine would not take."""
 
 
 @dataclass(slots=True)
@@ -18,6 +23,14 @@ class Held:
     deadline: float | None = None
     started: bool = False
     asked_to_stop: bool = False
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Extended):
+    """A heartbeat's answer with the tokens it is about: a job may have come back under a new one meanwhile."""
+
+    asked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,7 @@ class Machine:
     ordered: Order | None = None
     stopping: bool = False
     _deadlines: list[tuple[float, str, str]] = field(default_factory=list)
+    _superseded: list[Interrupt] = field(default_factory=list)
 
     @property
     def free(self) -> int:
@@ -81,9 +95,21 @@ class Machine:
         if order.want:
             self.hungry = len(answer.claimed) >= order.want
         self.deferred += answer.later
+        self.finished += _turned_down(order.settled, answer.refused)
         for claimed in answer.claimed:
+            old = self.held.get(claimed.id)
+            if old is not None:  # its lease had run out, and we are the ones who took it over
+                self._superseded.append(self._take_away(old, None, "lease lost"))
             self.held[claimed.id] = Held(claimed)
+        if self.stopping:  # claimed while we were told to stop
+            self.stop()
+            return []
         return answer.claimed
+
+    def superseded(self) -> list[Interrupt]:
+        """Handlers whose job came back to us under a new token: to be stopped before that one starts."""
+        interrupts, self._superseded = self._superseded, []
+        return interrupts
 
     def cycle_failed(self) -> None:
         """Nobody knows whether it happened: say the settlements again, they count once."""
@@ -99,18 +125,19 @@ class Machine:
             return False
         held.started = True
         if timeout is not None:
-            held.deadline = now + timeout
-            heapq.heappush(self._deadlines, (held.deadline, job_id, held.claimed.token))
+            held.timeout, held.deadline = timeout, now + timeout
+            self._push_deadline(held.deadline, held.claimed)
         return True
 
-    def ended(self, job_id: str, token: str, outcome: Outcome) -> None:
-        """A handler came to its end. If the job was taken from it meanwhile, only its slot comes free."""
+    def ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
+        """A handler came to its end. False: the job was taken from it meanwhile, only its slot comes free."""
         held = self.held.get(job_id)
         if held is None or held.claimed.token != token:
             self.ghosts -= 1
-            return
+            return False
         del self.held[job_id]
         self.finished.append(Settlement(job_id, token, held.claimed.contract, outcome))
+        return True
 
     def next_deadline(self) -> float | None:
         return self._deadlines[0][0] if self._deadlines else None
@@ -129,7 +156,7 @@ class Machine:
                 outcome: Outcome = Cancelled("forced at the end of the grace")
             else:
                 code = timeout_codes[held.claimed.contract]
-                spent = f"the handler ran past its timeout of {held.claimed.timeout_ms} ms and was stopped"
+                spent = f"the handler ran past its timeout of {held.timeout or 0:g} s and was stopped"
                 outcome = Failed(Failure(code, spent, "Timeout"))
             interrupts.append(self._take_away(held, outcome, "timeout"))
         return interrupts
@@ -138,28 +165,41 @@ class Machine:
         """Leases were checked: drop what is lost, tell those who were asked to stop."""
         interrupts = []
         for job_id in answer.lost:
-            held = self.held.get(job_id)
+            held = self._meant(job_id, answer)
             if held is not None:
                 interrupts.append(self._take_away(held, None, "lease lost"))
         for job_id, asked in answer.cancels.items():
-            held = self.held.get(job_id)
+            held = self._meant(job_id, answer)
             if held is not None and not held.asked_to_stop:
                 held.asked_to_stop = True
-                heapq.heappush(self._deadlines, (now + self.cancel_grace, job_id, held.claimed.token))
+                self._push_deadline(now + self.cancel_grace, held.claimed)
                 interrupts.append(Interrupt(job_id, asked, gentle=True))
         return interrupts
 
-    def leases(self, now: float, overrun: float) -> dict[str, str]:
-        """Every token we answer for: {id: token}. Called from the heart's thread, hence the copy.
+    def _meant(self, job_id: str, answer: Extended) -> Held | None:
+        """What we hold of this job, unless the answer is about a token we no longer go by."""
+        held = self.held.get(job_id)
+        if held is None or not isinstance(answer, Told):
+            return held
+        return held if answer.asked.get(job_id) == held.claimed.token else None
 
-        A job whose deadline is long past sits in a loop that is blocked for good: it is left to its lease.
+    def leases(self, now: float, overrun: float) -> dict[str, str]:
+        """Every token we answer for: {id: token}. Called from the heart's thread, hence the copies.
+
+        What has ended but is not settled yet is still ours: a blocked loop or a store that is away must not cost a
+        result. A job whose deadline is long past sits in a loop that is blocked for good: it is left to its lease.
         """
         running = {
             job_id: held.claimed.token
             for job_id, held in list(self.held.items())
             if held.deadline is None or held.deadline + overrun > now
         }
-        return running | {said.id: said.token for said in list(self.deferred)}
+        return {said.id: said.token for said in self.unsettled()} | running
+
+    def unsettled(self) -> list[Settlement]:
+        """Ends the store has not taken yet."""
+        ordered = self.ordered
+        return [*self.deferred, *self.finished, *(ordered.settled if ordered else ())]
 
     def stop(self) -> None:
         """No more claims; what waits for a slot is handed back at once."""
@@ -185,9 +225,33 @@ class Machine:
             self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, outcome))
         return Interrupt(claimed.id, why)
 
+    def _push_deadline(self, deadline: float, claimed: Claimed) -> None:
+        """Deadlines of jobs that have ended are dropped in bulk, so that the heap stays as small as what we hold."""
+        heapq.heappush(self._deadlines, (deadline, claimed.id, claimed.token))
+        if len(self._deadlines) > 4 * len(self.held) + _SPARE_DEADLINES:
+            tokens = {job_id: held.claimed.token for job_id, held in self.held.items()}
+            self._deadlines = [entry for entry in self._deadlines if tokens.get(entry[1]) == entry[2]]
+            heapq.heapify(self._deadlines)
+
     def adopt(self, claimed: Iterable[Claimed]) -> list[Claimed]:
         """Rows that bear our token after a lost reply: a claim we never heard of."""
         fresh = [c for c in claimed if c.id not in self.held]
         for one in fresh:
             self.held[one.id] = Held(one)
         return fresh
+
+
+def _turned_down(settled: Iterable[Settlement], refused: Mapping[str, DetentError]) -> list[Settlement]:
+    """Ends the contract has no status for, or the store cannot hold: the job fails for good, with that code.
+
+    Left alone it would run into its lease and start again, for ever. A lost lease is no such case: it is not ours.
+    """
+    again = []
+    for said in settled:
+        error, outcome = refused.get(said.id), said.outcome
+        if error is None or isinstance(error, StaleLease) or isinstance(outcome, Stopped):
+            continue
+        if isinstance(outcome, Failed) and outcome.failure.error_class == _REFUSED:
+            continue
+        again.append(replace(said, outcome=Failed(Failure(error.code, error.message, _REFUSED, retryable=False))))
+    return again

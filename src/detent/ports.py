@@ -140,6 +140,26 @@ class Backlog(NamedTuple):
     oldest_due: Micros | None
 
 
+class Mark(NamedTuple):
+    """Where pruning goes on: behind this id, and behind that one among ids that are no times of ours."""
+
+    position: str
+    beyond: str
+    passed: str
+    """Nothing that was deleted has an id above this one."""
+    lap_at: Micros
+    """When it last began at the beginning."""
+
+
+class Prunable(NamedTuple):
+    """A job pruning came by. first_run: the lowest number among the runs of its task, if they are numbered."""
+
+    id: str
+    version: int
+    may_go: bool
+    first_run: int | None
+
+
 class Tx(Protocol):
     """One write transaction. Everything done through it commits together or not at all."""
 
@@ -260,6 +280,26 @@ class Tx(Protocol):
     async def resume(self, kind: str, name: str) -> None: ...
 
     async def pauses(self) -> list[tuple[str, str, str, str | None, Micros]]: ...
+
+    async def mark(self, scope: str) -> Mark | None: ...
+
+    async def put_mark(self, scope: str, mark: Mark) -> None: ...
+
+    async def prunable(
+        self, after: str, until: str | None, limit: int, cutoff: Micros, choice: Mapping[str, str | None]
+    ) -> list[Prunable]:
+        """The next jobs by id in (after, until), whether they may go or not; choice: contract, queue, status."""
+        ...
+
+    async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:
+        """Delete jobs with all that belongs to them but their keys; how many rows of each kind."""
+        ...
+
+    async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:
+        """Let go of (space, key, job_id): now, or leave them to `drop_kept_keys` at that moment."""
+        ...
+
+    async def drop_kept_keys(self, limit: int) -> int: ...
 
     async def add_audit(self, entry: Audit) -> None: ...
 

@@ -37,6 +37,9 @@ class Sweeper:
                 pause = await self.sweep()
             except DetentError as error:
                 self.be_cautious(f"the store did not answer ({error.code})")
+            except Exception:
+                log.exception("a sweep failed, trying again in %g s", self._interval)
+                self.be_cautious("a sweep failed")
             await asyncio.sleep(pause)
 
     async def _notice_young_database(self) -> None:
@@ -61,15 +64,23 @@ class Sweeper:
         return 0.0 if full else await self._until_due()
 
     def _notice_suspend(self) -> None:
-        """Wall and monotonic time part when the machine slept or the clock was set."""
+        """Wall and monotonic time part when the machine slept or the clock was set.
+
+        If both ran on without us for a lease (a stopped process, a paused virtual machine), others may have been
+        stopped with us: their heartbeats go first.
+        """
         wall, mono = self._clock.now(), self._clock.monotonic()
-        apart = abs((wall - self._wall) / 1_000_000 - (mono - self._mono))
+        away = mono - self._mono
+        apart = abs((wall - self._wall) / 1_000_000 - away)
         self._wall, self._mono = wall, mono
         if apart > _APART_SECONDS:
             self.be_cautious(f"wall and monotonic clock are {apart:.1f} s apart")
+        elif away >= max(self._lease, 4 * self._interval):
+            self.be_cautious(f"nothing was swept for {away:.1f} s")
 
     async def _until_due(self) -> float:
         due: int | None = await self._engine.store.read(lambda tx: tx.next_wake())
         if due is None:
             return self._interval
-        return min(self._interval, max(0.001, (due - self._engine.store.now()) / 1_000_000))
+        # What is overdue and was not woken is beyond us: the longer it is, the more rarely we look.
+        return min(self._interval, max(0.001, abs(due - self._engine.store.now()) / 1_000_000))

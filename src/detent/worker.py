@@ -4,30 +4,36 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from .clock import SystemClock
 from .context import Context
-from .core.errors import DetentError
+from .core.errors import DetentError, InvalidInput, StoreRefused
 from .core.job import Micros
-from .core.outcome import Stopped
-from .engine import Engine
+from .core.outcome import Outcome, Stopped
+from .engine import Cycled, Engine
 from .handlers import Handler
 from .heart import Heart
-from .machine import Interrupt, Machine
+from .machine import Interrupt, Machine, Order
 from .ports import Claimed, ClaimRequest, Clock, Extended, WorkerRow
-from .runner import Runner
+from .runner import Runner, outcome_of
+from .stopping import StopSignals, abandon
 from .sweeper import Sweeper
 from .version import __version__
 
 log = logging.getLogger("detent.worker")
 DEFAULT_SLOTS = 64
 _POLL_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 2.0
+_LAST_WORD_SECONDS = 3.0
+"""How long a worker that must end waits for a store that does not answer, and for handlers that do not."""
 _IDLE_HORIZON: Micros = 5_000_000
+_CULPRITS = (StoreRefused, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors that come from what is to be written, not from the store's state: saying it again cannot help."""
 
 
 class Worker:
@@ -63,18 +69,22 @@ class Worker:
         self._runner = Runner(slots, processes)
         self._queue: deque[Claimed] = deque()
         self._idle: list[asyncio.Future[None]] = []
-        self._running: dict[str, tuple[asyncio.Task[None], Context]] = {}
+        self._running: dict[str, tuple[asyncio.Task[None], Context, Handler]] = {}
         self._slot_tasks: list[asyncio.Task[None]] = []
         self._nudge = asyncio.Event()
         self._sated = asyncio.Event()
         self._stops = 0
+        self._given_up = False
+        self._quiet = False
+        self._closing = False
+        self._reclaim_at = float("-inf")
         self._started_at = engine.store.now()
         self._timeout_codes = {name: c.code("timeout") for name, c in engine.contracts.items()}
 
     async def run(self, *, handle_signals: bool = True) -> int:
         """Work until stopped (or idle, if asked); 0 when everything was handed back in good order."""
         loop = asyncio.get_running_loop()
-        removers = self._listen_for_signals(loop) if handle_signals else []
+        signals = StopSignals(loop, self.stop, self._clock) if handle_signals else None
         heart = Heart(
             self.engine,
             self.lease_seconds,
@@ -90,16 +100,38 @@ class Worker:
         try:
             await self._cycles()
         finally:
-            for task in (*helpers, *self._slot_tasks):
-                task.cancel()
-            await asyncio.gather(*helpers, *self._slot_tasks, return_exceptions=True)
+            await self._hand_back_the_rest()
+            await self._end(helpers)
             await asyncio.to_thread(heart.stop)
             self._runner.close()
-            for remove in removers:
-                remove()
+            if signals is not None:
+                signals.restore()
             with suppress(DetentError):
                 await self.engine.store.write(lambda tx: tx.drop_worker(self.id))
-        return 0
+        return 0 if self.machine.done else 1
+
+    async def _hand_back_the_rest(self) -> None:
+        """run() was cancelled or broke off: what is still ours goes back, if the store takes it."""
+        if self.machine.ordered is not None:
+            self.machine.cycle_failed()
+        self.machine.stop()
+        self._give_up()
+        with suppress(Exception):
+            async with asyncio.timeout(_LAST_WORD_SECONDS):
+                while (order := self.machine.order()) is not None:
+                    self.machine.cycled(await self._carry_out(order))
+
+    async def _end(self, helpers: list[asyncio.Task[None]]) -> None:
+        """End every task; a handler that refuses to be cancelled is left behind, fenced."""
+        self._closing = True
+        tasks = [*helpers, *self._slot_tasks]
+        for task in tasks:
+            task.cancel()
+        _, stubborn = await asyncio.wait(tasks, timeout=_LAST_WORD_SECONDS / 3)
+        for task in stubborn:
+            abandon(task)
+        if stubborn:
+            log.warning("%d handlers did not end when they were stopped and are left behind", len(stubborn))
 
     def stop(self) -> None:
         """Once: finish what runs, within the grace. Twice: hand everything back now."""
@@ -120,48 +152,99 @@ class Worker:
         self._nudge.set()
 
     def _give_up(self) -> None:
-        for order in self.machine.give_up():
-            self._interrupt(order)
+        self._given_up = True
+        self._interrupt(self.machine.give_up())
         self._nudge.set()
 
     async def _cycles(self) -> None:
         """Settle and claim until there is nothing left to do here; one transaction at a time."""
-        pause = 0.05
+        pause = _FIRST_PAUSE_SECONDS
         while not self.machine.done:
             order = self.machine.order()
             if order is None:
-                self._nudge.clear()
-                if self.until_idle and not self.machine.held and await self._nothing_left():
-                    self.machine.stop()
-                    continue
-                await self._nudge.wait()
+                await self._rest()
                 continue
-            request = self._request(order.want) if order.want else None
             try:
-                answer = await self.engine.cycle(order.settled, request)
-            except DetentError as error:
+                answer = await self._carry_out(order)
+            except Exception as error:
                 self.machine.cycle_failed()
+                if self._given_up and pause >= _LAST_WORD_SECONDS / 4:
+                    log.error("stopping without the store: %d jobs are left to their leases", len(order.settled))
+                    return
                 log.warning("the store did not take our work, trying again in %.2f s: %s", pause, error)
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, 2.0)
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
                 continue
-            pause = 0.05
-            self.done += len(order.settled) - len(answer.refused)
+            pause = _FIRST_PAUSE_SECONDS
+            self.done += len(order.settled) - len(answer.refused) - len(answer.later)
             for job_id, refusal in answer.refused.items():
                 self.refused += 1
                 log.warning("job %s: %s", job_id, refusal)
-            self._start(self.machine.cycled(answer))
+            claimed = self.machine.cycled(answer)
+            self._interrupt(self.machine.superseded())
+            self._start(claimed)
             if not self.machine.hungry:
                 self._sated.set()
 
+    async def _rest(self) -> None:
+        """Until something happens; or, if asked, the end of work when nothing is left to wait for."""
+        self._nudge.clear()
+        if not self.until_idle or self.machine.held or not await self._nothing_left():
+            self._quiet = False
+            await self._nudge.wait()
+        elif self._quiet and not self.machine.hungry:
+            self.machine.stop()
+        else:  # what became claimable before we looked is found by one more claim
+            self._quiet = self.machine.hungry = True
+
+    async def _carry_out(self, order: Order) -> Cycled:
+        """One order, to its end even if we are cancelled meanwhile: a claim nobody heard of would be lost time."""
+        cycle = asyncio.ensure_future(self._cycle(order))
+        try:
+            return await asyncio.shield(cycle)
+        except asyncio.CancelledError:
+            with suppress(Exception):
+                answer = await asyncio.wait_for(cycle, _LAST_WORD_SECONDS)
+                self.machine.stop()
+                self.machine.cycled(answer)
+            raise
+
+    async def _cycle(self, order: Order) -> Cycled:
+        try:
+            return await self.engine.cycle(order.settled, self._request(order.want) if order.want else None)
+        except _CULPRITS as error:
+            if not order.settled:
+                raise
+            log.error("one of %d results cannot be stored (%s); each is tried alone", len(order.settled), error)
+            return await self._one_by_one(order)
+
+    async def _one_by_one(self, order: Order) -> Cycled:
+        """Somebody's outcome stops the whole batch: the others are settled, the culprit is refused."""
+        answer = Cycled()
+        for said in order.settled:
+            try:
+                await self.engine.settle(said.id, said.token, said.outcome)
+            except DetentError as error:
+                answer.refused[said.id] = error
+            except _CULPRITS as error:
+                told = f"its outcome cannot be stored: {type(error).__name__}: {error}"
+                answer.refused[said.id] = InvalidInput(told, code="OUTCOME_INVALID")
+        self.machine.hungry = True
+        return answer
+
     def _request(self, want: int) -> ClaimRequest:
+        """Expired leases of others are looked for now and then, and whenever we hold nothing."""
+        now = self._clock.monotonic()
+        reclaim = now >= self._reclaim_at or not self.machine.held
+        if reclaim:
+            self._reclaim_at = now + min(_POLL_SECONDS, self.lease_seconds / 3)
         return self.engine.claim_request(
             self.id,
             want,
             self.lease_seconds,
             job_types=frozenset(self.handlers),
             queues=self._queues,
-            reclaim=not self.machine.held,
+            reclaim=reclaim,
         )
 
     def _start(self, claimed: list[Claimed]) -> None:
@@ -202,40 +285,57 @@ class Worker:
         if not self.machine.started(claimed.id, self._clock.monotonic(), timeout):
             return
         context = Context(claimed, self.engine)
-        self._running[claimed.id] = (task, context)
+        contract = self.engine.contract(claimed.contract)
+        self._running[claimed.id] = (task, context, handler)
         try:
-            outcome = await self._runner.run(handler, self.engine.contract(claimed.contract), claimed, context)
-        except asyncio.CancelledError:
-            if claimed.id in self.machine.held and self._stops == 0:
+            outcome = await self._runner.run(handler, contract, claimed, context)
+        except asyncio.CancelledError as cancelled:
+            if self._closing:
                 raise
+            # Stopped by us, or cancelled by something inside the handler: then that is its failure.
+            outcome = Stopped() if task.cancelling() else outcome_of(cancelled, handler, contract.codes)
+        while task.cancelling():  # or the next job in this slot would look cancelled
             task.uncancel()
-            outcome = Stopped()
         if self._running.get(claimed.id, (None, None))[1] is context:
             del self._running[claimed.id]
-        self.machine.ended(claimed.id, claimed.token, outcome)
+        in_time = self.machine.ended(claimed.id, claimed.token, outcome)
         self._nudge.set()
+        if not in_time and not isinstance(outcome, Stopped):
+            await self._tell_late(claimed, outcome)
 
-    def _interrupt(self, order: Interrupt) -> None:
-        task, context = self._running.get(order.id, (None, None))
-        if task is None or context is None:
-            self._queue = deque(c for c in self._queue if c.id != order.id)
-            return
-        context.ask_to_stop(order.why)
-        if not order.gentle:
+    async def _tell_late(self, claimed: Claimed, outcome: Outcome) -> None:
+        """A result of a job that was taken from us is refused and noted; nothing else would tell of it."""
+        if any(said.id == claimed.id for said in self.machine.unsettled()):
+            return  # what we ourselves said in its place goes first
+        self.refused += 1
+        try:
+            await self.engine.settle(claimed.id, claimed.token, outcome)
+        except Exception as refusal:
+            log.warning("job %s: its late result was dropped: %s", claimed.id, refusal)
+
+    def _interrupt(self, orders: Iterable[Interrupt]) -> None:
+        for order in orders:
+            task, context, handler = self._running.get(order.id, (None, None, None))
+            if task is None or context is None or handler is None:
+                self._queue = deque(c for c in self._queue if c.id != order.id)
+                continue
+            context.ask_to_stop(_reason(order.why) if order.gentle else order.why)
+            if order.gentle:
+                continue
             log.warning("job %s: %s, its handler is being stopped", order.id, order.why)
-            task.cancel()
-        self._nudge.set()
+            if handler.mode == "loop":  # elsewhere it runs on, fenced, and its slot with it
+                task.cancel()
+        if self.machine.finished:
+            self._nudge.set()
 
     def _heard(self, answer: Extended) -> None:
-        for order in self.machine.extended(answer, self._clock.monotonic()):
-            self._interrupt(order)
+        self._interrupt(self.machine.extended(answer, self._clock.monotonic()))
         self._nudge.set()
 
     async def _tick(self) -> None:
         """One timer for all deadlines."""
         while True:
-            for order in self.machine.ticked(self._clock.monotonic(), self._timeout_codes):
-                self._interrupt(order)
+            self._interrupt(self.machine.ticked(self._clock.monotonic(), self._timeout_codes))
             deadline = self.machine.next_deadline()
             pause = 0.1 if deadline is None else min(0.1, max(0.001, deadline - self._clock.monotonic()))
             await asyncio.sleep(pause)
@@ -247,7 +347,8 @@ class Worker:
             await self._sated.wait()
             try:
                 await watch.changed(await self._until_due())
-            except DetentError:
+            except Exception as error:  # a worker that does not listen is alive but deaf
+                log.warning("cannot hear of new work, looking again in %g s: %s", _POLL_SECONDS, error)
                 await asyncio.sleep(_POLL_SECONDS)
             self.wake()
 
@@ -255,13 +356,16 @@ class Worker:
         due: int | None = await self.engine.store.read(lambda tx: tx.next_due())
         if due is None:
             return _POLL_SECONDS
-        return min(_POLL_SECONDS, max(0.001, (due - self.engine.store.now()) / 1_000_000))
+        # What is overdue and was not claimed is not for us: the longer it is, the more rarely we look.
+        return min(_POLL_SECONDS, max(0.001, abs(due - self.engine.store.now()) / 1_000_000))
 
     async def _nothing_left(self) -> bool:
-        if self.machine.hungry:
-            return False
         types = list(self.handlers)
-        return not await self.engine.store.read(lambda tx: tx.anything_left(types, _IDLE_HORIZON))
+        try:
+            return not await self.engine.store.read(lambda tx: tx.anything_left(types, _IDLE_HORIZON))
+        except DetentError as error:
+            log.warning("cannot see whether anything is left: %s", error)
+            return False
 
     def _row(self) -> WorkerRow:
         return WorkerRow(
@@ -279,12 +383,8 @@ class Worker:
             lease=int(self.lease_seconds * 1_000_000),
         )
 
-    def _listen_for_signals(self, loop: asyncio.AbstractEventLoop) -> list[Callable[[], object]]:
-        removers: list[Callable[[], object]] = []
-        for number in (signal.SIGTERM, signal.SIGINT):
-            try:
-                loop.add_signal_handler(number, self.stop)
-            except (RuntimeError, ValueError):  # not the main thread, or not on this system: the owner calls stop()
-                continue
-            removers.append(lambda number=number: loop.remove_signal_handler(number))  # type: ignore[misc]
-        return removers
+
+def _reason(asked: str) -> str:
+    """A cancel request as the handler reads it: the reason, else who asked."""
+    request = json.loads(asked)
+    return request.get("reason") or f"cancelled by {request.get('actor')}"

@@ -25,6 +25,11 @@ def retryable(contract: str, message: str = "try again") -> Failed:
     return Failed(Failure("TASK_EXECUTION_FAILED" if contract == "men" else "BOOM", message, "Boom"))
 
 
+def own_id(number: int) -> str:
+    """An id as a client makes one before the call."""
+    return f"01900000-0000-7000-8000-{number:012d}"
+
+
 PERMANENT = Failed(Failure("BROKEN", "never works", "Broken", retryable=False))
 
 

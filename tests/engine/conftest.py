@@ -8,7 +8,19 @@ import pytest
 from detent.engine import Engine
 
 from .clock import FakeClock
-from .stores import PLACES, Place, make_engine
+from .stores import PLACES, Place, make_engine, older, open_place
+
+SMOKE = ("test_hot_paths", "test_races")
+"""On servers that are not the newest: what leans on the server's own ways. The rest of the suite is a drill there."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "place" not in metafunc.fixturenames:
+        return
+    smoke = metafunc.module.__name__.rpartition(".")[2] in SMOKE
+    marks = [] if smoke else [pytest.mark.drill]
+    places = [*PLACES, *(pytest.param(name, marks=marks) for name in older())]
+    metafunc.parametrize("place", places, indirect=True)
 
 
 @pytest.fixture
@@ -16,9 +28,9 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=list(PLACES))
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    place = PLACES[request.param](tmp_path)
+    place = open_place(request.param, tmp_path)
     yield place
     place.close()
 

@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 from typing import Any, Protocol
 
 import apsw
-from servers.databases import house, newest
+from servers.databases import house, newest, versions
 
 from detent.core.contract import Contract
 from detent.core.contracts import CONTRACTS
@@ -66,7 +66,8 @@ class PostgresPlace:
         return PostgresStore(self.database.url, clock=clock)
 
     def dump(self) -> Dump:
-        return self.database.dump()
+        """Without the names of lanes: those are kept even if the act that first used one is undone."""
+        return {name: rows for name, rows in self.database.dump().items() if not name.startswith("lane_")}
 
     def close(self) -> None:
         self.database.release()
@@ -86,6 +87,18 @@ PLACES: Mapping[str, Callable[[Path], Place]] = {
     "sqlite-thread": lambda folder: SqlitePlace(folder, inline=False),
     "postgres": lambda folder: PostgresPlace(newest()),
 }
+_POSTGRES = "postgres-"
+
+
+def older() -> list[str]:
+    """The places on servers that are not the newest."""
+    return [_POSTGRES + version for version in versions()[:-1]]
+
+
+def open_place(name: str, folder: Path) -> Place:
+    if name in PLACES:
+        return PLACES[name](folder)
+    return PostgresPlace(name.removeprefix(_POSTGRES))
 
 
 def make_engine(place: Place, clock: Clock, contracts: Mapping[str, Contract] = CONTRACTS, **options: Any) -> Engine:

@@ -9,11 +9,12 @@ from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from detent.ports import Filter
 
-from .acts import LONG, PERMANENT, claim_one, events_of, reach, refused, refused_untouched, retryable, running
+from .acts import LONG, PERMANENT, claim_one, events_of, own_id, reach, refused, refused_untouched, retryable, running
 from .clock import START, FakeClock
 from .stores import Place
 
 pytestmark = pytest.mark.anyio
+FRESH = own_id(1)
 BURYING = ["gate-b2", "streams", "standard"]
 BORN = {"gate-b2": "queued", "streams": "queued", "standard": "queued"}
 
@@ -174,8 +175,8 @@ async def test_lists_of_letters(engine: Engine, clock: FakeClock) -> None:
 
 async def test_a_requeued_job_ends_as_its_own(engine: Engine, clock: FakeClock) -> None:
     job, dlq_id = await buried(engine, clock)
-    await engine.requeue(dlq_id, actor="ann", new_id="fresh")
+    await engine.requeue(dlq_id, actor="ann", new_id=FRESH)
     held = await claim_one(engine)
-    assert held.id == "fresh"
+    assert held.id == FRESH
     assert (await engine.settle(held.id, held.token, Succeeded())).status == "succeeded"
     assert (await engine.job(job.id)).status == "failed"

@@ -10,13 +10,14 @@ from detent.core.outcome import Outcome, Succeeded, Waits
 from detent.engine import Engine, Settlement, Submission, letters, operate, submit, sweep
 from detent.engine.settle import settle_in
 
-from .acts import LEASE_SECONDS, claim, claim_one, events_of, path_of, reach, running
+from .acts import LEASE_SECONDS, claim, claim_one, events_of, own_id, path_of, reach, running
 from .acts import submit as make
 from .clock import FakeClock
 from .rivals import Act, one_inside_the_other
 from .stores import Place
 
 pytestmark = pytest.mark.anyio
+FRESH = own_id(1)
 WAITS = Waits(Wait("answer"))
 
 
@@ -254,11 +255,11 @@ async def test_a_dead_letter_is_requeued_once(engine: Engine, place: Place, cloc
     _, said = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: letters.requeue(e, tx, dlq_id, "ann", None, None, None, "fresh", False),
+        lambda e, tx: letters.requeue(e, tx, dlq_id, "ann", None, None, None, FRESH, False),
         lambda e: answer(e.requeue(dlq_id, actor="bob")),
     )
     assert said == "DLQ_REQUEUE_CONFLICT"
-    assert (await engine.dead_letter(dlq_id)).requeued_as == "fresh"
+    assert (await engine.dead_letter(dlq_id)).requeued_as == FRESH
 
 
 async def test_a_job_submitted_meanwhile_is_claimed_next(engine: Engine, place: Place, clock: FakeClock) -> None:

@@ -7,12 +7,12 @@ import pytest
 from detent.engine import Engine, Submission
 from detent.ports import Filter
 
-from .acts import NAMES, claim, claim_one, events_of, path_of, refused, refused_untouched, submit
+from .acts import NAMES, claim, claim_one, events_of, own_id, path_of, refused, refused_untouched, submit
 from .clock import START, FakeClock
 from .stores import Place
 
 pytestmark = pytest.mark.anyio
-ID = "0195-mine"
+ID = own_id(7)
 
 BORN = {
     "gate-b2": [("job.queued", None, "queued")],
@@ -140,7 +140,7 @@ async def test_bulk_is_all_or_none(engine: Engine, place: Place, asks: list[Subm
 
 @pytest.mark.parametrize("key", [None, "k-{}"])
 async def test_bulk_again_after_a_lost_reply(engine: Engine, place: Place, key: str | None) -> None:
-    asks = [Submission("mail", {"n": n}, id=f"id-{n}", idempotency_key=key and key.format(n)) for n in range(5)]
+    asks = [Submission("mail", {"n": n}, id=own_id(n), idempotency_key=key and key.format(n)) for n in range(5)]
     await engine.submit_many(asks[:3])
     made = await engine.submit_many(asks)
     assert [m.job.id for m in made] == [ask.id for ask in asks]
@@ -222,10 +222,10 @@ async def test_a_closed_engine_says_so(engine: Engine) -> None:
 
 
 async def test_a_caller_that_went_away_stops_nobody(engine: Engine) -> None:
-    calls = [asyncio.ensure_future(submit(engine, id=f"id-{n}")) for n in range(20)]
+    calls = [asyncio.ensure_future(submit(engine, id=own_id(n))) for n in range(20)]
     await asyncio.sleep(0)
     for call in calls[::2]:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
-    assert (await submit(engine, id="after")).id == "after"
-    assert {f"id-{n}" for n in range(1, 20, 2)} <= {job.id for job in await engine.jobs(Filter())}
+    assert (await submit(engine, id=own_id(99))).id == own_id(99)
+    assert {own_id(n) for n in range(1, 20, 2)} <= {job.id for job in await engine.jobs(Filter())}

@@ -52,7 +52,7 @@ EDGES: dict[str, dict[str, set[str]]] = {
     },
     "streams": {
         "queued": {"running"},
-        "running": {"succeeded", "queued", "running", "failed"},
+        "running": {"succeeded", "queued", "failed"},  # to running again only by taking over a lost lease
         "waiting_approval": {"queued", "failed"},
         "succeeded": set(),
         "failed": set(),

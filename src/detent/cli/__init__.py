@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import DetentError
 from ..version import __version__
-from . import contracts, dlq, doctor, health, job_acts, jobs, proof, queues, work
+from . import contracts, dlq, doctor, health, job_acts, jobs, proof, queues, simulate, work
 from .output import FINE, NO, USAGE, complain, complain_of_bug, complain_of_usage, wants_json
 
 __all__ = ["app", "main", "run"]
@@ -34,6 +34,7 @@ app.command("workers")(health.workers)
 app.command("doctor")(doctor.doctor)
 app.command("verify")(proof.verify)
 app.command("replay")(proof.replay)
+app.command("simulate")(simulate.simulate_command)
 job_acts.register(jobs.group)
 
 

@@ -9,7 +9,7 @@ from ..core.contract import Contract
 from ..core.declare import contract_from
 from ..core.errors import VersionConflict
 from ..core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
-from ..ports import Audit, Backlog, ClaimRequest, Extended, Filter, WorkerRow
+from ..ports import Audit, Backlog, ClaimRequest, Extended, Filter, Mark, Prunable, WorkerRow
 from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, LaneBook, lane
 from .rows import (
     DEAD_COLUMNS,
@@ -264,6 +264,37 @@ class ColdTx:
     async def pauses(self) -> list[tuple[str, str, str, str | None, Micros]]:
         return [(row[0], row[1], row[2], row[3], row[4]) for row in await self.query("pauses")]
 
+    async def mark(self, scope: str) -> Mark | None:
+        found = await self.query("pruning", scope=scope)
+        return Mark(*found[0]) if found else None
+
+    async def put_mark(self, scope: str, mark: Mark) -> None:
+        await self.change("put_pruning", scope=scope, **mark._asdict())
+
+    async def prunable(
+        self, after: str, until: str | None, limit: int, cutoff: Micros, choice: Mapping[str, str | None]
+    ) -> list[Prunable]:
+        ends = {"after": after or None, "until": until}
+        tests = [f"j.id {sign} :{end}" for end, sign in (("after", ">"), ("until", "<")) if ends[end] is not None]
+        values = {name: value for name, value in ends.items() if value is not None}
+        where = " AND ".join(tests) or "true"
+        rows = await self.query("prune_look", where, **values, **choice, cutoff=cutoff, limit=limit)
+        return [Prunable(row[0], row[1], bool(row[2]), row[3]) for row in rows]
+
+    async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:
+        text = json.dumps(list(ids))
+        return {kind: await self.change(f"prune_{kind}", ids=text) for kind in _PRUNED}
+
+    async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:
+        text = json.dumps(list(owned))
+        if kept_until is None:
+            return await self.change("prune_keys", owned=text)
+        await self.change("keep_keys", owned=text, until=kept_until)
+        return 0
+
+    async def drop_kept_keys(self, limit: int) -> int:
+        return await self.change("drop_kept_keys", now=self.now, limit=limit)
+
     async def add_audit(self, entry: Audit) -> None:
         told = {**asdict(entry), "data": as_text(entry.data)}
         await self.change("add_audit", now=self.now, **told)
@@ -273,6 +304,7 @@ class ColdTx:
         return [(n, at, with_json(Audit, rest)) for n, at, *rest in found]
 
 
+_PRUNED = ("events", "notes", "steps", "signals", "letters", "jobs")
 _EXACT = ("contract", "status", "queue", "tenant_id", "job_type")
 _DEAD_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},

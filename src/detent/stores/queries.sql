@@ -126,6 +126,23 @@ INSERT INTO contracts (name, definition, carried) VALUES (:name, :definition, :c
 ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, carried = excluded.carried;
 
 
+-- name: pruning
+SELECT position, beyond, passed, lap_at FROM pruning WHERE scope = :scope;
+
+-- name: put_pruning
+INSERT INTO pruning (scope, position, beyond, passed, lap_at) VALUES (:scope, :position, :beyond, :passed, :lap_at)
+ON CONFLICT (scope) DO UPDATE SET position = excluded.position, beyond = excluded.beyond, passed = excluded.passed,
+  lap_at = excluded.lap_at;
+
+-- name: drop_kept_keys
+-- Relies on keys_kept.
+DELETE FROM keys WHERE (space, key) IN (
+  SELECT space, key FROM keys WHERE kept_until <= :now ORDER BY kept_until LIMIT :limit);
+
+-- name: verify_pruned
+-- Nothing that was pruned has an id above this one.
+SELECT max(passed) FROM pruning;
+
 -- name: verify_size
 SELECT count(*) FROM jobs WHERE {where};
 
@@ -164,7 +181,8 @@ ORDER BY n;
 
 -- name: verify_keys
 SELECT k.space, k.key, k.job_id, j.id, j.contract, j.tenant_id, j.idempotency_key, j.idempotency_scope, j.task_id
-FROM keys k LEFT JOIN jobs j ON j.id = k.job_id WHERE {where} ORDER BY k.space, k.key LIMIT :limit;
+FROM keys k LEFT JOIN jobs j ON j.id = k.job_id WHERE {where} AND (j.id IS NOT NULL OR k.kept_until IS NULL)
+ORDER BY k.space, k.key LIMIT :limit;
 
 -- name: verify_tasks
 -- The numbered runs of tasks; relies on jobs_task.

@@ -1,28 +1,30 @@
 -- name: cycle
 -- Hot: settle plain successes, promote what has become due, claim what is next, log all of it, in one statement.
 -- Relies on the primary key for settling, on jobs_later for promoting, on jobs_ready for walking and picking.
-WITH RECURSIVE t AS MATERIALIZED (
-  SELECT {clock} AS now
-), held AS MATERIALIZED (          -- lock by primary key in order; what somebody else holds is looked at again later
-  SELECT j.id, j.worker, x.source, x.event, x.target, s.result
+-- Every join to jobs is by LATERAL or by the ctid of a row locked above: a plan made on an empty table cannot scan.
+WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing: a pause holds from its commit on
+  SELECT {clock} AS now, value AS version, CASE value WHEN :version::bigint THEN :wanted::int ELSE 0 END AS wanted
+  FROM lane_version WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
+), held AS MATERIALIZED (           -- ids come in order; a row somebody else holds is looked at again later
+  SELECT j.at, j.worker, x.source, x.event, x.target, s.result
   FROM unnest(:ids::uuid[], :tokens::text[], :results::text[]) s (id, token, result)
-  JOIN jobs j ON j.id = s.id
+  CROSS JOIN LATERAL (SELECT ctid AS at, contract, status, phase, token, worker FROM jobs
+    WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(:end_contracts::text[], :end_sources::text[], :end_events::text[], :end_targets::text[])
     x (contract, source, event, target) ON x.contract = j.contract AND x.source = j.status
   WHERE j.token = s.token AND j.phase = 'leased'
-  ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
 ), settled AS (
   UPDATE jobs j SET status = h.target, phase = 'final', version = j.version + 1, result = h.result,
     updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
-  FROM held h WHERE j.id = h.id
+  FROM held h WHERE j.ctid = h.at
   RETURNING j.id, j.version, h.event, h.source, h.target, j.updated_at, h.worker, j.execution_no, j.retries
+), due AS MATERIALIZED (
+  SELECT ctid AS at FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
+    AND phase = 'claimable' AND due_at <= (SELECT now FROM t) ORDER BY due_at
+  LIMIT (SELECT CASE WHEN wanted > 0 THEN greatest(wanted, 200) ELSE 0 END FROM t) FOR UPDATE SKIP LOCKED
 ), promoted AS (
-  UPDATE jobs j SET ready = true FROM (
-    SELECT id FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-      AND phase = 'claimable' AND due_at <= (SELECT now FROM t)
-    ORDER BY due_at LIMIT CASE WHEN :wanted::int > 0 THEN greatest(:wanted::int, 200) ELSE 0 END FOR UPDATE SKIP LOCKED
-  ) d WHERE j.id = d.id RETURNING 1
+  UPDATE jobs j SET ready = true FROM due d WHERE j.ctid = d.at RETURNING 1
 ), floors AS MATERIALIZED (
   SELECT * FROM unnest(:floor_lanes::bigint[], :floor_dues::bigint[], :floor_ids::uuid[]) f (lane, due_at, id)
 ), walk (pos, stop, turn, rank, lap, lane, found, step) AS (  -- lap 0: next rank, 1: cursor to end, 2: start to cursor
@@ -56,20 +58,20 @@ WITH RECURSIVE t AS MATERIALIZED (
       CASE w.lap WHEN 1 THEN w.turn ELSE 9223372036854775807 END, w.turn, w.rank,
       CASE w.lap WHEN 0 THEN 9 WHEN 1 THEN 2 ELSE 0 END, NULL WHERE h.lane IS NULL AND f.lane IS NULL
   ) n (pos, stop, turn, rank, lap, lane)
-  WHERE w.lap < 9 AND w.found < :wanted::int AND w.step < 10000
+  WHERE w.lap < 9 AND w.found < (SELECT wanted FROM t) AND w.step < 10000
 ), lanes AS MATERIALIZED (
   SELECT w.lane, w.rank, w.step, f.due_at, f.id, count(*) OVER (PARTITION BY w.rank)::int AS n
   FROM walk w LEFT JOIN floors f USING (lane) WHERE w.lane IS NOT NULL
 ), picked AS MATERIALIZED (        -- pass 1: an even share per lane; pass 2: fill up; then the next rank
-  SELECT k.id, k.contract, k.status, l.step FROM (
-    SELECT *, (:wanted::int + n - 1) / n AS quota FROM lanes CROSS JOIN (VALUES (1), (2)) v (pass)
+  SELECT k.at, k.contract, k.status, l.step FROM (
+    SELECT *, ((SELECT wanted FROM t) + n - 1) / n AS quota FROM lanes CROSS JOIN (VALUES (1), (2)) v (pass)
     WHERE pass = 1 OR n > 1 ORDER BY rank, pass, step) l
   CROSS JOIN LATERAL (
-    SELECT j.id, j.contract, j.status FROM jobs j WHERE j.ready AND j.lane = l.lane
+    SELECT j.ctid AS at, j.contract, j.status FROM jobs j WHERE j.ready AND j.lane = l.lane
       AND (j.due_at, j.id) >= (coalesce(l.due_at, -1), coalesce(l.id, '00000000-0000-0000-0000-000000000000'))
-    ORDER BY j.due_at, j.id LIMIT CASE l.pass WHEN 1 THEN l.quota ELSE :wanted::int END
+    ORDER BY j.due_at, j.id LIMIT CASE l.pass WHEN 1 THEN l.quota ELSE (SELECT wanted FROM t) END
     OFFSET CASE l.pass WHEN 1 THEN 0 ELSE l.quota END FOR UPDATE SKIP LOCKED) k
-  LIMIT :wanted::int
+  LIMIT (SELECT wanted FROM t)
 ), claimed AS (
   UPDATE jobs j SET status = x.target, phase = 'leased', ready = false, version = j.version + 1, token = :token::text,
     worker = :worker::text, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
@@ -78,20 +80,21 @@ WITH RECURSIVE t AS MATERIALIZED (
   FROM picked p
   JOIN unnest(:claim_contracts::text[], :claim_sources::text[], :claim_events::text[], :claim_targets::text[])
     x (contract, source, event, target) ON x.contract = p.contract AND x.source = p.status
-  WHERE j.id = p.id
+  WHERE j.ctid = p.at
   RETURNING j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
     j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.lane, j.due_at, p.step,
     x.event, x.source, x.target, j.updated_at, j.worker
 ), logged AS (
-  INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries)
-  SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM settled
-  UNION ALL
-  SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM claimed
+  INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, xid)
+  SELECT *, (SELECT pg_current_xact_id()::text::bigint) FROM (
+    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM settled
+    UNION ALL
+    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM claimed) e
 )
 SELECT NULL::uuid, NULL, NULL, NULL, NULL,
   CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::uuid[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END, (SELECT count(*)::int FROM settled),
-  (SELECT count(*)::int FROM promoted), NULL, NULL, NULL, NULL, NULL, NULL, (SELECT value FROM lane_version), NULL, NULL
+  (SELECT count(*)::int FROM promoted), NULL, NULL, NULL, NULL, NULL, NULL, (SELECT version FROM t), NULL, NULL
 UNION ALL
 SELECT id, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
   effect_root, idempotency_key, cancel_requested, lane, due_at, step FROM claimed;

@@ -9,6 +9,7 @@ from ..named_sql import load_queries
 
 DATABASE_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 GIVEN_CLOCK = ":now::bigint"
+_LOCKS = re.compile(r"\s+FOR UPDATE( SKIP LOCKED)?")
 _VALUE = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
@@ -24,6 +25,12 @@ class Query:
 def compiled(text: str) -> Query:
     names = tuple(dict.fromkeys(_VALUE.findall(text)))
     return Query(_VALUE.sub(lambda found: f"${names.index(found[1]) + 1}", text), names)
+
+
+@cache
+def reading(text: str) -> str:
+    """The same query without its locks, for transactions that may not write."""
+    return _LOCKS.sub("", text)
 
 
 @cache

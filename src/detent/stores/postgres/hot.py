@@ -1,6 +1,7 @@
 """The hot act of Postgres: settle, promote and claim in one statement (cycle.sql), with the contracts passed in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from ...core.contract import Contract, Move, Phase
@@ -20,6 +21,8 @@ SETTINGS = {
 }
 """The plan of the hot statement must be index probes, on an empty table as on a full one: see ADR 0003."""
 
+AGAIN = 3
+"""How often a claim that came away empty for a passing reason is repeated at once."""
 _LOCAL = "; ".join(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items())
 
 
@@ -28,30 +31,53 @@ class Edges:
 
     def __init__(self, contracts: Mapping[str, Contract]) -> None:
         self.contracts = frozenset(contracts)
-        self.values: dict[str, list[str]] = {}
-        for prefix, move, phase in (("end", Move.SUCCEED, Phase.LEASED), ("claim", Move.CLAIM, Phase.CLAIMABLE)):
-            found = [
+        self._rows = {
+            (prefix, c.name): [
                 (c.name, status, edge.event, edge.target)
-                for c in contracts.values()
                 for status in c.in_phase(phase)
                 if (edge := c.edge(status, move))
             ]
-            for position, name in enumerate(("contracts", "sources", "events", "targets")):
-                self.values[f"{prefix}_{name}"] = [row[position] for row in found]
+            for prefix, move, phase in (("end", Move.SUCCEED, Phase.LEASED), ("claim", Move.CLAIM, Phase.CLAIMABLE))
+            for c in contracts.values()
+        }
+        self._values: dict[tuple[str, frozenset[str]], dict[str, list[str]]] = {}
+
+    def values(self, prefix: str, contracts: Iterable[str]) -> dict[str, list[str]]:
+        """Of these contracts only: the statement compares every row with each edge it is given."""
+        wanted = frozenset(contracts)
+        values = self._values.get((prefix, wanted))
+        if values is None:
+            found = [row for name in sorted(wanted) for row in self._rows.get((prefix, name), ())]
+            names = ("contracts", "sources", "events", "targets")
+            values = {f"{prefix}_{name}": [row[position] for row in found] for position, name in enumerate(names)}
+            self._values[prefix, wanted] = values
+        return values
 
 
 def cycle_values(
-    successes: Sequence[Success], request: ClaimRequest | None, book: LaneBook, edges: Edges, now: int
+    successes: Sequence[Success],
+    request: ClaimRequest | None,
+    book: LaneBook,
+    edges: Edges,
+    now: int,
+    relaxed: bool = False,
 ) -> dict[str, Any]:
-    groups = sorted(book.allowed_groups(request, edges.contracts)) if request else []
+    """Successes in the order of their ids, so that no two cycles wait for each other in a circle.
+
+    relaxed: the commit need not reach the disk before it is answered.
+    """
+    allowed = book.allowed_groups(request, edges.contracts) if request else {}
+    ordered = sorted(successes, key=itemgetter(0))
     floors = book.floors
     return {
         "now": now,
-        "ids": [s.id for s in successes],
-        "tokens": [s.token for s in successes],
-        "results": [s.result for s in successes],
-        "wanted": request.limit if request and groups else 0,
-        "groups": groups,
+        "relaxed": relaxed,
+        "ids": [s[0] for s in ordered],
+        "tokens": [s[1] for s in ordered],
+        "results": [s[3] for s in ordered],
+        "version": book.version,
+        "wanted": request.limit if request and allowed else 0,
+        "groups": sorted(allowed),
         "paused_parties": list(book.paused_parties),
         "cursors": list(book.cursors.values()),
         "floor_lanes": list(floors),
@@ -60,7 +86,8 @@ def cycle_values(
         "token": request.token if request else "",
         "worker": request.worker if request else "",
         "lease": request.lease if request else 0,
-        **edges.values,
+        **edges.values("end", {s[2] for s in ordered}),
+        **edges.values("claim", set(allowed.values())),
     }
 
 
@@ -91,6 +118,10 @@ class Answer:
         done = set(self._settled.split(","))
         return [success for success in successes if success.id not in done]
 
+    def worth_again(self, book: LaneBook) -> bool:
+        """Nothing was claimed, but the book was out of date, or what has just come due can be claimed now."""
+        return not self.claimed and (self.promoted > 0 or self.version != book.version)
+
     def advance(self, book: LaneBook, *, remember_floors: bool) -> None:
         for lane in self.last:
             book.cursors[rank_of(lane)] = lane
@@ -116,7 +147,10 @@ class PostgresTx(PostgresCold):
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         await self.refresh_book()
         answer = await self._cycle([], request)
-        if answer.promoted and not answer.claimed:
+        for _ in range(AGAIN):
+            if not answer.worth_again(self.book):
+                break
+            await self.refresh_book()
             answer = await self._cycle([], request)
         answer.advance(self.book, remember_floors=False)
         return answer.claimed

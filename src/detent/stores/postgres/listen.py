@@ -4,25 +4,48 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 
 from .tx import Connection
 
 log = logging.getLogger("detent.postgres")
+T = TypeVar("T")
 CHANNEL = "detent"
 _TEST_SECONDS = 15.0
 _SILENCE_SECONDS = 5.0
 _TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
 
 
-class Bell:
-    """Rings other processes. Rings that come while one is under way become one."""
+class Aside:
+    """One connection for what must not wait for, or be undone with, the act that asks for it."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
         self._connection: Connection | None = None
+        self._lock = asyncio.Lock()
+
+    async def run(self, act: Callable[[Connection], Awaitable[T]]) -> T:
+        async with self._lock:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await self._connect()
+            try:
+                return await act(self._connection)
+            except _TROUBLE:
+                await self.close()
+                raise
+
+    async def close(self) -> None:
+        await _closed(self._connection)
+        self._connection = None
+
+
+class Bell:
+    """Rings other processes. Rings that come while one is under way become one."""
+
+    def __init__(self, aside: Aside) -> None:
+        self._aside = aside
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -34,19 +57,13 @@ class Bell:
     async def _run(self) -> None:
         while self._rung.is_set():
             self._rung.clear()
-            try:
-                if self._connection is None or self._connection.is_closed():
-                    self._connection = await self._connect()
-                await self._connection.execute("SELECT pg_notify($1, '')", CHANNEL)
-            except _TROUBLE:  # a lost notification costs one poll
-                await _closed(self._connection)
-                self._connection = None
+            with suppress(*_TROUBLE):  # a lost notification costs one poll
+                await self._aside.run(lambda connection: connection.execute("SELECT pg_notify($1, '')", CHANNEL))
 
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await _closed(self._connection)
 
 
 class Ear:

@@ -1,58 +1,59 @@
 -- Postgres only. {clock} is the database's own time, or :now where a test brings its clock.
 
 -- name: lock
--- Rows by id, locked in order, so that two transactions never wait for each other in a circle.
-SELECT {columns} FROM jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
-ORDER BY id FOR UPDATE;
+-- Rows by id; the ids come in order, so that two transactions never wait for each other in a circle.
+SELECT j.* FROM json_array_elements_text(:ids::json) i
+CROSS JOIN LATERAL (SELECT {columns} FROM jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE) j;
 
 -- name: lock_free
 -- The same, leaving out rows somebody else holds.
-SELECT {columns} FROM jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
-ORDER BY id FOR UPDATE SKIP LOCKED;
-
--- name: look
-SELECT {columns} FROM jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json)) ORDER BY id;
+SELECT j.* FROM json_array_elements_text(:ids::json) i
+CROSS JOIN LATERAL (SELECT {columns} FROM jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j;
 
 -- name: extend
--- Rows that somebody holds are left out: they cannot be expired either while they are held.
-UPDATE jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease)
-FROM (
-  SELECT k.id FROM json_each_text(:held::json) h JOIN jobs k ON k.id = h.key::uuid
-  WHERE k.token = h.value AND k.phase = 'leased' ORDER BY k.id FOR UPDATE OF k SKIP LOCKED
-) h WHERE j.id = h.id;
+-- Hot. Rows that somebody holds are left out: they cannot be expired either while they are held.
+WITH held AS MATERIALIZED (
+  SELECT j.at FROM json_each_text(:held::json) h CROSS JOIN LATERAL (
+    SELECT ctid AS at, token, phase FROM jobs WHERE id = h.key::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j
+  WHERE j.token = h.value AND j.phase = 'leased'
+)
+UPDATE jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at;
 
--- name: not_held
-SELECT h.key FROM json_each_text(:held::json) h LEFT JOIN jobs j ON j.id = h.key::uuid
-WHERE j.id IS NULL OR NOT (j.token = h.value AND j.phase = 'leased');
-
--- name: cancels
-SELECT h.key, j.cancel_requested FROM json_each_text(:held::json) h JOIN jobs j ON j.id = h.key::uuid
-WHERE j.token = h.value AND j.phase = 'leased' AND j.cancel_requested IS NOT NULL;
+-- name: standing
+-- Hot. Of {id: token}: those that stand on no leased row, and the cancel requests found on the others.
+SELECT h.key, j.lost, j.cancel_requested FROM json_each_text(:held::json) h
+CROSS JOIN LATERAL (
+  SELECT count(*) = 0 AS lost, max(cancel_requested) AS cancel_requested FROM (
+    SELECT token, phase, cancel_requested FROM jobs WHERE id = h.key::uuid OFFSET 0) k
+  WHERE k.token = h.value AND k.phase = 'leased') j
+WHERE j.lost OR j.cancel_requested IS NOT NULL;
 
 -- name: promote
 -- Future jobs whose moment has come; relies on jobs_later.
-UPDATE jobs j SET ready = true FROM (
-  SELECT id FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND phase = 'claimable' AND due_at <= {clock} ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED
-) d WHERE j.id = d.id;
+WITH due AS MATERIALIZED (
+  SELECT ctid AS at FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
+    AND phase = 'claimable' AND due_at <= (SELECT {clock}) ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+UPDATE jobs j SET ready = true FROM due d WHERE j.ctid = d.at;
 
 -- name: expired
--- Relies on jobs_leased. The time is looked at again under the lock.
-SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= {clock}
-  AND contract IN (SELECT value FROM json_array_elements_text(:contracts::json))
+-- Hot. Relies on jobs_leased. The time is looked at again under the lock.
+SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= (SELECT {clock})
+  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
 ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: due_blocked
+-- Hot. Relies on jobs_later.
 SELECT {columns} FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'blocked' AND due_at <= {clock}
-  AND contract IN (SELECT value FROM json_array_elements_text(:contracts::json))
+  AND phase = 'blocked' AND due_at <= (SELECT {clock})
+  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
 ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: anything_left
 SELECT EXISTS (SELECT 1 FROM jobs WHERE phase = 'leased'
-    AND job_type IN (SELECT value FROM json_array_elements_text(:types::json)))
+    AND job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json))))
   OR EXISTS (SELECT 1 FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND due_at <= {clock} + :horizon AND job_type IN (SELECT value FROM json_array_elements_text(:types::json)));
+    AND due_at <= (SELECT {clock} + :horizon) AND job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json))));
 
 -- name: backlog
 -- What is due, comes later and is held, per lane group; walks the three partial indexes, never a final row.
@@ -81,7 +82,6 @@ SELECT count(*) FROM (
 -- name: clock
 SELECT {clock};
 
-
 -- name: next_due
 -- The first moment at which something becomes claimable or wakes.
 SELECT min(due_at) FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
@@ -94,7 +94,49 @@ JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
 -- name: lost_to
 -- Expired leases a claimer may take over; relies on jobs_leased.
-SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= {clock}
-  AND (lane >> :shift::int) & :group_mask IN (SELECT value::bigint FROM json_array_elements_text(:groups::json))
-  AND lane & :party_mask NOT IN (SELECT value::bigint FROM json_array_elements_text(:paused::json))
+SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= (SELECT {clock})
+  AND (lane >> :shift::int) & :group_mask = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:groups::json)))
+  AND lane & :party_mask <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:paused::json)))
 ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;
+
+-- name: prune_look
+-- The next jobs along the primary key, and whether each may go: ended long enough, its parent not alive, no dead
+-- letter open. Runs of a task go from the first on, hence the lowest number that is left.
+SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= :cutoff
+    AND (CAST(:contract AS text) IS NULL OR j.contract = CAST(:contract AS text))
+    AND (CAST(:queue AS text) IS NULL OR j.queue = CAST(:queue AS text))
+    AND (CAST(:status AS text) IS NULL OR j.status = CAST(:status AS text))
+    AND NOT EXISTS (SELECT 1 FROM jobs p WHERE p.phase <> 'final' AND p.id =
+      CASE WHEN j.parent_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN j.parent_id::uuid END)
+    AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
+  CASE WHEN j.task_attempt IS NOT NULL THEN (
+    SELECT min(r.task_attempt) FROM jobs r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
+FROM jobs j WHERE {where} ORDER BY j.id LIMIT :limit;
+
+-- name: prune_events
+DELETE FROM events WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+
+-- name: prune_notes
+DELETE FROM notes WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+
+-- name: prune_steps
+DELETE FROM steps WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+
+-- name: prune_signals
+DELETE FROM signals WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+
+-- name: prune_letters
+DELETE FROM dead_letters WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+
+-- name: prune_jobs
+DELETE FROM jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+
+-- name: prune_keys
+-- [space, key, job_id] triples, by primary key.
+DELETE FROM keys WHERE (space, key, job_id) IN (
+  SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid FROM json_array_elements(:owned::json));
+
+-- name: keep_keys
+-- The same keys, left behind for a while.
+UPDATE keys SET kept_until = :until WHERE (space, key, job_id) IN (
+  SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid FROM json_array_elements(:owned::json));

@@ -2,22 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
 
 from ...clock import SystemClock
 from ...core.contract import Contract
-from ...core.errors import StoreRefused, StoreUnavailable
+from ...core.errors import StoreUnavailable
 from ...core.job import Change, Micros
 from ...ports import ClaimRequest, Clock, Cycle, Success
 from ..cold import ColdTx
 from ..lanes import LaneBook
+from .borrowed import Borrowed
 from .dialect import DATABASE_CLOCK, compiled, queries
-from .hot import SETTINGS, Answer, Edges, PostgresTx, cycle_values, run_cycle
-from .listen import Bell, Ear
+from .hot import AGAIN, SETTINGS, Answer, Edges, PostgresTx, cycle_values, run_cycle
+from .listen import Aside, Bell, Ear
 from .migrate import ensure_schema, register
+from .trouble import TIES, told
 from .tx import Connection, PostgresCold, insert
 
 log = logging.getLogger("detent.postgres")
@@ -28,6 +30,8 @@ _SLOW_SECONDS = 0.02
 _FLOOR_SECONDS = 1.0
 _COMMAND_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
+POOL_SETTINGS = {"enable_seqscan": "off", "jit": "off"}
+"""A plan cached while the tables were empty must not scan them when they are full."""
 
 
 class PostgresStore:
@@ -52,7 +56,7 @@ class PostgresStore:
         self._pool_size = pool_size
         self._texts = queries(clock is not None)
         self._pool: asyncpg.Pool[Any] | None = None
-        self._hot: dict[bool, Connection] = {}
+        self._hot: Connection | None = None
         self._hot_lock = asyncio.Lock()
         self._book = LaneBook()
         self._floors_since = 0.0
@@ -60,7 +64,8 @@ class PostgresStore:
         self._offset: Micros = 0
         self._version = 0
         self._sleepers: set[asyncio.Future[None]] = set()
-        self._bell = Bell(self._connect)
+        self._aside = Aside(self._connect)
+        self._bell = Bell(self._aside)
         self._ear: Ear | None = None
 
     async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
@@ -71,6 +76,8 @@ class PostgresStore:
                     min_size=1,
                     max_size=self._pool_size,
                     init=_init,
+                    reset=_nothing_to_reset,
+                    server_settings=None if self.bouncer else POOL_SETTINGS,
                     command_timeout=_COMMAND_SECONDS,
                     timeout=_CONNECT_SECONDS,
                     **self._connect_options(),
@@ -99,9 +106,9 @@ class PostgresStore:
             await self._ear.close()
             self._ear = None
         await self._bell.close()
-        for connection in self._hot.values():
-            await _drop(connection)
-        self._hot.clear()
+        await self._aside.close()
+        _drop(self._hot)
+        self._hot = None
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
@@ -131,7 +138,7 @@ class PostgresStore:
                     value = await act(tx)
                 self._tell(ring=tx.made_ready)
                 return value
-            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
+            except TIES as error:
                 lost: BaseException = error
                 await asyncio.sleep(0.001 * attempt)
             except Exception as error:
@@ -168,13 +175,12 @@ class PostgresStore:
         async with self._hot_lock:
             answer = await self._hot_cycle(successes, request)
             refused = answer.unsettled(successes)
-            stale = self._book.version != answer.version
-            if request and not answer.claimed and (answer.promoted or stale):
-                if stale:
+            for _ in range(AGAIN if request else 0):
+                if not answer.worth_again(self._book):
+                    break
+                if answer.version != self._book.version:
                     await self._refresh_book()
                 answer = await self._hot_cycle([], request)
-            elif stale:
-                await self._refresh_book()
         self._tell(ring=False)
         return Cycle(answer.claimed, refused)
 
@@ -189,21 +195,22 @@ class PostgresStore:
         started = self._clock.monotonic()
         if self._book.floors and started - self._floors_since > _FLOOR_SECONDS:
             self._book.floors.clear()
-        values = cycle_values(successes, request, self._book, self._edges, self.now())
+        # Losing a bare claim costs a fenced rerun, so its commit need not reach the disk.
+        values = cycle_values(successes, request, self._book, self._edges, self.now(), relaxed=not successes)
         query = compiled(self._texts["cycle"])
-        relaxed = not successes  # losing a bare claim costs a fenced rerun, so its commit need not reach the disk
         try:
             for _ in range(_REPEATS):
-                connection = await self._hot_connection(relaxed)
+                connection = await self._hot_connection()
                 try:
                     rows = await run_cycle(connection, query, values)
                     break
-                except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                except TIES:
                     continue
             else:
                 raise StoreUnavailable("the database broke ten ties in a row against this worker; it will try again")
         except Exception as error:
-            await _drop(self._hot.pop(relaxed, None))
+            _drop(self._hot)
+            self._hot = None
             raise told(error) from error
         answer = Answer(rows, request.token if request else "")
         slow = self._clock.monotonic() - started > _SLOW_SECONDS
@@ -218,13 +225,10 @@ class PostgresStore:
 
         await self.read(act)
 
-    async def _hot_connection(self, relaxed: bool) -> Connection:
-        connection = self._hot.get(relaxed)
-        if connection is None or connection.is_closed():
-            level = {"synchronous_commit": "off"} if relaxed else {}
-            connection = await self._connect({**SETTINGS, **level})
-            self._hot[relaxed] = connection
-        return connection
+    async def _hot_connection(self) -> Connection:
+        if self._hot is None or self._hot.is_closed():
+            self._hot = await self._connect(SETTINGS)
+        return self._hot
 
     async def _connect(self, settings: Mapping[str, str] | None = None) -> Connection:
         connection = await asyncpg.connect(
@@ -250,15 +254,23 @@ class PostgresStore:
             connection, self.now(), self._book, self._texts, self._intern_apart, writes=writes, edges=self._edges
         )
 
+    def borrow(self, connection: Borrowed, run: Callable[[Coroutine[Any, Any, int]], int] | None = None) -> PostgresTx:
+        """A transaction that is somebody else's to commit. run: the way from their thread to this store's loop."""
+
+        async def intern(table: str, values: dict[str, str]) -> int:
+            return run(self._intern_apart(table, values)) if run else await self._intern_apart(table, values)
+
+        return PostgresTx(connection, self.now(), self._book, self._texts, intern, edges=self._edges)
+
     async def _intern_apart(self, table: str, values: dict[str, str]) -> int:
         """On a connection of its own: a part of a lane stays even if the act that named it is undone."""
-        connection = await self._connect()
-        try:
+
+        async def act(connection: Connection) -> int:
             async with connection.transaction():
                 tx = PostgresCold(connection, self.now(), self._book, self._texts, self._intern_apart)
                 return await ColdTx.intern(tx, table, values)
-        finally:
-            await _drop(connection)
+
+        return await self._aside.run(act)
 
     def watch(self) -> "ServerWatch":
         if self._ear is None and not self.bouncer:
@@ -319,29 +331,10 @@ def _wake(sleeper: "asyncio.Future[None]") -> None:
         sleeper.set_result(None)
 
 
-async def _drop(connection: Connection | None) -> None:
+async def _nothing_to_reset(_connection: Connection) -> None:
+    """Acts leave no session state behind, so there is nothing to ask the server for."""
+
+
+def _drop(connection: Connection | None) -> None:
     if connection is not None and not connection.is_closed():
         connection.terminate()
-
-
-def told(error: BaseException) -> BaseException:
-    """A lost, refusing or overloaded server is one kind of trouble for the caller: the store is not available."""
-    if isinstance(error, asyncpg.IntegrityConstraintViolationError):
-        return StoreRefused(f"the database refused a row that contradicts itself: {error}")
-    refusals = (
-        asyncpg.PostgresConnectionError,
-        asyncpg.InterfaceError,
-        asyncpg.OperatorInterventionError,
-        asyncpg.InsufficientResourcesError,
-        asyncpg.ReadOnlySQLTransactionError,
-        asyncpg.InternalClientError,
-        asyncpg.DeadlockDetectedError,
-        asyncpg.SerializationError,
-        asyncpg.LockNotAvailableError,
-        OSError,
-        TimeoutError,
-        ConnectionError,
-    )
-    if isinstance(error, refusals):
-        return StoreUnavailable(f"Postgres: {type(error).__name__}: {error}; Detent tries again by itself")
-    return error

@@ -2,19 +2,21 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_args
 
+from ...core.errors import InvalidInput
 from ...core.job import Change, Job, Micros
+from ...ports import Extended, Filter
 from ..cold import ColdTx
 from ..lanes import LaneBook
 from ..rows import FIXED, JOB_COLUMNS, READY, job_from
-from .dialect import compiled
+from .dialect import compiled, reading
 
 Connection = Any
 """An asyncpg connection, pooled or not; its stubs give the two no common name."""
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 CREATED = tuple(
     name
@@ -54,12 +56,18 @@ SELECT id FROM made"""
 
 
 def is_uuid(text: str) -> bool:
+    """As Detent writes them: the server would take capitals too, and answer with another text."""
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
+
+
 
 
 async def insert(connection: Connection, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
     """New jobs and their first events in one round trip; returns the ids that were there already."""
     jobs = [change.after for change in changes]
+    for job in jobs:
+        if not is_uuid(job.id):
+            raise InvalidInput(f"{job.id!r} is no UUID; leave the id out, or make a UUIDv7", code="JOB_ID_INVALID")
     events = [event for change in changes for event in change.events]
     columns = [[getattr(job, name) for job in jobs] for name in CREATED]
     logged = [[getattr(event, name) for event in events] for name in ("job_id", "seq", "event", "source", "target")]
@@ -92,7 +100,7 @@ class PostgresCold(ColdTx):
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Any]:
         text = self._texts[name] if where is None else self._texts[name].replace("{where}", where)
-        query = compiled(text)
+        query = compiled(text if self._writes else reading(text))
         values.setdefault("now", self.now)
         rows: list[Any] = await self.connection.fetch(query.text, *(values[n] for n in query.names))
         return rows
@@ -105,9 +113,26 @@ class PostgresCold(ColdTx):
         return int(number) if number.isdigit() else 0
 
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
-        name = "look" if not self._writes else ("lock" if wait else "lock_free")
-        rows = await self.query(name, ids=json.dumps([one for one in ids if is_uuid(one)]))
+        known = sorted({one for one in ids if is_uuid(one)})
+        rows = await self.query("lock" if wait else "lock_free", ids=json.dumps(known)) if known else []
         return {row[0]: job_from(row) for row in rows}
+
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
+        """In the order of the ids. What is no UUID is no job of this database, so nobody holds it."""
+        known = {job_id: held[job_id] for job_id in sorted(held) if is_uuid(job_id)}
+        answer = await super().extend(known, lease)
+        return Extended(answer.lost | (held.keys() - known.keys()), answer.cancels)
+
+    async def standing(self, held: Mapping[str, str]) -> Extended:
+        known = {job_id: token for job_id, token in held.items() if is_uuid(job_id)}
+        rows = await self.query("standing", held=json.dumps(known))
+        lost = frozenset(row[0] for row in rows if row[1])
+        return Extended(lost | (held.keys() - known.keys()), {row[0]: row[2] for row in rows if not row[1]})
+
+    async def jobs(self, filter: Filter) -> list[Job]:
+        if filter.before is not None and not is_uuid(filter.before):
+            raise InvalidInput(f"{filter.before!r} is no cursor; pass on the one a page gave you", code="CURSOR_INVALID")
+        return await super().jobs(filter)
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         lanes = [await self.lane_of(change.after) for change in changes]

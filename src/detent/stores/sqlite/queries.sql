@@ -150,3 +150,44 @@ SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= :now
 INSERT INTO statuses (contract, status, phase, retry_at, reopens) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (contract, status) DO UPDATE SET phase = excluded.phase, retry_at = excluded.retry_at,
   reopens = excluded.reopens;
+
+-- name: prune_look
+-- The next jobs along the primary key, and whether each may go: ended long enough, its parent not alive, no dead
+-- letter open. Runs of a task go from the first on, hence the lowest number that is left.
+SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= :cutoff
+    AND (CAST(:contract AS text) IS NULL OR j.contract = CAST(:contract AS text))
+    AND (CAST(:queue AS text) IS NULL OR j.queue = CAST(:queue AS text))
+    AND (CAST(:status AS text) IS NULL OR j.status = CAST(:status AS text))
+    AND NOT EXISTS (SELECT 1 FROM jobs p WHERE p.id = j.parent_id AND p.phase <> 'final')
+    AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
+  CASE WHEN j.task_attempt IS NOT NULL THEN (
+    SELECT min(r.task_attempt) FROM jobs r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
+FROM jobs j WHERE {where} ORDER BY j.id LIMIT :limit;
+
+-- name: prune_events
+DELETE FROM events WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: prune_notes
+DELETE FROM notes WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: prune_steps
+DELETE FROM steps WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: prune_signals
+DELETE FROM signals WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: prune_letters
+DELETE FROM dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: prune_jobs
+DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: prune_keys
+-- [space, key, job_id] triples, by primary key.
+DELETE FROM keys WHERE (space, key, job_id) IN (
+  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:owned));
+
+-- name: keep_keys
+-- The same keys, left behind for a while.
+UPDATE keys SET kept_until = :until WHERE (space, key, job_id) IN (
+  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:owned));

@@ -151,7 +151,19 @@ CREATE TABLE keys (
   key        text NOT NULL,
   job_id     uuid NOT NULL,
   created_at bigint NOT NULL,
+  kept_until bigint,
   PRIMARY KEY (space, key)
+);
+-- Keys that outlive their pruned jobs, by the moment they may go too.
+CREATE INDEX keys_kept ON keys (kept_until) WHERE kept_until IS NOT NULL;
+
+-- How far along the primary key pruning has come, one row for each choice of jobs it was told.
+CREATE TABLE pruning (
+  scope    text PRIMARY KEY,
+  position text NOT NULL,
+  beyond   text NOT NULL,
+  passed   text NOT NULL,
+  lap_at   bigint NOT NULL
 );
 
 CREATE TABLE audit (

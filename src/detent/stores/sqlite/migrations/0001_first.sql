@@ -168,7 +168,19 @@ CREATE TABLE keys (
   key        TEXT NOT NULL,
   job_id     TEXT NOT NULL,
   created_at INTEGER NOT NULL,
+  kept_until INTEGER,
   PRIMARY KEY (space, key)
+) STRICT, WITHOUT ROWID;
+-- Keys that outlive their pruned jobs, by the moment they may go too.
+CREATE INDEX keys_kept ON keys (kept_until) WHERE kept_until IS NOT NULL;
+
+-- How far along the primary key pruning has come, one row for each choice of jobs it was told.
+CREATE TABLE pruning (
+  scope    TEXT PRIMARY KEY NOT NULL,
+  position TEXT NOT NULL,
+  beyond   TEXT NOT NULL,
+  passed   TEXT NOT NULL,
+  lap_at   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE audit (

@@ -1,0 +1,51 @@
+"""arq on Redis: 100 jobs at once, polled every 10 ms; results are kept for an hour."""
+
+from typing import Any, ClassVar
+
+from arq import create_pool
+from arq.connections import RedisSettings
+
+from .counting import handled, picked_up
+from .protocol import URL, Peer, exec_beside
+
+SETTINGS = RedisSettings.from_dsn(URL)
+
+
+async def noop(ctx: Any) -> None:
+    handled()
+
+
+async def stamp(ctx: Any, sent: float) -> None:
+    picked_up(sent)
+
+
+class WorkerSettings:
+    """Read by arq's own command."""
+
+    functions: ClassVar = [noop, stamp]
+    redis_settings = SETTINGS
+    max_jobs = 100
+    poll_delay = 0.01
+
+
+class OnArq(Peer):
+    async def open(self) -> None:
+        self.pool: Any = await create_pool(SETTINGS)
+
+    async def reset(self) -> None:
+        await self.pool.flushall()
+
+    async def one(self, caller: int) -> None:
+        await self.pool.enqueue_job("noop")
+
+    async def left(self) -> int:
+        return int(await self.pool.zcard("arq:queue"))
+
+    async def stamp(self, sent: float) -> None:
+        await self.pool.enqueue_job("stamp", sent)
+
+    def work(self) -> None:
+        exec_beside("arq", "bench.peers.arq.WorkerSettings")
+
+
+PEER = OnArq

@@ -1,0 +1,120 @@
+"""Detent by its public API, on SQLite or Postgres as the URL says; the worker is a process of its own."""
+
+import asyncio
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import apsw
+import asyncpg
+
+from detent import Context, Detent
+
+from .counting import handled, picked_up
+from .protocol import PART, URL, Peer
+
+SLOTS = {"drain": 200, "pickup": 64}
+_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready{yes}) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
+_EMPTIED = "TRUNCATE jobs, events, notes, keys, workers"
+
+
+def make_app(delays: list[float] | None = None) -> Detent:
+    app = Detent(URL)
+
+    @app.job("noop")
+    async def noop(ctx: Context) -> None:
+        handled()
+
+    @app.job("stamp")
+    async def stamp(ctx: Context, sent: float) -> None:
+        if delays is None:
+            picked_up(sent)
+        else:
+            delays.append(time.monotonic() - sent)
+
+    return app
+
+
+class OnDetent(Peer):
+    """What both databases have in common."""
+
+    bulk = True
+
+    async def open(self) -> None:
+        self.here: list[float] = []
+        self.app = make_app(self.here)
+        engine = self.app.make_engine(may_migrate=True)
+        await engine.open()
+        await engine.close()
+        await self.app.open()
+
+    async def one(self, caller: int) -> None:
+        await self.app.jobs["noop"].enqueue()
+
+    async def many(self, jobs: int) -> None:
+        await self.app.jobs["noop"].enqueue_many([{}] * jobs)
+
+    async def stamp(self, sent: float) -> None:
+        await self.app.jobs["stamp"].enqueue(sent=sent)
+
+    async def pickup_here(self, jobs: int, pause: float) -> list[float]:
+        worker = await self.app.worker(slots=SLOTS["pickup"])
+        running = asyncio.create_task(worker.run(handle_signals=False))
+        warm = 3
+        self.here.clear()
+        for _ in range(warm + jobs):
+            await asyncio.sleep(pause)
+            await self.stamp(time.monotonic())
+        while len(self.here) < warm + jobs:
+            await asyncio.sleep(0.01)
+        worker.stop()
+        await running
+        return self.here[warm:]
+
+    async def close(self) -> None:
+        await self.app.close()
+
+    async def work(self) -> None:
+        await make_app().run_worker(slots=SLOTS[PART])
+
+
+class OnSqlite(OnDetent):
+    """One file, removed and made anew for each measure."""
+
+    path = Path(URL.removeprefix("sqlite:///"))
+
+    async def reset(self) -> None:
+        await self.app.close()
+        for ending in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
+        await self.app.open()
+
+    def left(self) -> int:
+        connection = apsw.Connection(str(self.path))
+        try:
+            return int(connection.execute(_LEFT.format(yes=" = 1")).fetchall()[0][0])
+        finally:
+            connection.close()
+
+
+class OnPostgres(OnDetent):
+    """One database of the private server, emptied for each measure."""
+
+    async def open(self) -> None:
+        await super().open()
+        self.aside: Any = await asyncpg.connect(URL)
+
+    async def reset(self) -> None:
+        await self.aside.execute(_EMPTIED)
+
+    async def left(self) -> int:
+        return int(await self.aside.fetchval(_LEFT.format(yes="")))
+
+    async def close(self) -> None:
+        with suppress(Exception):
+            await self.aside.close()
+        await super().close()
+
+
+PEER = OnSqlite if URL.startswith("sqlite") else OnPostgres

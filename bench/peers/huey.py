@@ -1,0 +1,38 @@
+"""huey on SQLite: one worker thread, polled every 10 ms; at most once, nothing kept. Variant fsync syncs each commit."""
+
+from huey import SqliteHuey
+
+from .counting import handled, picked_up
+from .protocol import URL, VARIANT, Peer, exec_beside
+
+app = SqliteHuey("q", filename=URL, **({"fsync": True} if VARIANT == "fsync" else {}))
+
+
+@app.task()
+def noop() -> None:
+    handled()
+
+
+@app.task()
+def stamp(sent: float) -> None:
+    picked_up(sent)
+
+
+class OnHuey(Peer):
+    def reset(self) -> None:
+        app.flush()
+
+    def one(self, caller: int) -> None:
+        noop()
+
+    def left(self) -> int:
+        return int(app.pending_count())
+
+    def stamp(self, sent: float) -> None:
+        stamp(sent)
+
+    def work(self) -> None:
+        exec_beside("huey_consumer", "bench.peers.huey.app", "-w", "1", "-k", "thread", "-d", "0.01", "-q")
+
+
+PEER = OnHuey

@@ -1,0 +1,109 @@
+"""The raw limit on SQLite: Detent's own tables and its own statements in a bare loop; no engine, no handler."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from detent.core.contracts import CONTRACTS
+from detent.core.times import SECOND
+from detent.ids import RandomIds
+from detent.stores.rows import created_values
+from detent.stores.sqlite.session import connect
+from detent.stores.sqlite.tx import SQL
+
+from .counting import handled
+from .protocol import URL, Peer
+from .template import first_change
+
+CLAIMED_AT_ONCE = 100
+PATH = Path(URL.removeprefix("sqlite:///"))
+_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready = 1) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
+
+
+class RawSqlite(Peer):
+    """The inserts and the statements of the cycle, one connection, fsync at every commit."""
+
+    bulk = True
+
+    def open(self) -> None:
+        self.ids = RandomIds()
+        self.connection: apsw.Connection | None = None
+
+    async def reset(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+        for ending in ("", "-wal", "-shm"):
+            PATH.with_name(PATH.name + ending).unlink(missing_ok=True)
+        change, lane = await first_change(URL)
+        self.connection = connect(str(PATH), "FULL")
+        self.connection.execute("DELETE FROM events; DELETE FROM jobs")
+        self.row = (*created_values(change.after)[1:], lane)
+        assert created_values(change.after)[0] == change.after.id
+        event = change.events[0]
+        self.event = (event.seq, event.event, event.source, event.target, event.at, event.actor, None)
+
+    def one(self, caller: int) -> None:
+        assert self.connection is not None
+        mine = self.ids.job()
+        self.connection.execute("BEGIN IMMEDIATE")
+        self.connection.execute(SQL["insert_job"], (mine, *self.row))
+        self.connection.execute(SQL["insert_first_event"], (mine, *self.event))
+        self.connection.execute("COMMIT")
+
+    def many(self, jobs: int) -> None:
+        assert self.connection is not None
+        ids = [self.ids.job() for _ in range(jobs)]
+        self.connection.execute("BEGIN IMMEDIATE")
+        self.connection.executemany(SQL["insert_job"], [(mine, *self.row) for mine in ids])
+        self.connection.executemany(SQL["insert_first_event"], [(mine, *self.event) for mine in ids])
+        self.connection.execute("COMMIT")
+
+    def left(self) -> int:
+        assert self.connection is not None
+        return int(self.connection.execute(_LEFT).fetchall()[0][0])
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+    def work(self) -> None:
+        """Finish k and claim k+1 in one transaction until nothing comes back."""
+        connection = connect(str(PATH), "FULL")
+        lane = connection.execute(SQL["walk_lanes"], {"from": 0, "hops": 1}).fetchall()[0][0]
+        held: dict[str, str] = {}
+        while True:
+            now = time.time_ns() // 1_000
+            connection.execute("BEGIN IMMEDIATE")
+            if held:
+                told = END | {"held": json.dumps(held), "now": now}
+                connection.execute(SQL["succeed_events"], told)
+                connection.execute(SQL["succeed_jobs"], told)
+            ids = [row[0] for row in connection.execute(SQL["pick_lane"], (lane, CLAIMED_AT_ONCE)).fetchall()]
+            if ids:
+                told = CLAIM | {"ids": json.dumps(ids), "now": now}
+                connection.execute(SQL["claim_events"], told)
+                connection.execute(SQL["claim_jobs"], told)
+            connection.execute("COMMIT")
+            if not ids:
+                break
+            handled(len(ids))
+            held = dict.fromkeys(ids, TOKEN)
+        connection.close()
+
+
+TOKEN = "raw-token"
+_STANDARD = CONTRACTS["standard"]
+_EDGES = {edge.event: edge for edge in _STANDARD.edges}
+_ENDED, _CLAIMED = _EDGES["job.succeeded"], _EDGES["job.claimed"]
+END: dict[str, Any] = {
+    "source": _ENDED.source, "contract": _STANDARD.name, "target": _ENDED.target, "event": _ENDED.event,
+}  # fmt: skip
+CLAIM: dict[str, Any] = {
+    "event": _CLAIMED.event, "target": _CLAIMED.target, "worker": "raw", "token": TOKEN, "lease": 30 * SECOND,
+}  # fmt: skip
+
+
+PEER = RawSqlite

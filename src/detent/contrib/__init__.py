@@ -1,0 +1,1 @@
+"""What users put beside the engine: test instruments, and bridges to other libraries."""

@@ -1,0 +1,204 @@
+"""Planted bugs: parts of the engine broken on purpose, so that anyone can see the instruments turn red.
+
+Nothing here is reachable from production code: a world is built of Hooks, and only a proof passes broken ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from ..core.contract import Move, Phase
+from ..core.job import Change, Job, Micros, Signal
+from ..ports import Extended, Success
+from ..stores.sqlite.hot import SqliteTx
+from .world import HONEST, Hooks
+
+
+class SettlesWithoutToken(SqliteTx):
+    async def succeed(self, successes: Sequence[Success]) -> list[Success]:
+        rows = await self.lock([success.id for success in successes])
+        standing = {job_id: row.token for job_id, row in rows.items() if row.phase is Phase.LEASED}
+        forged = [success._replace(token=standing.get(success.id) or success.token) for success in successes]
+        return await super().succeed(forged)
+
+
+class LogsWithoutRow(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.after.phase is Phase.CLAIMABLE and change.events:
+                await self.add_events(change.events)
+            else:
+                await super().apply([change])
+
+
+class WritesRowWithoutLog(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        await super().apply([replace(change, events=change.events[:-1]) for change in changes])
+
+
+class KeepsVersion(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            before = change.before
+            if before and change.after.phase is Phase.CLAIMABLE:
+                change = replace(change, after=replace(change.after, version=before.version))
+            await super().apply([change])
+
+
+class KeepsRetryCount(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        await super().apply([_with(change, retries=change.before.retries) for change in changes if change.before])
+
+
+class ForgivesFailures(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            before, after = change.before, change.after
+            kept = before is not None and after.phase is Phase.CLAIMABLE and after.retries == before.retries
+            await super().apply([_with(change, failures=before.failures) if kept and before else change])
+
+
+class ExpiresLiveLeases(SqliteTx):
+    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        honest, self.now = self.now, self.now + _HOUR
+        try:
+            return await super().expired(limit, contracts)
+        finally:
+            self.now = honest
+
+
+_HOUR: Micros = 3_600_000_000
+
+
+class ForgetsExpired(SqliteTx):
+    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        return [job for job in await super().expired(limit, contracts) if job.failures + job.interruptions == 0]
+
+
+class MissesSignal(SqliteTx):
+    """Looks into the inbox of a running job too early, so that it never sees what is there."""
+
+    async def signal(self, job_id: str, name: str) -> Signal | None:
+        found = await super().signal(job_id, name)
+        job = (await self.lock([job_id])).get(job_id)
+        return None if job and job.phase is Phase.LEASED else found
+
+    async def add_signal(self, signal: Signal) -> None:
+        if await super().signal(signal.job_id, signal.name) is None:
+            await super().add_signal(signal)
+
+
+class ForgetsDeadLetter(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        await super().apply([replace(change, dead_letter=None) for change in changes])
+
+
+class EndsTwice(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            await super().apply([change])
+            if change.after.phase is Phase.FINAL and change.events:
+                last = change.events[-1]
+                again = replace(last, seq=last.seq + 1, source=last.target)
+                risen = replace(change.after, version=last.seq + 1)
+                await super().apply([Change(before=change.after, after=risen, events=[again])])
+
+
+class LosesSubmits(SqliteTx):
+    """Says yes to some jobs and writes nothing."""
+
+    async def insert(self, changes: Sequence[Change]) -> set[str]:
+        return await super().insert([change for change in changes if int(change.after.id[-1], 16) % 2])
+
+
+class RevivesLeases(SqliteTx):
+    """A heartbeat that comes too late takes the job back as if nothing had happened."""
+
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
+        for job_id, job in (await self.lock(list(held))).items():
+            contract = self.known[job.contract]
+            if job.token == held[job_id] and job.phase is Phase.CLAIMABLE:
+                status = contract.in_phase(Phase.LEASED)[0]
+                values = (status, str(Phase.LEASED), self.now + lease, job_id)
+                self.connection.execute(_REVIVE, values)
+        return await super().extend(held, lease)
+
+
+_REVIVE = (
+    "UPDATE jobs SET status = ?, phase = ?, lease_until = ?, worker = 'revived', ready = 0, next_retry_at = NULL "
+    "WHERE id = ?"
+)
+
+
+class IgnoresBackoff(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            after, before = change.after, change.before
+            if before and after.retries > before.retries and after.phase is Phase.CLAIMABLE:
+                at = None if after.next_retry_at is None else self.now
+                change = _with(change, due_at=self.now, ready=True, next_retry_at=at)
+            await super().apply([change])
+
+
+class TurnsBackTime(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            events = [replace(event, at=self.now) for event in change.events]
+            at = max(self.now, change.after.created_at) if events else change.after.updated_at
+            finished = None if change.after.finished_at is None else at
+            await super().apply([_with(replace(change, events=events), updated_at=at, finished_at=finished)])
+
+
+class CancelsEnded(SqliteTx):
+    """Takes a final row for one that still waits, so that an operator's late cancel undoes a success."""
+
+    async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
+        rows = await super().lock(ids, wait=wait)
+        for job_id, job in rows.items():
+            contract = self.known.get(job.contract)
+            if contract and job.phase is Phase.FINAL and job.result is not None:
+                source = next((e.source for e in contract.edges if e.move is Move.CANCEL and e.source), job.status)
+                rows[job_id] = replace(job, status=source, phase=contract.phase(source))
+        return rows
+
+
+def _with(change: Change, **columns: object) -> Change:
+    return replace(change, after=replace(change.after, **columns))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One planted bug: its name, what it does, and the parts it breaks."""
+
+    name: str
+    says: str
+    hooks: Hooks
+
+
+def _bug(name: str, says: str, transaction: type[SqliteTx]) -> Bug:
+    return Bug(name, says, replace(HONEST, transaction=transaction))
+
+
+BUGS: Mapping[str, Bug] = MappingProxyType(
+    {
+        bug.name: bug
+        for bug in (
+            _bug("settle-without-token", "a plain success is taken from whoever sends it", SettlesWithoutToken),
+            _bug("event-without-row", "a job that becomes claimable is logged, its row is not written", LogsWithoutRow),
+            _bug("row-without-event", "the last event of a change is not logged", WritesRowWithoutLog),
+            _bug("version-not-raised", "a job that becomes claimable keeps its version", KeepsVersion),
+            _bug("retry-count-not-raised", "a retry does not count", KeepsRetryCount),
+            _bug("loss-not-charged", "a lost worker costs no try though the contract says so", ForgivesFailures),
+            _bug("live-lease-expired", "leases are ended long before their time", ExpiresLiveLeases),
+            _bug("lost-twice-forgotten", "a job that lost its worker before is never expired again", ForgetsExpired),
+            _bug("wait-misses-signal", "a job goes to wait without looking for the signal", MissesSignal),
+            _bug("dead-letter-forgotten", "a job is given up and leaves no dead letter", ForgetsDeadLetter),
+            _bug("second-final-event", "the end of a job is logged twice", EndsTwice),
+            _bug("lost-submit", "some submits are acknowledged and not written", LosesSubmits),
+            _bug("heartbeat-revives", "a late heartbeat takes back a lease that was expired", RevivesLeases),
+            _bug("backoff-ignored", "a retry is due at once", IgnoresBackoff),
+            _bug("time-runs-back", "event times follow a clock that was set back", TurnsBackTime),
+            _bug("late-cancel", "a cancel that comes after the success is obeyed", CancelsEnded),
+        )
+    }
+)

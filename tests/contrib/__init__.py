@@ -1,0 +1,1 @@
+"""Test instruments for users, tested as users use them."""

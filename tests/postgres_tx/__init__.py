@@ -1,0 +1,1 @@
+"""Enqueueing in the caller's own transaction, on every driver, against a real server."""

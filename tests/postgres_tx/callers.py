@@ -1,0 +1,105 @@
+"""Callers with a connection of their own, all driven by the same words."""
+
+from typing import Any, Protocol
+
+import asyncpg
+import psycopg
+from psycopg.rows import dict_row
+
+from detent import JobDefinition
+
+
+class Caller(Protocol):
+    """One connection, one transaction at a time; the caller's own table is `orders`."""
+
+    async def open(self, url: str) -> None: ...
+
+    async def begin(self, level: str = "read committed") -> None: ...
+
+    async def order(self, number: int) -> None: ...
+
+    async def enqueue(self, job: JobDefinition[..., Any], **arguments: Any) -> Any: ...
+
+    async def commit(self) -> None: ...
+
+    async def rollback(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class WithAsyncpg:
+    async def open(self, url: str) -> None:
+        self.connection: Any = await asyncpg.connect(url)
+
+    async def begin(self, level: str = "read committed") -> None:
+        self._transaction = self.connection.transaction(isolation=level.replace(" ", "_"))
+        await self._transaction.start()
+
+    async def order(self, number: int) -> None:
+        await self.connection.execute("INSERT INTO orders VALUES ($1)", number)
+
+    async def enqueue(self, job: JobDefinition[..., Any], **arguments: Any) -> Any:
+        return await job.enqueue_in(self.connection, **arguments)
+
+    async def commit(self) -> None:
+        await self._transaction.commit()
+
+    async def rollback(self) -> None:
+        await self._transaction.rollback()
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+
+class WithPsycopg:
+    async def open(self, url: str) -> None:
+        self.connection: Any = await psycopg.AsyncConnection.connect(url, row_factory=dict_row)
+
+    async def begin(self, level: str = "read committed") -> None:
+        """It begins by itself with the first statement."""
+        await self.connection.set_isolation_level(psycopg.IsolationLevel[level.upper().replace(" ", "_")])
+
+    async def order(self, number: int) -> None:
+        await self.connection.execute("INSERT INTO orders VALUES (%s)", [number])
+
+    async def enqueue(self, job: JobDefinition[..., Any], **arguments: Any) -> Any:
+        return await job.enqueue_in(self.connection, **arguments)
+
+    async def commit(self) -> None:
+        await self.connection.commit()
+
+    async def rollback(self) -> None:
+        await self.connection.rollback()
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+
+class WithPsycopgSync:
+    async def open(self, url: str) -> None:
+        self.connection: Any = psycopg.connect(url)
+
+    async def begin(self, level: str = "read committed") -> None:
+        self.connection.set_isolation_level(psycopg.IsolationLevel[level.upper().replace(" ", "_")])
+
+    async def order(self, number: int) -> None:
+        self.connection.execute("INSERT INTO orders VALUES (%s)", [number])
+
+    async def enqueue(self, job: JobDefinition[..., Any], **arguments: Any) -> Any:
+        return job.enqueue_in_sync(self.connection, **arguments)
+
+    async def commit(self) -> None:
+        self.connection.commit()
+
+    async def rollback(self) -> None:
+        self.connection.rollback()
+
+    async def close(self) -> None:
+        self.connection.close()
+
+
+CALLERS: dict[str, type[Caller]] = {
+    "asyncpg": WithAsyncpg,
+    "psycopg": WithPsycopg,
+    "psycopg-sync": WithPsycopgSync,
+}

@@ -1,0 +1,159 @@
+"""Empty migrated databases on servers that live as long as the test run; a used one is emptied and used again."""
+
+import asyncio
+import atexit
+import os
+from collections.abc import Mapping
+from functools import cache
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from detent.core.contract import Contract
+from detent.core.contracts import CONTRACTS
+from detent.engine import Engine
+from detent.stores.postgres import PostgresStore
+
+from .postgres import NONE, VOLATILE, Server, installations
+
+GIVEN = "given"
+"""The name of a server that $DETENT_TEST_POSTGRES brings instead of those we find."""
+_TEMPLATE = "detent_empty"
+_TRUNCATE_EACH = 40
+_numbers = count(1)
+
+
+def versions() -> list[str]:
+    """Names of the servers the tests run on, the newest last; with none there is no green."""
+    return [GIVEN] if os.environ.get("DETENT_TEST_POSTGRES") else list(installations())
+
+
+def newest() -> str:
+    return (versions() or [NONE])[-1]
+
+
+@cache
+def house(version: str) -> "House":
+    """The server of this version, started when it is first asked for, removed at the end of the run."""
+    if version == GIVEN:
+        return House(os.environ["DETENT_TEST_POSTGRES"])
+    if version not in installations():
+        raise RuntimeError(NONE)
+    server = Server(installations()[version], VOLATILE)
+    atexit.register(server.remove)
+    return House(server.init().start().url())
+
+
+class House:
+    """One server with its template and the databases made from it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._admin = psycopg.connect(url, autocommit=True)
+        self._free: list[Database] = []
+        template = f"{_TEMPLATE}_{os.getpid()}"
+        self._admin.execute(f"CREATE DATABASE {template}")
+        atexit.register(self._leave)
+        asyncio.run(migrated(self.url(template)))
+        self._template = template
+        self._made = [template]
+
+    def url(self, database: str) -> str:
+        return with_database(self._url, database)
+
+    def database(self) -> "Database":
+        """An empty, migrated one; give it back with `release`."""
+        if self._free:
+            return self._free.pop()
+        name = self.blank(self._template)
+        return Database(self, self.url(name))
+
+    def blank(self, template: str = "template0") -> str:
+        """The name of a new database without anything of Detent in it, or a copy of another."""
+        name = f"detent_{os.getpid()}_{next(_numbers)}"
+        self._admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self._made.append(name)
+        return name
+
+    def release(self, database: "Database") -> None:
+        if database.empty():
+            self._free.append(database)
+        else:
+            database.close()
+
+    def _leave(self) -> None:
+        """Of a server we only visit, take our databases along."""
+        for name in self._made:
+            self._admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        self._admin.close()
+
+
+class Database:
+    """One database, looked at and emptied past Detent."""
+
+    def __init__(self, house: House, url: str) -> None:
+        self.house = house
+        self.url = url
+        self._connection = psycopg.connect(url, autocommit=True)
+        self._tables = [row[0] for row in self.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
+        self._kept = {name: self.rows(name) for name in ("contracts", "detent_schema")}
+        self._filled = [name for name in self._tables if name not in (*self._kept, "lane_version")]
+        self._used = 0
+
+    def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        cursor = self._connection.execute(statement, values or None)  # type: ignore[arg-type]
+        return cursor.fetchall() if cursor.description else []
+
+    def named(self, statement: str) -> list[dict[str, Any]]:
+        """Rows by column name; ids as Detent spells them."""
+        cursor = self._connection.execute(statement)  # type: ignore[arg-type]
+        names = [column.name for column in cursor.description or ()]
+        return [dict(zip(names, map(_plain, row), strict=True)) for row in cursor]
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        return sorted(self.sql(f"SELECT * FROM {table}"), key=repr)
+
+    def dump(self) -> dict[str, list[tuple[Any, ...]]]:
+        return {table: self.rows(table) for table in self._tables}
+
+    def empty(self) -> bool:
+        """As new, or False if that cannot be had cheaply: a test declared contracts of its own."""
+        self.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+                 " AND pid <> pg_backend_pid()")  # fmt: skip
+        if any(self.rows(name) != kept for name, kept in self._kept.items()):
+            return False
+        self._used += 1
+        if self._used % _TRUNCATE_EACH:  # a small table is emptied ten times quicker by deleting
+            self.sql("; ".join(f"DELETE FROM {name}" for name in self._filled))
+        else:
+            self.sql(f"TRUNCATE {', '.join(self._filled)}")
+        self.sql("UPDATE lane_version SET value = 1")
+        return True
+
+    def release(self) -> None:
+        self.house.release(self)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, UUID) else value
+
+
+async def migrated(url: str, contracts: Mapping[str, Contract] = CONTRACTS) -> None:
+    engine = Engine(PostgresStore(url, may_migrate=True), contracts)
+    await engine.open()
+    await engine.close()
+
+
+def with_database(url: str, name: str) -> str:
+    """The same server, another database."""
+    parts = conninfo_to_dict(url)
+    user, host, port = parts.get("user", ""), parts.get("host", "127.0.0.1"), parts.get("port", 5432)
+    password = f":{parts['password']}" if parts.get("password") else ""
+    assert make_conninfo(url)
+    return f"postgresql://{user}{password}@{host}:{port}/{name}"

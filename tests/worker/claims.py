@@ -1,0 +1,16 @@
+"""Claims made up for the machine, which never looks at a store."""
+
+from detent.engine import Cycled
+from detent.ports import Claimed
+
+CODES = {"standard": "TIMEOUT", "men": "TASK_TIMEOUT"}
+
+
+def claimed(job_id: str = "a", token: str = "t1", contract: str = "standard", timeout_ms: int | None = None) -> Claimed:
+    return Claimed(
+        job_id, token, contract, "mail", "default", "default", "{}", 1, 0, 2, timeout_ms, None, job_id, None, None
+    )
+
+
+def answer(*ids: str, token: str = "t1") -> Cycled:
+    return Cycled([claimed(job_id, token) for job_id in ids])

@@ -1,0 +1,23 @@
+"""Memory stays flat however many jobs go through one worker."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("flat_memory.py")
+GROWTH_MEGABYTES = 40
+"""SQLite's page caches may still fill up after the 10,000th job."""
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("jobs", [500_000])
+def test_memory_is_flat_from_the_ten_thousandth_job_on(jobs: int) -> None:
+    said = subprocess.run([sys.executable, str(SCRIPT), str(jobs)], capture_output=True, text=True, check=True).stdout
+    sizes = {int(done): size for done, size in json.loads(said).items()}
+    early = next(size for done, size in sorted(sizes.items()) if done >= 10_000)
+    late = list(sizes.values())[-5:]
+    print(f"\nafter 10,000 jobs {early:.0f} MB, after {jobs} {late[-1]:.0f} MB")
+    assert max(late) < early + GROWTH_MEGABYTES

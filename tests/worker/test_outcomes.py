@@ -1,0 +1,404 @@
+"""How an execution ends: what a handler returns or raises, and what the contract makes of it."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from detent import Cancel, Context, Detent, Fail, Retry, Snooze, SyncContext
+from detent.app import JobFailed
+from detent.core.errors import DetentError, StoreRefused, StoreUnavailable
+from detent.core.times import SECOND
+from detent.engine import Engine, Submission
+
+from .conftest import working
+from .waiting import until, within
+
+pytestmark = pytest.mark.anyio
+LACKS = "CONTRACT_LACKS_MOVE"
+
+
+async def failure_of(handle: Any) -> JobFailed:
+    with pytest.raises(JobFailed) as failed:
+        await within(20, handle.result())
+    return failed.value
+
+
+async def phase_is(handle: Any, phase: str) -> bool:
+    return str((await handle.job()).phase) == phase
+
+
+async def test_retry_after_its_own_delay(app: Detent) -> None:
+    @app.job("work")
+    async def work(ctx: Context) -> int:
+        if ctx.retries < 2:
+            raise Retry("not yet", after=0.01)
+        return ctx.execution_no
+
+    async with working(app):
+        handle = await work.enqueue()
+        assert await within(10, handle.result()) == 3
+    retrying = [e for e in await handle.events() if e["event"] == "job.retrying"]
+    assert [e["data"]["error_message"] for e in retrying] == ["not yet", "not yet"]
+
+
+async def test_retry_by_the_contracts_backoff(app: Detent) -> None:
+    @app.job("work")
+    async def work() -> None:
+        raise Retry
+
+    handle = await work.enqueue()
+    async with working(app):
+        await until(lambda: _retried(handle))
+    job = await handle.job()
+    assert job.due_at is not None and 1 * SECOND <= job.due_at - job.updated_at <= 1.3 * SECOND
+
+
+async def _retried(handle: Any) -> bool:
+    return bool((await handle.job()).retries)
+
+
+@pytest.mark.parametrize(("retryable", "executions"), [(False, 1), (True, 2)])
+async def test_fail_with_a_code_of_its_own(app: Detent, retryable: bool, executions: int) -> None:
+    @app.job("work", max_retries=1)
+    async def work() -> None:
+        raise Fail("declined", code="CARD_DECLINED", retryable=retryable)
+
+    async with working(app):
+        handle = await work.enqueue()
+        if retryable:
+            await until(lambda: _retried(handle))
+            await _due_now(await app.ready(), handle.id)
+        error = await failure_of(handle)
+    assert error.code == "JOB_FAILED" and error.extra["job_code"] == "CARD_DECLINED"
+    job = await handle.job()
+    assert job.execution_no == executions and job.dlq_id is not None
+
+
+async def test_a_code_that_is_no_text_is_told_as_text(app: Detent) -> None:
+    @app.job("work")
+    async def work() -> None:
+        raise Fail("no such page", code=404)  # type: ignore[arg-type]
+
+    async with working(app):
+        assert (await failure_of(await work.enqueue())).extra["job_code"] == "404"
+
+
+@pytest.mark.parametrize("contract", ["standard", "formal"])
+async def test_snooze_is_not_charged(app: Detent, contract: str) -> None:
+    @app.job("work", contract=contract)
+    async def work(ctx: Context) -> int:
+        if ctx.execution_no < 3:
+            raise Snooze(0.05)
+        return ctx.retries
+
+    async with working(app):
+        handle = await work.enqueue()
+        assert await within(10, handle.result()) == 0
+    job = await handle.job()
+    assert (job.execution_no, job.failures) == (3, 0)
+
+
+async def test_cancel_from_within(app: Detent) -> None:
+    @app.job("work")
+    async def work() -> None:
+        raise Cancel("nobody needs it")
+
+    async with working(app):
+        handle = await work.enqueue()
+        assert (await failure_of(handle)).extra["status"] == "cancelled"
+    assert (await handle.events())[-1]["data"]["reason"] == "nobody needs it"
+
+
+async def _wait(ctx: Context) -> None:
+    await ctx.wait_for("answer", timeout=60)
+
+
+async def _sleep(ctx: Context) -> None:
+    await ctx.sleep(60)
+
+
+async def _snooze(ctx: Context) -> None:
+    raise Snooze(1)
+
+
+async def _cancel(ctx: Context) -> None:
+    raise Cancel("no")
+
+
+@pytest.mark.parametrize(
+    ("contract", "ask"),
+    [
+        *((contract, ask) for contract in ("gate-b2", "men", "p3c", "streams") for ask in (_wait, _sleep, _snooze)),
+        ("gate-b2", _cancel),
+        ("streams", _cancel),
+    ],
+)
+async def test_what_the_contract_has_no_status_for_fails_for_good(app: Detent, contract: str, ask: Any) -> None:
+    app.job("work", contract=contract)(ask)
+    async with working(app) as worker:
+        handle = await app.jobs["work"].enqueue()
+        error = await failure_of(handle)
+        assert error.extra["job_code"] == LACKS
+        assert worker.machine.free == worker.machine.slots
+    job = await handle.job()
+    assert (job.execution_no, job.failures) == (1, 1), "said once, not tried again"
+    assert contract in (job.error_message or "")
+
+
+async def test_a_wait_in_a_thread_is_refused_the_same_way(app: Detent) -> None:
+    @app.job("work", contract="gate-b2")
+    def work(ctx: SyncContext) -> None:
+        ctx.wait_for("answer")
+
+    async with working(app):
+        assert (await failure_of(await work.enqueue())).extra["job_code"] == LACKS
+
+
+async def test_waiting_leaves_the_worker_and_comes_back_with_the_answer(app: Detent) -> None:
+    @app.job("work")
+    async def work(ctx: Context) -> str:
+        try:
+            answer = await ctx.wait_for("confirmed", timeout=60)
+        except Exception:  # a suspension is not to be eaten
+            return "eaten"
+        return f"{answer['by']} in execution {ctx.execution_no}"
+
+    @app.job("plain")
+    def plain(ctx: SyncContext) -> str:
+        answer = ctx.wait_for("confirmed")
+        return f"{answer['by']} in execution {ctx.execution_no}"
+
+    async with working(app, slots=1) as worker:
+        for job in (work, plain):
+            handle = await job.enqueue()
+            await until(lambda handle=handle: phase_is(handle, "blocked"))
+            assert worker.machine.free == 1
+            assert await handle.signal("confirmed", {"by": "ana"}) is True
+            assert await within(10, handle.result()) == "ana in execution 2"
+            assert await handle.signal("confirmed", {"by": "bob"}) is False, "the first one counts"
+            with pytest.raises(DetentError) as refused:
+                await handle.signal("another")
+            assert refused.value.http_status == 409
+
+
+async def test_sleeping_and_a_wait_that_nobody_answers(app: Detent) -> None:
+    from detent import WaitTimeout
+
+    @app.job("work")
+    async def work(ctx: Context) -> int:
+        await ctx.sleep(0.05)
+        try:
+            await ctx.wait_for("never", timeout=0.05)
+        except WaitTimeout:
+            return ctx.execution_no
+        return 0
+
+    async with working(app):
+        assert await within(10, (await work.enqueue()).result()) == 3
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+async def _unreadable() -> None:
+    raise Unreadable
+
+
+async def _retry_never() -> None:
+    raise Retry(after=float("nan"))
+
+
+async def _retry_far() -> None:
+    raise Retry(after=1e300)
+
+
+async def _snooze_text() -> None:
+    raise Snooze("soon")  # type: ignore[arg-type]
+
+
+async def _snooze_back() -> None:
+    raise Snooze(-5)
+
+
+async def _bad_name(ctx: Context) -> None:
+    await ctx.wait_for("")
+
+
+async def _surrogate() -> Any:
+    return "\ud800"
+
+
+async def _exit() -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("odd", "code"),
+    [
+        (_unreadable, "JOB_EXECUTION_FAILED"),
+        (_retry_never, "JOB_EXECUTION_FAILED"),
+        (_retry_far, "OUTCOME_INVALID"),
+        (_snooze_text, "JOB_EXECUTION_FAILED"),
+        (_snooze_back, "SNOOZE_INVALID"),
+        (_bad_name, "NAME_INVALID"),
+        (_surrogate, "RESULT_INVALID"),
+        (_exit, "JOB_EXECUTION_FAILED"),
+    ],
+)
+async def test_odd_ends_cost_neither_the_slot_nor_the_worker(app: Detent, odd: Any, code: str) -> None:
+    app.job("odd", max_retries=1 if odd is _retry_far else 0)(odd)
+
+    @app.job("fine")
+    async def fine(n: int) -> int:
+        return n
+
+    async with working(app, slots=2) as worker:
+        handle = await app.jobs["odd"].enqueue()
+        others = await fine.enqueue_many([{"n": n} for n in range(5)])
+        assert [await within(20, other.result()) for other in others] == [0, 1, 2, 3, 4]
+        assert (await failure_of(handle)).extra["job_code"] == code
+        await until(lambda: worker.machine.free == 2)
+        assert all(not task.done() for task in worker._slot_tasks)
+
+
+@pytest.mark.parametrize("culprit", [OverflowError("too big"), StoreRefused("a check failed"), TypeError("no text")])
+async def test_one_outcome_that_cannot_be_stored_does_not_stall_the_others(
+    app: Detent, monkeypatch: pytest.MonkeyPatch, culprit: Exception
+) -> None:
+    """The store breaks on one job's result, whoever is in the batch with it."""
+
+    @app.job("work")
+    async def work(n: int) -> int:
+        return n
+
+    honest_cycle, honest_settle = Engine.cycle, Engine.settle
+
+    async def cycle(self: Engine, settled: Any, request: Any) -> Any:
+        if any(getattr(said.outcome, "result", None) == "3" for said in settled):
+            raise culprit
+        return await honest_cycle(self, settled, request)
+
+    async def settle(self: Engine, job_id: str, token: str, outcome: Any) -> Any:
+        if getattr(outcome, "result", None) == "3":
+            raise culprit
+        return await honest_settle(self, job_id, token, outcome)
+
+    monkeypatch.setattr(Engine, "cycle", cycle)
+    monkeypatch.setattr(Engine, "settle", settle)
+    handles = await work.enqueue_many([{"n": n} for n in range(6)])
+    async with working(app):
+        for n, handle in enumerate(handles):
+            if n == 3:
+                expected = "STORE_CONSTRAINT" if isinstance(culprit, StoreRefused) else "OUTCOME_INVALID"
+                assert (await failure_of(handle)).extra["job_code"] == expected
+            else:
+                assert await within(10, handle.result()) == n
+
+
+@pytest.mark.parametrize("trouble", [StoreUnavailable("gone"), OSError("gone")])
+async def test_a_store_that_is_away_loses_no_result(
+    app: Detent, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    executions = []
+
+    @app.job("work")
+    async def work(n: int) -> int:
+        executions.append(n)
+        return n
+
+    honest, failures = Engine.cycle, 0
+
+    async def cycle(self: Engine, settled: Any, request: Any) -> Any:
+        nonlocal failures
+        if settled and failures < 3:
+            failures += 1
+            raise trouble
+        return await honest(self, settled, request)
+
+    monkeypatch.setattr(Engine, "cycle", cycle)
+    handles = await work.enqueue_many([{"n": n} for n in range(4)])
+    async with working(app):
+        assert [await within(20, handle.result()) for handle in handles] == [0, 1, 2, 3]
+    assert failures == 3 and sorted(executions) == [0, 1, 2, 3]
+
+
+async def test_wrong_arguments_found_when_run_fail_for_good(app: Detent) -> None:
+    @app.job("work")
+    async def work(n: int, since: timedelta | None = None) -> int:
+        return n
+
+    engine = await app.ready()
+    bad = [{"n": "many"}, {}, {"n": 1, "m": 2}, {"n": 1, "since": "yesterday"}]
+    async with working(app):
+        for payload in bad:
+            job = (await engine.submit(Submission("work", payload))).job
+            handle = await app.handle(job.id)
+            assert (await failure_of(handle)).extra["job_code"] == "PAYLOAD_INVALID"
+            assert (await handle.job()).execution_no == 1
+
+
+async def test_errors_can_be_declared_permanent_or_retryable(app: Detent) -> None:
+    @app.job("work", permanent_errors=(KeyError,), max_retries=3)
+    async def work() -> None:
+        raise KeyError("x")
+
+    async with working(app):
+        handle = await work.enqueue()
+        assert (await failure_of(handle)).extra["job_code"] == "JOB_EXECUTION_FAILED"
+    job = await handle.job()
+    assert job.execution_no == 1
+    data = next(e for e in await handle.events() if e["event"] == "job.failing")["data"]
+    assert data["error_class"] == "KeyError" and "Traceback" in data["traceback"]
+
+
+async def test_a_store_error_inside_a_handler_is_tried_again(app: Detent) -> None:
+    """The handler's own use of the database blips: that is no reason to give the job up."""
+
+    @app.job("work", max_retries=1)
+    async def work(ctx: Context) -> int:
+        if not ctx.retries:
+            raise StoreUnavailable("gone for a moment")
+        return ctx.execution_no
+
+    engine = await app.ready()
+    handle = await work.enqueue()
+    async with working(app):
+        await until(lambda: _retried(handle))
+        await _due_now(engine, handle.id)
+        assert await within(10, handle.result()) == 2
+
+
+async def _due_now(engine: Engine, job_id: str) -> None:
+    async def act(tx: Any) -> None:
+        sql = "UPDATE jobs SET due_at = updated_at, next_retry_at = iif(next_retry_at IS NULL, NULL, updated_at)"
+        tx.connection.execute(f"{sql} WHERE id = ?", (job_id,))
+
+    await engine.store.write(act)
+
+
+async def test_the_context_tells_who_it_is(app: Detent) -> None:
+    seen: dict[str, Any] = {}
+
+    @app.job("work")
+    async def work(ctx: Context) -> None:
+        seen[ctx.execution_key] = ctx.effect_key("charge")
+        await ctx.progress(0.5, "half")
+        await asyncio.sleep(0)
+        if ctx.execution_no == 1:
+            raise Retry(after=0.0)
+        seen.update(id=ctx.job_id, type=ctx.job_type, tenant=ctx.tenant_id, key=ctx.idempotency_key, trace=ctx.trace_id)
+
+    async with working(app):
+        handle = await work.using(tenant="acme", key="k-1", trace_id="t-1").enqueue()
+        await within(10, handle.result())
+    one, other = f"{handle.id}+0", f"{handle.id}+1"
+    assert seen[one] == seen[other] == f"{handle.id}:charge"
+    assert (seen["id"], seen["type"], seen["tenant"], seen["key"], seen["trace"]) == (
+        *(handle.id, "work", "acme", "k-1", "t-1"),
+    )
+    progress = [e for e in await handle.events() if e["event"] == "progress"]
+    assert progress and progress[0]["data"] == {"share": 0.5, "message": "half"} and progress[0]["note"]

@@ -1,0 +1,216 @@
+"""Worker processes that are stopped, frozen, blocked and asked to end."""
+
+import os
+import signal
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detent.core.contract import Phase
+from detent.engine import Engine
+
+from .job_app import CONTRACTS
+from .processes import Bench, bench_in
+from .waiting import until, until_now, within
+
+pytestmark = pytest.mark.anyio
+HANDED_BACK = {
+    # contract: (status, failures charged) after a stop in good order; streams is left to its lease
+    "gate-b2": ("retrying", 1),
+    "men": ("ready", 1),
+    "p3c": ("interrupted", 0),
+    "streams": ("running", 0),
+    "formal": ("Queued", 0),
+    "standard": ("queued", 0),
+}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with bench_in(tmp_path) as bench:
+        yield bench
+
+
+def stop(process: subprocess.Popen[bytes], *, within_seconds: float) -> int:
+    """SIGTERM, and the exit code; the machine may be loaded, so some seconds are added to what is promised."""
+    process.terminate()
+    return process.wait(within_seconds + 10)
+
+
+async def test_a_zombie_is_refused_noted_and_stops_its_handler(bench: Bench) -> None:
+    """SIGSTOP past the lease, SIGCONT: by then another worker has done the job."""
+    async with bench.app as app:
+        lease = {"lease_seconds": 1.0, "slots": 4}
+        zombie = bench.start(**lease)
+        held = await app.jobs["hold-standard"].enqueue()
+        late = await app.jobs["thread"].enqueue(seconds=1.0)
+        await until(lambda: held.id in bench.words("started") and late.id in bench.words("thread"))
+        zombie.send_signal(signal.SIGSTOP)
+        engine = await app.ready()
+        await until(lambda: _taken_back(engine, held.id, late.id))
+        other = bench.start(**lease)
+        assert await within(30, late.result()) == "execution 2"
+        await until(lambda: bench.words("started").count(held.id) == 2)
+        assert held.id not in bench.words("stopped")
+        zombie.send_signal(signal.SIGCONT)
+        await until(lambda: held.id in bench.words("stopped"))
+        await until(lambda: _notes(bench, late.id, "settle.refused"))
+        job = await late.job()
+        assert (job.status, job.result, job.execution_no) == ("succeeded", '"execution 2"', 2)
+        owner = (await held.job()).worker or ""
+        assert f"-{other.pid}-" in owner, "the job in its new hands is not disturbed"
+        assert bench.words("stopped").count(held.id) == 1
+
+
+async def _taken_back(engine: Engine, *ids: str) -> bool:
+    """Play the sweeper of another process until the leases are over."""
+    await engine.expire()
+    return not [job_id for job_id in ids if (await engine.job(job_id)).phase is Phase.LEASED]
+
+
+def _notes(bench: Bench, job_id: str, name: str) -> list[Any]:
+    return bench.sql("SELECT n FROM notes WHERE job_id = ? AND name = ?", job_id, name)
+
+
+async def test_a_blocked_loop_costs_no_other_lease(bench: Bench) -> None:
+    """One handler blocks the event loop for three leases; others run, wait for a slot, or have just ended beside it."""
+    lease = 0.8
+    async with bench.app as app:
+        engine = await app.ready()
+        handles = await app.jobs["nap"].enqueue_many([{"seconds": s} for s in (0.1, 0.11, 0.12, 2.5)])
+        handles += await app.jobs["block"].enqueue_many([{"seconds": 3 * lease + 0.2}] * 1)
+        handles += await app.jobs["quick-p3c"].enqueue_many([{"n": 1}])
+        bench.start(lease_seconds=lease, slots=len(handles))
+        await until(lambda: bench.words("blocking"))
+        blocked = time.monotonic()
+        while bench.ended() < len(handles):
+            assert await engine.expire() == [], f"a lease was lost {time.monotonic() - blocked:.1f} s into the block"
+            assert time.monotonic() - blocked < 60
+        assert {(await handle.job()).execution_no for handle in handles} == {1}
+        assert not bench.sql("SELECT * FROM notes WHERE name = 'settle.refused'")
+
+
+async def test_a_stop_under_load_hands_back_as_each_contract_says(bench: Bench) -> None:
+    async with bench.app as app:
+        process = bench.start(slots=24, lease_seconds=30, grace_seconds=1.0)
+        held = {name: await app.jobs[f"hold-{name}"].enqueue() for name in CONTRACTS}
+        await until(lambda: len(bench.words("started")) == len(held))
+        for name in CONTRACTS:
+            await app.jobs[f"quick-{name}"].enqueue_many([{"n": n} for n in range(150)])
+        await until(lambda: bench.ended() > 30)
+        begun = time.monotonic()
+        assert stop(process, within_seconds=1.0) == 0
+        print(f"\nended {time.monotonic() - begun:.2f} s after SIGTERM, the grace was 1 s")
+        for name, handle in held.items():
+            job = await handle.job()
+            assert (job.status, job.failures) == HANDED_BACK[name], name
+        assert {handle.id for handle in held.values()} == set(bench.words("stopped"))
+        charged = bench.sql("SELECT contract, count(*) FROM jobs WHERE job_type LIKE 'quick-%' AND failures > 0 GROUP BY 1")
+        assert {contract for contract, _ in charged} <= {"gate-b2", "men"}, "nobody else is charged for a stop"
+        left = bench.sql("SELECT DISTINCT contract FROM jobs WHERE phase = 'leased'")
+        assert left == [("streams",)]
+        assert not bench.sql("SELECT * FROM workers"), "it has said goodbye"
+        assert 30 < bench.ended() < 900
+
+
+async def test_work_that_ends_within_the_grace_is_not_interrupted(bench: Bench) -> None:
+    async with bench.app as app:
+        process = bench.start(grace_seconds=20)
+        handle = await app.jobs["nap"].enqueue(seconds=0.7)
+        await until(lambda: bench.words("napping"))
+        begun = time.monotonic()
+        assert stop(process, within_seconds=20) == 0
+        assert time.monotonic() - begun < 15, "it waits for the job, not for the grace"
+        job = await handle.job()
+        assert (job.status, job.execution_no) == ("succeeded", 1)
+
+
+async def test_a_second_signal_stops_at_once(bench: Bench) -> None:
+    async with bench.app as app:
+        process = bench.start(grace_seconds=300, lease_seconds=1.0)
+        handle = await app.jobs["hold-standard"].enqueue()
+        await until(lambda: bench.words("started"))
+        process.terminate()
+        await until(lambda: bench.sql("SELECT 1 FROM workers WHERE state = 'stopping'"))
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        job = await handle.job()
+        assert (job.status, job.failures) == ("queued", 0) and bench.words("stopped") == [handle.id]
+
+
+@pytest.mark.parametrize(("job_type", "payload"), [("thread", {"seconds": 60}), ("stubborn", {})])
+async def test_a_handler_that_does_not_end_cannot_keep_the_process(
+    bench: Bench, job_type: str, payload: dict[str, Any]
+) -> None:
+    """A thread cannot be interrupted, and a coroutine may swallow its cancellation."""
+    async with bench.app as app:
+        process = bench.start(grace_seconds=0.2)
+        handle = await app.jobs[job_type].enqueue(**payload)
+        await until(lambda: bench.words(job_type))
+        assert stop(process, within_seconds=3) == 0
+        job = await handle.job()
+        assert (job.status, job.failures) == ("queued", 0)
+
+
+async def test_a_process_that_computes_cannot_keep_its_worker(bench: Bench) -> None:
+    """Also: what comes out of a process cannot break the pool, and a pool that died is made again."""
+    async with bench.app as app:
+        process = bench.start(grace_seconds=0.2, slots=1, processes=1)
+        compute = app.jobs["compute"]
+        crooked, dies = await compute.enqueue(act="crooked"), await compute.enqueue(act="die")
+        fine = await compute.enqueue(act="fine")
+        child = await within(60, fine.result())
+        assert child != process.pid
+        assert "Crooked" in ((await crooked.job()).error_message or "")
+        assert "BrokenProcessPool" in ((await dies.job()).error_message or "")
+        hangs = await compute.enqueue(act="hang")
+        await until(lambda: bench.words("hanging"))
+        assert stop(process, within_seconds=3) == 0
+        assert (await hangs.job()).status == "queued"
+        until_now(lambda: _gone(child))
+
+
+def _gone(pid: int) -> bool:
+    """No such process, or one that nobody has buried yet."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+async def test_two_signals_end_even_a_blocked_loop(bench: Bench) -> None:
+    async with bench.app as app:
+        process = bench.start(lease_seconds=1.0)
+        await app.jobs["block"].enqueue(seconds=60)
+        await until(lambda: bench.words("blocking"))
+        process.terminate()
+        begun = time.monotonic()
+        await until(lambda: time.monotonic() - begun > 1.2)
+        assert process.poll() is None, "one signal waits for the loop"
+        process.terminate()
+        assert process.wait(10) == -signal.SIGTERM
+
+
+async def test_wakes_on_an_enqueue_in_another_process(bench: Bench) -> None:
+    """The median of enqueue call → first line of the handler; the goal on a quiet machine is 12 ms."""
+    async with bench.app as app:
+        bench.start(slots=4)
+        took = []
+        for number in range(45):
+            handle = await app.jobs["stamp"].enqueue(sent=time.time())
+            seconds = await within(30, handle.result())
+            if number >= 5:
+                took.append(seconds * 1_000)
+            pause = time.monotonic() + 0.02
+            await until(lambda pause=pause: time.monotonic() > pause)
+        middle = statistics.median(took)
+        print(f"\npickup across processes: p50 {middle:.1f} ms, p90 {statistics.quantiles(took, n=10)[-1]:.1f} ms")
+        assert middle < 100

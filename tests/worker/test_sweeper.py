@@ -1,0 +1,193 @@
+"""The sweeper: bounded passes, and when it does not dare to expire anyone."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detent.clock import SystemClock
+from detent.core.errors import StoreUnavailable
+from detent.core.times import SECOND
+from detent.engine import Engine, Submission
+from detent.stores.sqlite import SqliteStore
+from detent.sweeper import BATCH, Sweeper
+
+from .waiting import until
+
+pytestmark = pytest.mark.anyio
+LEASE = 10.0
+
+
+class TwoClocks:
+    """Wall and monotonic time that a test can move apart."""
+
+    def __init__(self) -> None:
+        self.wall = SystemClock().now()
+        self.mono = 100.0
+
+    def now(self) -> int:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.mono
+
+    def advance(self, seconds: float) -> None:
+        self.wall += round(seconds * SECOND)
+        self.mono += seconds
+
+
+@pytest.fixture
+def clock() -> TwoClocks:
+    return TwoClocks()
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, clock: TwoClocks) -> Any:
+    engine = Engine(SqliteStore(str(tmp_path / "jobs.db"), clock=clock, synchronous="OFF"))
+    await engine.open()
+    yield engine
+    await engine.close()
+
+
+async def leased(engine: Engine, count: int = 1) -> None:
+    await engine.submit_many([Submission("mail") for _ in range(count)])
+    assert len(await engine.claim(engine.claim_request("w", count, LEASE))) == count
+
+
+def advance_in_steps(clock: TwoClocks, sweeper: Sweeper, seconds: float) -> None:
+    """Time passes for a sweeper that is awake: no step is as long as a lease."""
+    for _ in range(round(seconds)):
+        clock.advance(1.0)
+        sweeper._notice_suspend()
+
+
+async def test_expires_in_bounded_passes(engine: Engine, clock: TwoClocks) -> None:
+    sweeper = Sweeper(engine, clock, LEASE)
+    await leased(engine, 2 * BATCH + 50)
+    assert await sweeper.sweep() > 0 and sweeper.expired == 0
+    advance_in_steps(clock, sweeper, LEASE + 1)
+    assert await sweeper.sweep() == 0.0, "full: go on at once"
+    assert sweeper.expired == BATCH
+    assert await sweeper.sweep() == 0.0
+    assert await sweeper.sweep() > 0.0
+    assert sweeper.expired == 2 * BATCH + 50
+
+
+async def test_wakes_in_bounded_passes_and_sleeps_until_the_next(engine: Engine, clock: TwoClocks) -> None:
+    sweeper = Sweeper(engine, clock, LEASE, interval=0.5)
+    await engine.submit_many([Submission("mail", delay=0.2) for _ in range(BATCH + 1)])
+    await engine.submit_many([Submission("mail", delay=0.7)])
+    assert await sweeper.sweep() == pytest.approx(0.2, abs=0.01)
+    clock.advance(0.2)
+    assert await sweeper.sweep() == 0.0 and sweeper.woken == BATCH
+    assert await sweeper.sweep() == pytest.approx(0.5, abs=0.01) and sweeper.woken == BATCH + 1
+
+
+async def test_two_sweepers_share_the_work(engine: Engine, clock: TwoClocks) -> None:
+    one, other = Sweeper(engine, clock, LEASE), Sweeper(engine, clock, LEASE)
+    await leased(engine, 300)
+    advance_in_steps(clock, one, LEASE + 1)
+    advance_in_steps(clock, other, 0)
+    other._mono = one._mono
+    other._wall = one._wall
+    await asyncio.gather(*(sweeper.sweep() for sweeper in (one, other) for _ in range(3)))
+    assert one.expired + other.expired == 300
+
+
+@pytest.mark.parametrize("jump", [LEASE * 3, -LEASE * 3], ids=["suspended", "set back"])
+async def test_waits_a_lease_after_the_clocks_part(engine: Engine, clock: TwoClocks, jump: float) -> None:
+    sweeper = Sweeper(engine, clock, LEASE)
+    await leased(engine)
+    advance_in_steps(clock, sweeper, LEASE * 4)
+    clock.wall += round(jump * SECOND)
+    await sweeper.sweep()
+    assert sweeper.expired == 0
+    advance_in_steps(clock, sweeper, LEASE - 1)
+    await sweeper.sweep()
+    assert sweeper.expired == 0, "one lease has not passed"
+    advance_in_steps(clock, sweeper, 1)
+    await sweeper.sweep()
+    assert sweeper.expired == 1
+
+
+async def test_waits_a_lease_if_it_did_not_run_for_one(engine: Engine, clock: TwoClocks) -> None:
+    """A stopped process or a paused virtual machine: whoever holds the leases may have been stopped with us."""
+    sweeper = Sweeper(engine, clock, LEASE)
+    await leased(engine)
+    clock.advance(LEASE * 3)
+    await sweeper.sweep()
+    assert sweeper.expired == 0
+    advance_in_steps(clock, sweeper, LEASE)
+    await sweeper.sweep()
+    assert sweeper.expired == 1
+
+
+async def test_small_differences_of_the_clocks_are_none(engine: Engine, clock: TwoClocks) -> None:
+    sweeper = Sweeper(engine, clock, LEASE)
+    await leased(engine)
+    advance_in_steps(clock, sweeper, LEASE)
+    clock.wall += round(0.9 * SECOND)
+    await sweeper.sweep()
+    assert sweeper.expired == 1
+
+
+async def test_a_young_database_is_given_a_lease(
+    engine: Engine, clock: TwoClocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uptime = LEASE - 1
+
+    async def young() -> float:
+        return uptime
+
+    monkeypatch.setattr(engine.store, "uptime", young)
+    sweeper = Sweeper(engine, clock, LEASE)
+    await sweeper._notice_young_database()
+    assert sweeper._cautious_until == clock.mono + LEASE
+    uptime = LEASE + 1
+    old = Sweeper(engine, clock, LEASE)
+    await old._notice_young_database()
+    assert old._cautious_until < clock.mono
+
+
+@pytest.mark.parametrize("trouble", [StoreUnavailable("gone"), OSError("not even that")])
+async def test_is_cautious_after_a_store_error_and_goes_on(
+    engine: Engine, clock: TwoClocks, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    await leased(engine)
+    await engine.submit(Submission("mail", delay=0.1))
+    calls = 0
+    honest = engine.expire
+
+    async def failing(limit: int) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise trouble
+        return await honest(limit)
+
+    monkeypatch.setattr(engine, "expire", failing)
+    sweeper = Sweeper(engine, clock, LEASE, interval=0.01)
+    task = asyncio.create_task(sweeper.run())
+    await until(lambda: sweeper._cautious_until == clock.mono + LEASE)
+    clock.wall += 11 * SECOND
+    sweeper._wall = clock.wall
+    await until(lambda: sweeper.woken == 1)
+    assert sweeper.expired == 0 and calls == 1, "it wakes, it does not expire"
+    clock.mono += LEASE / 2
+    sweeper._mono = clock.mono
+    clock.mono += LEASE / 2
+    sweeper._mono = clock.mono
+    await until(lambda: sweeper.expired == 1)
+    task.cancel()
+
+
+async def test_what_cannot_be_woken_is_not_looked_at_all_the_time(engine: Engine, clock: TwoClocks) -> None:
+    """A job of a contract this process does not know stays due; the pause grows with its age."""
+    sweeper = Sweeper(engine, clock, LEASE, interval=0.5)
+    await engine.submit(Submission("mail", delay=0.1))
+    engine.contracts = {name: c for name, c in engine.contracts.items() if name != "standard"}
+    clock.advance(0.2)
+    assert 0.05 < await sweeper.sweep() < 0.2
+    clock.advance(5)
+    assert await sweeper.sweep() == 0.5
