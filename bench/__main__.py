@@ -1,74 +1,113 @@
-"""`python -m bench`: the short form; `--full`: more jobs, all contestants."""
+"""`python -m bench`: the short form, at most five minutes; `--full`: all contestants and measures."""
 
 import argparse
-import asyncio
+import json
+import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from . import sqlite_detent, sqlite_raw
-from .harness import Contestant, Readings, compete, report
+from . import chart, docs, homes, report
+from .contestants import CONTESTANTS, Contestant, chosen
+from .harness import ROUNDS, compete
+from .measures import MEASURES, NOT_MEASURED, Sizes
+from .services import Services
 
-BATCH = 100
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="more jobs a reading")
-    parser.add_argument("--jobs", type=int, default=None, help="jobs to drain")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("bench/results/latest.json"))
-    options = parser.parse_args()
-    jobs = options.jobs or (200_000 if options.full else 50_000)
-    with tempfile.TemporaryDirectory(prefix="detent-bench-") as folder:
-        print("SQLite, WAL, synchronous=FULL")
-        report(compete(sqlite_contestants(Path(folder), jobs), _compared(), options.rounds), options.out)
+OUT = homes.ROOT / "bench" / "results" / "latest.json"
+SHORT = ("enqueue", "callers", "drain", "pickup", "here")
 
 
-def _compared() -> Readings:
-    readings = Readings()
-    readings.base = {
-        "drain": sqlite_raw.NAME,
-        "enqueue one by one": sqlite_raw.NAME,
-    }
-    return readings
+def main(words: list[str] | None = None) -> int:
+    options = _parser().parse_args(words)
+    if options.list:
+        _list()
+        return 0
+    if options.install is not None:
+        return 1 if homes.install(_homes(options.install)) else 0
+    if options.docs:
+        return docs.write(json.loads(options.out.read_text()), options.out.with_suffix(".svg"))
+    contestants = chosen(options.only, full=options.full)
+    measures = options.measures or list(MEASURES if options.full else SHORT)
+    data = _run(contestants, measures, sizes_of(options), options)
+    report.write(data, options.out)
+    options.out.with_suffix(".svg").write_text(chart.svg(report.from_json(data)))
+    print(f"\nreadings: {options.out}\nchart: {options.out.with_suffix('.svg')}")
+    return 1 if any(miss["measure"] for miss in data["missing"]) else 0
 
 
-def sqlite_contestants(folder: Path, jobs: int) -> list[Contestant]:
-    fresh = _fresh_names(folder)
-
-    def raw(readings: Readings) -> None:
-        path = fresh()
-        asyncio.run(_filled(path, jobs))
-        sqlite_raw.drain(path, jobs, BATCH, readings)
-        sqlite_raw.enqueue(fresh(), 2.0, readings)
-
-    def detent(readings: Readings) -> None:
-        path = fresh()
-        rate = asyncio.run(_filled(path, jobs))
-        readings.add("enqueue in bulk", sqlite_detent.NAME, rate)
-        asyncio.run(sqlite_detent.drain(path, jobs, 2 * BATCH, readings))
-        asyncio.run(sqlite_detent.enqueue(fresh(), 2.0, 1, readings))
-        asyncio.run(sqlite_detent.enqueue(fresh(), 2.0, 16, readings))
-        asyncio.run(sqlite_detent.pickup(fresh(), 100, readings, same_process=True))
-        asyncio.run(sqlite_detent.pickup(fresh(), 100, readings, same_process=False))
-
-    return [
-        Contestant(sqlite_raw.NAME, raw, sqlite_raw.INCLUDES),
-        Contestant(sqlite_detent.NAME, detent, sqlite_detent.INCLUDES),
-    ]
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    add = parser.add_argument
+    add("--full", action="store_true", help="every contestant and measure, more jobs")
+    add("--only", type=_names, metavar="NAME,NAME", help="these contestants")
+    add("--measures", type=_measures, metavar="NAME,NAME", help=f"of {', '.join(MEASURES)}")
+    add("--rounds", type=int, default=ROUNDS)
+    add("--jobs", type=int, help="jobs a drain, and at most so many a measure of enqueueing")
+    add("--list", action="store_true", help="who competes, what is measured, what is installed")
+    add("--install", nargs="*", metavar="NAME", help="make the environments of these peers, or of all")
+    add("--docs", action="store_true", help="write the tables of docs/ from the last results")
+    add("--out", type=Path, default=OUT)
+    return parser
 
 
-async def _filled(path: Path, jobs: int) -> float:
-    app = sqlite_detent.make_app(path)
-    async with app:
-        return await sqlite_detent.fill(app, jobs)
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
 
 
-def _fresh_names(folder: Path) -> Callable[[], Path]:
-    numbers = iter(range(1_000_000))
-    return lambda: folder / f"{next(numbers)}.db"
+def _measures(text: str) -> list[str]:
+    names = _names(text)
+    unknown = [name for name in names if name not in MEASURES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}")
+    return names
+
+
+def sizes_of(options: argparse.Namespace) -> Sizes:
+    jobs: int = options.jobs or (60_000 if options.full else 20_000)
+    if not options.full:
+        return Sizes(jobs, pickups=min(100, jobs), growth=(jobs,), workers=(2,), sample=min(10_000, jobs))
+    growth = (10_000, 100_000, 500_000) if options.jobs is None else (jobs, 10 * jobs)
+    return Sizes(jobs, 2.0, min(100, jobs), growth=growth, workers=(2, 4), sample=min(10_000, jobs))
+
+
+def _run(
+    contestants: list[Contestant], measures: list[str], sizes: Sizes, options: argparse.Namespace
+) -> dict[str, Any]:
+    folder = Path(tempfile.mkdtemp(prefix="detent-bench-"))
+    homes.scratch().mkdir(parents=True, exist_ok=True)
+    services = Services()
+    try:
+        readings = compete(contestants, measures, sizes, options.rounds, folder, services)
+        versions = services.versions()
+    finally:
+        services.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    report.show(readings, contestants)
+    told = {"full": options.full, "rounds": options.rounds, "jobs": sizes.jobs, "measures": measures}
+    return report.as_json(readings, contestants, told, versions)
+
+
+def _homes(names: list[str]) -> list[str]:
+    unknown = [name for name in names if name not in homes.HOMES]
+    if unknown:
+        raise SystemExit(f"unknown: {', '.join(unknown)}; there are {', '.join(homes.HOMES)}")
+    return names or list(homes.HOMES)
+
+
+def _list() -> None:
+    print(f"contestants (* in the short form); peers live in {homes.scratch().name}/")
+    for contestant in CONTESTANTS:
+        mark = "*" if contestant.short else " "
+        print(f" {mark} {contestant.name:<24} {contestant.store:<9} {contestant.settings}")
+        print(f"   {'':<24} {contestant.includes()}")
+        if reason := contestant.missing():
+            print(f"   {'':<24} {reason}")
+    print("measures (* in the short form)")
+    for name, (_, says) in MEASURES.items():
+        print(f" {'*' if name in SHORT else ' '} {name:<9} {says}")
+    for text in NOT_MEASURED:
+        print(f"   not measured: {text}")
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,78 +1,89 @@
-"""Runs contestants in turn, keeps every reading, and reports medians and ratios."""
+"""Runs every measure over all contestants in turn, round by round; whoever fails is named, the others go on."""
 
-import json
-import statistics
+import os
 import time
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+from .contestants import Contestant
+from .measures import MEASURES, Contender, Sizes
+from .readings import Miss, Readings
+from .services import Services
+
 ROUNDS = 3
+_FAILURES_AT_MOST = 2
 
 
-@dataclass(slots=True)
-class Readings:
-    """measure -> contestant -> values, and which contestant a measure is compared with."""
-
-    values: dict[str, dict[str, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
-    units: dict[str, str] = field(default_factory=dict)
-    base: dict[str, str] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def add(self, measure: str, contestant: str, value: float, unit: str = "jobs/s") -> None:
-        self.values[measure][contestant].append(value)
-        self.units[measure] = unit
-
-    def median(self, measure: str, contestant: str) -> float:
-        return statistics.median(self.values[measure][contestant])
-
-    def ratio(self, measure: str, contestant: str) -> float | None:
-        base = self.base.get(measure)
-        return self.median(measure, contestant) / self.median(measure, base) if base else None
-
-
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """`run` takes the readings and adds to them; it cleans up after itself."""
-
-    name: str
-    run: Callable[[Readings], None]
-    includes: str = ""
-
-
-def compete(contestants: list[Contestant], readings: Readings, rounds: int = ROUNDS) -> Readings:
-    for number in range(rounds):
-        for contestant in contestants:
-            started = time.perf_counter()
-            contestant.run(readings)
-            print(f"  round {number + 1}: {contestant.name} ({time.perf_counter() - started:.1f} s)", flush=True)
-    for contestant in contestants:
-        if contestant.includes:
-            readings.notes[contestant.name] = contestant.includes
+def compete(
+    contestants: Sequence[Contestant],
+    measures: Sequence[str],
+    sizes: Sizes,
+    rounds: int,
+    folder: Path,
+    services: Services,
+) -> Readings:
+    """Within a round a measure is read from all contestants before the next one is; each round runs the other way."""
+    readings = Readings()
+    contenders = _assembled(contestants, folder, services, readings)
+    failures: Counter[str] = Counter()
+    try:
+        for number in range(rounds):
+            readings.syncs.append(syncs_a_second(folder))
+            for measure in measures:
+                for contender in contenders if number % 2 == 0 else reversed(contenders):
+                    if failures[contender.name] < _FAILURES_AT_MOST:
+                        failures[contender.name] += not _measured(number + 1, measure, contender, sizes, readings)
+    finally:
+        for contender in contenders:
+            contender.close()
     return readings
 
 
-def report(readings: Readings, out: Path | None = None) -> None:
-    for measure, by_contestant in readings.values.items():
-        base = readings.base.get(measure)
-        print(f"\n{measure} ({readings.units[measure]}){', against ' + base if base else ''}")
-        for name, values in by_contestant.items():
-            ratio = readings.ratio(measure, name)
-            shown = f"{ratio:6.2f} x" if ratio is not None else "        "
-            spread = f"({min(values):,.1f} to {max(values):,.1f})"
-            print(f"  {shown}  {statistics.median(values):>12,.1f}  {spread:<28} {name}")
-    if readings.notes:
-        print("\nwhat each includes")
-        for name, text in readings.notes.items():
-            print(f"  {name}: {text}")
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        data = {
-            "values": {m: {c: list(v) for c, v in by.items()} for m, by in readings.values.items()},
-            "units": readings.units,
-            "base": readings.base,
-            "notes": readings.notes,
-        }
-        out.write_text(json.dumps(data, indent=1))
-        print(f"\nreadings: {out}")
+def _assembled(
+    contestants: Sequence[Contestant], folder: Path, services: Services, readings: Readings
+) -> list[Contender]:
+    found = []
+    for contestant in contestants:
+        reason = contestant.missing()
+        try:
+            if reason is None:
+                found.append(Contender(contestant, services[contestant.store], folder / contestant.name))
+        except (OSError, RuntimeError) as error:
+            reason = str(error)
+        if reason is not None:
+            readings.missing.append(Miss(contestant.name, "", reason))
+    return found
+
+
+def _measured(number: int, measure: str, contender: Contender, sizes: Sizes, readings: Readings) -> bool:
+    started = time.monotonic()
+    try:
+        MEASURES[measure][0](contender, sizes, readings)
+    except Exception as error:
+        contender.close()
+        reason = f"{type(error).__name__}: {error}"
+        readings.missing.append(Miss(contender.name, measure, reason))
+        print(f"  round {number}: {measure}: {contender.name} FAILED: {reason}", flush=True)
+        return False
+    spent = time.monotonic() - started
+    if spent > 0.01:
+        print(f"  round {number}: {measure}: {contender.name} ({spent:.1f} s)", flush=True)
+    return True
+
+
+def syncs_a_second(folder: Path, seconds: float = 0.3) -> float:
+    """How often the disk takes a page and syncs it now; it drifts, and one-job-a-commit figures with it."""
+    path = folder / "sync"
+    page = b"\0" * 4096
+    sync = getattr(os, "fdatasync", os.fsync)
+    count = 0
+    with path.open("wb", buffering=0) as file:
+        started = time.monotonic()
+        while time.monotonic() - started < seconds:
+            file.write(page)
+            sync(file.fileno())
+            count += 1
+        spent = time.monotonic() - started
+    path.unlink()
+    return count / spent

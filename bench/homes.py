@@ -35,7 +35,7 @@ HOMES = {
         Home("huey", "pip", ("huey==3.5.4",)),
         Home("persist-queue", "pip", ("persist-queue==1.1.0",)),
         Home("taskiq", "pip", ("taskiq==0.13.0", "taskiq-redis", "uvloop")),
-        Home("saq", "pip", ("saq[redis,hiredis]==0.26.4", "uvloop")),
+        Home("saq", "pip", ("saq[redis,hiredis]==0.26.4", "typing_extensions", "uvloop")),
         Home("arq", "pip", ("arq==0.28.0",)),
         Home("dramatiq", "pip", ("dramatiq[redis]==2.2.1",)),
         Home("celery", "pip", ("celery[redis]==5.7.0",)),

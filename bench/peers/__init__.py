@@ -1,1 +1,1 @@
-"""One script a contestant: a client that speaks JSON lines with the harness, and its worker. No script imports another."""
+"""One script a contestant: a client that speaks JSON lines with the harness, and its worker."""

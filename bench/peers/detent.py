@@ -63,11 +63,12 @@ class OnDetent(Peer):
         running = asyncio.create_task(worker.run(handle_signals=False))
         warm = 3
         self.here.clear()
+        sent = []
         for _ in range(warm + jobs):
             await asyncio.sleep(pause)
-            await self.stamp(time.monotonic())
-        while len(self.here) < warm + jobs:
-            await asyncio.sleep(0.01)
+            sent.append(await self.app.jobs["stamp"].enqueue(sent=time.monotonic()))
+        for handle in sent:
+            await handle.result(timeout=10)
         worker.stop()
         await running
         return self.here[warm:]

@@ -1,4 +1,4 @@
-"""huey on SQLite: one worker thread, polled every 10 ms; at most once, nothing kept. Variant fsync syncs each commit."""
+"""huey on SQLite: one worker thread, polled every 10 ms; at most once. Variant fsync: a sync at every commit."""
 
 from huey import SqliteHuey
 

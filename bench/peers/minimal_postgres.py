@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 
 from .counting import handled
-from .protocol import URL, Peer
+from .protocol import URL, Peer, stay
 
 CALLERS = 16
 CLAIMED_AT_ONCE = 100
@@ -84,6 +84,7 @@ class MinimalPostgres(Peer):
             handled(len(ids))
             rows = await cycle.fetch(ids, CLAIMED_AT_ONCE)
         await connection.close()
+        stay()
 
 
 PEER = MinimalPostgres

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 
 from .counting import handled
-from .protocol import URL, Peer
+from .protocol import URL, Peer, stay
 
 CLAIMED_AT_ONCE = 100
 PATH = Path(URL.removeprefix("sqlite:///"))
@@ -84,6 +84,7 @@ class MinimalSqlite(Peer):
                 break
             handled(len(held))
         connection.close()
+        stay()
 
 
 def connected() -> apsw.Connection:

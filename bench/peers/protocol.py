@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -172,6 +173,11 @@ async def _stamp(peer: Peer, jobs: int, pause: float) -> dict[str, Any]:
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         await _now(peer.stamp(time.monotonic()))
     return {"since": started}
+
+
+def stay() -> None:
+    """A bare loop that has come to its end is looked at before it is stopped."""
+    signal.pause()
 
 
 def exec_beside(program: str, *words: str) -> None:

@@ -16,7 +16,7 @@ from detent.stores.postgres.store import POOL_SETTINGS
 from detent.stores.postgres.tx import insert
 
 from .counting import handled
-from .protocol import URL, Peer
+from .protocol import URL, Peer, stay
 from .template import first_change
 
 CALLERS = 16
@@ -24,12 +24,18 @@ CLAIMED_AT_ONCE = 100
 _LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
 
 
-class Recorder:
-    """Stands in for a connection: keeps the statement and the values it was to run."""
+class Recorded(Exception):
+    """The statement and the values a connection was to run."""
 
-    async def fetch(self, text: str, *values: Any) -> list[Any]:
-        self.text, self.values = text, values
-        return []
+
+class Recorder:
+    """Stands in for a connection; whichever way it is called, it tells what it was called with."""
+
+    def __getattr__(self, _method: str) -> Any:
+        async def called(text: str, *values: Any, **_options: Any) -> None:
+            raise Recorded(text, values)
+
+        return called
 
 
 class RawPostgres(Peer):
@@ -39,11 +45,12 @@ class RawPostgres(Peer):
 
     async def open(self) -> None:
         change, lane = await first_change(URL)
-        recorder = Recorder()
-        await insert(recorder, [change], [lane])
-        self.text = recorder.text
+        try:
+            await insert(Recorder(), [change], [lane])
+        except Recorded as told:
+            self.text, self.columns = told.args[0], [list(column) for column in told.args[1]]
         self.mine = [change.after.id]
-        self.columns = recorder.values
+        assert self.columns.count(self.mine) >= 2, "the id stands in the job and in its event"
         self.ids = RandomIds()
         self.connections = [await connected(POOL_SETTINGS) for _ in range(CALLERS)]
 
@@ -81,6 +88,7 @@ class RawPostgres(Peer):
             arguments[places["results"]] = [None] * len(ids)
             rows = await connection.fetch(query.text, *arguments)
         await connection.close()
+        stay()
 
 
 async def unchanging_values(connection: Any) -> dict[str, Any]:

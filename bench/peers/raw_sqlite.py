@@ -15,7 +15,7 @@ from detent.stores.sqlite.session import connect
 from detent.stores.sqlite.tx import SQL
 
 from .counting import handled
-from .protocol import URL, Peer
+from .protocol import URL, Peer, stay
 from .template import first_change
 
 CLAIMED_AT_ONCE = 100
@@ -92,6 +92,7 @@ class RawSqlite(Peer):
             handled(len(ids))
             held = dict.fromkeys(ids, TOKEN)
         connection.close()
+        stay()
 
 
 TOKEN = "raw-token"

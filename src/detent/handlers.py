@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 import pydantic
+import pydantic_core
 
 from .context import BaseContext
 from .core.errors import InvalidInput
 
 MODES = ("auto", "thread", "process")
+_AS_IT_IS: pydantic.ConfigDict = {"ser_json_inf_nan": "constants"}
+"""Else pydantic would store NaN as null without a word."""
 _FIELD = "argument_"
 """Models know arguments by their place and by alias, so that an argument may be called `json` or `copy`."""
 
@@ -55,9 +58,11 @@ class Handler:
         except pydantic.ValidationError as error:
             raise InvalidInput(_sentence(self.name, error), code="PAYLOAD_INVALID", errors=_errors(error)) from None
         try:
-            return checked.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            return _dumped(checked)
         except ValueError as error:
-            raise InvalidInput(f"{self.name}: {_first_line(error)}", code="PAYLOAD_INVALID") from None
+            known = isinstance(error, pydantic.ValidationError)
+            told = _sentence(self.name, error) if known else f"{self.name}: {_first_line(error)}"
+            raise InvalidInput(told, code="PAYLOAD_INVALID") from None
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self.parameters):
@@ -97,7 +102,7 @@ class Handler:
         try:
             if self.result is not None:
                 checked = self.result.validate_python(value)
-                return None if checked is None else self.result.dump_json(checked).decode()
+                return None if checked is None else _strict(self.result.dump_json(checked).decode())
             return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except (pydantic.ValidationError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
@@ -175,18 +180,41 @@ def _model(
         )
         for n, p in enumerate(parameters)
     }
-    config = pydantic.ConfigDict(
-        extra="allow" if free_form else "forbid", arbitrary_types_allowed=False, protected_namespaces=()
-    )
+    config = pydantic.ConfigDict(extra="allow" if free_form else "forbid", protected_namespaces=(), **_AS_IT_IS)
     try:
         return pydantic.create_model(f"{name} arguments", __config__=config, **fields)
     except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError, NameError) as error:
         raise InvalidInput(f"{name}: {_first_line(error)}", code="HANDLER_INVALID") from None
 
 
+def _dumped(checked: pydantic.BaseModel) -> dict[str, Any]:
+    """What was given, as JSON. An object that was built past its own checks is checked in the form it is stored in."""
+    given = checked.model_fields_set
+    try:
+        return checked.model_dump(mode="json", by_alias=True, include=given, warnings="error")
+    except pydantic_core.PydanticSerializationError:
+        dumped = checked.model_dump(mode="json", by_alias=True, include=given, warnings=False)
+        type(checked).model_validate_json(json.dumps(dumped))
+        return dumped
+
+
+def _strict(text: str) -> str:
+    """JSON has no word for what is not a number."""
+    if "NaN" in text or "Infinity" in text:
+        json.loads(text, parse_constant=_refuse)
+    return text
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
 def _adapter(name: str, result: Any) -> pydantic.TypeAdapter[Any]:
     try:
-        return pydantic.TypeAdapter(result)
+        try:
+            return pydantic.TypeAdapter(result, config=pydantic.ConfigDict(**_AS_IT_IS))
+        except pydantic.PydanticUserError:  # a type that has its own settings takes no others
+            return pydantic.TypeAdapter(result)
     except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError, NameError) as error:
         raise InvalidInput(f"{name}: its result: {_first_line(error)}", code="HANDLER_INVALID") from None
 

@@ -4,6 +4,7 @@ import asyncio
 import atexit
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
 from typing import Any
@@ -21,7 +22,6 @@ from .postgres import NONE, VOLATILE, Server, installations
 
 GIVEN = "given"
 """The name of a server that $DETENT_TEST_POSTGRES brings instead of those we find."""
-_TEMPLATE = "detent_empty"
 _TRUNCATE_EACH = 40
 _numbers = count(1)
 
@@ -54,12 +54,11 @@ class House:
         self._url = url
         self._admin = psycopg.connect(url, autocommit=True)
         self._free: list[Database] = []
-        template = f"{_TEMPLATE}_{os.getpid()}"
-        self._admin.execute(f"CREATE DATABASE {template}")
+        self._made: list[str] = []
         atexit.register(self._leave)
-        asyncio.run(migrated(self.url(template)))
-        self._template = template
-        self._made = [template]
+        self._template = self.blank()
+        with ThreadPoolExecutor(1) as thread:  # whoever asks may have an event loop running here
+            thread.submit(asyncio.run, migrated(self.url(self._template))).result()
 
     def url(self, database: str) -> str:
         return with_database(self._url, database)

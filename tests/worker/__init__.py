@@ -1,1 +1,1 @@
-"""Tests of the worker: its machine, its heart, its sweeper, and real processes that are killed, stopped and asked to end."""
+"""Tests of the worker: machine, heart, sweeper, and real processes that are killed, frozen and asked to end."""

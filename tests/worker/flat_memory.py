@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from detent import Detent
 
@@ -21,6 +22,9 @@ async def main(jobs: int, folder: str) -> None:
         return n
 
     async with app:
+        store: Any = (await app.ready()).store
+        for connection in (store._writer.connection, store._reader.connection, store._watcher):
+            connection.pragma("cache_size", -4_096)  # SQLite's page cache fills up once; what must be flat is the rest
         worker = await app.worker(lease_seconds=30)
         task = asyncio.create_task(worker.run(handle_signals=False))
         sizes: dict[int, float] = {}

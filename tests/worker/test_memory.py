@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).with_name("flat_memory.py")
-GROWTH_MEGABYTES = 40
-"""SQLite's page caches may still fill up after the 10,000th job."""
+GROWTH_MEGABYTES = 10
 
 
 @pytest.mark.drill

@@ -110,7 +110,9 @@ async def test_a_stop_under_load_hands_back_as_each_contract_says(bench: Bench) 
             job = await handle.job()
             assert (job.status, job.failures) == HANDED_BACK[name], name
         assert {handle.id for handle in held.values()} == set(bench.words("stopped"))
-        charged = bench.sql("SELECT contract, count(*) FROM jobs WHERE job_type LIKE 'quick-%' AND failures > 0 GROUP BY 1")
+        charged = bench.sql(
+            "SELECT contract, count(*) FROM jobs WHERE job_type LIKE 'quick-%' AND failures > 0 GROUP BY 1"
+        )
         assert {contract for contract, _ in charged} <= {"gate-b2", "men"}, "nobody else is charged for a stop"
         left = bench.sql("SELECT DISTINCT contract FROM jobs WHERE phase = 'leased'")
         assert left == [("streams",)]

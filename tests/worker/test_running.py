@@ -265,7 +265,9 @@ async def test_a_thread_past_its_timeout_is_fenced_and_keeps_its_slot(app: Deten
             assert failed.value.extra["job_code"] == "JOB_TIMEOUT"
         assert worker.machine.free == 0
         await asyncio.wait_for(_past(0.3), 10)
-        assert (await waiting.job()).execution_no == 0, "no slot is free, so nothing may be claimed and run into a timeout"
+        assert (await waiting.job()).execution_no == 0, (
+            "no slot is free, so nothing may be claimed and run into a timeout"
+        )
         go_on.set()
         assert await within(10, waiting.result()) == 1
         await until(lambda: _noted(first, "settle.refused"))

@@ -7,11 +7,9 @@ from pathlib import Path
 import apsw
 
 from ..connect import store_from
-from ..core.errors import InvalidInput
 from ..stores.sqlite import SqliteStore
 from ..stores.sqlite.migrate import migrations, schema_version
 
-SERVER = "durable as its server is set"
 _SAFE = {
     "EXTRA": "fsync on every commit and of the folder",
     "FULL": "fsync on every commit",
@@ -32,16 +30,59 @@ class Database:
     engine: str
     exists: bool
     problem: str | None = None
+    kind: str = "file"
 
 
 def durability(url: str) -> str:
     """For the first line of a worker: what a commit is worth here."""
     store = store_from(url)
-    return _SAFE[store.synchronous.upper()] if isinstance(store, SqliteStore) else SERVER
+    if isinstance(store, SqliteStore):
+        return _SAFE[store.synchronous.upper()]
+    from . import server  # asyncpg is an extra
+
+    return server.durability(server.look(url)[0])
 
 
 def describe(url: str) -> Database:
-    store = _sqlite(url)
+    store = store_from(url)
+    return _describe_file(store) if isinstance(store, SqliteStore) else _describe_server(url)
+
+
+def scripts(url: str) -> list[tuple[int, str]]:
+    """The migrations of this kind of database, in order."""
+    if isinstance(store_from(url), SqliteStore):
+        return migrations()
+    from . import server
+
+    return server.scripts()
+
+
+def _describe_server(url: str) -> Database:
+    from . import server
+
+    facts, problem = server.look(url)
+    return Database(
+        where=shown_url(url),
+        schema=facts.get("schema") or None,
+        newest=server.newest(),
+        durability=server.durability(facts),
+        durable=server.is_durable(facts),
+        engine=f"PostgreSQL {facts['server_version']}" if facts else "Postgres",
+        exists=True,
+        problem=problem,
+        kind="server",
+    )
+
+
+def shown_url(url: str) -> str:
+    """A URL without its password."""
+    scheme, mark, rest = url.partition("://")
+    access, at, place = rest.rpartition("@")
+    user, colon, _ = access.partition(":")
+    return f"{scheme}{mark}{user}{':***' if colon else ''}{at}{place}" if at else url
+
+
+def _describe_file(store: SqliteStore) -> Database:
     path = Path(store.path)
     exists = store.path == ":memory:" or path.exists()
     schema, problem = _look(path) if exists and store.path != ":memory:" else (None, _cannot_write(path))
@@ -56,19 +97,6 @@ def describe(url: str) -> Database:
         exists=exists,
         problem=problem,
     )
-
-
-def scripts(url: str) -> list[tuple[int, str]]:
-    """The migrations of this kind of database, in order."""
-    _sqlite(url)
-    return migrations()
-
-
-def _sqlite(url: str) -> SqliteStore:
-    store = store_from(url)
-    if not isinstance(store, SqliteStore):
-        raise InvalidInput("this command looks into SQLite files only; name one with --url", code="URL_INVALID")
-    return store
 
 
 def _look(path: Path) -> tuple[int | None, str | None]:

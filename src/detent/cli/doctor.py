@@ -16,11 +16,10 @@ from ..engine import Engine
 from ..engine.why import handles, is_live, serves, span
 from ..ports import Filter, Tx, WorkerRow
 from .connection import on_engine
-from .database import Database, describe
+from .database import Database, describe, shown_url
 from .health import Pulse, take_pulse
 from .options import AsJson, Url
 from .output import FINE, NO, counted, say_json, show_table
-from .work import shown_url
 
 _LOOK_AT = 1_000
 _CLOCKS_APART: Micros = 2 * SECOND
@@ -103,12 +102,13 @@ async def _read(engine: Engine) -> Chart:
 
 
 def _file(database: Database) -> Finding:
+    kind = database.kind
     if database.problem:
-        return Finding("file", False, database.problem, "fix that, or name another file with --url")
+        return Finding(kind, False, database.problem, f"fix that, or name another {kind} with --url")
     if not database.exists:
         says = f"{database.where} does not exist"
-        return Finding("file", False, says, "run `detent migrate` to make it, or name the right file with --url")
-    return Finding("file", True, f"{database.where} can be read and written ({database.engine})")
+        return Finding(kind, False, says, "run `detent migrate` to make it, or name the right file with --url")
+    return Finding(kind, True, f"{database.where} can be read and written ({database.engine})")
 
 
 def _schema(database: Database) -> Finding:
@@ -123,7 +123,8 @@ def _schema(database: Database) -> Finding:
 
 
 def _durability(database: Database) -> Finding:
-    do = "" if database.durable else "open the store with synchronous=FULL"
+    cure = {"file": "open the store with synchronous=FULL", "server": "set fsync, full_page_writes, synchronous_commit"}
+    do = "" if database.durable else cure[database.kind]
     return Finding("durability", database.durable, database.durability, do)
 
 

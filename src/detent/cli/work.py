@@ -11,7 +11,7 @@ from ..core.contract import Contract
 from ..engine import Engine, Submission, Submitted
 from ..engine.views import job_view
 from .connection import on_engine
-from .database import describe, durability, scripts
+from .database import describe, durability, scripts, shown_url
 from .loader import load_app
 from .options import Actor, AsJson, Url, actor_or_user, json_value, option
 from .output import say, tell
@@ -174,11 +174,3 @@ def migrate(
     after = describe(target).schema
     said = f"schema {after} is in place" if before == after else f"schema {before or 'none'} -> {after}"
     tell(as_json, {"from": before, "schema": after, "migrated": before != after}, f"{shown_url(target)}: {said}")
-
-
-def shown_url(url: str) -> str:
-    """A URL without its password."""
-    scheme, mark, rest = url.partition("://")
-    access, at, place = rest.rpartition("@")
-    user, colon, _ = access.partition(":")
-    return f"{scheme}{mark}{user}{':***' if colon else ''}{at}{place}" if at else url

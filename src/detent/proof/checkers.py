@@ -1,4 +1,4 @@
-"""Checkers that know the contracts' tables and the raw rows, and nothing of the engine: each log is folded here anew."""
+"""Checkers that know the contracts' tables and the raw rows, and nothing of the engine: each log is folded anew."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -188,7 +188,7 @@ def move_of(contract: Contract, entry: Entry) -> Move | None:
     moves = _moves(contract).get((entry.source, entry.event, entry.target), ())
     if len(moves) <= 1:
         return moves[0] if moves else None
-    reason = _data(entry).get("reason")
+    reason = str(_data(entry).get("reason"))
     by_reason = {"lease_expired": contract.loss.move, "worker_stopped": contract.stop.move, "snoozed": contract.snooze}
     move = by_reason.get(reason, Move.RETRY)
     return move if move in moves else moves[0]

@@ -133,9 +133,13 @@ class Acts:
         found = self.stage.step(place, call)
         if not isinstance(found, Effect):
             failed = isinstance(found, DetentError)
-            here = Effect(place.frame, broken=None if isinstance(found, DetentError) else self._lost(place, call, found))
-            yield f"hears {'that its cycle failed' if failed else 'what its cycle did'}", here, self.steps.ended(
-                memory, found
+            here = Effect(
+                place.frame, broken=None if isinstance(found, DetentError) else self._lost(place, call, found)
+            )
+            yield (
+                f"hears {'that its cycle failed' if failed else 'what its cycle did'}",
+                here,
+                self.steps.ended(memory, found),
             )
             return
         words = _words(call)

@@ -1,4 +1,4 @@
-"""Frames: all rows that matter of a small database, with times and tokens renamed so that equal situations are equal."""
+"""Frames: all rows that matter of a small database, times and tokens renamed so that equal situations are equal."""
 
 import json
 import re

@@ -153,9 +153,9 @@ class Stage:
             leased = before.phase == Phase.LEASED
             if leased and moved and not self._may_end(number, before.token, before.lease or 0, name):
                 return JOBS[number], ("lease.taken", f"{_told(name)} ended a lease that still stood")
-            if leased and name[0] == "extend" and row[at["lease_until"]] != old[at["lease_until"]]:
-                if (JOBS[number], before.token) not in name[1]:
-                    return JOBS[number], ("lease.stale", "a heartbeat without the token moved the lease")
+            lengthened = name[0] == "extend" and row[at["lease_until"]] != old[at["lease_until"]]
+            if leased and lengthened and (JOBS[number], before.token) not in name[1]:
+                return JOBS[number], ("lease.stale", "a heartbeat without the token moved the lease")
             early = before.phase == Phase.CLAIMABLE and (before.due or 0) > 0
             if early and row[at["phase"]] == Phase.LEASED:
                 return JOBS[number], ("due.early", f"{_told(name)} claimed a job {before.due} µs before it was due")

@@ -10,7 +10,6 @@ from ..machine import Machine, Told
 from .explore_frame import FRESH, JOBS
 from .explore_memory import NEWBORN, OUTCOMES, Call, Ghost, Memory, freeze, said, thaw
 
-
 UNDELIVERED = 2
 """Results a worker may have on its hands that no store call has taken; a bound of the search, not of the machine."""
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from .simulate_config import Config
 from .simulate_world import World
-from .world import HONEST, Hooks, Violation
+from .verify import verify
+from .world import HONEST, Hooks, Violation, run_all
 
 _SHRINKS = 150
 """Runs a shrink may take."""
@@ -26,6 +27,8 @@ class Run:
     seconds: float
     digest: str
     violations: list[Violation]
+    edges: frozenset[tuple[str, str | None, str, str]]
+    """(contract, source, event, target) of every step that was taken."""
     trace: list[str] = field(default_factory=list)
 
     @property
@@ -71,10 +74,13 @@ class Summary:
         }
 
 
-def run_config(config: Config, hooks: Hooks = HONEST, *, keep_trace: bool = False) -> Run:
+def run_config(config: Config, hooks: Hooks = HONEST, *, keep_trace: bool = False, verified: bool = False) -> Run:
+    """verified: when all is over, `detent verify` gives a second opinion."""
     world = World(config, hooks, keep_trace=keep_trace)
     try:
         world.run()
+        if verified and not world.watchman.violations:
+            world.watchman.violations += _second_opinion(world)
         jobs: Any = world.connection.execute("SELECT count(*) FROM jobs").fetchall()
         return Run(
             config=config,
@@ -85,14 +91,29 @@ def run_config(config: Config, hooks: Hooks = HONEST, *, keep_trace: bool = Fals
             seconds=world.loop.time / 1_000_000,
             digest=world.digest(),
             violations=world.watchman.violations,
+            edges=frozenset(world.connection.execute(_EDGES)),
             trace=world.trace or [],
         )
     finally:
         world.close()
 
 
-def run_seed(seed: int, *, contract: str | None = None, hooks: Hooks = HONEST, keep_trace: bool = False) -> Run:
-    return run_config(Config.draw(seed, contract), hooks, keep_trace=keep_trace)
+def _second_opinion(world: World) -> list[Violation]:
+    report = run_all(verify(world.engine.store, world.engine.contracts))
+    return [
+        Violation(found.job_id or "", f"verify: {found.rule}", found.detail, found.seq) for found in report.violations
+    ]
+
+
+def run_seed(
+    seed: int,
+    *,
+    contract: str | None = None,
+    hooks: Hooks = HONEST,
+    keep_trace: bool = False,
+    verified: bool = False,
+) -> Run:
+    return run_config(Config.draw(seed, contract), hooks, keep_trace=keep_trace, verified=verified)
 
 
 def simulate(
@@ -130,6 +151,9 @@ def shrink(run: Run, hooks: Hooks = HONEST, tries: int = _SHRINKS) -> Run:
         if any(violation.rule == rule for violation in candidate.violations):
             best, luck, smaller = candidate, 0, candidate.config.smaller()
     return best
+
+
+_EDGES = "SELECT DISTINCT j.contract, e.source, e.event, e.target FROM events e JOIN jobs j ON j.id = e.job_id"
 
 
 def _size(run: Run) -> dict[str, Any]:

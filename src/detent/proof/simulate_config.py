@@ -50,7 +50,7 @@ class Config:
         found = []
         for name, least in (("jobs", 1), ("seconds", 2), ("workers", 1), ("slots", 1), ("operators", 0)):
             value = getattr(self, name)
-            found += [replace(self, **{name: n}) for n in _less(value, least)]
+            found += [replace(self, **{name: n}) for n in _less(value, least)]  # type: ignore[arg-type]
         found += [replace(self, sweepers=1)] if self.sweepers > 1 else []
         found += [replace(self, faults=_without(self.faults, one)) for one in self.faults]
         if len(self.contracts) > 1:

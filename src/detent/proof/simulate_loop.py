@@ -1,4 +1,4 @@
-"""Virtual time: coroutines that pause, wait for flags and call the store, run one at a time in an order the seed fixes."""
+"""Virtual time: coroutines that pause, wait for flags and call the store, one at a time, in an order the seed fixes."""
 
 import heapq
 from collections.abc import Callable, Coroutine, Generator
@@ -27,16 +27,16 @@ class Pause:
 class Flag:
     """Something one task waits for and others raise."""
 
-    __slots__ = ("raised", "waiting")
+    __slots__ = ("raised", "sleeper")
 
     def __init__(self) -> None:
         self.raised = False
-        self.waiting: Task | None = None
+        self.sleeper: Task | None = None
 
     def set(self) -> None:
         self.raised = True
-        if self.waiting is not None:
-            task, self.waiting = self.waiting, None
+        if self.sleeper is not None:
+            task, self.sleeper = self.sleeper, None
             task.loop.after(0, task.resume)
 
     def clear(self) -> None:
@@ -151,7 +151,7 @@ class Loop:
         if isinstance(asked, Pause):
             self.after(asked.span, task.resume)
         elif isinstance(asked, Flag):
-            asked.waiting = task
+            asked.sleeper = task
         elif isinstance(asked, StoreCall):
             self.store(task, asked)
         else:

@@ -89,8 +89,8 @@ class Producer(Person):
     def _line(self, contract: Contract) -> list[Any]:
         """[act, seconds]: now and then longer than any lease."""
         act = self.random.choices(_ACTS, _WEIGHTS)[0]
-        long = self.random.random() < 0.08
-        return [act, round(self.random.uniform(5.0, 14.0) if long else self.random.uniform(0.0, 0.6), 3)]
+        low, high = self.random.choices(((0.0, 0.6), (0.5, 3.0), (5.0, 14.0)), (66, 26, 8))[0]
+        return [act, round(self.random.uniform(low, high), 3)]
 
 
 class Operator(Person):
@@ -109,7 +109,14 @@ class Operator(Person):
             if known and not self.peaceful:
                 act = self.random.choice((*acts, *more))
                 self.world.note(f"{self.name} {act.__name__}")
-                await act(known[-1 - self.random.randrange(min(len(known), 12))])
+                await act(self._victim(known))
+
+    def _victim(self, known: list[str]) -> str:
+        """One of the latest, or one that is between two tries."""
+        resting = self.world.watchman.between_tries()
+        if resting and self.random.random() < 0.5:
+            return self.random.choice(resting)
+        return known[-1 - self.random.randrange(min(len(known), 12))]
 
     async def _signal(self, job_id: str) -> None:
         for _ in range(self.random.choice((1, 1, 2))):
@@ -121,7 +128,7 @@ class Operator(Person):
             await self.insist(lambda: self.engine.cancel(job_id, actor=self.name, force=force))
 
     async def _abort(self, job_id: str) -> None:
-        if self.random.random() < 0.3:
+        if self.random.random() < 0.5:
             await self.insist(lambda: self.engine.abort(job_id, actor=self.name))
 
     async def _decide(self, job_id: str) -> None:
@@ -133,7 +140,11 @@ class Operator(Person):
 
     async def _pause(self, job_id: str) -> None:
         await self.insist(lambda: self.engine.pause("queue", "other", actor=self.name))
-        await Pause(self.random.randrange(3 * SECOND))
+        for _ in range(3):
+            await Pause(self.random.randrange(2 * SECOND))
+            resting = self.world.watchman.between_tries()
+            if resting:
+                await self.random.choice((self._abort, self._cancel))(self.random.choice(resting))
         await self.insist(lambda: self.engine.resume("queue", "other", actor=self.name), 50)
 
     async def _letter(self, job_id: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import apsw
 
@@ -46,7 +47,7 @@ class Watchman:
         return bool(fresh)
 
     def _look(self, job_id: str, fresh: list[Entry]) -> None:
-        found = self._connection.execute(ROWS + " WHERE id = ?", (job_id,)).fetchall()
+        found: Any = self._connection.execute(ROWS + " WHERE id = ?", (job_id,)).fetchall()
         if not found:
             self.blame(job_id, "log.orphan", "a log without its job")
             return
@@ -84,6 +85,11 @@ class Watchman:
         for token in told:
             if token != before.token:
                 self.blame(row.id, "settle.stale", f"{token} settled a job held under {before.token}", row.version)
+
+    def between_tries(self) -> list[str]:
+        """Jobs that have run, have not ended, and that nobody holds."""
+        at_rest = (Phase.CLAIMABLE, Phase.BLOCKED)
+        return [job_id for job_id, row in self._rows.items() if row.execution_no and row.phase in at_rest]
 
     def final_check(self) -> None:
         """Everything once more, from scratch."""

@@ -1,4 +1,4 @@
-"""Workers in virtual time: the real machine, engine, heart, runner and context; only their tasks are driven by the loop."""
+"""Workers in virtual time: the real machine, engine, heart, runner and context; only their tasks are the loop's."""
 
 import asyncio
 from functools import partial
@@ -28,7 +28,8 @@ _SLICES = 4
 async def work(ctx: Context, plan: list[list[Any]]) -> dict[str, Any]:
     """One execution follows one line of the job's plan, [act, seconds]; past its end it does well at once."""
     number = ctx.execution_no - 1
-    act, seconds = plan[number] if number < len(plan) else ["succeed", 0.01]
+    line: list[Any] = plan[number] if number < len(plan) else ["succeed", 0.01]
+    act, seconds = line
     who = f"told by {ctx._claimed.token} in execution {ctx.execution_no}"
     for _ in range(_SLICES):
         await Pause(int(seconds * SECOND / _SLICES))

@@ -1,4 +1,4 @@
-"""A world in one process: workers, sweepers, producers and operators around one store that fails when the seed says so."""
+"""A world in one process: workers, sweepers, producers, operators around a store that fails when the seed says so."""
 
 import random as source
 from functools import partial
@@ -65,8 +65,9 @@ class World:
         self.loop.run(self.config.seconds * SECOND, self._broken)
         self._make_peace([*producers, *operators])
         self.loop.run(self.loop.time + PATIENCE, lambda: self._broken() or self._all_ended(producers))
-        self.watchman.final_check()
-        if not self.watchman.violations:
+        if not self._broken():
+            self.watchman.final_check()
+        if not self._broken():
             for row in self.watchman.stuck():
                 self.watchman.blame(row.id, "liveness", f"{row.contract} job never ended: {row.status}", row.version)
 
@@ -173,10 +174,11 @@ class World:
         alive = [worker for worker in self.workers if worker.alive and not worker.machine.stopping]
         if not alive:
             return
-        victim = alive[int(luck * len(alive))]
+        busy = [worker for worker in alive if worker.machine.held] or alive
+        victim = busy[int(luck * len(busy))]
         self.fault(kind, victim.name)
         if kind == "stall":
-            victim.stalled_until = self.loop.time + int((1 + luck * 12) * SECOND)
+            victim.stalled_until = self.loop.time + int((2 + luck * 14) * SECOND)
         elif kind == "heart":
             victim.heart_stands_until = self.loop.time + int((6 + luck * 10) * SECOND)
         elif kind == "stop":

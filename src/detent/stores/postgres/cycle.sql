@@ -7,7 +7,7 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
   FROM lane_version WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
 ), held AS MATERIALIZED (           -- ids come in order; a row somebody else holds is looked at again later
   SELECT j.at, j.worker, x.source, x.event, x.target, s.result
-  FROM unnest(:ids::uuid[], :tokens::text[], :results::text[]) s (id, token, result)
+  FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
   CROSS JOIN LATERAL (SELECT ctid AS at, contract, status, phase, token, worker FROM jobs
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(:end_contracts::text[], :end_sources::text[], :end_events::text[], :end_targets::text[])
@@ -26,7 +26,7 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
 ), promoted AS (
   UPDATE jobs j SET ready = true FROM due d WHERE j.ctid = d.at RETURNING 1
 ), floors AS MATERIALIZED (
-  SELECT * FROM unnest(:floor_lanes::bigint[], :floor_dues::bigint[], :floor_ids::uuid[]) f (lane, due_at, id)
+  SELECT * FROM unnest(:floor_lanes::bigint[], :floor_dues::bigint[], CAST(:floor_ids::text[] AS uuid[])) f (lane, due_at, id)
 ), walk (pos, stop, turn, rank, lap, lane, found, step) AS (  -- lap 0: next rank, 1: cursor to end, 2: start to cursor
   SELECT -1::bigint, 9223372036854775807, -1::bigint, 0::bigint, 0, NULL::bigint, 0, 0
   UNION ALL
@@ -91,10 +91,10 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
     UNION ALL
     SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM claimed) e
 )
-SELECT NULL::uuid, NULL, NULL, NULL, NULL,
-  CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::uuid[])
+SELECT NULL, NULL, NULL, NULL, NULL,
+  CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END, (SELECT count(*)::int FROM settled),
   (SELECT count(*)::int FROM promoted), NULL, NULL, NULL, NULL, NULL, NULL, (SELECT version FROM t), NULL, NULL
 UNION ALL
-SELECT id, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
+SELECT id::text, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
   effect_root, idempotency_key, cancel_requested, lane, due_at, step FROM claimed;

@@ -1,16 +1,25 @@
 """Numbered migrations of a Postgres database under an advisory lock, and the check generated from its contracts."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import blake2b
 from importlib.resources import files
 
-from ...core.contract import Contract
-from ...core.errors import SchemaMismatch
+import asyncpg
+
+from ...core.contract import Contract, Move
+from ...core.errors import SchemaMismatch, StoreUnavailable
 from ..known import reconcile
 from ..named_sql import load_queries
 from .dialect import compiled
 from .tx import Connection
 
 _LOCK = 0x44544E54
+_RECORDS = "CREATE TABLE IF NOT EXISTS detent_schema (version integer NOT NULL)"
+_TRIES = 20
+_PATIENCE = "500ms"
+_MARK = """SELECT obj_description(oid, 'pg_constraint') FROM pg_constraint
+WHERE conname = 'jobs_contract' AND conrelid = 'jobs'::regclass"""
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -19,12 +28,9 @@ def migrations() -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def migration_sql() -> str:
-    """Everything `migrate` would run on an empty database, for people who run SQL themselves."""
-    parts = ["CREATE TABLE IF NOT EXISTS detent_schema (version integer NOT NULL);"]
-    for number, text in migrations():
-        parts.append(f"-- {number:04d}\n{text.strip()}\nINSERT INTO detent_schema VALUES ({number});")
-    return "\n\n".join(parts) + "\n"
+def recorded(number: int, text: str) -> str:
+    """A migration that writes down that it was run, for people who run SQL themselves."""
+    return f"BEGIN;\n{_RECORDS};\n{text.strip()}\nINSERT INTO detent_schema VALUES ({number});\nCOMMIT;"
 
 
 async def schema_version(connection: Connection) -> int:
@@ -64,7 +70,7 @@ async def _oldest_allowed(connection: Connection) -> int:
 async def _migrate(connection: Connection) -> None:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-        await connection.execute("CREATE TABLE IF NOT EXISTS detent_schema (version integer NOT NULL)")
+        await connection.execute(_RECORDS)
         have: int = await connection.fetchval("SELECT coalesce(max(version), 0) FROM detent_schema")
         for number, text in migrations():
             if number > have:
@@ -79,6 +85,15 @@ async def register(
     known = reconcile(await _stored(connection), own, carried)
     if not known.to_write:
         return known.contracts
+    for _ in range(_TRIES):
+        with suppress(asyncpg.LockNotAvailableError):
+            return await _write_declarations(connection, own, carried)
+    raise StoreUnavailable("somebody holds the jobs table, so new contracts cannot be declared; end that transaction")
+
+
+async def _write_declarations(
+    connection: Connection, own: Mapping[str, Contract], carried: Mapping[str, Contract]
+) -> dict[str, Contract]:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         known = reconcile(await _stored(connection), own, carried)
@@ -86,7 +101,12 @@ async def register(
         for name, (text, ours) in known.to_write.items():
             values = {"name": name, "definition": text, "carried": ours}
             await connection.execute(put.text, *(values[n] for n in put.names))
-        await connection.execute(check_sql(known.contracts.values()))
+        rules = rules_sql(known.contracts.values())
+        mark = blake2b(rules.encode(), digest_size=9).hexdigest()
+        if await connection.fetchval(_MARK) != mark:
+            # Whoever waits for this lock makes all others wait behind it: better to give up soon and come back.
+            await connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
+            await connection.execute(f"{rules} COMMENT ON CONSTRAINT jobs_contract ON jobs IS '{mark}';")
     return known.contracts
 
 
@@ -94,18 +114,34 @@ async def _stored(connection: Connection) -> dict[str, tuple[str, bool]]:
     return {row[0]: (row[1], row[2]) for row in await connection.fetch(load_queries()["contracts"])}
 
 
-def check_sql(contracts: Iterable[Contract]) -> str:
-    """What the database must know of statuses. NOT VALID: old rows were held to the old check, no scan is needed."""
+def rules_sql(contracts: Iterable[Contract]) -> str:
+    """What the database must know of statuses: phase, next_retry_at, whether an end can be left.
+
+    NOT VALID: old rows were held to the old check, no scan is needed. One array and one trigger, because every
+    statement reads them from the catalog again.
+    """
     contracts = list(contracts)
-    allowed = _list(f"{c.name}/{s}/{p}" for c in contracts for s, p in c.statuses.items())
-    timed = _list(f"{c.name}/{s}" for c in contracts for s in sorted(c.retry_at_statuses)) or "''"
+    allowed = _array(
+        f"{c.name}/{status}/{phase}/{'at' if status in c.retry_at_statuses else '-'}"
+        for c in contracts
+        for status, phase in c.statuses.items()
+    )
+    reopened = _array(f"{c.name}/{s}" for c in contracts for s in c.statuses if c.edge(s, Move.REOPEN))
     return f"""
     ALTER TABLE jobs DROP CONSTRAINT IF EXISTS jobs_contract;
-    ALTER TABLE jobs ADD CONSTRAINT jobs_contract CHECK (
-      contract || '/' || status || '/' || phase IN ({allowed})
-      AND (next_retry_at IS NOT NULL) = (contract || '/' || status IN ({timed}))
-    ) NOT VALID;"""
+    ALTER TABLE jobs ADD CONSTRAINT jobs_contract CHECK (contract || '/' || status || '/' || phase ||
+      CASE WHEN next_retry_at IS NULL THEN '/-' ELSE '/at' END = ANY ({allowed})) NOT VALID;
+    DROP TRIGGER IF EXISTS jobs_changed ON jobs;
+    CREATE TRIGGER jobs_changed
+      AFTER UPDATE OF status, phase, version, result, cancel_requested, error_counts ON jobs FOR EACH ROW
+      WHEN (OLD.phase = 'final' AND OLD.contract || '/' || OLD.status <> ALL ({reopened})
+          AND (OLD.version <> NEW.version OR OLD.status <> NEW.status OR OLD.phase <> NEW.phase)
+        OR json_typeof(NEW.result::json) = '' OR json_typeof(NEW.cancel_requested::json) = ''
+        OR json_typeof(NEW.error_counts::json) = '')
+      EXECUTE FUNCTION detent_refuse('jobs: an end is final');"""
 
 
-def _list(words: Iterable[str]) -> str:
-    return ", ".join("'" + word.replace("'", "''") + "'" for word in words)
+def _array(words: Iterable[str]) -> str:
+    """A text array as one literal."""
+    quoted = ('"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words)
+    return "'{" + ", ".join(quoted).replace("'", "''") + "}'::text[]"

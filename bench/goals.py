@@ -1,0 +1,45 @@
+"""What must hold in one run: Detent against raw, against the minimal row, against the best peer."""
+
+from dataclasses import dataclass
+
+from .readings import Readings
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`bound` times as good as the other; without another, the bound is the value itself."""
+
+    says: str
+    measure: str
+    mine: str
+    other: str | None
+    bound: float
+
+    def reached(self, readings: Readings) -> float | None:
+        if self.other is None:
+            return readings.median(self.measure, self.mine)
+        return readings.ratio(self.measure, self.mine, self.other)
+
+    def met(self, readings: Readings) -> bool | None:
+        """None: it was not measured."""
+        value = self.reached(readings)
+        if value is None:
+            return None
+        return value < self.bound if self.other is None else value >= self.bound
+
+
+_CALLERS = "enqueue by 16 callers"
+GOALS = (
+    Goal("Postgres drain, of raw", "drain", "detent-postgres", "raw-postgres", 0.8),
+    Goal("Postgres drain, of graphile-worker", "drain", "detent-postgres", "graphile-worker", 1.0),
+    Goal("Detent's tables, of the minimal row", "drain", "raw-postgres", "minimal-postgres", 0.8),
+    Goal("SQLite drain, of raw", "drain", "detent-sqlite", "raw-sqlite", 0.5),
+    Goal("Postgres enqueue one by one, of raw", "enqueue one by one", "detent-postgres", "raw-postgres", 0.9),
+    Goal("SQLite enqueue one by one, of raw", "enqueue one by one", "detent-sqlite", "raw-sqlite", 0.9),
+    Goal("Postgres, 16 callers, of raw", _CALLERS, "detent-postgres", "raw-postgres", 0.9),
+    Goal("Postgres bulk, of graphile-worker", "enqueue in bulk", "detent-postgres", "graphile-worker", 1.0),
+    Goal("Postgres pickup p50, of graphile-worker", "pickup p50", "detent-postgres", "graphile-worker", 1.0),
+    Goal("Postgres pickup p99, of graphile-worker", "pickup p99", "detent-postgres", "graphile-worker", 1.0),
+    Goal("SQLite pickup p50, same process, ms", "pickup p50, same process", "detent-sqlite", None, 1.0),
+    Goal("SQLite pickup p50, other process, ms", "pickup p50", "detent-sqlite", None, 12.0),
+)

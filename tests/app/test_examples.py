@@ -1,0 +1,71 @@
+"""The examples run as their first lines say."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from worker.waiting import until_now
+
+import detent
+
+ROOT = Path(detent.__file__).parent.parent.parent
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return os.environ | {"DETENT_URL": f"sqlite:///{tmp_path / 'jobs.db'}", "PYTHONPATH": str(ROOT / "src")}
+
+
+@contextmanager
+def running(words: list[str], environment: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, *words], env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_quickstart(tmp_path: Path, environment: dict[str, str]) -> None:
+    script = str(EXAMPLES / "quickstart.py")
+    with running(["-m", "detent", "worker", script], environment, tmp_path) as worker:
+        done = subprocess.run(
+            [sys.executable, script],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "hello world\n", "")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+    assert len((EXAMPLES / "quickstart.py").read_text().splitlines()) <= 30
+
+
+def test_demo(tmp_path: Path, environment: dict[str, str]) -> None:
+    """A few seconds of `detent up`: something succeeds, something waits, and it ends in good order."""
+
+    def stats() -> dict[str, dict[str, int]]:
+        words = [sys.executable, "-m", "detent", "stats", "--json"]
+        said = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return json.loads(said.stdout)["statuses"] if said.returncode == 0 else {}
+
+    with running(["-m", "detent", "up", str(EXAMPLES / "demo.py"), "--no-screen"], environment, tmp_path) as up:
+        until_now(lambda: stats().get("standard", {}).get("succeeded") and stats().get("gate-b2"))
+        until_now(lambda: set(stats()) >= {"standard", "gate-b2", "p3c"})
+        up.send_signal(signal.SIGINT)
+        assert up.wait(30) == 0
+    log = (tmp_path / "log").read_text()
+    assert "up on sqlite" in log and "Traceback" not in log, log

@@ -1,0 +1,186 @@
+"""Opening and closing: by itself, per event loop, per process, with `async with` and without any loop."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worker.waiting import until_now
+
+from detent import Detent
+from detent.connect import DEFAULT_URL
+from detent.core.errors import DetentError
+
+
+def declare(app: Detent) -> Any:
+    @app.job("add")
+    async def add(n: int, m: int = 1) -> int:
+        return n + m
+
+    return add
+
+
+def test_the_url_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DETENT_URL", raising=False)
+    assert Detent().url == DEFAULT_URL
+    monkeypatch.setenv("DETENT_URL", "sqlite:///other.db")
+    assert Detent().url == "sqlite:///other.db"
+    assert Detent("sqlite:///mine.db").url == "sqlite:///mine.db"
+
+
+async def _refused(url: str) -> str:
+    with pytest.raises(DetentError) as refused:
+        await Detent(url).open()
+    return refused.value.code
+
+
+def test_a_url_nobody_understands_is_refused() -> None:
+    for url in ("mysql://x", "sqlite:jobs.db", "sqlite:///", "jobs.db"):
+        assert asyncio.run(_refused(url)) == "URL_INVALID", url
+
+
+def test_opens_by_itself_once_per_loop(url: str) -> None:
+    app = Detent(url)
+    add = declare(app)
+
+    async def main() -> Any:
+        handles = await asyncio.gather(*(add.enqueue(n=n) for n in range(20)))
+        engine = app.engine
+        assert await app.ready() is engine
+        assert {await handle.status() for handle in handles} == {"queued"}
+        await app.close()
+        with pytest.raises(DetentError, match="async with"):
+            _ = app.engine
+        assert await app.ready() is not engine, "it opens again"
+        await app.close()
+        return engine
+
+    assert asyncio.run(main()) is not asyncio.run(main())
+
+
+def test_a_first_use_by_many_at_once_opens_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where opening takes a while, as it does on a server."""
+    app = Detent(url)
+    add = declare(app)
+    made = []
+    honest = app.make_engine
+
+    def make() -> Any:
+        engine = honest()
+        made.append(engine)
+        opening = engine.open
+
+        async def slowly() -> None:
+            await asyncio.sleep(0)
+            await opening()
+
+        monkeypatch.setattr(engine, "open", slowly)
+        return engine
+
+    monkeypatch.setattr(app, "make_engine", make)
+
+    async def main() -> None:
+        async with app:
+            pass
+        await asyncio.gather(*(add.enqueue(n=n) for n in range(5)))
+        await app.close()
+
+    asyncio.run(main())
+    assert len(made) == 2
+
+
+def test_two_loops_at_once_each_have_their_own(url: str) -> None:
+    app = Detent(url)
+    add = declare(app)
+    engines, barrier = [], threading.Barrier(2)
+
+    async def main(n: int) -> None:
+        await add.enqueue(n=n)
+        engines.append(app.engine)
+        await asyncio.to_thread(barrier.wait, 10)
+        assert app.engine in engines
+        await app.close()
+
+    threads = [threading.Thread(target=lambda n=n: asyncio.run(main(n))) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(engines) == 2 and engines[0] is not engines[1]
+
+
+def test_loops_that_end_without_close_leave_nothing_behind(url: str) -> None:
+    """asyncio.run() around every call, as in a script or a test suite: threads and connections must not pile up."""
+    app = Detent(url)
+    add = declare(app)
+
+    async def main() -> None:
+        await add.enqueue(n=1)
+
+    asyncio.run(main())
+    before = threading.active_count()
+    for _ in range(10):
+        asyncio.run(main())
+    assert threading.active_count() <= before
+    assert len(app._engines) == 1
+
+    async def end() -> None:
+        await app.ready()
+        await app.close()
+
+    asyncio.run(end())
+    assert not app._engines
+
+
+def test_a_forked_child_enqueues_on_its_own_connection(url: str, tmp_path: Path) -> None:
+    """The parent's loop is open, its sync client has a thread; the child gets neither and needs neither."""
+    app = Detent(url)
+    add = declare(app)
+    first = app.sync.enqueue(add, n=1)
+    inherited = list(app._engines.values())
+
+    def child() -> None:
+        handle = app.sync.enqueue(add, n=2)
+        assert handle.status() == "queued" and list(app._engines.values()) != inherited
+
+        async def main() -> None:
+            await (await add.enqueue(n=3)).status()
+            await app.close()
+
+        asyncio.run(main())
+        app.sync.close()
+
+    with app.sync._lock:  # another thread of the parent was just using it
+        pid = os.fork()
+        if pid == 0:
+            try:
+                child()
+                os._exit(0)
+            except BaseException as error:
+                (tmp_path / "child").write_text(repr(error))
+                os._exit(1)
+    _, status = until_now(lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found)
+    assert status == 0, (tmp_path / "child").read_text()
+    assert first.status() == "queued", "the parent goes on as before"
+    assert app.sync.enqueue(add, n=4).status() == "queued"
+    engine = app.sync.run(app.ready())
+    assert sum(row[3] for row in app.sync.run(engine.store.read(lambda tx: tx.counts()))) == 4
+    app.sync.close()
+
+
+def test_an_older_or_newer_schema_is_a_clear_error(url: str) -> None:
+    import apsw
+
+    async def make() -> None:
+        async with Detent(url):
+            pass
+
+    asyncio.run(make())
+    connection = apsw.Connection(url.removeprefix("sqlite:///"))
+    connection.pragma("user_version", 999)
+    connection.close()
+    with pytest.raises(DetentError) as refused:
+        asyncio.run(make())
+    assert refused.value.code == "SCHEMA_MISMATCH"

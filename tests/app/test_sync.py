@@ -1,0 +1,126 @@
+"""`app.sync`: the same client for code without an event loop, from one thread or from many."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from detent import Detent
+from detent.app import JobFailed
+
+
+@contextmanager
+def worker_beside(app: Detent) -> Iterator[None]:
+    """A worker on its own loop in a thread, until the end of the block."""
+    stop: list[object] = []
+    started = threading.Event()
+
+    async def main() -> None:
+        worker = await app.worker()
+        stop.append((asyncio.get_running_loop(), worker.stop))
+        started.set()
+        await worker.run(handle_signals=False)
+        await app.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    assert started.wait(30)
+    try:
+        yield
+    finally:
+        for loop, call in stop:  # type: ignore[misc]
+            loop.call_soon_threadsafe(call)
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_enqueue_and_wait_without_a_loop(plain: Detent) -> None:
+    @plain.job("add")
+    async def add(n: int, m: int = 1) -> int:
+        return n + m
+
+    @plain.job("fail")
+    def fail() -> None:
+        raise ValueError("no")
+
+    with worker_beside(plain):
+        handle = plain.sync.enqueue(add, n=2, m=3)
+        assert handle.result(timeout=20) == 5
+        assert handle.status() == "succeeded" and handle.show()["result"] == 5
+        assert [event["event"] for event in handle.events()] == ["job.created", "job.claimed", "job.succeeded"]
+        many = plain.sync.enqueue_many(add, [{"n": n} for n in range(5)])
+        assert [one.result(20) for one in many] == [1, 2, 3, 4, 5]
+        bad = plain.sync.run(fail.using(max_retries=0).enqueue())
+        with pytest.raises(JobFailed):
+            plain.sync.run(bad.result(20))
+
+
+def test_from_several_threads_at_once(plain: Detent) -> None:
+    @plain.job("add")
+    async def add(n: int) -> int:
+        return n
+
+    ids: list[str] = []
+
+    def work(first: int) -> None:
+        ids.extend([plain.sync.enqueue(add, n=first + n).id for n in range(20)])
+
+    threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(set(ids)) == 160
+    loops = [thread for thread in threading.enumerate() if thread.name == "detent-sync"]
+    assert len(loops) == 1
+
+
+def test_signal_cancel_and_the_key_without_a_loop(plain: Detent) -> None:
+    @plain.job("wait")
+    async def wait() -> None: ...
+
+    handle = plain.sync.enqueue(wait.using(key="k"))
+    again = plain.sync.enqueue(wait.using(key="k"))
+    assert (handle.hit, again.hit, again.id) == (False, True, handle.id)
+    assert handle.signal("go", {"by": "ana"}) is True
+    assert handle.signal("go", {"by": "bob"}) is False
+    assert handle.cancel("no need").status == "cancelled"
+    with pytest.raises(JobFailed):
+        handle.result(timeout=5)
+
+
+def test_a_result_that_does_not_come_in_time(plain: Detent) -> None:
+    @plain.job("wait")
+    async def wait() -> None: ...
+
+    handle = plain.sync.enqueue(wait)
+    with pytest.raises(TimeoutError, match="it goes on"):
+        handle.result(timeout=0.05)
+    assert handle.status() == "queued"
+
+
+def test_close_ends_the_thread_and_the_next_call_opens_again(plain: Detent) -> None:
+    @plain.job("wait")
+    async def wait() -> None: ...
+
+    plain.sync.enqueue(wait)
+    plain.sync.close()
+    plain.sync.close()
+    assert not [t for t in threading.enumerate() if t.name == "detent-sync"]
+    assert plain.sync.enqueue(wait).status() == "queued"
+
+
+def test_from_inside_a_running_loop(plain: Detent) -> None:
+    """A blocking call where it does not belong still works: its loop is another one."""
+
+    @plain.job("wait")
+    async def wait() -> None: ...
+
+    async def main() -> str:
+        status = plain.sync.enqueue(wait).status()
+        await plain.close()
+        return status
+
+    assert asyncio.run(main()) == "queued"

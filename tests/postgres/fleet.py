@@ -1,0 +1,154 @@
+"""Worker processes on one Postgres, and what the database, their logs and their diary say of them."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+import detent
+from detent.core.contract import Move
+from detent.core.contracts import CONTRACTS
+from detent.engine import Engine
+from detent.proof.verify import verify
+from detent.stores.postgres import PostgresStore
+
+SCRIPT = Path(__file__).with_name("outage_app.py")
+LEASE_SECONDS = 3.0
+PATIENCE = 60.0
+LOSSES = sorted({e.event for c in CONTRACTS.values() for e in c.edges if e.move in (Move.EXPIRE, Move.RECLAIM)})
+"""Names of the events that take a job from a worker whose lease ran out."""
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    """The first true answer of a condition; trouble with the database counts as not yet."""
+    end = time.monotonic() + seconds
+    while True:
+        with suppress(psycopg.OperationalError):
+            if answer := condition():
+                return answer
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def passed(seconds: float) -> Callable[[], bool]:
+    """A condition: so much time has gone by since now."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end
+
+
+class Fleet:
+    """Workers started as a user starts them. look: where the tests themselves look into the database."""
+
+    def __init__(self, folder: Path, url: str, look: str | None = None) -> None:
+        self.folder = folder
+        self.url = url
+        self.look = look or url
+        self.diary = folder / "diary"
+        self.diary.touch()
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *words: str, lease: float = LEASE_SECONDS, slots: int = 8) -> subprocess.Popen[bytes]:
+        environment = os.environ | {
+            "DIARY": str(self.diary),
+            "PYTHONPATH": str(Path(detent.__file__).parent.parent),
+            "PYTHONUNBUFFERED": "1",
+        }
+        command = [sys.executable, "-m", "detent", "worker", str(SCRIPT), "--url", self.url]
+        command += ["--lease-seconds", str(lease), "--slots", str(slots), *words]
+        with self.log_of(len(self.workers)).open("ab") as log:
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        self.workers.append(process)
+        return process
+
+    def ready(self) -> None:
+        """Every worker has introduced itself."""
+        until(lambda: self.alive() and self.one("SELECT count(*) FROM workers") == len(self.workers), "introductions")
+
+    def alive(self) -> bool:
+        for number, process in enumerate(self.workers):
+            said = self.log_of(number).read_text()[-3000:]
+            assert process.poll() is None, f"worker {number} ended with {process.returncode}:\n{said}"
+        return True
+
+    def log_of(self, number: int) -> Path:
+        return self.folder / f"worker-{number}.log"
+
+    def said(self, words: str) -> list[int]:
+        """How many lines of each worker's log bear these words (a pattern)."""
+        texts = [self.log_of(number).read_text() for number in range(len(self.workers))]
+        return [len([line for line in text.splitlines() if re.search(words, line)]) for text in texts]
+
+    def sql(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Rows, read past Detent."""
+        with psycopg.connect(self.look, autocommit=True, connect_timeout=3) as connection:
+            return connection.execute(query, values or None).fetchall()  # type: ignore[arg-type]
+
+    def one(self, query: str, *values: Any) -> Any:
+        return self.sql(query, *values)[0][0]
+
+    def ended(self) -> int:
+        return int(self.one("SELECT count(*) FROM jobs WHERE phase = 'final'"))
+
+    def drained(self) -> bool:
+        return self.alive() and not self.one("SELECT count(*) FROM jobs WHERE phase <> 'final'")
+
+    def losses(self) -> list[tuple[Any, ...]]:
+        """Every recorded loss of a lease."""
+        return self.sql("SELECT job_id::text, seq, event, actor FROM events WHERE event = ANY (%s)", LOSSES)
+
+    def executions(self) -> dict[str, list[str]]:
+        """Job -> processes that began to run it, in order."""
+        found: dict[str, list[str]] = {}
+        for line in self.diary.read_text().splitlines():
+            verb, job_id, pid = line.split()
+            if verb == "started":
+                found.setdefault(job_id, []).append(pid)
+        return found
+
+    def pickups(self) -> list[float]:
+        """Seconds from submit to first start of the jobs that were enqueued after the rest had ended."""
+        found = self.sql("SELECT (started_at - created_at) / 1e6 FROM jobs WHERE queue = 'late' ORDER BY id")
+        return [float(row[0]) for row in found]
+
+    async def check(self) -> dict[str, int]:
+        """Every job ended exactly once and every log agrees with its row; what it took, in numbers."""
+        twice = self.sql(
+            "SELECT j.id, count(e) FROM jobs j LEFT JOIN events e ON e.job_id = j.id AND e.target = j.status"
+            " WHERE j.phase = 'final' GROUP BY j.id HAVING count(e) <> 1"
+        )
+        assert twice == [], "jobs with another number of final events than one"
+        engine = Engine(PostgresStore(self.look))
+        await engine.open()
+        try:
+            report = await verify(engine.store)
+        finally:
+            await engine.close()
+        assert report.ok, report.violations[:5]
+        begun = self.executions()
+        return {
+            "jobs": report.jobs,
+            "events": report.events,
+            "begun": sum(map(len, begun.values())),
+            "begun twice": sum(len(pids) > 1 for pids in begun.values()),
+            "refused": self.one("SELECT count(*) FROM notes WHERE name = 'settle.refused'"),
+            "lost leases": len(self.losses()),
+        }
+
+
+@contextmanager
+def fleet_on(folder: Path, url: str, look: str | None = None) -> Iterator[Fleet]:
+    fleet = Fleet(folder, url, look)
+    try:
+        yield fleet
+    finally:
+        for process in fleet.workers:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.wait()

@@ -1,0 +1,233 @@
+"""The simulator: hundreds of seeds without a broken promise, the same run for the same seed, and its own machinery."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from detent.cli import run as run_cli
+from detent.core.contract import Move
+from detent.core.contracts import CONTRACTS
+from detent.proof.bugs import BUGS
+from detent.proof.simulate import Run, Summary, run_config, run_seed, simulate
+from detent.proof.simulate_config import FAULTS, Config
+from detent.proof.simulate_loop import MS, SECOND, Flag, Loop, Pause, Process
+from detent.proof.world import HandClock
+
+SEEDS = 300
+BLOCKS = 6
+REGRESSIONS = Path(__file__).with_name("regression_seeds.txt")
+NEVER_AT_REST = {edge.source for c in CONTRACTS.values() for edge in c.edges if edge.move is Move.FOLLOW}
+
+
+@pytest.fixture(scope="module")
+def seen() -> list[Run]:
+    """Runs of all blocks; what they must show together is asked when the last one is done."""
+    return []
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_promise_holds(block: int, seen: list[Run]) -> None:
+    size = SEEDS // BLOCKS
+    for seed in range(block * size, (block + 1) * size):
+        run = run_seed(seed, verified=seed % 3 == 0)
+        assert run.ok, f"detent simulate --seeds 1 --seed {seed}: {run.violations[:3]}"
+        seen.append(run)
+
+
+def test_the_seeds_do_what_they_are_for(seen: list[Run]) -> None:
+    if len(seen) < SEEDS:
+        pytest.skip("only some blocks were run")
+    faults = sum((Counter(run.faults) for run in seen), Counter())
+    assert sum(run.events for run in seen) >= 200 * len(seen)
+    assert faults.total() >= 3 * len(seen) and set(faults) == set(FAULTS)
+    assert min(faults.values()) > len(seen) / 2
+    assert sum(run.stale_refused for run in seen) > len(seen) / 4, "results come too late and are refused"
+    walked = {edge for run in seen for edge in run.edges}
+    missing = {edge for edge in _edges_of_all_contracts() if edge not in walked}
+    assert len(missing) <= 2, missing
+
+
+def _edges_of_all_contracts() -> set[tuple[str, str | None, str, str]]:
+    """Edges we issue and a simulated handler can bring about: it asks for no approval, and follow-ups never rest."""
+    return {
+        (name, edge.source, edge.event, edge.target)
+        for name, contract in CONTRACTS.items()
+        for edge in contract.edges
+        if edge.move
+        and edge.source not in contract.unreachable
+        and not (edge.source in NEVER_AT_REST and edge.move is not Move.FOLLOW)
+        and not (edge.move is Move.HOLD and edge.source)
+    }
+
+
+def _regressions() -> list[tuple[int, str | None]]:
+    lines = [line.split() for line in REGRESSIONS.read_text().splitlines() if not line.startswith("#")]
+    return [(int(seed), None if contract == "-" else contract) for seed, contract, *why in lines if why]
+
+
+@pytest.mark.parametrize(("seed", "contract"), _regressions())
+def test_what_was_broken_once_stays_whole(seed: int, contract: str | None) -> None:
+    run = run_seed(seed, contract=contract, verified=True)
+    assert run.ok, run.violations[:3]
+
+
+def test_the_same_seed_is_the_same_run_in_every_process() -> None:
+    program = (
+        "from detent.proof.simulate import run_seed\n"
+        "for seed in (3, 4):\n"
+        "    run = run_seed(seed, keep_trace=True)\n"
+        "    print(run.digest, len(run.trace), run.events, sorted(run.faults.items()))\n"
+    )
+    said = {_python(program, hash_seed) for hash_seed in ("0", "1", "4711")}
+    assert len(said) == 1 and len(said.pop().splitlines()) == 2
+
+
+def _python(program: str, hash_seed: str) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    return done.stdout
+
+
+def test_another_seed_is_another_run() -> None:
+    assert len({run_seed(seed).digest for seed in range(3)}) == 3
+
+
+def test_a_config_is_the_whole_run() -> None:
+    config = Config.draw(5)
+    assert run_config(config).digest == run_config(config).digest
+    assert run_config(config).seconds >= config.seconds
+
+
+def test_without_faults_nothing_is_refused_as_stale() -> None:
+    calm = replace(Config.draw(1, "standard"), jobs=20, operators=0, faults=())
+    run = run_config(calm, verified=True)
+    assert run.ok and not run.faults and not run.stale_refused and run.jobs == 20
+
+
+def test_smaller_configs_are_smaller() -> None:
+    config = Config.draw(0)
+    for less in config.smaller():
+        assert less != config and less.seed == config.seed
+        assert less.jobs <= config.jobs and set(less.faults) <= set(config.faults)
+    assert config.reseeded(1).seed != config.seed
+
+
+def test_a_summary_adds_up() -> None:
+    summary = simulate(range(2))
+    assert isinstance(summary, Summary) and summary.ok
+    assert summary.seeds == 2 and summary.events == sum(run_seed(seed).events for seed in range(2))
+    assert set(summary.as_dict()) >= {"ok", "seeds", "events", "violations", "stale_refused"}
+
+
+def test_the_command_answers_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["simulate", "--seeds", "1", "--seed", "7", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert run_cli(["simulate", "--seeds", "1", "--seed", "7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert first["ok"] is True and first["seeds"] == 1 and first["events"] > 0 and first["violations"] == []
+    assert first["digest"] == run_seed(7).digest
+
+
+def test_the_command_shows_that_a_bug_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["simulate", "--seeds", "3", "--bug", "event-without-row", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is False and told["violations"][0]["rule"] == "row.version" and told["shrunk"]["jobs"] <= 2
+    assert run_cli(["simulate", "--seeds", "0", "--bug", "lost-submit"]) == 1
+    assert "1. job-" in capsys.readouterr().out, "what the seeds do not find, the explorer looks for"
+
+
+def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["simulate", "--list-bugs", "--json"]) == 0
+    assert [bug["name"] for bug in json.loads(capsys.readouterr().out)["bugs"]] == list(BUGS)
+    assert run_cli(["simulate", "--bug", "no-such-bug"]) == 2
+    assert run_cli(["simulate", "--contract", "no-such-contract"]) == 1
+
+
+def test_the_loop_keeps_time_and_order() -> None:
+    loop = Loop(HandClock())
+    told: list[tuple[str, int]] = []
+
+    async def walk(name: str, span: int) -> None:
+        for _ in range(2):
+            await Pause(span)
+            told.append((name, loop.time))
+
+    process = Process(loop, "walkers")
+    process.start(lambda: walk("slow", 3 * SECOND))
+    process.start(lambda: walk("quick", 2 * SECOND))
+    loop.run(10 * SECOND)
+    assert told == [("quick", 2 * SECOND), ("slow", 3 * SECOND), ("quick", 4 * SECOND), ("slow", 6 * SECOND)]
+    assert loop.time == 10 * SECOND and loop.clock.mono == 10.0
+
+
+def test_a_stalled_process_goes_on_later_and_a_killed_one_never() -> None:
+    loop = Loop(HandClock())
+    told: list[int] = []
+
+    async def walk() -> None:
+        while True:
+            await Pause(SECOND)
+            told.append(loop.time)
+
+    process = Process(loop, "walker")
+    process.start(walk)
+    loop.run(1 * SECOND)
+    process.stalled_until = 5 * SECOND
+    loop.run(5 * SECOND)
+    process.kill()
+    loop.run(9 * SECOND)
+    assert told == [SECOND, 5 * SECOND]
+
+
+def test_a_flag_wakes_its_task_and_an_exception_reaches_it() -> None:
+    loop, flag, told = Loop(HandClock()), Flag(), []
+
+    async def wait() -> None:
+        await flag
+        told.append(loop.time)
+        flag.clear()
+        try:
+            await flag
+        except LookupError:
+            told.append(-1)
+
+    task = Process(loop, "waiter").start(wait)
+    loop.run(SECOND)
+    flag.set()
+    loop.run(2 * SECOND)
+    task.throw(LookupError())
+    loop.run(3 * SECOND)
+    assert told == [SECOND, -1]
+
+
+def test_the_wall_clock_jumps_and_monotonic_time_does_not() -> None:
+    loop = Loop(HandClock())
+    wall = loop.clock.wall
+    loop.run(SECOND)
+    loop.jump(-30 * SECOND)
+    assert loop.clock.wall == wall - 29 * SECOND and loop.clock.mono == 1.0
+    assert loop.clock.highest == wall + SECOND
+    loop.jump(MS)
+    assert loop.clock.wall == wall - 29 * SECOND + MS
+
+
+@pytest.mark.drill
+def test_twenty_thousand_seeds() -> None:
+    """Two processes, one for each core of a small machine; seeds that make test does not run."""
+    half = 10_000
+    command = [sys.executable, "-m", "detent", "simulate", "--json", "--seeds", str(half), "--seed"]
+    running = [
+        subprocess.Popen([*command, str(first)], stdout=subprocess.PIPE, text=True) for first in (SEEDS, SEEDS + half)
+    ]
+    for process in running:
+        said = json.loads(process.communicate()[0])
+        assert said["ok"] and process.returncode == 0, (said["violations"][:3], said["shrunk"])
+        assert said["seeds"] == half and said["events"] >= 200 * half

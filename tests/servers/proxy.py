@@ -1,0 +1,75 @@
+"""A TCP proxy that can be told to go silent: what a partition looks like from the side of a client."""
+
+import asyncio
+import threading
+from contextlib import suppress
+from types import TracebackType
+
+
+class Proxy:
+    """Passes bytes to a port of this machine. silent: nothing goes through and nobody is told, as behind a dead router."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.port = 0
+        self.silent = False
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="proxy", daemon=True)
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    def __enter__(self) -> "Proxy":
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def go_silent(self) -> None:
+        """Connections stay open and say nothing any more; new ones are taken and left waiting."""
+        self.silent = True
+
+    def cut(self) -> None:
+        """Every connection is closed; new ones pass if the proxy is not silent."""
+        self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        for writer in list(self._writers):
+            writer.close()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._meet, "127.0.0.1", 0))
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        self._loop.run_forever()
+        server.close()
+        self._cut()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            if self.silent:
+                await asyncio.Event().wait()
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.target)
+            self._writers.add(there_writer)
+            await asyncio.gather(self._pass(reader, there_writer), self._pass(there_reader, writer))
+        except OSError:
+            writer.close()
+
+    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(65536):
+                if self.silent:
+                    await asyncio.Event().wait()
+                sink.write(data)
+                await sink.drain()
+        if not self.silent:
+            sink.close()

@@ -1,0 +1,78 @@
+"""What type checkers must say of an application. A line marked `wrong` must be an error, every other line must not."""
+
+from datetime import UTC, datetime
+from typing import Any, assert_type
+
+from detent import Context, Detent, Handle, JobDefinition, SyncContext
+
+app = Detent("sqlite:///:memory:")
+
+
+@app.job("with-context", queue="mail", max_retries=3, timeout=30)
+async def with_context(ctx: Context, order: int, note: str = "") -> dict[str, int]:
+    await ctx.progress(0.5)
+    answer = await ctx.wait_for("confirmed", timeout=60)
+    return {"order": order, "answer": answer}
+
+
+@app.job("without-context")
+async def without_context(order: int) -> str:
+    return str(order)
+
+
+@app.job("plain-with-context", contract="p3c")
+def plain_with_context(ctx: SyncContext, order: int) -> datetime:
+    ctx.progress(0.5)
+    return datetime.now(UTC)
+
+
+@app.job("plain")
+def plain(order: int, *, fast: bool = False) -> list[int]:
+    return [order]
+
+
+@app.job("nothing")
+async def nothing() -> None: ...
+
+
+async def right() -> None:
+    one = await with_context.enqueue(7, note="x")
+    assert_type(one, Handle[dict[str, int]])
+    assert_type(await one.result(timeout=10), dict[str, int])
+    assert_type(await (await without_context.enqueue(order=7)).result(), str)
+    assert_type(await (await plain_with_context.enqueue(order=7)).result(), datetime)
+    assert_type(await (await plain.using(delay=5, key="k").enqueue(7, fast=True)).result(), list[int])
+    await nothing.enqueue()
+    many = await without_context.enqueue_many([{"order": 1}, {"order": 2}])
+    assert_type(many, list[Handle[str]])
+    assert_type(app.sync.enqueue(plain, 7, fast=True).result(), list[int])
+    definition: JobDefinition[Any, Any] = with_context
+    await definition.using(at=datetime.now(UTC), tenant="acme", priority=5).enqueue(anything="goes")
+    await one.signal("confirmed", {"by": "ana"})
+    assert_type(await one.status(), str)
+    async with app:
+        await app.run_worker(queues=["mail"], slots=4)
+
+
+async def wrong_calls() -> None:
+    await with_context.enqueue("seven")  # wrong
+    await with_context.enqueue()  # wrong
+    await with_context.enqueue(7, nota="x")  # wrong
+    await with_context.enqueue(7, "x", "y")  # wrong
+    await with_context.enqueue(order=7, note=5)  # wrong
+    await without_context.enqueue(order="seven")  # wrong
+    await without_context.enqueue(7, ctx=None)  # wrong
+    await plain_with_context.enqueue("seven")  # wrong
+    await plain_with_context.enqueue()  # wrong
+    await plain.enqueue(7, fast="yes")  # wrong
+    await plain.enqueue(7, True)  # wrong
+    await plain.using(delay=5).enqueue("seven")  # wrong
+    await nothing.enqueue(1)  # wrong
+    plain.using(prioritty=5)  # wrong
+    plain.using(delay="soon")  # wrong
+    app.job("x", max_retires=3)  # wrong
+    app.job("x", queue=5)  # wrong
+    app.sync.enqueue(plain, "seven")  # wrong
+    app.sync.enqueue(without_context, order="seven")  # wrong
+    number: int = await (await without_context.enqueue(7)).result()  # wrong
+    print(number)
