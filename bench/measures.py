@@ -208,9 +208,10 @@ def growth(contender: Contender, sizes: Sizes, readings: Readings) -> None:
 
 def several_workers(contender: Contender, sizes: Sizes, readings: Readings) -> None:
     """The same drain shared by several worker processes."""
-    if not contender.contestant.grows or contender.contestant.store != "postgres":
+    who = contender.contestant
+    if not (who.grows and who.calls_handlers) or who.store != "postgres":
         return
-    jobs = min(sizes.jobs, contender.contestant.most)
+    jobs = min(sizes.jobs, who.most)
     for number in sizes.workers:
         contender.client.ask("reset")
         contender.client.ask("fill", _DRAIN_SECONDS, jobs=jobs)

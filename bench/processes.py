@@ -18,6 +18,7 @@ from .contestants import Contestant
 from .peers.counting import LAYOUT
 
 _TICK = os.sysconf("SC_CLK_TCK")
+_READY_SECONDS = 60.0
 _STOP_SECONDS = 8.0
 _POLL_SECONDS = 0.01
 
@@ -63,7 +64,11 @@ class Client:
                 env=environment(contestant, url, folder), start_new_session=True,
             )  # fmt: skip
         self._rest = b""
-        self._answer(60.0)
+        try:
+            self._answer(_READY_SECONDS)
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, do: str, within: float = 60.0, **values: Any) -> dict[str, Any]:
         assert self._process.stdin is not None

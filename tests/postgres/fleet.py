@@ -1,5 +1,6 @@
 """Worker processes on one Postgres, and what the database, their logs and their diary say of them."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -8,16 +9,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psycopg
 
 import detent
+from detent.connect import store_from
 from detent.core.contract import Move
 from detent.core.contracts import CONTRACTS
-from detent.engine import Engine
+from detent.core.errors import StoreUnavailable
+from detent.engine import Engine, Submission
+from detent.ids import RandomIds
 from detent.proof.verify import verify
 from detent.stores.postgres import PostgresStore
+
+from .outage_app import app
 
 SCRIPT = Path(__file__).with_name("outage_app.py")
 LEASE_SECONDS = 3.0
@@ -26,15 +33,15 @@ LOSSES = sorted({e.event for c in CONTRACTS.values() for e in c.edges if e.move 
 """Names of the events that take a job from a worker whose lease ran out."""
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """The first true answer of a condition; trouble with the database counts as not yet."""
+async def soon(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    """The first true answer of a condition, asked in a thread; trouble with the database counts as not yet."""
     end = time.monotonic() + seconds
     while True:
         with suppress(psycopg.OperationalError):
-            if answer := condition():
+            if answer := await asyncio.to_thread(condition):
                 return answer
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
+        await asyncio.sleep(0.02)
 
 
 def passed(seconds: float) -> Callable[[], bool]:
@@ -54,22 +61,24 @@ class Fleet:
         self.diary.touch()
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *words: str, lease: float = LEASE_SECONDS, slots: int = 8) -> subprocess.Popen[bytes]:
+    def start(
+        self, *words: str, url: str | None = None, lease: float = LEASE_SECONDS, slots: int = 8
+    ) -> subprocess.Popen[bytes]:
         environment = os.environ | {
             "DIARY": str(self.diary),
             "PYTHONPATH": str(Path(detent.__file__).parent.parent),
             "PYTHONUNBUFFERED": "1",
         }
-        command = [sys.executable, "-m", "detent", "worker", str(SCRIPT), "--url", self.url]
+        command = [sys.executable, "-m", "detent", "worker", str(SCRIPT), "--url", url or self.url]
         command += ["--lease-seconds", str(lease), "--slots", str(slots), *words]
         with self.log_of(len(self.workers)).open("ab") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         self.workers.append(process)
         return process
 
-    def ready(self) -> None:
+    def ready(self) -> bool:
         """Every worker has introduced itself."""
-        until(lambda: self.alive() and self.one("SELECT count(*) FROM workers") == len(self.workers), "introductions")
+        return self.alive() and self.one("SELECT count(*) FROM workers") == len(self.workers)
 
     def alive(self) -> bool:
         for number, process in enumerate(self.workers):
@@ -98,6 +107,9 @@ class Fleet:
 
     def drained(self) -> bool:
         return self.alive() and not self.one("SELECT count(*) FROM jobs WHERE phase <> 'final'")
+
+    def ids(self) -> set[str]:
+        return {row[0] for row in self.sql("SELECT id::text FROM jobs")}
 
     def losses(self) -> list[tuple[Any, ...]]:
         """Every recorded loss of a lease."""
@@ -152,3 +164,51 @@ def fleet_on(folder: Path, url: str, look: str | None = None) -> Iterator[Fleet]
             with suppress(ProcessLookupError):
                 process.kill()
             process.wait()
+
+
+async def enqueue(url: str, small: int, long: int = 0, seconds: float = 0.0, queue: str = "default") -> None:
+    """Small jobs, and long ones of both contracts."""
+    engine = Engine(store_from(url))
+    await engine.open()
+    asks = [app.jobs["small"].using(queue=queue).submission({"n": n}) for n in range(small)]
+    for name in ("long", "long-streams"):
+        asks += [app.jobs[name].submission({"seconds": seconds})] * long
+    try:
+        await engine.submit_many(asks)
+    finally:
+        await engine.close()
+
+
+async def submit_through(url: str, stop: asyncio.Event) -> list[str]:
+    """Submit small jobs without end, each repeated until it is acknowledged; the ids of those that were."""
+    engine = Engine(store_from(url))
+    await engine.open()
+    ids, acknowledged = RandomIds(), []
+    try:
+        while not stop.is_set():
+            ask = Submission("small", {"n": -1}, id=ids.job(), max_retries=50)
+            while not stop.is_set():
+                try:
+                    await asyncio.wait_for(engine.submit(ask), 15)
+                except (StoreUnavailable, TimeoutError):
+                    await asyncio.sleep(0.05)
+                else:
+                    acknowledged.append(ask.id or "")
+                    break
+            await asyncio.sleep(0.01)
+    finally:
+        await engine.close()
+    return acknowledged
+
+
+async def prompt_pickup(fleet: Fleet, tries: int = 5) -> float:
+    """The median pickup of single jobs by idle workers: below that of a poll only where notifications arrive."""
+    engine = Engine(PostgresStore(fleet.look))
+    await engine.open()
+    try:
+        for n in range(tries):
+            await engine.submit(app.jobs["small"].using(queue="late").submission({"n": n}))
+            await soon(fleet.drained, "a job enqueued after the outage is done")
+    finally:
+        await engine.close()
+    return median(fleet.pickups())

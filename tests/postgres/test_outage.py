@@ -1,49 +1,39 @@
 """The server goes away under load and comes back: nothing is lost, and the workers return by themselves."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 
 import pytest
-from servers.databases import migrated
+from servers.databases import migrated, newest
 from servers.postgres import NONE, Server, installations
+from servers.proxy import Proxy
 
-from detent import Detent
-from detent.core.errors import StoreUnavailable
-from detent.engine import Engine, Submission
-from detent.ids import RandomIds
-from detent.stores.postgres import PostgresStore
-
-from .fleet import LEASE_SECONDS, Fleet, fleet_on, passed, until
-from .outage_app import app
+from .fleet import LEASE_SECONDS, Fleet, enqueue, fleet_on, passed, prompt_pickup, soon, submit_through
 
 pytestmark = pytest.mark.anyio
 VERSIONS = list(installations()) or [NONE]
-
-
-def stop_fast(server: Server) -> None:
-    server.stop("fast")
-
-
-def stop_immediate(server: Server) -> None:
-    server.stop("immediate")
+PROMPT_SECONDS = 0.25
+"""A poll comes once a second, so its median is half of that; a notification comes at once."""
 
 
 def kill(server: Server) -> None:
-    """The postmaster, without a word; its children notice by themselves, and only then may it be started again."""
+    """The postmaster, without a word; its children notice by themselves."""
     assert server.process is not None
     server.process.kill()
     server.process.wait()
-    children = server.data / "postmaster.pid"
-    assert children.exists(), "a killed postmaster leaves its file behind"
 
 
-WAYS = {"fast": stop_fast, "immediate": stop_immediate, "kill": kill}
+WAYS: dict[str, Callable[[Server], None]] = {
+    "fast": lambda server: server.stop("fast"),
+    "immediate": lambda server: server.stop("immediate"),
+    "kill": kill,
+}
 
 
-def start_again(server: Server) -> None:
-    """Refused as long as children of the killed one still hold its shared memory."""
+async def start_again(server: Server) -> None:
+    """Refused as long as children of a killed postmaster hold its shared memory."""
 
     def started() -> bool:
         try:
@@ -52,93 +42,102 @@ def start_again(server: Server) -> None:
             return False
         return True
 
-    until(started, "the server starts again")
+    await soon(started, "the server starts again")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """One that keeps its promises: a commit it answered is on the disk."""
-    server = Server(installations()[VERSIONS[-1]]).init().start()
-    yield server
-    server.remove()
-
-
-def blank(server: Server, name: str) -> str:
-    server.run("createdb", "-h", "127.0.0.1", "-p", str(server.port), "-U", "detent", name)
-    return server.url(name)
-
-
-async def enqueue(url: str, small: int, long: int = 0, seconds: float = 0.0, queue: str = "default") -> None:
-    app.url = url
-    async with app:
-        await app.jobs["small"].using(queue=queue).enqueue_many([{"n": n} for n in range(small)])
-        for name in ("long", "long-streams") if long else ():
-            await app.jobs[name].enqueue_many([{"seconds": seconds}] * long)
-
-
-async def submit_through(url: str, stop: asyncio.Event) -> list[str]:
-    """Submit small jobs without end, each until it is acknowledged; the ids of those that were."""
-    engine = Engine(PostgresStore(url))
-    await engine.open()
-    ids, acknowledged = RandomIds(), []
+@contextmanager
+def durable(version: str) -> Iterator[Server]:
+    """A server that keeps its promises: a commit it answered is on the disk."""
+    if version not in installations():
+        raise RuntimeError(NONE)
+    server = Server(installations()[version])
     try:
-        while not stop.is_set():
-            ask = Submission("small", {"n": -1}, id=ids.job(), max_retries=50)
-            while not stop.is_set():
-                try:
-                    await asyncio.wait_for(engine.submit(ask), 15)
-                except (StoreUnavailable, TimeoutError):
-                    await asyncio.sleep(0.05)
-                else:
-                    acknowledged.append(ask.id or "")
-                    break
-            await asyncio.sleep(0.01)
+        yield server.init().start()
     finally:
-        await engine.close()
-    return acknowledged
+        server.remove()
 
 
-async def prompt_pickup(fleet: Fleet, url: str, tries: int = 7) -> float:
-    """The median pickup of single jobs by idle workers: below the floor of a poll only where notifications arrive."""
-    for _ in range(tries):
-        await enqueue(url, 1, queue="late")
-        await asyncio.to_thread(until, fleet.drained, "a job enqueued after the outage is done")
-    return median(fleet.pickups())
-
-
-async def live_through(fleet: Fleet, server: Server, way: str, *, small: int, long: int) -> dict[str, int]:
+async def live_through(fleet: Fleet, server: Server, way: str, small: int) -> dict[str, int]:
     """Load, an outage longer than a lease, and the return."""
-    await enqueue(fleet.url, small, long, seconds=2 * LEASE_SECONDS)
+    await enqueue(fleet.url, small, long=2, seconds=2 * LEASE_SECONDS)
     fleet.start()
     fleet.start()
     done = asyncio.Event()
     submitting = asyncio.create_task(submit_through(fleet.url, done))
-    await asyncio.to_thread(fleet.ready)
-    await asyncio.to_thread(until, lambda: fleet.ended() >= small // 4, "a quarter is done")
+    await soon(fleet.ready, "every worker has introduced itself")
+    await soon(lambda: fleet.ended() >= small // 4, "a quarter is done")
     held = fleet.one("SELECT count(*) FROM jobs WHERE phase = 'leased' AND job_type LIKE 'long%%'")
     assert held, "long jobs are under way when the server goes"
     await asyncio.to_thread(WAYS[way], server)
-    down = passed(LEASE_SECONDS + 0.5)
-    await asyncio.to_thread(until, lambda: all(fleet.said("trying again")) and down(), "the outage is noticed")
-    await asyncio.to_thread(start_again, server)
-    grown = fleet.ended()
-    await asyncio.to_thread(until, lambda: fleet.ended() >= grown + 10, "work goes on")
+    over = passed(LEASE_SECONDS + 0.5)
+    await soon(lambda: all(fleet.said("trying again")) and over(), "the outage is noticed, every lease has run out")
+    await start_again(server)
+    so_far = fleet.ended()
+    await soon(lambda: fleet.ended() >= so_far + 10, "work goes on")
     done.set()
     acknowledged = await submitting
-    await asyncio.to_thread(until, fleet.drained, "everything is done")
-    found = {row[0] for row in fleet.sql("SELECT id::text FROM jobs")}
-    assert acknowledged and not set(acknowledged) - found, "acknowledged and lost"
-    return {"way": way, "held": held, "acknowledged": len(acknowledged)} | await fleet.check()  # type: ignore[dict-item]
+    await soon(fleet.drained, "everything is done")
+    assert acknowledged and not set(acknowledged) - fleet.ids(), "acknowledged and lost"
+    return {"held": held, "acknowledged": len(acknowledged)} | await fleet.check()
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_workers_live_through_an_outage(way: str, server: Server, tmp_path: Path) -> None:
-    url = blank(server, f"outage_{way}")
-    await migrated(url)
-    with fleet_on(tmp_path, url) as fleet:
-        numbers = await live_through(fleet, server, way, small=400, long=2)
-        print(numbers)
+async def an_outage(version: str, way: str, folder: Path, small: int = 400) -> None:
+    with durable(version) as server:
+        await migrated(server.url())
+        with fleet_on(folder, server.url()) as fleet:
+            numbers = await live_through(fleet, server, way, small)
+            print(f"Postgres {version}, {way}: {numbers}")
+            assert fleet.losses() == [], "a lease was torn away from a worker that was alive"
+            await soon(lambda: all(fleet.said("listening again")), "every worker says that it hears again")
+            assert await prompt_pickup(fleet) < PROMPT_SECONDS, "picked up by notification, not by a poll"
+
+
+async def the_first_waits(version: str, folder: Path) -> None:
+    """One worker finds its way back a while after the other: by then every lease of it has run out."""
+    lease = LEASE_SECONDS + 1
+    with durable(version) as server, Proxy(server.port) as proxy, fleet_on(folder, server.url()) as fleet:
+        await migrated(server.url())
+        fleet.start(url=server.url().replace(f":{server.port}/", f":{proxy.port}/"), lease=lease)
+        await soon(fleet.ready, "the first worker has introduced itself")
+        await enqueue(fleet.url, 0, long=3, seconds=3 * lease)
+        await soon(lambda: len(fleet.executions()) == 6, "it holds every long job")
+        fleet.start(lease=lease)
+        await soon(fleet.ready, "the second worker has introduced itself")
+        proxy.cut()
+        await asyncio.to_thread(server.stop, "fast")
+        await soon(passed(lease + 0.5), "every lease has run out")
+        await start_again(server)
+        await enqueue(fleet.url, 20)
+        await soon(lambda: fleet.ended() == 20, "the second is back at work")
+        proxy.open()
+        await soon(fleet.drained, "everything is done")
         assert fleet.losses() == [], "a lease was torn away from a worker that was alive"
-        assert all(fleet.said("listening again")), "every worker says that it hears again"
-        assert all(fleet.said("answers again")), "every worker says that the store is back"
-        assert await prompt_pickup(fleet, url) < 0.25, "picked up by notification, not by a poll"
+        assert (await fleet.check())["begun twice"] == 0
+
+
+async def test_workers_live_through_outages(tmp_path: Path) -> None:
+    """Three servers at once, each stopped in its own way, and a fourth to which one worker returns late."""
+    acts: dict[str, Callable[[Path], Awaitable[None]]] = {
+        "fast": lambda folder: an_outage(newest(), "fast", folder),
+        "immediate": lambda folder: an_outage(newest(), "immediate", folder),
+        "kill": lambda folder: an_outage(newest(), "kill", folder),
+        "first": lambda folder: the_first_waits(newest(), folder),
+    }
+    for name in acts:
+        (tmp_path / name).mkdir()
+    ends = await asyncio.gather(*(act(tmp_path / name) for name, act in acts.items()), return_exceptions=True)
+    failed = {name: end for name, end in zip(acts, ends, strict=True) if end is not None}
+    assert not failed, "\n".join(f"{name}: {end}" for name, end in failed.items())
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_outage_under_load(way: str, version: str, tmp_path: Path) -> None:
+    await an_outage(version, way, tmp_path, small=4_000)
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_first_to_return_waits_for_the_others(version: str, tmp_path: Path) -> None:
+    await the_first_waits(version, tmp_path)

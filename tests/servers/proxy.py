@@ -13,6 +13,7 @@ class Proxy:
         self.target = target
         self.port = 0
         self.silent = False
+        self.closed = False
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="proxy", daemon=True)
@@ -32,8 +33,12 @@ class Proxy:
         self.silent = True
 
     def cut(self) -> None:
-        """Every connection is closed; new ones pass if the proxy is not silent."""
+        """Every connection is closed, and new ones are closed at once until the proxy is opened again."""
+        self.closed = True
         self._loop.call_soon_threadsafe(self._cut)
+
+    def open(self) -> None:
+        self.silent = self.closed = False
 
     def _cut(self) -> None:
         for writer in list(self._writers):
@@ -58,6 +63,8 @@ class Proxy:
         try:
             if self.silent:
                 await asyncio.Event().wait()
+            if self.closed:
+                raise OSError("closed")
             there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.target)
             self._writers.add(there_writer)
             await asyncio.gather(self._pass(reader, there_writer), self._pass(there_reader, writer))

@@ -10,7 +10,7 @@ from ..core.retry import Immediate, Table
 from ..engine import Cycled, Engine, Submission
 from ..ports import ClaimRequest, Extended
 from .checkers import Finding
-from .explore_frame import FRESH, JOBS, NOW, SPAN_SECONDS, Desk, Frame, Place
+from .explore_frame import FRESH, JOBS, NOW, SPAN_SECONDS, Desk, Frame, Place, Values
 from .explore_memory import JOB_TYPE, Beat, Call, Ghost, Said, settlements
 from .world import HandClock, Hooks, ProofStore, StoreCall, run_all
 
@@ -153,6 +153,8 @@ class Stage:
             leased = before.phase == Phase.LEASED
             if leased and moved and not self._may_end(number, before.token, before.lease or 0, name):
                 return JOBS[number], ("lease.taken", f"{_told(name)} ended a lease that still stood")
+            if moved and not leased and name[0] in ("cycle", "late") and not self._was_claimed(row, old, name):
+                return JOBS[number], ("settle.stale", f"{_told(name)} changed a job that nobody held")
             lengthened = name[0] == "extend" and row[at["lease_until"]] != old[at["lease_until"]]
             if leased and lengthened and (JOBS[number], before.token) not in name[1]:
                 return JOBS[number], ("lease.stale", "a heartbeat without the token moved the lease")
@@ -160,6 +162,12 @@ class Stage:
             if early and row[at["phase"]] == Phase.LEASED:
                 return JOBS[number], ("due.early", f"{_told(name)} claimed a job {before.due} µs before it was due")
         return None
+
+    def _was_claimed(self, row: Values, old: Values, name: tuple[Any, ...]) -> bool:
+        """All a cycle may do to a job nobody holds is claim it, once."""
+        at, call = self.desk.at, name[1]
+        fresh = isinstance(call, Call) and call.want > 0 and row[at["token"]] == call.token
+        return fresh and row[at["version"]] == old[at["version"]] + 1 and row[at["phase"]] == Phase.LEASED
 
     def _may_end(self, number: int, token: str | None, left: int, name: tuple[Any, ...]) -> bool:
         kind = name[0]

@@ -1,9 +1,11 @@
 -- name: cycle
 -- Hot: settle plain successes, promote what has become due, claim what is next, log all of it, in one statement.
 -- Relies on the primary key for settling, on jobs_later for promoting, on jobs_ready for walking and picking.
+-- Arrays come as text: asyncpg knows text[] by itself, for others it asks the server before the first call.
 -- Every join to jobs is by LATERAL or by the ctid of a row locked above: a plan made on an empty table cannot scan.
 WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing: a pause holds from its commit on
-  SELECT {clock} AS now, value AS version, CASE value WHEN :version::bigint THEN :wanted::int ELSE 0 END AS wanted
+  SELECT {clock} AS now, value AS version, CASE value WHEN :version::bigint THEN :wanted::int ELSE 0 END AS wanted,
+    CAST(:groups::text[] AS bigint[]) AS groups, CAST(:paused_parties::text[] AS bigint[]) AS paused
   FROM lane_version WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
 ), held AS MATERIALIZED (           -- ids come in order; a row somebody else holds is looked at again later
   SELECT j.at, j.worker, x.source, x.event, x.target, s.result
@@ -26,7 +28,8 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
 ), promoted AS (
   UPDATE jobs j SET ready = true FROM due d WHERE j.ctid = d.at RETURNING 1
 ), floors AS MATERIALIZED (
-  SELECT * FROM unnest(:floor_lanes::bigint[], :floor_dues::bigint[], CAST(:floor_ids::text[] AS uuid[])) f (lane, due_at, id)
+  SELECT * FROM unnest(CAST(:floor_lanes::text[] AS bigint[]), CAST(:floor_dues::text[] AS bigint[]),
+    CAST(:floor_ids::text[] AS uuid[])) f (lane, due_at, id)
 ), walk (pos, stop, turn, rank, lap, lane, found, step) AS (  -- lap 0: next rank, 1: cursor to end, 2: start to cursor
   SELECT -1::bigint, 9223372036854775807, -1::bigint, 0::bigint, 0, NULL::bigint, 0, 0
   UNION ALL
@@ -39,18 +42,18 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
     AND (j.due_at, j.id) >= (f.due_at, f.id) ORDER BY j.due_at, j.id LIMIT 1) b ON true
   CROSS JOIN LATERAL (SELECT coalesce(a.lane, b.lane) AS lane, coalesce(a.lane, b.lane) >> 55 AS rank,
     (coalesce(a.lane, b.lane) >> 31) & 16777215 AS grp OFFSET 0) h
-  LEFT JOIN LATERAL (SELECT coalesce((SELECT max(c) FROM unnest(:cursors::bigint[]) c WHERE c >> 55 = h.rank),
+  LEFT JOIN LATERAL (SELECT coalesce((SELECT max(c) FROM unnest(CAST(:cursors::text[] AS bigint[])) c WHERE c >> 55 = h.rank),
     (h.rank << 55) - 1) AS pos WHERE w.lap = 0 AND h.lane IS NOT NULL OFFSET 0) k ON true
   CROSS JOIN LATERAL (
     SELECT k.pos, (h.rank << 55) | 36028797018963967, k.pos, h.rank, 1, NULL::bigint
       WHERE h.lane IS NOT NULL AND w.lap = 0
     UNION ALL
     SELECT h.lane, w.stop, w.turn, w.rank, w.lap,
-      CASE WHEN (h.lane & 2147483647) = ANY (:paused_parties::bigint[]) THEN NULL ELSE h.lane END
-      WHERE h.lane IS NOT NULL AND w.lap > 0 AND h.grp = ANY (:groups::bigint[])
+      CASE WHEN (h.lane & 2147483647) = ANY ((SELECT paused FROM t)::bigint[]) THEN NULL ELSE h.lane END
+      WHERE h.lane IS NOT NULL AND w.lap > 0 AND h.grp = ANY ((SELECT groups FROM t)::bigint[])
     UNION ALL
-    SELECT coalesce((((SELECT min(g) FROM unnest(:groups::bigint[]) g WHERE g > h.grp) << 31) | (w.rank << 55)) - 1,
-      w.stop), w.stop, w.turn, w.rank, w.lap, NULL WHERE w.lap > 0 AND h.grp <> ALL (:groups::bigint[])
+    SELECT coalesce((((SELECT min(g) FROM unnest((SELECT groups FROM t)) g WHERE g > h.grp) << 31) | (w.rank << 55)) - 1,
+      w.stop), w.stop, w.turn, w.rank, w.lap, NULL WHERE w.lap > 0 AND h.grp <> ALL ((SELECT groups FROM t)::bigint[])
     UNION ALL
     SELECT f.lane, w.stop, w.turn, w.rank, w.lap, NULL WHERE h.lane IS NULL AND f.lane IS NOT NULL
     UNION ALL

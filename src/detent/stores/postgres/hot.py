@@ -77,11 +77,11 @@ def cycle_values(
         "results": [s[3] for s in ordered],
         "version": book.version,
         "wanted": request.limit if request and allowed else 0,
-        "groups": sorted(allowed),
-        "paused_parties": list(book.paused_parties),
-        "cursors": list(book.cursors.values()),
-        "floor_lanes": list(floors),
-        "floor_dues": [due for due, _ in floors.values()],
+        "groups": [str(group) for group in allowed],
+        "paused_parties": [str(party) for party in book.paused_parties],
+        "cursors": [str(lane) for lane in book.cursors.values()],
+        "floor_lanes": [str(lane) for lane in floors],
+        "floor_dues": [str(due) for due, _ in floors.values()],
         "floor_ids": [job_id for _, job_id in floors.values()],
         "token": request.token if request else "",
         "worker": request.worker if request else "",
@@ -94,13 +94,14 @@ def cycle_values(
 class Answer:
     """What the statement told: how many were settled and promoted, the lane version, the claims."""
 
-    __slots__ = ("_settled", "claimed", "last", "promoted", "version")
+    __slots__ = ("_settled", "claimed", "last", "promoted", "version", "wrote")
 
     def __init__(self, rows: Sequence[Any], token: str) -> None:
         head, *found = rows
         self._settled: str | None = head[5]
         self.promoted: int = head[7]
         self.version: int = head[14]
+        self.wrote = len(rows) > 1 or head[6] > 0
         found.sort(key=_served_order)
         self.claimed = [
             Claimed(
@@ -161,8 +162,9 @@ class PostgresTx(PostgresCold):
             self._set = True
         values = cycle_values(successes, request, self.book, self._edges, self.now)
         query = compiled(self._texts["cycle"])
-        rows = await run_cycle(self.connection, query, values)
-        return Answer(rows, request.token if request else "")
+        answer = Answer(await run_cycle(self.connection, query, values), request.token if request else "")
+        self.wrote |= answer.wrote
+        return answer
 
 
 async def run_cycle(connection: Connection, query: Query, values: Mapping[str, Any]) -> list[Any]:

@@ -97,17 +97,17 @@ class Ear:
             pause = min(pause * 2, 5.0)
 
     async def _keep_testing(self, connection: Connection) -> None:
-        while True:
+        gone = asyncio.Event()
+        connection.add_termination_listener(lambda _: gone.set())
+        while not gone.is_set():
             self._echo.clear()
             async with asyncio.timeout(_SILENCE_SECONDS):
                 await connection.execute("SELECT pg_notify($1, 'test')", CHANNEL)
                 await self._echo.wait()
-            gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            connection.add_termination_listener(lambda _, gone=gone: gone.done() or gone.set_result(None))
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TEST_SECONDS):
-                    await gone
-                    raise OSError("the listening connection was closed")
+                    await gone.wait()
+        raise OSError("the listening connection was closed")
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         if payload == "test":

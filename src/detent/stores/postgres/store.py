@@ -30,7 +30,7 @@ _SLOW_SECONDS = 0.02
 _FLOOR_SECONDS = 1.0
 _COMMAND_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
-POOL_SETTINGS = {"enable_seqscan": "off", "jit": "off"}
+POOL_SETTINGS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 """A plan cached while the tables were empty must not scan them when they are full."""
 
 
@@ -136,7 +136,8 @@ class PostgresStore:
                 async with self._acquired() as connection, connection.transaction():
                     tx = self._tx(connection, writes=True)
                     value = await act(tx)
-                self._tell(ring=tx.made_ready)
+                if tx.wrote:
+                    self._tell(ring=tx.made_ready)
                 return value
             except TIES as error:
                 lost: BaseException = error
@@ -174,14 +175,15 @@ class PostgresStore:
             return await self._cycle_apart(successes, request)
         async with self._hot_lock:
             answer = await self._hot_cycle(successes, request)
-            refused = answer.unsettled(successes)
+            refused, wrote = answer.unsettled(successes), answer.wrote
             for _ in range(AGAIN if request else 0):
                 if not answer.worth_again(self._book):
                     break
                 if answer.version != self._book.version:
                     await self._refresh_book()
                 answer = await self._hot_cycle([], request)
-        self._tell(ring=False)
+        if wrote or answer.wrote:  # an idle claim must not wake the claimer
+            self._tell(ring=False)
         return Cycle(answer.claimed, refused)
 
     async def _cycle_apart(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:

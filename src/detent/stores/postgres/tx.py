@@ -90,7 +90,10 @@ class PostgresCold(ColdTx):
     ) -> None:
         super().__init__(now, book)
         self.connection = connection
+        self.wrote = False
+        """Something was changed, so that those who wait in this process look again."""
         self.made_ready = False
+        """Something may be claimable now, so that other processes are rung."""
         self._texts = texts
         self._intern_apart = intern
         self._writes = writes
@@ -106,8 +109,9 @@ class PostgresCold(ColdTx):
         query = compiled(self._texts[name])
         values.setdefault("now", self.now)
         tag = await self.connection.execute(query.text, *(values[n] for n in query.names))
-        number = tag.rpartition(" ")[2]
-        return int(number) if number.isdigit() else 0
+        number = int(tag.rpartition(" ")[2])
+        self.wrote |= number > 0
+        return number
 
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
         known = sorted({one for one in ids if is_uuid(one)})
@@ -136,6 +140,7 @@ class PostgresCold(ColdTx):
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         lanes = [await self.lane_of(change.after) for change in changes]
         present = await insert(self.connection, changes, lanes)
+        self.wrote = True
         self.made_ready |= any(change.after.ready for change in changes)
         for change in changes:
             if change.after.id not in present:
@@ -145,6 +150,10 @@ class PostgresCold(ColdTx):
     async def apply(self, changes: Sequence[Change]) -> None:
         await super().apply(changes)
         self.made_ready |= any(change.after.ready for change in changes)
+
+    async def resume(self, kind: str, name: str) -> None:
+        await super().resume(kind, name)
+        self.made_ready = True
 
     async def intern(self, table: str, values: dict[str, str]) -> int:
         """In a transaction of its own: a lane part outlives the act that first named it."""

@@ -1,0 +1,147 @@
+"""The commit happened and its answer was lost: said again, everything is done once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from engine.acts import NAMES, PERMANENT, claim, claim_one, events_of, own_id, path_of, refused, retryable, submit
+from engine.clock import FakeClock
+from servers.databases import Database
+from servers.lossy import LossyProxy
+
+from detent import Context, Detent
+from detent.core.job import Wait
+from detent.core.outcome import Cancelled, Outcome, Snoozed, Succeeded, Waits
+from detent.engine import Engine, Settlement
+from detent.stores.postgres import PostgresStore
+
+pytestmark = pytest.mark.anyio
+ID = own_id(1)
+SOON = 30.0
+
+
+@pytest.fixture
+async def proxy(database: Database) -> AsyncIterator[LossyProxy]:
+    parts = urlsplit(database.url)
+    proxy = await LossyProxy(parts.hostname or "127.0.0.1", parts.port or 5432).start()
+    yield proxy
+    await proxy.stop()
+
+
+@pytest.fixture
+def through(database: Database, proxy: LossyProxy) -> str:
+    """The database's URL by way of the proxy."""
+    parts = urlsplit(database.url)
+    user = f"{parts.username}{':' + parts.password if parts.password else ''}"
+    return f"postgresql://{user}@127.0.0.1:{proxy.port}{parts.path}"
+
+
+@pytest.fixture
+async def far(through: str) -> AsyncIterator[Engine]:
+    """An engine whose answers can be lost."""
+    engine = Engine(PostgresStore(through, clock=FakeClock()))
+    await engine.open()
+    yield engine
+    await engine.close()
+
+
+async def lose(proxy: LossyProxy, words: str, act: Any) -> None:
+    """The act is carried out, but all its caller hears is that the store was lost."""
+    before = proxy.lost
+    proxy.lose_reply_to(words.encode())
+    await refused(asyncio.wait_for(act, SOON), "STORE_UNAVAILABLE", 503)
+    assert proxy.lost == before + 1
+
+
+@pytest.mark.parametrize("contract", NAMES)
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_submit_said_again_is_one_job(
+    far: Engine, proxy: LossyProxy, database: Database, contract: str, key: str | None
+) -> None:
+    ask = {"id": ID, "payload": {"n": 1}, "idempotency_key": key}
+    await submit(far, contract, job_type="other")  # so that names of lanes and statements are known
+    transaction = key is not None or contract in ("men", "p3c", "gate-b2")
+    await lose(proxy, "COMMIT" if transaction else ID, submit(far, contract, **ask))
+    before = len(database.sql("SELECT 1 FROM jobs"))
+    assert before == 2, "the lost call did write"
+    job = await submit(far, contract, **ask)
+    assert job.id == ID
+    assert len(database.sql("SELECT 1 FROM jobs")) == 2
+    assert len(await events_of(far, ID)) == len(database.sql("SELECT 1 FROM events WHERE job_id = %s", ID))
+
+
+OUTCOMES: dict[str, tuple[str, Outcome]] = {
+    "success": ("standard", Succeeded('{"n":1}')),
+    "success of men": ("men", Succeeded("[1]")),
+    "failure": ("standard", retryable("standard")),
+    "last failure": ("gate-b2", PERMANENT),
+    "wait": ("formal", Waits(Wait("answer"))),
+    "snooze": ("standard", Snoozed(5_000_000)),
+    "cancel": ("standard", Cancelled("no need")),
+}
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in a cycle"])
+@pytest.mark.parametrize("case", OUTCOMES)
+async def test_a_settlement_said_again_is_settled_once(
+    far: Engine, proxy: LossyProxy, database: Database, case: str, alone: bool
+) -> None:
+    contract, outcome = OUTCOMES[case]
+    await far.cycle([], far.claim_request("w0", 1))
+    await submit(far, contract)
+    held = await claim_one(far)
+    said = Settlement(held.id, held.token, contract, outcome)
+    plain = isinstance(outcome, Succeeded) and not alone
+
+    async def settle() -> Any:
+        return await (far.settle(held.id, held.token, outcome) if alone else far.cycle([said], None))
+
+    await lose(proxy, held.id if plain else "COMMIT", settle())
+    before = database.dump()
+    told = await settle()
+    assert alone or told.refused == {}
+    after = database.dump()
+    assert (after["jobs"], after["events"], after["dead_letters"]) == (
+        before["jobs"], before["events"], before["dead_letters"],
+    )  # fmt: skip
+    other = await refused(far.settle(held.id, held.token, Succeeded('"other"')), "LEASE_STALE")
+    assert other.http_status == 409
+
+
+async def test_a_lost_claim_runs_out_and_is_claimed_again(far: Engine, proxy: LossyProxy, database: Database) -> None:
+    await claim(far)
+    await submit(far)
+    await lose(proxy, "w-lost", claim(far, worker="w-lost"))
+    assert database.sql("SELECT phase, worker FROM jobs") == [("leased", "w-lost")]
+    assert await claim(far) == []
+    clock: Any = far.store._own_clock  # type: ignore[attr-defined]
+    clock.advance(31)
+    assert len(await far.expire()) == 1
+    clock.advance(100_000)
+    again = await claim_one(far)
+    assert (await path_of(far, again.id)) == ["queued", "running", "interrupted", "running"]
+
+
+async def test_a_worker_goes_on_after_lost_answers(through: str, proxy: LossyProxy, database: Database) -> None:
+    """Its own settlements are lost one after the other; every job runs once and ends once."""
+    app, runs = Detent(through), []
+
+    @app.job("mail")
+    async def mail(ctx: Context, n: int) -> int:
+        runs.append(n)
+        proxy.lose_reply_to(ctx.job_id.encode())
+        return n
+
+    handles = await mail.enqueue_many([{"n": n} for n in range(4)])
+    worker = await app.worker(slots=1)
+    work = asyncio.create_task(worker.run(handle_signals=False))
+    assert await asyncio.wait_for(asyncio.gather(*(handle.result(SOON) for handle in handles)), SOON) == [0, 1, 2, 3]
+    worker.stop()
+    await asyncio.wait_for(work, SOON)
+    await app.close()
+    assert sorted(runs) == [0, 1, 2, 3]
+    assert proxy.lost >= 3
+    counts = database.sql("SELECT status, version, execution_no, count(*) FROM jobs GROUP BY 1, 2, 3")
+    assert counts == [("succeeded", 3, 1, 4)]

@@ -1,0 +1,95 @@
+"""Behind PgBouncer in transaction mode: no prepared statements, no LISTEN, no session state; everything else the same."""
+
+import asyncio
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers.bouncer import ABSENT, bouncing, installed
+from servers.databases import migrated
+from servers.postgres import VOLATILE, Server, running
+
+from detent.connect import store_from
+from detent.core.outcome import Succeeded
+from detent.engine import Engine, Submission
+from detent.proof.verify import verify
+
+from .fleet import enqueue, fleet_on, soon
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running(settings={**VOLATILE, "log_statement": "all"}) as server:
+        asyncio.run(migrated(server.url()))
+        yield server
+
+
+@pytest.fixture
+def bouncer(server: Server) -> Iterator[str]:
+    with bouncing(server, "postgres") as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def present() -> None:
+    """Without a bouncer the summary says in so many words what did not run; $DETENT_REQUIRE_PGBOUNCER=1 makes it red."""
+    if installed():
+        return
+    if os.environ.get("DETENT_REQUIRE_PGBOUNCER") == "1":
+        pytest.fail(ABSENT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn(ABSENT, stacklevel=2)
+    pytest.skip(ABSENT)
+
+
+async def test_submit_claim_settle_and_signal_share_few_connections(bouncer: str) -> None:
+    """Twenty callers over four server connections: a statement prepared on one would be missing on the next."""
+    engine = Engine(store_from(bouncer))
+    await engine.open()
+
+    async def life(n: int) -> None:
+        job = (await engine.submit(Submission("life", {"n": n}, queue=f"q{n % 3}"))).job
+        await engine.signal(job.id, "go", {"n": n}, actor="test")
+        assert (await engine.job(job.id)).id == job.id
+
+    async def work(name: str) -> int:
+        done = 0
+        while claimed := await engine.claim(engine.claim_request(name, 7)):
+            for one in claimed:
+                await engine.settle(one.id, one.token, Succeeded("1"))
+            done += len(claimed)
+        return done
+
+    try:
+        for _ in range(5):
+            await asyncio.gather(*(life(n) for n in range(20)))
+        assert sum(await asyncio.gather(*(work(f"w{n}") for n in range(4)))) == 100
+        report = await verify(engine.store)
+        assert report.ok and report.jobs == 100, report.violations[:3]
+    finally:
+        await engine.close()
+
+
+async def test_two_workers_drain_five_hundred(server: Server, tmp_path: Path) -> None:
+    server.run("createdb", "-h", "127.0.0.1", "-p", str(server.port), "-U", "detent", "drain")
+    await migrated(server.url("drain"))
+    log = server.folder / "log"
+    before = log.stat().st_size
+    with bouncing(server, "drain") as url, fleet_on(tmp_path, url, look=server.url("drain")) as fleet:
+        await enqueue(url, 500)
+        fleet.start()
+        fleet.start()
+        await soon(fleet.ready, "both workers have introduced themselves")
+        await soon(fleet.drained, "everything is done")
+        numbers = await fleet.check()
+        assert (numbers["jobs"], numbers["begun"], numbers["lost leases"]) == (500, 500, 0), numbers
+        assert fleet.said("WARNING|ERROR") == [0, 0]
+    with log.open("rb") as text:
+        text.seek(before)
+        said = text.read().decode()
+    assert "ERROR" not in said and "LISTEN" not in said
