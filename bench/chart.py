@@ -7,7 +7,7 @@ from .readings import Readings
 from .report import STORES, number
 
 PANELS = ("drain", "enqueue one by one", "enqueue by 16 callers", "enqueue in bulk", "pickup p50", "pickup p99")
-WIDTH, LEFT, RIGHT = 860, 190, 110
+WIDTH, LEFT, RIGHT = 900, 240, 110
 BAR, GAP, HEAD, BETWEEN = 16, 5, 30, 26
 COLORS = {"detent": "#0b6e4f", "raw": "#9aa5b1", "peer": "#4a6fa5"}
 _STYLE = (

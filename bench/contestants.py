@@ -36,6 +36,8 @@ class Contestant:
     """True: can be measured with its worker in the client's process."""
     grows: bool = False
     """True: also measured as backlog and history grow."""
+    measures: frozenset[str] | None = None
+    """None: all that make sense; else these only."""
 
     @property
     def calls_handlers(self) -> bool:
@@ -81,6 +83,10 @@ CONTESTANTS = (
         _FULL, DURABLE_PG, _NONE_RAW, short=True, grows=True,
     ),
     Contestant(
+        "raw-postgres-200", "postgres", "raw_postgres", "as raw-postgres, batch 200: as many as Detent has slots",
+        _FULL, DURABLE_PG, _NONE_RAW, variant="200", short=True, measures=frozenset({"drain"}),
+    ),
+    Contestant(
         "minimal-postgres", "postgres", "minimal_postgres", "a small row, fused statement, asyncpg, batch 100",
         "three events, row kept", DURABLE_PG, _NONE_RAW, short=True,
     ),
@@ -112,6 +118,10 @@ CONTESTANTS = (
     Contestant(
         "raw-sqlite", "sqlite", "raw_sqlite", "Detent's tables and statements, apsw, batch 100", _FULL,
         "every commit (WAL, FULL)", _NONE_RAW, short=True, callers=False, grows=True,
+    ),
+    Contestant(
+        "raw-sqlite-200", "sqlite", "raw_sqlite", "as raw-sqlite, batch 200: as many as Detent has slots", _FULL,
+        "every commit (WAL, FULL)", _NONE_RAW, variant="200", short=True, measures=frozenset({"drain"}),
     ),
     Contestant(
         "minimal-sqlite", "sqlite", "minimal_sqlite", "a small row, apsw, batch 100", "three events, row kept",

@@ -32,7 +32,8 @@ def compete(
             readings.syncs.append(syncs_a_second(folder))
             for measure in measures:
                 for contender in contenders if number % 2 == 0 else reversed(contenders):
-                    if failures[contender.name] < _FAILURES_AT_MOST:
+                    wanted = contender.contestant.measures
+                    if failures[contender.name] < _FAILURES_AT_MOST and (wanted is None or measure in wanted):
                         failures[contender.name] += not _measured(number + 1, measure, contender, sizes, readings)
     finally:
         for contender in contenders:

@@ -16,11 +16,11 @@ from detent.stores.postgres.store import POOL_SETTINGS
 from detent.stores.postgres.tx import insert
 
 from .counting import handled
-from .protocol import URL, Peer, stay
+from .protocol import URL, VARIANT, Peer, stay
 from .template import first_change
 
 CALLERS = 16
-CLAIMED_AT_ONCE = 100
+CLAIMED_AT_ONCE = int(VARIANT or 100)
 _LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
 
 

@@ -15,10 +15,10 @@ from detent.stores.sqlite.session import connect
 from detent.stores.sqlite.tx import SQL
 
 from .counting import handled
-from .protocol import URL, Peer, stay
+from .protocol import URL, VARIANT, Peer, stay
 from .template import first_change
 
-CLAIMED_AT_ONCE = 100
+CLAIMED_AT_ONCE = int(VARIANT or 100)
 PATH = Path(URL.removeprefix("sqlite:///"))
 _LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready = 1) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
 

@@ -36,4 +36,5 @@ def _without_option(url: str, name: str) -> tuple[str, bool]:
     head, mark, query = url.partition("?")
     options = query.split("&") if mark else []
     kept = [option for option in options if option.partition("=")[0] != name]
-    return head + ("?" + "&".join(kept) if kept else ""), len(kept) < len(options)
+    said = [option.partition("=")[2].lower() for option in options if option not in kept]
+    return head + ("?" + "&".join(kept) if kept else ""), bool(said) and said[-1] not in ("0", "false", "no", "off")

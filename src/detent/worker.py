@@ -77,7 +77,7 @@ class Worker:
         self._given_up = False
         self._quiet = False
         self._closing = False
-        self._reclaim_at = float("-inf")
+        self._reclaim_at = self._patient_until = float("-inf")
         self._started_at = engine.store.now()
         self._timeout_codes = {name: c.code("timeout") for name, c in engine.contracts.items()}
 
@@ -174,7 +174,10 @@ class Worker:
                 log.warning("the store did not take our work, trying again in %.2f s: %s", pause, error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                self._patient_until = self._clock.monotonic() + self.lease_seconds  # others come back too
                 continue
+            if pause > _FIRST_PAUSE_SECONDS:
+                log.info("the store answers again")
             pause = _FIRST_PAUSE_SECONDS
             self.done += len(order.settled) - len(answer.refused) - len(answer.later)
             for job_id, refusal in answer.refused.items():
@@ -235,7 +238,7 @@ class Worker:
     def _request(self, want: int) -> ClaimRequest:
         """Expired leases of others are looked for now and then, and whenever we hold nothing."""
         now = self._clock.monotonic()
-        reclaim = now >= self._reclaim_at or not self.machine.held
+        reclaim = now >= self._patient_until and (now >= self._reclaim_at or not self.machine.held)
         if reclaim:
             self._reclaim_at = now + min(_POLL_SECONDS, self.lease_seconds / 3)
         return self.engine.claim_request(

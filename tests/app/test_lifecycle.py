@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -138,8 +139,11 @@ def test_a_forked_child_enqueues_on_its_own_connection(url: str, tmp_path: Path)
     """The parent's loop is open, its sync client has a thread; the child gets neither and needs neither."""
     app = Detent(url)
     add = declare(app)
+    asyncio.run(add.enqueue(n=0))  # a loop that ended without closing the app
     first = app.sync.enqueue(add, n=1)
+    asyncio.run(add.enqueue(n=0))
     inherited = list(app._engines.values())
+    assert len(inherited) == 2
 
     def child() -> None:
         handle = app.sync.enqueue(add, n=2)
@@ -151,6 +155,7 @@ def test_a_forked_child_enqueues_on_its_own_connection(url: str, tmp_path: Path)
 
         asyncio.run(main())
         app.sync.close()
+        assert all(engine.store._writer is not None for engine in inherited), "not ours to close"  # type: ignore[attr-defined]
 
     with app.sync._lock:  # another thread of the parent was just using it
         pid = os.fork()
@@ -161,12 +166,16 @@ def test_a_forked_child_enqueues_on_its_own_connection(url: str, tmp_path: Path)
             except BaseException as error:
                 (tmp_path / "child").write_text(repr(error))
                 os._exit(1)
-    _, status = until_now(lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found)
+    try:
+        _, status = until_now(lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found)
+    except AssertionError:
+        os.kill(pid, signal.SIGKILL)
+        raise
     assert status == 0, (tmp_path / "child").read_text()
     assert first.status() == "queued", "the parent goes on as before"
     assert app.sync.enqueue(add, n=4).status() == "queued"
     engine = app.sync.run(app.ready())
-    assert sum(row[3] for row in app.sync.run(engine.store.read(lambda tx: tx.counts()))) == 4
+    assert sum(row[3] for row in app.sync.run(engine.store.read(lambda tx: tx.counts()))) == 6
     app.sync.close()
 
 

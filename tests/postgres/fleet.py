@@ -179,10 +179,23 @@ async def enqueue(url: str, small: int, long: int = 0, seconds: float = 0.0, que
         await engine.close()
 
 
-async def submit_through(url: str, stop: asyncio.Event) -> list[str]:
+async def opened(url: str, patience: float) -> Engine:
+    """An engine on a database that may not be there yet."""
+    end = time.monotonic() + patience
+    while True:
+        engine = Engine(store_from(url))
+        try:
+            await engine.open()
+            return engine
+        except StoreUnavailable:
+            await engine.close()
+            assert time.monotonic() < end, f"nobody answers at {url}"
+            await asyncio.sleep(0.1)
+
+
+async def submit_through(url: str, stop: asyncio.Event, patience: float = 5.0) -> list[str]:
     """Submit small jobs without end, each repeated until it is acknowledged; the ids of those that were."""
-    engine = Engine(store_from(url))
-    await engine.open()
+    engine = await opened(url, patience)
     ids, acknowledged = RandomIds(), []
     try:
         while not stop.is_set():

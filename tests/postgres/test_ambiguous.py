@@ -61,9 +61,8 @@ async def test_a_submit_said_again_is_one_job(
     far: Engine, proxy: LossyProxy, database: Database, contract: str, key: str | None
 ) -> None:
     ask = {"id": ID, "payload": {"n": 1}, "idempotency_key": key}
-    await submit(far, contract, job_type="other")  # so that names of lanes and statements are known
-    transaction = key is not None or contract in ("men", "p3c", "gate-b2")
-    await lose(proxy, "COMMIT" if transaction else ID, submit(far, contract, **ask))
+    await submit(far, contract)  # so that names of lanes are known
+    await lose(proxy, "COMMIT", submit(far, contract, **ask))
     before = len(database.sql("SELECT 1 FROM jobs"))
     assert before == 2, "the lost call did write"
     job = await submit(far, contract, **ask)
@@ -110,14 +109,52 @@ async def test_a_settlement_said_again_is_settled_once(
     assert other.http_status == 409
 
 
-async def test_a_lost_claim_runs_out_and_is_claimed_again(far: Engine, proxy: LossyProxy, database: Database) -> None:
-    await claim(far)
+async def lost_claim(far: Engine, proxy: LossyProxy, database: Database) -> None:
+    """A job that is held under a token its holder never heard of."""
     await submit(far)
+    await claim(far, job_types={"none"})  # so that the lanes are known
     await lose(proxy, "w-lost", claim(far, worker="w-lost"))
-    assert database.sql("SELECT phase, worker FROM jobs") == [("leased", "w-lost")]
-    assert await claim(far) == []
+    assert database.sql("SELECT phase, worker FROM jobs WHERE phase = 'leased'") == [("leased", "w-lost")]
+
+
+async def test_a_lost_claim_is_adopted_by_the_worker_that_made_it(
+    far: Engine, proxy: LossyProxy, database: Database
+) -> None:
+    await lost_claim(far, proxy, database)
+    assert await claim(far, worker="w2") == [], "another worker has nothing to do with it"
+    await submit(far)
+    first, second = await claim(far, worker="w-lost")
+    assert first.token != second.token
+    assert first.payload == second.payload and first.effect_root == first.id
+    for held in (first, second):
+        assert (await far.settle(held.id, held.token, Succeeded())).execution_no == 1
+    assert await claim(far, worker="w-lost") == []
+
+
+async def test_an_adopted_job_counts_among_those_asked_for(far: Engine, proxy: LossyProxy, database: Database) -> None:
+    await lost_claim(far, proxy, database)
+    await submit(far)
+    assert len(await claim(far, 1, worker="w-lost")) == 1
+    assert len(await claim(far, 1, worker="w-lost")) == 1
+    assert await claim(far, 1, worker="w-lost") == []
+
+
+async def test_a_claim_lost_beside_a_failure_is_adopted_too(far: Engine, proxy: LossyProxy, database: Database) -> None:
+    await submit(far)
+    held = await claim_one(far, worker="w-lost")
+    await submit(far)
+    said = Settlement(held.id, held.token, "standard", PERMANENT)
+    await lose(proxy, "COMMIT", far.cycle([said], far.claim_request("w-lost", 1)))
+    done = await far.cycle([said], None)
+    assert done.refused == {}
+    assert len((await far.cycle([], far.claim_request("w-lost", 1))).claimed) == 1
+
+
+async def test_a_lost_claim_of_a_dead_worker_runs_out(far: Engine, proxy: LossyProxy, database: Database) -> None:
+    await lost_claim(far, proxy, database)
     clock: Any = far.store._own_clock  # type: ignore[attr-defined]
     clock.advance(31)
+    assert await claim(far, worker="w-lost") == [], "its lease is over: it is not ours to adopt"
     assert len(await far.expire()) == 1
     clock.advance(100_000)
     again = await claim_one(far)

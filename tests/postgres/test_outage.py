@@ -88,6 +88,7 @@ async def an_outage(version: str, way: str, folder: Path, small: int = 400) -> N
             numbers = await live_through(fleet, server, way, small)
             print(f"Postgres {version}, {way}: {numbers}")
             assert fleet.losses() == [], "a lease was torn away from a worker that was alive"
+            assert all(fleet.said("answers again")), "every worker says that the store is back"
             await soon(lambda: all(fleet.said("listening again")), "every worker says that it hears again")
             assert await prompt_pickup(fleet) < PROMPT_SECONDS, "picked up by notification, not by a poll"
 
@@ -99,7 +100,7 @@ async def the_first_waits(version: str, folder: Path) -> None:
         await migrated(server.url())
         fleet.start(url=server.url().replace(f":{server.port}/", f":{proxy.port}/"), lease=lease)
         await soon(fleet.ready, "the first worker has introduced itself")
-        await enqueue(fleet.url, 0, long=3, seconds=3 * lease)
+        await enqueue(fleet.url, 0, long=3, seconds=2.5 * lease)
         await soon(lambda: len(fleet.executions()) == 6, "it holds every long job")
         fleet.start(lease=lease)
         await soon(fleet.ready, "the second worker has introduced itself")

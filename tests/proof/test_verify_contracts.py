@@ -39,7 +39,6 @@ LAMP = Contract(
         Edge(Move.FAIL, "glowing", "cracked", "cooling"),
         Edge(Move.FOLLOW, "cooling", "cooled", "warm"),
         Edge(Move.FOLLOW, "warm", "burnt", "burnt"),
-        Edge(Move.REOPEN, "burnt", "mended", "dark"),
     ),
     retry=RetryRule(Immediate(), max_retries=2),
     loss=LossRule(Move.EXPIRE, charged=True),
@@ -47,7 +46,7 @@ LAMP = Contract(
     snooze=Move.RELEASE,
     dead_letters=DeadLetterRule(discard_people=1),
 )
-"""One event for three moves, follow-ups, dead letters and a way back: nothing of it spelled anywhere else."""
+"""One event for three moves, follow-ups and dead letters: nothing of it spelled anywhere else."""
 
 BOOM = Failed(Failure("BOOM", 'say "charged":true and "due_at":1', "Boom"))
 BROKEN = Failed(Failure("BROKEN", "never", retryable=False))

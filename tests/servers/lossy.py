@@ -1,4 +1,4 @@
-"""A TCP proxy before Postgres that loses one reply: the server has done what was asked, the client never hears of it."""
+"""A TCP proxy before Postgres that loses one reply: the server has done what was asked, the client never hears."""
 
 import asyncio
 from contextlib import suppress

@@ -37,6 +37,14 @@ class Pair:
                 connection.execute("SELECT pg_sleep(0.02)")
         raise RuntimeError("the standby did not become synchronous")
 
+    def demote(self) -> None:
+        """The primary crashes and comes back as a standby that nobody feeds: alive, and not to be written."""
+        self.primary.stop("immediate")
+        signal = self.primary.data / "standby.signal"
+        signal.touch()
+        shutil.chown(signal, self.primary.data.owner(), self.primary.data.group())
+        self.primary.start()
+
     def promote(self) -> None:
         self.standby.run("pg_ctl", "-D", str(self.standby.data), "-w", "promote")
 

@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class Proxy:
-    """Passes bytes to a port of this machine. silent: nothing goes through and nobody is told, as behind a dead router."""
+    """Passes bytes to a port of this machine. silent: nothing goes through and nobody is told, as by a dead router."""
 
     def __init__(self, target: int) -> None:
         self.target = target

@@ -179,7 +179,9 @@ class Desk:
             mine = [e for e in frame.events if e[0] == values[0] and e[7] == number and e[9]]
             said = sorted({d for e in mine if (d := json.loads(e[9]).get("settlement"))})
         return Seen(
-            *(values[at[name]] for name in Seen._fields[:3]),
+            values[at["status"]],
+            values[at["phase"]],
+            values[at[Seen._fields[2]]],
             due - NOW if due is not None and asleep else None,
             values[at["failures"]],
             values[at["retries"]],

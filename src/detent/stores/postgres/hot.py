@@ -141,11 +141,13 @@ class PostgresTx(PostgresCold):
         super().__init__(*args, **options)
         self._edges = edges
         self._set = False
+        self.claims: list[ClaimRequest] = []
 
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
         return (await self._cycle(successes, None)).unsettled(successes)
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
+        self.claims.append(request)
         await self.refresh_book()
         answer = await self._cycle([], request)
         for _ in range(AGAIN):

@@ -15,7 +15,7 @@ T = TypeVar("T")
 CHANNEL = "detent"
 _TEST_SECONDS = 15.0
 _SILENCE_SECONDS = 5.0
-_TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
+_TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 
 class Aside:

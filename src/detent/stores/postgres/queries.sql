@@ -79,6 +79,13 @@ SELECT count(*) FROM (
   SELECT 1 FROM jobs me JOIN jobs j ON j.lane = me.lane
   WHERE me.id = :id AND j.ready AND (j.due_at, j.id) < (me.due_at, me.id) LIMIT :at_most) a;
 
+-- name: adopt
+-- Leased rows that bear one of these tokens; relies on jobs_leased, and is asked only after a lost answer.
+SELECT id, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
+  coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested
+FROM jobs WHERE phase = 'leased' AND lease_until > (SELECT {clock})
+  AND token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json))) ORDER BY lane, due_at, id;
+
 -- name: clock
 SELECT {clock};
 

@@ -11,14 +11,16 @@ from ...clock import SystemClock
 from ...core.contract import Contract
 from ...core.errors import StoreUnavailable
 from ...core.job import Change, Micros
-from ...ports import ClaimRequest, Clock, Cycle, Success
+from ...ports import Claimed, ClaimRequest, Clock, Cycle, Success
 from ..cold import ColdTx
 from ..lanes import LaneBook
 from .borrowed import Borrowed
 from .dialect import DATABASE_CLOCK, compiled, queries
+from .hosts import Hosts
 from .hot import AGAIN, SETTINGS, Answer, Edges, PostgresTx, cycle_values, run_cycle
 from .listen import Aside, Bell, Ear
 from .migrate import ensure_schema, register
+from .orphans import Orphans, less
 from .trouble import TIES, told
 from .tx import Connection, PostgresCold, insert
 
@@ -29,6 +31,8 @@ _REPEATS = 10
 _SLOW_SECONDS = 0.02
 _FLOOR_SECONDS = 1.0
 _COMMAND_SECONDS = 60.0
+_HOT_SECONDS = 5.0
+"""What never waits for a lock and takes milliseconds: longer than this, and the way to the server is silent."""
 _CONNECT_SECONDS = 10.0
 POOL_SETTINGS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 """A plan cached while the tables were empty must not scan them when they are full."""
@@ -45,6 +49,7 @@ class PostgresStore:
         may_migrate: bool = False,
         pool_size: int = 8,
         bouncer: bool = False,
+        command_seconds: float = _COMMAND_SECONDS,
     ) -> None:
         self.url = url
         self.contracts: dict[str, Contract] = {}
@@ -54,16 +59,19 @@ class PostgresStore:
         self._clock = clock or SystemClock()
         self._may_migrate = may_migrate
         self._pool_size = pool_size
+        self._command_seconds = command_seconds
         self._texts = queries(clock is not None)
         self._pool: asyncpg.Pool[Any] | None = None
         self._hot: Connection | None = None
         self._hot_lock = asyncio.Lock()
         self._book = LaneBook()
+        self._hosts = Hosts(url)
         self._floors_since = 0.0
         self._edges = Edges({})
         self._offset: Micros = 0
         self._version = 0
         self._sleepers: set[asyncio.Future[None]] = set()
+        self._orphans = Orphans()
         self._aside = Aside(self._connect)
         self._bell = Bell(self._aside)
         self._ear: Ear | None = None
@@ -78,9 +86,9 @@ class PostgresStore:
                     init=_init,
                     reset=_nothing_to_reset,
                     server_settings=None if self.bouncer else POOL_SETTINGS,
-                    command_timeout=_COMMAND_SECONDS,
+                    command_timeout=self._command_seconds,
                     timeout=_CONNECT_SECONDS,
-                    **self._connect_options(),
+                    **self._connect_options(connect=self._hosts.connect),
                 )
             except Exception as error:
                 raise told(error) from error
@@ -127,14 +135,18 @@ class PostgresStore:
         return await self.read(act)
 
     def sibling(self) -> "PostgresStore":
-        return PostgresStore(self.url, clock=self._own_clock, pool_size=1, bouncer=self.bouncer)
+        return PostgresStore(
+            self.url, clock=self._own_clock, pool_size=1, bouncer=self.bouncer, command_seconds=_HOT_SECONDS
+        )
 
     async def write(self, act: Act[T]) -> T:
         """One transaction; repeated when the database broke a tie against it."""
         for attempt in range(_REPEATS):
+            claims: list[ClaimRequest] = []
             try:
                 async with self._acquired() as connection, connection.transaction():
                     tx = self._tx(connection, writes=True)
+                    claims = tx.claims
                     value = await act(tx)
                 if tx.wrote:
                     self._tell(ring=tx.made_ready)
@@ -143,7 +155,9 @@ class PostgresStore:
                 lost: BaseException = error
                 await asyncio.sleep(0.001 * attempt)
             except Exception as error:
-                raise told(error) from error
+                trouble = told(error)
+                self._orphans.lose(claims, trouble, self._clock.monotonic())
+                raise trouble from error
         raise told(lost)
 
     async def read(self, act: Act[T]) -> T:
@@ -171,6 +185,23 @@ class PostgresStore:
 
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         """One statement, one round trip, one commit; again at once when there is reason to."""
+        if self._orphans and request:
+            adopted = await self._adopt(request)
+            if adopted:
+                rest = await self.cycle(successes, less(request, len(adopted)))
+                return Cycle(adopted + rest.claimed, rest.refused)
+        try:
+            return await self._cycle(successes, request)
+        except Exception as error:
+            self._orphans.lose([request] if request else [], error, self._clock.monotonic())
+            raise
+
+    async def _adopt(self, request: ClaimRequest) -> list[Claimed]:
+        """What an earlier claim of this worker took before its answer was lost."""
+        tokens = self._orphans.tokens(request.worker, self._clock.monotonic())
+        return self._orphans.found(await self.read(lambda tx: tx.query("adopt", tokens=tokens)))
+
+    async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         if self.bouncer:
             return await self._cycle_apart(successes, request)
         async with self._hot_lock:
@@ -210,7 +241,7 @@ class PostgresStore:
                     continue
             else:
                 raise StoreUnavailable("the database broke ten ties in a row against this worker; it will try again")
-        except Exception as error:
+        except BaseException as error:
             _drop(self._hot)
             self._hot = None
             raise told(error) from error
@@ -233,18 +264,17 @@ class PostgresStore:
         return self._hot
 
     async def _connect(self, settings: Mapping[str, str] | None = None) -> Connection:
-        connection = await asyncpg.connect(
-            self.url,
+        connection = await self._hosts.connect(
             server_settings=None if self.bouncer or not settings else dict(settings),
             timeout=_CONNECT_SECONDS,
-            command_timeout=_COMMAND_SECONDS,
+            command_timeout=_HOT_SECONDS,
             **self._connect_options(),
         )
         await _init(connection)
         return connection
 
-    def _connect_options(self) -> dict[str, Any]:
-        return {"statement_cache_size": 0} if self.bouncer else {}
+    def _connect_options(self, **more: Any) -> dict[str, Any]:
+        return {"statement_cache_size": 0, **more} if self.bouncer else more
 
     def _acquired(self) -> Any:
         if self._pool is None:

@@ -1,0 +1,180 @@
+"""A row in somebody's hands stalls nobody else; and those who must wait for it look again once they have it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from engine.acts import claim, claim_one, path_of, reach, refused, running, submit
+from engine.clock import FakeClock
+from servers.databases import Database
+
+from detent import Context, Detent
+from detent.core.job import Wait
+from detent.core.outcome import Succeeded, Waits
+from detent.engine import Engine, Settlement, operate
+from detent.engine.settle import settle_in
+from detent.stores.postgres import PostgresStore
+
+pytestmark = pytest.mark.anyio
+SOON = 30.0
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(SOON):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def in_hand(database: Database, job_id: str) -> AsyncIterator[None]:
+    """A user's transaction that has touched the row and is not yet over."""
+    with psycopg.connect(database.url) as connection:
+        connection.execute("SELECT 1 FROM jobs WHERE id = %s FOR UPDATE", [job_id])
+        yield
+        connection.rollback()
+
+
+async def test_a_cycle_passes_by_the_row_and_settles_it_later(engine: Engine, database: Database) -> None:
+    for _ in range(5):
+        await submit(engine)
+    held = await claim(engine)
+    said = [Settlement(job.id, job.token, job.contract, Succeeded()) for job in held]
+    await submit(engine)
+    async with in_hand(database, held[2].id):
+        done = await asyncio.wait_for(engine.cycle(said, engine.claim_request("w1", 10)), SOON)
+        assert (len(done.claimed), done.refused, [s.id for s in done.later]) == (1, {}, [held[2].id])
+        answer = await asyncio.wait_for(engine.extend({job.id: job.token for job in held}, 30), SOON)
+        assert answer.lost == {job.id for job in held if job.id != held[2].id}, "those have ended, this one stands"
+        assert await asyncio.wait_for(engine.expire(), SOON) == []
+    again = await engine.cycle(done.later, None)
+    assert (again.refused, again.later) == ({}, [])
+    assert database.sql("SELECT count(*) FROM jobs WHERE status = 'succeeded'") == [(5,)]
+
+
+async def test_a_claim_passes_by_the_row(engine: Engine, database: Database) -> None:
+    made = [(await submit(engine)).id for _ in range(3)]
+    async with in_hand(database, made[0]):
+        assert [job.id for job in await asyncio.wait_for(claim(engine), SOON)] == made[1:]
+    assert [job.id for job in await claim(engine)] == made[:1]
+
+
+async def test_a_lease_that_ran_out_in_somebodys_hand_is_taken_back_afterwards(
+    database: Database,
+) -> None:
+    clock = FakeClock()
+    engine = Engine(PostgresStore(database.url, clock=clock))
+    await engine.open()
+    held = [await running(engine, job_type=f"t{n}") for n in range(3)]
+    clock.advance(31)
+    async with in_hand(database, held[1].id):
+        assert {job.id for job in await asyncio.wait_for(engine.expire(), SOON)} == {held[0].id, held[2].id}
+    assert [job.id for job in await engine.expire()] == [held[1].id]
+    await engine.close()
+
+
+async def test_a_worker_keeps_every_other_lease(database: Database) -> None:
+    """The row is held for longer than a lease; the others end or are kept meanwhile, and the held one ends later."""
+    app, go, started = Detent(database.url), asyncio.Event(), asyncio.Event()
+
+    @app.job("short")
+    async def short(ctx: Context) -> int:
+        return 1
+
+    @app.job("long")
+    async def long(ctx: Context) -> int:
+        await go.wait()
+        return 2
+
+    @app.job("touched")
+    async def touched(ctx: Context) -> int:
+        started.set()
+        await go.wait()
+        return 3
+
+    lasting = await long.enqueue_many([{} for _ in range(4)])
+    disputed = await touched.enqueue()
+    worker = await app.worker(slots=8, lease_seconds=1.0)
+    work = asyncio.create_task(worker.run(handle_signals=False))
+    await asyncio.wait_for(started.wait(), SOON)
+    async with in_hand(database, disputed.id):
+        over = "SELECT 1 FROM jobs WHERE id = %s AND lease_until < extract(epoch FROM clock_timestamp()) * 1e6"
+        await until(lambda: database.sql(over, disputed.id))
+        for _ in range(3):
+            assert await (await short.enqueue()).result(SOON) == 1
+        go.set()
+        assert [await handle.result(SOON) for handle in lasting] == [2] * 4
+    assert await disputed.result(SOON) == 3
+    worker.stop()
+    await asyncio.wait_for(work, SOON)
+    await app.close()
+    lost = database.sql("SELECT DISTINCT job_id::text FROM events WHERE event = 'job.interrupted'")
+    assert set(lost) <= {(disputed.id,)}, "no other lease was lost"
+
+
+WAITERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+async def one_waits_for_the_other(
+    database: Database, engine: Engine, first: Callable[[Any], Awaitable[Any]], second: Awaitable[Any]
+) -> tuple[Any, Any]:
+    """`first` stays in its transaction until the server says that `second` waits for its lock."""
+    done, go = asyncio.Event(), asyncio.Event()
+
+    async def hold_open(tx: Any) -> Any:
+        answer = await first(tx)
+        done.set()
+        await go.wait()
+        return answer
+
+    one = asyncio.create_task(engine.store.write(hold_open))
+    await asyncio.wait_for(done.wait(), SOON)
+    other = asyncio.ensure_future(second)
+    await until(lambda: database.sql(WAITERS) == [(1,)])
+    go.set()
+    return await asyncio.wait_for(asyncio.gather(one, other), SOON)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("contract", ["formal", "standard"])
+async def test_a_signal_that_waits_for_the_wait_finds_it(engine: Engine, database: Database, contract: str) -> None:
+    held = await running(engine, contract)
+    said = Settlement(held.id, held.token, contract, Waits(Wait("answer")))
+
+    async def wait(tx: Any) -> Any:
+        job = (await tx.lock([held.id]))[held.id]
+        return await settle_in(engine, tx, job, said)
+
+    signal = engine.signal(held.id, "answer", {"n": 1})
+    _, (job, news) = await one_waits_for_the_other(database, engine, wait, signal)
+    assert news and job.phase == "claimable"
+    assert (await claim_one(engine)).id == held.id
+
+
+@pytest.mark.parametrize("contract", ["formal", "standard"])
+async def test_a_wait_that_waits_for_the_signal_finds_it(engine: Engine, database: Database, contract: str) -> None:
+    """Lock first, then look: the inbox is read by a later statement than the one that waited."""
+    held = await running(engine, contract)
+
+    async def signal(tx: Any) -> Any:
+        return await operate.signal(engine, tx, held.id, "answer", {"n": 1}, "ann", None)
+
+    wait = engine.settle(held.id, held.token, Waits(Wait("answer")))
+    (_, news), job = await one_waits_for_the_other(database, engine, signal, wait)
+    assert news and job.phase == "claimable", f"it sleeps for ever in {job.status}"
+    assert len(await path_of(engine, held.id)) == 4
+    assert (await claim_one(engine)).id == held.id
+
+
+async def test_who_waited_for_a_row_sees_what_was_done_to_it(engine: Engine, database: Database) -> None:
+    clock = FakeClock()
+    job = await reach(engine, clock, "standard", "queued")
+
+    async def cancel(tx: Any) -> Any:
+        return await operate.cancel(engine, tx, job.id, "ann", None, None, False)
+
+    late = refused(engine.cancel(job.id, actor="bob"), "JOB_TRANSITION_INVALID", 409)
+    one, _ = await one_waits_for_the_other(database, engine, cancel, late)
+    assert one.status == "cancelled"
+    assert len(await path_of(engine, job.id)) == 2
