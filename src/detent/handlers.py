@@ -59,10 +59,10 @@ class Handler:
             raise InvalidInput(_sentence(self.name, error), code="PAYLOAD_INVALID", errors=_errors(error)) from None
         try:
             return _dumped(checked)
+        except pydantic.ValidationError as error:
+            raise InvalidInput(_sentence(self.name, error), code="PAYLOAD_INVALID", errors=_errors(error)) from None
         except ValueError as error:
-            known = isinstance(error, pydantic.ValidationError)
-            told = _sentence(self.name, error) if known else f"{self.name}: {_first_line(error)}"
-            raise InvalidInput(told, code="PAYLOAD_INVALID") from None
+            raise InvalidInput(f"{self.name}: {_first_line(error)}", code="PAYLOAD_INVALID") from None
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self.parameters):

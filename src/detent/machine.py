@@ -58,6 +58,7 @@ class Machine:
     cancel_grace: float = 30.0
     held: dict[str, Held] = field(default_factory=dict)
     finished: list[Settlement] = field(default_factory=list)
+    _passed_over: set[str] = field(default_factory=set)
     deferred: list[Settlement] = field(default_factory=list)
     """Settlements whose row somebody else held; said again at the next tick."""
     ghosts: int = 0
@@ -94,7 +95,9 @@ class Machine:
         assert order is not None, "an answer without an order"
         if order.want:
             self.hungry = len(answer.claimed) >= order.want
-        self.deferred += answer.later
+        for said in answer.later:  # once again at once, then at the next tick
+            (self.deferred if said.id in self._passed_over else self.finished).append(said)
+        self._passed_over = {said.id for said in answer.later}
         self.finished += _turned_down(order.settled, answer.refused)
         for claimed in answer.claimed:
             old = self.held.get(claimed.id)

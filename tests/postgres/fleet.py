@@ -102,8 +102,8 @@ class Fleet:
     def one(self, query: str, *values: Any) -> Any:
         return self.sql(query, *values)[0][0]
 
-    def ended(self) -> int:
-        return int(self.one("SELECT count(*) FROM jobs WHERE phase = 'final'"))
+    def ended(self, job_type: str = "%") -> int:
+        return int(self.one("SELECT count(*) FROM jobs WHERE phase = 'final' AND job_type LIKE %s", job_type))
 
     def drained(self) -> bool:
         return self.alive() and not self.one("SELECT count(*) FROM jobs WHERE phase <> 'final'")

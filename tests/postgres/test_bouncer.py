@@ -1,4 +1,4 @@
-"""Behind PgBouncer in transaction mode: no prepared statements, no LISTEN, no session state; everything else the same."""
+"""Behind PgBouncer in transaction mode: no prepared statements, no LISTEN, no session state; the rest is the same."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def bouncer(server: Server) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def present() -> None:
-    """Without a bouncer the summary says in so many words what did not run; $DETENT_REQUIRE_PGBOUNCER=1 makes it red."""
+    """Without a bouncer the summary says in so many words what did not run; $DETENT_REQUIRE_PGBOUNCER=1: it is red."""
     if installed():
         return
     if os.environ.get("DETENT_REQUIRE_PGBOUNCER") == "1":

@@ -109,7 +109,7 @@ async def the_first_waits(version: str, folder: Path) -> None:
         await soon(passed(lease + 0.5), "every lease has run out")
         await start_again(server)
         await enqueue(fleet.url, 20)
-        await soon(lambda: fleet.ended() == 20, "the second is back at work")
+        await soon(lambda: fleet.ended("small") == 20, "the second is back at work")
         proxy.open()
         await soon(fleet.drained, "everything is done")
         assert fleet.losses() == [], "a lease was torn away from a worker that was alive"

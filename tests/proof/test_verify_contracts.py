@@ -121,26 +121,6 @@ async def test_a_contract_only_the_database_knows(tmp_path: Path) -> None:
     assert len(report.violations) == len(LIVES)
 
 
-async def test_every_time_a_job_was_given_up_has_its_dead_letter(tmp_path: Path) -> None:
-    path, clock = tmp_path / "jobs.db", Hands()
-    engine = Engine(SqliteStore(str(path), clock=clock, inline=True, synchronous="OFF"), {"lamp": LAMP})
-    await engine.open()
-    job = (await engine.submit(Submission("lamp", contract="lamp"))).job
-    for outcome in (BROKEN, BOOM, BROKEN):
-        if job.phase is Phase.FINAL:
-            await engine.reopen(job.id, actor="ann")
-        clock.advance(10)
-        held = await engine.claim(engine.claim_request("w1", 1, 30.0))
-        job = await engine.settle(job.id, held[0].token, outcome)
-    await engine.close()
-    report = await judged(path)
-    assert report.ok and [finding.rule for finding in report.warnings] == ["final-reopened"]
-    connection = apsw.Connection(str(path))
-    connection.execute("DELETE FROM dead_letters WHERE retries = 0")
-    connection.close()
-    assert [finding.rule for finding in (await judged(path)).violations] == ["dead-letter-missing"]
-
-
 async def test_other_options_are_no_other_table(tmp_path: Path) -> None:
     patient = STANDARD.with_options(retry=RetryRule(Immediate(), max_retries=9))
     await lived(tmp_path / "jobs.db", patient, [[BOOM] * 9])

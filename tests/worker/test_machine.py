@@ -76,9 +76,14 @@ def test_a_failed_cycle_says_its_settlements_again_and_first() -> None:
         machine.cycled(Cycled())
 
 
-def test_what_another_holds_is_said_again_at_the_next_tick() -> None:
+def test_what_another_holds_is_said_again_at_once_and_then_at_the_next_tick() -> None:
     machine = with_jobs("a")
     machine.ended("a", "t1", DONE)
+    order = machine.order()
+    assert order is not None
+    machine.cycled(Cycled(later=list(order.settled)))
+    assert machine.finished == order.settled and not machine.deferred
+    assert machine.leases(0.0, 30.0) == {"a": "t1"}
     order = machine.order()
     assert order is not None
     machine.cycled(Cycled(later=list(order.settled)))

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from ..core.contract import Contract
+from ..core.contract import Contract, Phase
 from ..core.contracts import CONTRACTS, DEFAULT
 from ..core.errors import DetentError, InvalidInput, StaleLease, StoreRefused, UnknownContract, VersionConflict
 from ..core.job import DeadLetter, Event, Job, Micros, Note
@@ -132,9 +132,9 @@ class Engine:
             done, doubtful = await self._settle_and_claim(said, request)
         except StoreRefused:  # one culprit must not stall the others: each for itself, then the claim
             done, doubtful = await self._settle_and_claim([], request)
-            doubtful += said
+            odd = [*said, *odd]
         done.refused |= bad
-        for one in (*doubtful, *odd):
+        for one in (*await self._not_ours(done, doubtful), *odd):
             await self._look_again(done, one)
         room = request.limit - len(done.claimed) if request else 0
         if request and request.reclaim and room > 0:
@@ -173,6 +173,21 @@ class Engine:
                 done.refused[said.id] = answer.error
         done.claimed = await tx.claim(request) if request else []
         return done, doubtful
+
+    async def _not_ours(self, done: Cycled, doubtful: list[Settlement]) -> list[Settlement]:
+        """Rows a batch passed over: those that still bear our token go into the next batch, the others are returned."""
+        if not doubtful:
+            return []
+        rows = await self.store.read(lambda tx: tx.lock([said.id for said in doubtful]))
+        rest = []
+        for said in doubtful:
+            row = rows.get(said.id)
+            ours = row is not None and row.phase is Phase.LEASED and row.token == said.token
+            if ours and row is not None and row.contract == said.contract:
+                done.later.append(said)
+            else:
+                rest.append(said)
+        return rest
 
     async def _look_again(self, done: Cycled, said: Settlement) -> None:
         """A row a batch passed over: settled by now, lost, or still held by somebody else's transaction."""

@@ -41,7 +41,7 @@ class Hosts:
 
 
 def one_each(url: str) -> list[str]:
-    """postgresql://me@a:1,b:2/jobs -> one URL per host; of several only the primary will do, unless the URL says else."""
+    """postgresql://me@a:1,b:2/jobs -> one URL per host; only the primary will do, unless the URL says else."""
     scheme, mark, rest = url.partition("://")
     place, slash, path = rest.partition("/")
     access, at, hosts = place.rpartition("@")
