@@ -319,6 +319,8 @@ class Store(Protocol):
 
     contracts: dict[str, Contract]
     """What the database knows once it is open."""
+    skips_locked_rows: bool
+    """True: a batch passes over rows that somebody else's transaction holds."""
 
     async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
         """own: declared by this application, they win; carried: Detent's, they fill what is missing."""

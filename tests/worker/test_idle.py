@@ -39,7 +39,6 @@ async def test_an_idle_worker_costs_next_to_nothing(app: Detent) -> None:
     assert commits / MEASURED_SECONDS < 20
 
 
-@pytest.mark.xfail(reason="SqliteStore.version counts its own empty commits when there is no file", strict=True)
 async def test_an_idle_worker_on_a_database_in_memory(tmp_path: Path) -> None:
     """There is no file whose version could be watched: its own looking around must not wake it up."""
     async with Detent("sqlite:///:memory:") as app:

@@ -176,8 +176,8 @@ class Engine:
 
     async def _not_ours(self, done: Cycled, doubtful: list[Settlement]) -> list[Settlement]:
         """Rows a batch passed over: those that still bear our token go into the next batch, the others are returned."""
-        if not doubtful:
-            return []
+        if not doubtful or not self.store.skips_locked_rows:
+            return doubtful
         rows = await self.store.read(lambda tx: tx.lock([said.id for said in doubtful]))
         rest = []
         for said in doubtful:

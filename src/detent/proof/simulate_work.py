@@ -118,7 +118,9 @@ class SimWorker(Process):
                 await Pause(self.random.randrange(50 * MS, 500 * MS))
                 continue
             self.world.settled(self, order.settled, answer)
-            for claimed in self.machine.cycled(answer):
+            fresh = self.machine.cycled(answer)
+            self._interrupt_all(self.machine.superseded())
+            for claimed in fresh:
                 self.world.granted(self, claimed)
                 self.start(partial(self._execute, claimed))
         self.kill()

@@ -53,6 +53,7 @@ class PostgresStore:
     ) -> None:
         self.url = url
         self.contracts: dict[str, Contract] = {}
+        self.skips_locked_rows = True
         self.bouncer = bouncer
         """True: behind PgBouncer in transaction mode; no session state, no LISTEN, no prepared statements."""
         self._own_clock = clock

@@ -41,6 +41,7 @@ class SqliteStore:
         self.inline = inline
         self.synchronous = synchronous
         self.contracts: dict[str, Contract] = {}
+        self.skips_locked_rows = False
         self._clock = clock or SystemClock()
         self._may_migrate = may_migrate
         self._writer: Session | None = None
@@ -139,7 +140,9 @@ class SqliteStore:
     def version(self) -> tuple[int, int]:
         """Moves with every commit: other processes' through the file, our own by count where there is no file."""
         seen: int = self._watcher.pragma("data_version") if self._watcher else 0
-        return seen, self.commits if self._watcher is None else 0
+        if self._watcher is None and self._writer is not None:
+            return 0, self._writer.connection.total_changes()
+        return seen, 0
 
     async def told(self, seconds: float) -> None:
         """Sleep until our own writer commits, at most this long."""
