@@ -1,0 +1,103 @@
+"""A full disk, a file another process has locked, a file that may only be read: a clear error, and nothing lost."""
+
+import asyncio
+import os
+import pwd
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from detent.core.contracts import CONTRACTS
+from detent.core.errors import StoreUnavailable
+from detent.core.outcome import Succeeded
+from detent.engine import Engine, Settlement, Submission
+from detent.ports import Filter
+from detent.proof.verify import verify
+from detent.stores.sqlite import SqliteStore
+from detent.stores.sqlite.session import run_now
+
+
+@pytest.mark.anyio
+async def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"), inline=True)
+    engine = Engine(store)
+    await engine.open()
+    connection = store._writer.connection  # type: ignore[union-attr]
+    acknowledged = [(await engine.submit(Submission("mail"))).job.id]
+    connection.pragma("max_page_count", connection.pragma("page_count") + 8)
+    with pytest.raises(StoreUnavailable, match="disk"):
+        for _ in range(10_000):
+            made = await engine.submit(Submission("mail", {"text": "x" * 500}))
+            acknowledged.append(made.job.id)
+    assert len(acknowledged) > 1
+    connection.pragma("max_page_count", 1_000_000)
+    acknowledged.append((await engine.submit(Submission("mail"))).job.id)
+    found = {job.id for job in await engine.jobs(Filter(limit=10_000))}
+    assert found == set(acknowledged), "every job that was acknowledged is there, and none that was refused"
+    done: list[Settlement] = []
+    while claimed := (await engine.cycle(done, engine.claim_request("w", 100))).claimed:
+        done = [Settlement(c.id, c.token, c.contract, Succeeded()) for c in claimed]
+    assert (await verify(store, CONTRACTS)).ok
+    await engine.close()
+
+
+@pytest.mark.anyio
+async def test_a_locked_file_is_waited_for(tmp_path: Path) -> None:
+    engine = Engine(SqliteStore(str(tmp_path / "jobs.db")))
+    await engine.open()
+    other = apsw.Connection(str(tmp_path / "jobs.db"))
+    other.execute("BEGIN IMMEDIATE")
+    submit = asyncio.create_task(engine.submit(Submission("mail")))
+    threading.Timer(0.3, other.execute, ["COMMIT"]).start()
+    made = await asyncio.wait_for(submit, 10)
+    assert (await engine.job(made.job.id)).id == made.job.id
+    other.close()
+    await engine.close()
+
+
+def test_a_file_that_may_only_be_read_is_a_clear_error(tmp_path: Path) -> None:
+    """As an ordinary user, in a process of its own: root may write anywhere."""
+    path = tmp_path / "jobs.db"
+    made = run_now(_submitted(path))
+    path.chmod(0o444)
+    tmp_path.chmod(0o555)
+    said = _as_ordinary_user(lambda: run_now(_submitted(path)), path)
+    tmp_path.chmod(0o755)
+    path.chmod(0o644)
+    assert said.startswith("STORE_UNAVAILABLE: "), said
+    assert run_now(_submitted(path)) != made
+
+
+async def _submitted(path: Path) -> str:
+    engine = Engine(SqliteStore(str(path), inline=True))
+    await engine.open()
+    made = await engine.submit(Submission("mail"))
+    await engine.close()
+    return made.job.id
+
+
+def _as_ordinary_user(act: Callable[[], object], path: Path) -> str:
+    """What the act raised, as text, in a child that gave its rights away."""
+    for folder in path.parents:  # the way to the file must be open to that user
+        if not os.stat(folder).st_mode & 0o001:
+            folder.chmod(os.stat(folder).st_mode | 0o011)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "nothing was refused"
+        try:
+            if os.geteuid() == 0:
+                os.setgid(pwd.getpwnam("nobody").pw_gid)
+                os.setuid(pwd.getpwnam("nobody").pw_uid)
+            act()
+        except BaseException as error:
+            said = str(error)
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as pipe:
+        return pipe.read()
