@@ -1,12 +1,21 @@
 """The engine: every act on a job, each one transaction on the store, each change decided by its contract."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..core.contract import Contract, Phase
 from ..core.contracts import CONTRACTS, DEFAULT
-from ..core.errors import DetentError, InvalidInput, StaleLease, StoreRefused, UnknownContract, VersionConflict
+from ..core.errors import (
+    DetentError,
+    InvalidInput,
+    StaleLease,
+    StoreRefused,
+    StoreUnavailable,
+    UnknownContract,
+    VersionConflict,
+)
 from ..core.job import DeadLetter, Event, Job, Micros, Note
 from ..core.outcome import Cancelled, Outcome, Succeeded
 from ..core.retry import Jitter, steady_jitter
@@ -134,14 +143,19 @@ class Engine:
             done, doubtful = await self._settle_and_claim([], request)
             odd = [*said, *odd]
         done.refused |= bad
-        for one in (*await self._not_ours(done, doubtful), *odd):
-            await self._look_again(done, one)
-        room = request.limit - len(done.claimed) if request else 0
-        if request and request.reclaim and room > 0:
-            rest = replace(request, limit=room)
-            done.claimed += await self._again(lambda tx: sweep.reclaim(self, tx, rest))
-        if any(claimed.cancel_requested for claimed in done.claimed):
-            done.claimed = await self._without_cancelled(done)
+        try:
+            for one in (*await self._not_ours(done, doubtful), *odd):
+                await self._look_again(done, one)
+        except StoreUnavailable:  # what was claimed is ours all the same; what was not settled is said again
+            done.later = [*doubtful, *odd]
+            return done
+        with suppress(StoreUnavailable):
+            room = request.limit - len(done.claimed) if request else 0
+            if request and request.reclaim and room > 0:
+                rest = replace(request, limit=room)
+                done.claimed += await self._again(lambda tx: sweep.reclaim(self, tx, rest))
+            if any(claimed.cancel_requested for claimed in done.claimed):
+                done.claimed = await self._without_cancelled(done)
         return done
 
     async def _settle_and_claim(

@@ -50,6 +50,8 @@ def filled(text: str) -> str:
 class ColdTx:
     """Everything but submitting, claiming and plain success. A store says how a named query is run."""
 
+    letter_query = "dead_letter"
+    """How one dead letter is read inside a transaction that may change it."""
     contains = "instr"
     """The dialect's function (text, part) -> position of the part, 0 if absent."""
 
@@ -219,7 +221,7 @@ class ColdTx:
         await self.change("put_step", **asdict(step))
 
     async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
-        found = await self.query("dead_letter", id=dlq_id)
+        found = await self.query(self.letter_query, id=dlq_id)
         return DeadLetter(*found[0]) if found else None
 
     async def put_dead_letter(self, item: DeadLetter) -> None:

@@ -147,3 +147,7 @@ DELETE FROM keys WHERE (space, key, job_id) IN (
 -- The same keys, left behind for a while.
 UPDATE keys SET kept_until = :until WHERE (space, key, job_id) IN (
   SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid FROM json_array_elements(:owned::json));
+
+-- name: lock_letter
+-- Two people who requeue or discard one item at once: the second sees what the first did.
+SELECT {dead_columns} FROM dead_letters WHERE id = :id FOR UPDATE;

@@ -93,7 +93,12 @@ class PostgresStore:
                 )
             except Exception as error:
                 raise told(error) from error
-            await self._guard(self._check_schema())
+            try:
+                await self._guard(self._check_schema())
+            except BaseException:  # the next attempt must check again
+                self._pool.terminate()
+                self._pool = None
+                raise
         self.contracts = await self._guard(self._register(own, carried))
         self._edges = Edges(self.contracts)
 

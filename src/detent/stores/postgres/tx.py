@@ -97,6 +97,7 @@ class PostgresCold(ColdTx):
         self._texts = texts
         self._intern_apart = intern
         self._writes = writes
+        self.letter_query = "lock_letter" if writes else "dead_letter"
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Any]:
         text = self._texts[name] if where is None else self._texts[name].replace("{where}", where)
