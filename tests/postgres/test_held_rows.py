@@ -14,7 +14,7 @@ from servers.databases import Database
 from detent import Context, Detent
 from detent.core.job import Wait
 from detent.core.outcome import Succeeded, Waits
-from detent.engine import Engine, Settlement, operate
+from detent.engine import Engine, Settlement, letters, operate
 from detent.engine.settle import settle_in
 from detent.stores.postgres import PostgresStore
 
@@ -178,3 +178,29 @@ async def test_who_waited_for_a_row_sees_what_was_done_to_it(engine: Engine, dat
     one, _ = await one_waits_for_the_other(database, engine, cancel, late)
     assert one.status == "cancelled"
     assert len(await path_of(engine, job.id)) == 2
+
+
+async def test_two_requeues_of_one_dead_letter_make_one_job(engine: Engine, database: Database) -> None:
+    job = await reach(engine, FakeClock(), "gate-b2", "failed")
+    dlq_id = str(job.dlq_id)
+
+    async def requeue(tx: Any) -> Any:
+        return await letters.requeue(engine, tx, dlq_id, "ann", None, None, None, None, False)
+
+    late = refused(engine.requeue(dlq_id, actor="bob"), "DLQ_REQUEUE_CONFLICT", 409)
+    one, _ = await one_waits_for_the_other(database, engine, requeue, late)
+    assert (await engine.dead_letter(dlq_id)).requeued_as == one.job.id
+    assert database.sql("SELECT count(*) FROM jobs") == [(2,)]
+
+
+async def test_two_words_at_once_are_a_proposal_and_a_confirmation(engine: Engine, database: Database) -> None:
+    job = await reach(engine, FakeClock(), "gate-b2", "failed")
+    dlq_id = str(job.dlq_id)
+
+    async def discard(tx: Any) -> Any:
+        return await letters.discard(engine, tx, dlq_id, "ann", "broken", None)
+
+    second = engine.discard(dlq_id, person="bob", reason="broken")
+    one, other = await one_waits_for_the_other(database, engine, discard, second)
+    assert (one.confirmed, other.confirmed) == (False, True)
+    assert other.item.proposed_by == "ann"

@@ -10,6 +10,10 @@ CROSS JOIN LATERAL (SELECT {columns} FROM jobs WHERE id = i.value::uuid OFFSET 0
 SELECT j.* FROM json_array_elements_text(:ids::json) i
 CROSS JOIN LATERAL (SELECT {columns} FROM jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j;
 
+-- name: dead_letter
+-- Whoever acts on it looks first: two requeues at once must not both find it open.
+SELECT {dead_columns} FROM dead_letters WHERE id = :id FOR UPDATE;
+
 -- name: extend
 -- Hot. Rows that somebody holds are left out: they cannot be expired either while they are held.
 WITH held AS MATERIALIZED (
