@@ -32,7 +32,7 @@ def connect(path: str, synchronous: str) -> apsw.Connection:
         _use_wal(connection)
         connection.pragma("synchronous", synchronous)
         connection.pragma("temp_store", 2)
-        connection.pragma("cache_size", -65_536)
+        connection.pragma("cache_size", -16_384)
         # Plans must not depend on bound values, or every new value compiles the statement again.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     except apsw.Error as error:
