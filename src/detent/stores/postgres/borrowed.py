@@ -61,14 +61,14 @@ class BorrowedPsycopg:
         from psycopg.rows import tuple_row
 
         async with AsyncRawCursor(self._connection, row_factory=tuple_row) as cursor:
-            await cursor.execute(text.encode(), values)
+            await cursor.execute(text.encode(), _arrays(values))
             return _plain(await cursor.fetchall())
 
     async def execute(self, text: str, *values: Any) -> str:
         from psycopg import AsyncRawCursor
 
         async with AsyncRawCursor(self._connection) as cursor:
-            await cursor.execute(text.encode(), values)
+            await cursor.execute(text.encode(), _arrays(values))
             return cursor.statusmessage or ""
 
 
@@ -88,14 +88,14 @@ class BorrowedPsycopgSync:
         from psycopg.rows import tuple_row
 
         with RawCursor(self._connection, row_factory=tuple_row) as cursor:
-            cursor.execute(text.encode(), values)
+            cursor.execute(text.encode(), _arrays(values))
             return _plain(cursor.fetchall())
 
     async def execute(self, text: str, *values: Any) -> str:
         from psycopg import RawCursor
 
         with RawCursor(self._connection) as cursor:
-            cursor.execute(text.encode(), values)
+            cursor.execute(text.encode(), _arrays(values))
             return cursor.statusmessage or ""
 
 
@@ -120,6 +120,11 @@ def borrowed(connection: Any) -> Borrowed:
 def _psycopg_in_transaction(connection: Any) -> bool:
     """Without autocommit, the first statement begins a transaction by itself."""
     return not connection.autocommit or connection.info.transaction_status.name != "IDLE"
+
+
+def _arrays(values: Iterable[Any]) -> list[Any]:
+    """psycopg takes a tuple for a row and a list for an array; ours are arrays."""
+    return [list(value) if isinstance(value, tuple) else value for value in values]
 
 
 def _plain(rows: Iterable[Any]) -> list[tuple[Any, ...]]:
