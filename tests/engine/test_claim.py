@@ -125,6 +125,13 @@ async def test_due_time_counts_not_submission(engine: Engine, clock: FakeClock) 
     assert [c.id for c in await claim(engine)] == [soon.id, late.id]
 
 
+async def test_what_has_just_come_due_is_claimed_with_what_was_ready(engine: Engine, clock: FakeClock) -> None:
+    later = [(await submit(engine, "p3c", delay=5)).id for _ in range(2)]
+    ready = await submit(engine, "p3c")
+    clock.advance(5)
+    assert {c.id for c in await claim(engine)} == {ready.id, *later}
+
+
 async def test_tenants_share_a_batch(engine: Engine) -> None:
     await engine.submit_many([Submission("mail", tenant_id="whale") for _ in range(100)])
     await engine.submit_many([Submission("mail", tenant_id=t) for t in ("a", "b", "c") for _ in range(10)])

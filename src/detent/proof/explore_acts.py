@@ -154,7 +154,8 @@ class Acts:
         """A success the worker was told of is there, for good."""
         for told in call.settled:
             job = place.jobs[told.job]
-            accepted = told.outcome == "success" and JOBS[told.job] not in answer.refused
+            undecided = any(said.id == JOBS[told.job] for said in answer.later)
+            accepted = told.outcome == "success" and JOBS[told.job] not in answer.refused and not undecided
             if accepted and (job is None or job.status not in self._ended_well):
                 return JOBS[told.job], ("settle.lost", "an acknowledged success is not there")
         return None

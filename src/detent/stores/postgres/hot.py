@@ -8,6 +8,7 @@ from ...core.contract import Contract, Move, Phase
 from ...ports import Claimed, ClaimRequest, Success
 from ..lanes import LaneBook, rank_of
 from .dialect import Query, compiled
+from .orphans import less
 from .tx import Connection, PostgresCold
 
 SETTINGS = {
@@ -22,7 +23,7 @@ SETTINGS = {
 """The plan of the hot statement must be index probes, on an empty table as on a full one: see ADR 0003."""
 
 AGAIN = 3
-"""How often a claim that came away empty for a passing reason is repeated at once."""
+"""How often a claim that got less than it asked for, for a passing reason, is repeated at once."""
 _LOCAL = "; ".join(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items())
 
 
@@ -119,9 +120,10 @@ class Answer:
         done = set(self._settled.split(","))
         return [success for success in successes if success.id not in done]
 
-    def worth_again(self, book: LaneBook) -> bool:
-        """Nothing was claimed, but the book was out of date, or what has just come due can be claimed now."""
-        return not self.claimed and (self.promoted > 0 or self.version != book.version)
+    def rest(self, request: ClaimRequest, book: LaneBook) -> ClaimRequest | None:
+        """What to ask for again at once: the book was out of date, or what has just come due can be claimed now."""
+        passing = self.promoted > 0 or self.version != book.version
+        return less(request, len(self.claimed)) if passing else None
 
     def advance(self, book: LaneBook, *, remember_floors: bool) -> None:
         for lane in self.last:
@@ -148,15 +150,17 @@ class PostgresTx(PostgresCold):
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         self.claims.append(request)
-        await self.refresh_book()
-        answer = await self._cycle([], request)
-        for _ in range(AGAIN):
-            if not answer.worth_again(self.book):
-                break
+        claimed: list[Claimed] = []
+        for _ in range(1 + AGAIN):
             await self.refresh_book()
             answer = await self._cycle([], request)
-        answer.advance(self.book, remember_floors=False)
-        return answer.claimed
+            answer.advance(self.book, remember_floors=False)
+            claimed += answer.claimed
+            rest = answer.rest(request, self.book)
+            if rest is None:
+                break
+            request = rest
+        return claimed
 
     async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
         if not self._set:

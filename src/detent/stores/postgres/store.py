@@ -212,16 +212,19 @@ class PostgresStore:
             return await self._cycle_apart(successes, request)
         async with self._hot_lock:
             answer = await self._hot_cycle(successes, request)
-            refused, wrote = answer.unsettled(successes), answer.wrote
-            for _ in range(AGAIN if request else 0):
-                if not answer.worth_again(self._book):
+            done, wrote = Cycle(answer.claimed, answer.unsettled(successes)), answer.wrote
+            for _ in range(AGAIN):
+                request = answer.rest(request, self._book) if request else None
+                if request is None:
                     break
                 if answer.version != self._book.version:
                     await self._refresh_book()
                 answer = await self._hot_cycle([], request)
-        if wrote or answer.wrote:  # an idle claim must not wake the claimer
+                done.claimed += answer.claimed
+                wrote |= answer.wrote
+        if wrote:  # an idle claim must not wake the claimer
             self._tell(ring=False)
-        return Cycle(answer.claimed, refused)
+        return done
 
     async def _cycle_apart(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         async def act(tx: PostgresTx) -> Cycle:
