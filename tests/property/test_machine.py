@@ -18,7 +18,7 @@ QUICK = settings(
     suppress_health_check=list(HealthCheck),
 )
 LONG = settings(QUICK, max_examples=300, stateful_step_count=80, derandomize=False, database=None)
-SLOWER = {"postgres": settings(QUICK, max_examples=3, phases=(Phase.generate,))}
+SLOWER = {"postgres": settings(QUICK, max_examples=6, phases=(Phase.generate,))}
 """A server answers in half a millisecond what a file in memory answers in a hundredth of one: fewer examples."""
 CASES = {**{name: (name,) for name in FACTS}, "mixed": tuple(FACTS)}
 

@@ -8,7 +8,7 @@ from ...ports import Clock
 from .session import Posted, Session
 
 _QUICK_SECONDS = 0.001
-_TRY_AGAIN_AFTER = 200
+_TRY_AGAIN_AFTER = 16
 _WEIGHT = 0.2
 
 
@@ -50,7 +50,8 @@ class Turns:
         return self._since_slow % _TRY_AGAIN_AFTER == 0
 
     def _learn(self, seconds: float) -> None:
-        self._usual += _WEIGHT * (seconds - self._usual)
+        """One slow commit, as when the log is moved into the file, is not yet a slow disk."""
+        self._usual += _WEIGHT * (min(seconds, 2 * _QUICK_SECONDS) - self._usual)
 
 
 def _back_to(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", done: Any) -> None:
