@@ -125,6 +125,15 @@ async def test_due_time_counts_not_submission(engine: Engine, clock: FakeClock) 
     assert [c.id for c in await claim(engine)] == [soon.id, late.id]
 
 
+async def test_a_second_helping_goes_on_where_the_even_share_ended(engine: Engine) -> None:
+    """Shares first, then whoever has more: nothing of a lane is passed over, nothing is left while there is room."""
+    whale = [m.job.id for m in await engine.submit_many([Submission("mail", tenant_id="whale") for _ in range(20)])]
+    await engine.submit_many([Submission("mail", tenant_id=tenant) for tenant in ("a", "b")])
+    assert [c.id for c in await claim(engine, 12) if c.tenant_id == "whale"] == whale[:10]
+    await submit(engine, tenant_id="a")
+    assert [c.id for c in await claim(engine, 12) if c.tenant_id == "whale"] == whale[10:]
+
+
 async def test_what_has_just_come_due_is_claimed_with_what_was_ready(engine: Engine, clock: FakeClock) -> None:
     later = [(await submit(engine, "p3c", delay=5)).id for _ in range(2)]
     ready = await submit(engine, "p3c")

@@ -83,7 +83,8 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
   FROM picked p
   JOIN unnest(:claim_contracts::text[], :claim_sources::text[], :claim_events::text[], :claim_targets::text[])
     x (contract, source, event, target) ON x.contract = p.contract AND x.source = p.status
-  WHERE j.ctid = p.at
+  -- Counted first, so that pass 2 is over before a row changes: it would not count past rows that have changed.
+  WHERE j.ctid = p.at AND (SELECT count(*) FROM picked) > 0
   RETURNING j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
     j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.lane, j.due_at, p.step,
     x.event, x.source, x.target, j.updated_at, j.worker
