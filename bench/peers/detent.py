@@ -14,7 +14,7 @@ from detent import Context, Detent
 from .counting import handled, picked_up
 from .protocol import PART, URL, Peer
 
-SLOTS = {"drain": 200, "pickup": 64}
+SLOTS = {"drain": 500, "pickup": 64}
 _LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready{yes}) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
 _EMPTIED = "TRUNCATE jobs, events, notes, keys, workers"
 

@@ -11,6 +11,7 @@ from .engine import Cycled, Settlement
 from .ports import Claimed, Extended
 
 _SPARE_DEADLINES = 64
+_WORTH_SHARING = 16
 _REFUSED = "OutcomeRefused"
 """The error class of a failure that stands for an outcome the engine would not take."""
 
@@ -52,10 +53,11 @@ class Interrupt:
 
 @dataclass(slots=True)
 class Machine:
-    """Slots, leases and settlements of one worker. At most one order is out at any time."""
+    """Slots, leases and settlements of one worker. Some orders may be out at a time, answered in any order."""
 
     slots: int
     cancel_grace: float = 30.0
+    orders_at_once: int = 1
     held: dict[str, Held] = field(default_factory=dict)
     finished: list[Settlement] = field(default_factory=list)
     _passed_over: set[str] = field(default_factory=set)
@@ -64,10 +66,16 @@ class Machine:
     ghosts: int = 0
     """Handlers that still occupy a slot though their job is no longer ours."""
     hungry: bool = True
-    ordered: Order | None = None
+    out: list[Order] = field(default_factory=list)
+    """Orders that were given and not answered yet."""
     stopping: bool = False
     _deadlines: list[tuple[float, str, str]] = field(default_factory=list)
     _superseded: list[Interrupt] = field(default_factory=list)
+
+    @property
+    def _batch(self) -> int:
+        """A share of the slots: one share runs while the others are being settled and claimed."""
+        return self.slots if self.slots < _WORTH_SHARING else -(-self.slots // (1 + self.orders_at_once))
 
     @property
     def free(self) -> int:
@@ -76,28 +84,36 @@ class Machine:
     @property
     def done(self) -> bool:
         waiting = self.held or self.finished or self.deferred
-        return self.stopping and not waiting and self.ordered is None
+        return self.stopping and not waiting and not self.out
 
     def order(self) -> Order | None:
         """The next transaction, if there is reason for one: something to settle, or room and appetite."""
-        if self.ordered is not None:
+        if len(self.out) >= self.orders_at_once:
             return None
-        want = self.free if self.hungry and not self.stopping else 0
-        if not self.finished and want <= 0:
+        room = self.free - sum(order.want for order in self.out)
+        want = max(0, min(room, self._batch)) if self.hungry and not self.stopping else 0
+        if not self.finished and not want:
             return None
-        self.ordered = Order(self.finished, max(0, want))
+        if self.out and 2 * max(want, len(self.finished)) < self._batch:
+            return None  # a further transaction costs more than the little it would carry is worth
+        order = Order(self.finished, want)
+        self.out.append(order)
         self.finished = []
-        return self.ordered
+        return order
 
-    def cycled(self, answer: Cycled) -> list[Claimed]:
-        """The order was carried out: these are to be started."""
-        order, self.ordered = self.ordered, None
-        assert order is not None, "an answer without an order"
+    def _answered(self, order: Order | None) -> Order:
+        assert self.out, "an answer without an order"
+        return self.out.pop(next(i for i, one in enumerate(self.out) if order is None or one is order))
+
+    def cycled(self, answer: Cycled, order: Order | None = None) -> list[Claimed]:
+        """The order (the oldest, if not named) was carried out: these are to be started."""
+        order = self._answered(order)
         if order.want:
             self.hungry = len(answer.claimed) >= order.want
         for said in answer.later:  # once again at once, then at the next tick
             (self.deferred if said.id in self._passed_over else self.finished).append(said)
-        self._passed_over = {said.id for said in answer.later}
+        self._passed_over -= {said.id for said in order.settled}
+        self._passed_over |= {said.id for said in answer.later}
         self.finished += _turned_down(order.settled, answer.refused)
         for claimed in answer.claimed:
             old = self.held.get(claimed.id)
@@ -114,10 +130,9 @@ class Machine:
         interrupts, self._superseded = self._superseded, []
         return interrupts
 
-    def cycle_failed(self) -> None:
+    def cycle_failed(self, order: Order | None = None) -> None:
         """Nobody knows whether it happened: say the settlements again, they count once."""
-        order, self.ordered = self.ordered, None
-        assert order is not None, "a failure without an order"
+        order = self._answered(order)
         self.finished = order.settled + self.finished
         self.hungry = True
 
@@ -201,8 +216,7 @@ class Machine:
 
     def unsettled(self) -> list[Settlement]:
         """Ends the store has not taken yet."""
-        ordered = self.ordered
-        return [*self.deferred, *self.finished, *(ordered.settled if ordered else ())]
+        return [*self.deferred, *self.finished, *(said for order in list(self.out) for said in order.settled)]
 
     def stop(self) -> None:
         """No more claims; what waits for a slot is handed back at once."""

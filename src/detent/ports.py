@@ -321,6 +321,8 @@ class Store(Protocol):
     """What the database knows once it is open."""
     skips_locked_rows: bool
     """True: a batch passes over rows that somebody else's transaction holds."""
+    cycles_at_once: int
+    """How many cycles of one worker are worth having under way together."""
 
     async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
         """own: declared by this application, they win; carried: Detent's, they fill what is missing."""

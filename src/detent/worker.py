@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import socket
-from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
@@ -20,6 +19,7 @@ from .heart import Heart
 from .machine import Interrupt, Machine, Order
 from .ports import Claimed, ClaimRequest, Clock, Extended, WorkerRow
 from .runner import Runner, outcome_of
+from .slots import Slots
 from .stopping import StopSignals, abandon
 from .sweeper import Sweeper
 from .version import __version__
@@ -57,7 +57,7 @@ class Worker:
         self.engine = engine
         self.handlers = handlers
         self.id = f"{socket.gethostname()}-{os.getpid()}-{engine.ids.token()[:6]}"
-        self.machine = Machine(slots, cancel_grace_seconds)
+        self.machine = Machine(slots, cancel_grace_seconds, engine.store.cycles_at_once)
         self.lease_seconds = lease_seconds or engine.contract(None).lease_seconds
         self.grace_seconds = grace_seconds
         self.until_idle = until_idle
@@ -67,10 +67,8 @@ class Worker:
         self._sweep = sweep
         self._clock = clock or SystemClock()
         self._runner = Runner(slots, processes)
-        self._queue: deque[Claimed] = deque()
-        self._idle: list[asyncio.Future[None]] = []
+        self._slots = Slots(slots, self._execute)
         self._running: dict[str, tuple[asyncio.Task[None], Context, Handler]] = {}
-        self._slot_tasks: list[asyncio.Task[None]] = []
         self._nudge = asyncio.Event()
         self._sated = asyncio.Event()
         self._stops = 0
@@ -97,9 +95,14 @@ class Worker:
         if self._sweep:
             sweeper = Sweeper(self.engine, self._clock, self.lease_seconds)
             helpers.append(asyncio.create_task(sweeper.run()))
+        more = range(1, self.machine.orders_at_once)
+        followers = [asyncio.create_task(self._cycles(leads=False)) for _ in more]
         try:
             await self._cycles()
         finally:
+            for follower in followers:
+                follower.cancel()
+            await asyncio.gather(*followers, return_exceptions=True)
             await self._hand_back_the_rest()
             await self._end(helpers)
             await asyncio.to_thread(heart.stop)
@@ -112,19 +115,19 @@ class Worker:
 
     async def _hand_back_the_rest(self) -> None:
         """run() was cancelled or broke off: what is still ours goes back, if the store takes it."""
-        if self.machine.ordered is not None:
+        while self.machine.out:
             self.machine.cycle_failed()
         self.machine.stop()
         self._give_up()
         with suppress(Exception):
             async with asyncio.timeout(_LAST_WORD_SECONDS):
                 while (order := self.machine.order()) is not None:
-                    self.machine.cycled(await self._carry_out(order))
+                    self.machine.cycled(await self._cycle(order), order)
 
     async def _end(self, helpers: list[asyncio.Task[None]]) -> None:
         """End every task; a handler that refuses to be cancelled is left behind, fenced."""
         self._closing = True
-        tasks = [*helpers, *self._slot_tasks]
+        tasks = [*helpers, *self._slots.tasks]
         for task in tasks:
             task.cancel()
         _, stubborn = await asyncio.wait(tasks, timeout=_LAST_WORD_SECONDS / 3)
@@ -139,7 +142,7 @@ class Worker:
         if self._stops == 1:
             log.info("stopping: %d jobs are still running", len(self.machine.held))
             self.machine.stop()
-            self._queue.clear()
+            self._slots.clear()
             asyncio.get_running_loop().call_later(self.grace_seconds, self._give_up)
         else:
             self._give_up()
@@ -156,18 +159,22 @@ class Worker:
         self._interrupt(self.machine.give_up())
         self._nudge.set()
 
-    async def _cycles(self) -> None:
-        """Settle and claim until there is nothing left to do here; one transaction at a time."""
+    async def _cycles(self, *, leads: bool = True) -> None:
+        """Settle and claim until nothing is left to do; others run beside the one that leads if the store can."""
         pause = _FIRST_PAUSE_SECONDS
+        claimed: list[Claimed] = []
         while not self.machine.done:
             order = self.machine.order()
-            if order is None:
-                await self._rest()
+            flight = asyncio.create_task(self._cycle(order)) if order else None
+            self._slots.start(claimed)  # after the order is on its way: they run while the store works
+            claimed = []
+            if order is None or flight is None:
+                await self._rest(leads)
                 continue
             try:
-                answer = await self._carry_out(order)
+                answer = await self._landed(flight, order)
             except Exception as error:
-                self.machine.cycle_failed()
+                self.machine.cycle_failed(order)
                 if self._given_up and pause >= _LAST_WORD_SECONDS / 4:
                     log.error("stopping without the store: %d jobs are left to their leases", len(order.settled))
                     return
@@ -183,16 +190,18 @@ class Worker:
             for job_id, refusal in answer.refused.items():
                 self.refused += 1
                 log.warning("job %s: %s", job_id, refusal)
-            claimed = self.machine.cycled(answer)
+            claimed = self.machine.cycled(answer, order)
             self._interrupt(self.machine.superseded())
-            self._start(claimed)
+            self._nudge.set()  # the other loops look again
             if not self.machine.hungry:
                 self._sated.set()
 
-    async def _rest(self) -> None:
+    async def _rest(self, leads: bool) -> None:
         """Until something happens; or, if asked, the end of work when nothing is left to wait for."""
         self._nudge.clear()
-        if not self.until_idle or self.machine.held or not await self._nothing_left():
+        if not leads:
+            await self._nudge.wait()
+        elif not self.until_idle or self.machine.held or self.machine.out or not await self._nothing_left():
             self._quiet = False
             await self._nudge.wait()
         elif self._quiet and not self.machine.hungry:
@@ -200,16 +209,15 @@ class Worker:
         else:  # what became claimable before we looked is found by one more claim
             self._quiet = self.machine.hungry = True
 
-    async def _carry_out(self, order: Order) -> Cycled:
-        """One order, to its end even if we are cancelled meanwhile: a claim nobody heard of would be lost time."""
-        cycle = asyncio.ensure_future(self._cycle(order))
+    async def _landed(self, flight: "asyncio.Task[Cycled]", order: Order) -> Cycled:
+        """An order's end, even if we are cancelled meanwhile: a claim nobody heard of would be lost time."""
         try:
-            return await asyncio.shield(cycle)
+            return await asyncio.shield(flight)
         except asyncio.CancelledError:
             with suppress(Exception):
-                answer = await asyncio.wait_for(cycle, _LAST_WORD_SECONDS)
+                answer = await asyncio.wait_for(flight, _LAST_WORD_SECONDS)
                 self.machine.stop()
-                self.machine.cycled(answer)
+                self.machine.cycled(answer, order)
             raise
 
     async def _cycle(self, order: Order) -> Cycled:
@@ -250,38 +258,6 @@ class Worker:
             reclaim=reclaim,
         )
 
-    def _start(self, claimed: list[Claimed]) -> None:
-        self._queue.extend(claimed)
-        if not claimed:
-            return
-        if not self._idle and len(self._slot_tasks) < self.machine.slots:
-            self._slot_tasks.append(asyncio.create_task(self._slot()))
-        self._wake_slot()
-
-    def _wake_slot(self) -> None:
-        while self._idle:
-            sleeper = self._idle.pop()
-            if not sleeper.done():
-                sleeper.set_result(None)
-                return
-        if self._queue and len(self._slot_tasks) < self.machine.slots:
-            self._slot_tasks.append(asyncio.create_task(self._slot()))
-
-    async def _slot(self) -> None:
-        """A long-lived task that takes jobs from the queue; before each it calls the next slot."""
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        assert task is not None
-        while True:
-            while self._queue:
-                claimed = self._queue.popleft()
-                if self._queue:
-                    self._wake_slot()
-                await self._execute(claimed, task)
-            sleeper = loop.create_future()
-            self._idle.append(sleeper)
-            await sleeper
-
     async def _execute(self, claimed: Claimed, task: asyncio.Task[None]) -> None:
         handler = self.handlers[claimed.job_type]
         timeout = handler.options.timeout if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
@@ -320,7 +296,7 @@ class Worker:
         for order in orders:
             task, context, handler = self._running.get(order.id, (None, None, None))
             if task is None or context is None or handler is None:
-                self._queue = deque(c for c in self._queue if c.id != order.id)
+                self._slots.drop(order.id)
                 continue
             context.ask_to_stop(_reason(order.why) if order.gentle else order.why)
             if order.gentle:

@@ -148,5 +148,7 @@ async def test_the_hot_statement_is_prepared_once(engine: Engine, database: Data
     assert isinstance(store, PostgresStore)
     for _ in range(3):
         await engine.claim(engine.claim_request("w1", 5))
-    found = await store._hot.fetch("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH RECURSIVE%'")
+    found = await store._hot[0].fetch(
+        "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH RECURSIVE%'"
+    )
     assert [row[0] for row in found] == [1]

@@ -69,7 +69,7 @@ def test_a_failed_cycle_says_its_settlements_again_and_first() -> None:
     machine.ended("b", "t1", DONE)
     machine.cycle_failed()
     assert [said.id for said in machine.finished] == ["a", "b"]
-    assert machine.hungry and machine.ordered is None
+    assert machine.hungry and not machine.out
     with pytest.raises(AssertionError):
         machine.cycle_failed()
     with pytest.raises(AssertionError):
@@ -273,3 +273,37 @@ def test_adopting_a_claim_nobody_heard_of() -> None:
     machine = with_jobs("a")
     assert [c.id for c in machine.adopt([claimed("a", "t9"), claimed("b", "t9")])] == ["b"]
     assert machine.held["a"].claimed.token == "t1" and machine.free == 2
+
+
+def names(prefix: str, number: int) -> list[str]:
+    return [f"{prefix}{n}" for n in range(number)]
+
+
+def test_two_orders_share_the_slots_and_are_answered_in_any_order() -> None:
+    machine = Machine(30, orders_at_once=2)
+    first, second = machine.order(), machine.order()
+    assert first is not None and second is not None and (first.want, second.want) == (10, 10)
+    assert machine.order() is None, "two at once, no more"
+    assert len(machine.cycled(answer(*names("b", 10)), second)) == 10
+    third = machine.order()
+    assert third is not None and third.want == 10, "what is asked for and not answered yet keeps its room"
+    machine.cycled(answer(*names("a", 10)), first)
+    machine.cycled(answer(*names("c", 10)), third)
+    assert machine.free == 0 and machine.order() is None
+
+
+def test_a_second_order_waits_until_it_is_worth_a_transaction() -> None:
+    machine = with_jobs(*names("a", 10), slots=30)
+    machine.orders_at_once, machine.hungry = 2, False
+    machine.ended("a0", "t1", DONE)
+    first = machine.order()
+    assert first is not None and [said.id for said in first.settled] == ["a0"], "the first goes at once, however small"
+    machine.ended("a1", "t1", DONE)
+    assert machine.order() is None
+    for number in range(2, 6):
+        machine.ended(f"a{number}", "t1", DONE)
+    second = machine.order()
+    assert second is not None and len(second.settled) == 5, "half a batch"
+    assert len(machine.leases(0.0, 1.0)) == 10, "what is under way is still ours"
+    machine.cycle_failed(second)
+    assert [said.id for said in machine.finished] == names("a", 6)[1:] and machine.out == [first]

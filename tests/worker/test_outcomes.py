@@ -262,7 +262,7 @@ async def test_odd_ends_cost_neither_the_slot_nor_the_worker(app: Detent, odd: A
         assert [await within(20, other.result()) for other in others] == [0, 1, 2, 3, 4]
         assert (await failure_of(handle)).extra["job_code"] == code
         await until(lambda: worker.machine.free == 2)
-        assert all(not task.done() for task in worker._slot_tasks)
+        assert all(not task.done() for task in worker._slots.tasks)
 
 
 @pytest.mark.parametrize("culprit", [OverflowError("too big"), StoreRefused("a check failed"), TypeError("no text")])

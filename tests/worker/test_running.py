@@ -236,8 +236,8 @@ async def test_a_slot_survives_what_the_handler_does_to_its_task(app: Detent) ->
         assert failed.value.extra["job_code"] == "JOB_EXECUTION_FAILED"
         assert await within(10, (await again.enqueue()).result()) == 2
         await until(lambda: (worker.machine.ghosts, worker.machine.free) == (0, 2))
-        assert all(not task.done() for task in worker._slot_tasks)
-        assert all(task.cancelling() == 0 for task in worker._slot_tasks)
+        assert all(not task.done() for task in worker._slots.tasks)
+        assert all(task.cancelling() == 0 for task in worker._slots.tasks)
 
 
 async def test_a_thread_past_its_timeout_is_fenced_and_keeps_its_slot(app: Detent) -> None:

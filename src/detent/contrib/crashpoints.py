@@ -203,6 +203,7 @@ class WitnessStore:
     def __init__(self, store: Store, process: Process, script: _Script) -> None:
         self.contracts = store.contracts
         self.skips_locked_rows = store.skips_locked_rows
+        self.cycles_at_once = 1
         self._store = store
         self._process = process
         self._script = script

@@ -121,7 +121,7 @@ def thaw(kind: type[Machine], memory: Memory, contract: Contract, slots: int) ->
     machine.ghosts = len(memory.ghosts)
     machine.stopping = memory.stopping
     if memory.call:
-        machine.ordered = Order(settlements(memory.call.settled, contract), memory.call.want)
+        machine.out = [Order(settlements(memory.call.settled, contract), memory.call.want)]
     return machine
 
 

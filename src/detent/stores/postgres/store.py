@@ -1,4 +1,4 @@
-"""The Postgres store: a pool for acts, one connection for the hot statement, one that listens."""
+"""The Postgres store: a pool for acts, two connections for the hot statement, one that listens."""
 
 import asyncio
 import logging
@@ -34,6 +34,8 @@ _COMMAND_SECONDS = 60.0
 _HOT_SECONDS = 5.0
 """What never waits for a lock and takes milliseconds: longer than this, and the way to the server is silent."""
 _CONNECT_SECONDS = 10.0
+CYCLES = 2
+"""One is computed by the server while the other waits for the disk or is on the wire; a third gains nothing."""
 POOL_SETTINGS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 """A plan cached while the tables were empty must not scan them when they are full."""
 
@@ -54,6 +56,7 @@ class PostgresStore:
         self.url = url
         self.contracts: dict[str, Contract] = {}
         self.skips_locked_rows = True
+        self.cycles_at_once = CYCLES
         self.bouncer = bouncer
         """True: behind PgBouncer in transaction mode; no session state, no LISTEN, no prepared statements."""
         self._own_clock = clock
@@ -63,8 +66,8 @@ class PostgresStore:
         self._command_seconds = command_seconds
         self._texts = queries(clock is not None)
         self._pool: asyncpg.Pool[Any] | None = None
-        self._hot: Connection | None = None
-        self._hot_lock = asyncio.Lock()
+        self._hot: list[Connection] = []
+        self._hot_turns = asyncio.Semaphore(CYCLES)
         self._book = LaneBook()
         self._hosts = Hosts(url)
         self._floors_since = 0.0
@@ -121,8 +124,8 @@ class PostgresStore:
             self._ear = None
         await self._bell.close()
         await self._aside.close()
-        _drop(self._hot)
-        self._hot = None
+        while self._hot:
+            _drop(self._hot.pop())
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
@@ -210,7 +213,7 @@ class PostgresStore:
     async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         if self.bouncer:
             return await self._cycle_apart(successes, request)
-        async with self._hot_lock:
+        async with self._hot_turns:
             answer = await self._hot_cycle(successes, request)
             done, wrote = Cycle(answer.claimed, answer.unsettled(successes)), answer.wrote
             for _ in range(AGAIN):
@@ -240,9 +243,10 @@ class PostgresStore:
         # Losing a bare claim costs a fenced rerun, so its commit need not reach the disk.
         values = cycle_values(successes, request, self._book, self._edges, self.now(), relaxed=not successes)
         query = compiled(self._texts["cycle"])
+        connection: Connection | None = None
         try:
             for _ in range(_REPEATS):
-                connection = await self._hot_connection()
+                connection = connection or await self._hot_connection()
                 try:
                     rows = await run_cycle(connection, query, values)
                     break
@@ -251,9 +255,9 @@ class PostgresStore:
             else:
                 raise StoreUnavailable("the database broke ten ties in a row against this worker; it will try again")
         except BaseException as error:
-            _drop(self._hot)
-            self._hot = None
+            _drop(connection)
             raise told(error) from error
+        self._hot.append(connection)
         answer = Answer(rows, request.token if request else "")
         slow = self._clock.monotonic() - started > _SLOW_SECONDS
         if slow and not self._book.floors:
@@ -268,9 +272,11 @@ class PostgresStore:
         await self.read(act)
 
     async def _hot_connection(self) -> Connection:
-        if self._hot is None or self._hot.is_closed():
-            self._hot = await self._connect(SETTINGS)
-        return self._hot
+        while self._hot:
+            connection = self._hot.pop()
+            if not connection.is_closed():
+                return connection
+        return await self._connect(SETTINGS)
 
     async def _connect(self, settings: Mapping[str, str] | None = None) -> Connection:
         connection = await self._hosts.connect(

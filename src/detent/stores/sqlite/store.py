@@ -42,6 +42,7 @@ class SqliteStore:
         self.synchronous = synchronous
         self.contracts: dict[str, Contract] = {}
         self.skips_locked_rows = False
+        self.cycles_at_once = 1
         self._clock = clock or SystemClock()
         self._may_migrate = may_migrate
         self._writer: Session | None = None
