@@ -14,6 +14,7 @@ MAX_FUNCTION_LINES = 60
 LAYER_OF = {
     "core": "core",
     "ports": "ports",
+    "schedule_port": "ports",
     "clock": "system",
     "ids": "system",
     "stores": "stores",

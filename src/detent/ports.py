@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .core.contract import Contract
 from .core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
+from .schedule_port import ScheduleTx
 
 T = TypeVar("T")
 
@@ -160,7 +161,7 @@ class Prunable(NamedTuple):
     first_run: int | None
 
 
-class Tx(Protocol):
+class Tx(ScheduleTx, Protocol):
     """One write transaction. Everything done through it commits together or not at all."""
 
     now: Micros

@@ -1,10 +1,12 @@
-"""The sweeper: expired leases and moments that came, in bounded passes; any number may run at once."""
+"""The sweeper: expired leases, moments that came and fires, in bounded passes; any number may run at once."""
 
 import asyncio
 import logging
 
 from .core.errors import DetentError
+from .core.job import Micros
 from .engine import Engine
+from .engine.firing import fire_due
 from .ports import Clock
 
 log = logging.getLogger("detent.sweeper")
@@ -24,6 +26,7 @@ class Sweeper:
         self._cautious_until = float("-inf")
         self.expired = 0
         self.woken = 0
+        self.fired = 0
 
     def be_cautious(self, why: str) -> None:
         self._cautious_until = self._clock.monotonic() + self._lease
@@ -61,7 +64,9 @@ class Sweeper:
         woken = await self._engine.wake(BATCH)
         self.woken += len(woken)
         full |= len(woken) == BATCH
-        return 0.0 if full else await self._until_due()
+        fired = await fire_due(self._engine, BATCH)
+        self.fired += len(fired.jobs)
+        return 0.0 if full else await self._until_due(fired.next)
 
     def _notice_suspend(self) -> None:
         """Wall and monotonic time part when the machine slept or the clock was set.
@@ -78,9 +83,9 @@ class Sweeper:
         elif away >= max(self._lease, 4 * self._interval):
             self.be_cautious(f"nothing was swept for {away:.1f} s")
 
-    async def _until_due(self) -> float:
-        due: int | None = await self._engine.store.read(lambda tx: tx.next_wake())
-        if due is None:
-            return self._interval
+    async def _until_due(self, next_fire: Micros | None) -> float:
+        next_wake: Micros | None = await self._engine.store.read(lambda tx: tx.next_wake())
+        now = self._engine.store.now()
         # What is overdue and was not woken is beyond us: the longer it is, the more rarely we look.
-        return min(self._interval, max(0.001, abs(due - self._engine.store.now()) / 1_000_000))
+        pauses = [abs(moment - now) / 1_000_000 for moment in (next_wake, next_fire) if moment is not None]
+        return max(0.001, min([self._interval, *pauses])) if pauses else self._interval

@@ -26,6 +26,7 @@ from .rows import (
     step_from,
     with_json,
 )
+from .schedules import DECIDED, SCHEDULE_COLUMNS, ScheduleRows
 
 _PARTS = {"lane_group": ("contract", "queue", "job_type"), "lane_party": ("tenant_id", "limit_key")}
 
@@ -37,6 +38,9 @@ FILL = {
     "{dead_places}": ", ".join(f":{name}" for name in DEAD_COLUMNS),
     "{worker_columns}": ", ".join(WORKER_COLUMNS),
     "{worker_places}": ", ".join(f":{name}" for name in WORKER_COLUMNS),
+    "{schedule_columns}": ", ".join(SCHEDULE_COLUMNS),
+    "{schedule_places}": ", ".join(f":{name}" for name in SCHEDULE_COLUMNS),
+    "{decided}": ", ".join(f"{name} = :{name}" for name in DECIDED),
 }
 
 
@@ -47,7 +51,7 @@ def filled(text: str) -> str:
     return text
 
 
-class ColdTx:
+class ColdTx(ScheduleRows):
     """Everything but submitting, claiming and plain success. A store says how a named query is run."""
 
     letter_query = "dead_letter"

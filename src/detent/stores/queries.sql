@@ -118,6 +118,45 @@ SELECT {worker_columns} FROM workers ORDER BY started_at, id;
 -- name: drop_worker
 DELETE FROM workers WHERE id = :id;
 
+-- name: schedules
+SELECT {schedule_columns} FROM schedules WHERE {where} ORDER BY id DESC LIMIT :limit;
+
+-- name: put_schedule
+INSERT INTO schedules ({schedule_columns}) VALUES ({schedule_places}) ON CONFLICT DO NOTHING;
+
+-- name: change_schedule
+-- Compare-and-set on version; fires do not raise it, so that people are not refused because time went on.
+UPDATE schedules SET {decided}, next_fire_at = :next_fire_at WHERE id = :id AND version = :before_version;
+
+-- name: advance_schedule
+-- Compare-and-set on the fire itself: of all who saw it due, one gets it.
+UPDATE schedules SET next_fire_at = :next, misfires = misfires + :missed,
+  last_misfire_at = coalesce(:last_missed, last_misfire_at)
+WHERE id = :id AND version = :before_version AND next_fire_at = :due;
+
+-- name: told_fires
+UPDATE schedules SET fires = fires + :made, overlapped = overlapped + :skipped,
+  last_fire_at = coalesce(:last_at, last_fire_at), last_job_id = coalesce(:last_job, last_job_id), last_error = :error
+WHERE id = :id;
+
+-- name: drop_schedule
+DELETE FROM schedules WHERE id = :id;
+
+-- name: add_fire
+-- The second guard: a fire makes one job, whoever comes to make it, and even if that job was pruned.
+INSERT INTO fires (schedule_id, fire_at, job_id, made_at) VALUES (:schedule_id, :fire_at, :job_id, :made_at)
+ON CONFLICT DO NOTHING;
+
+-- name: fires
+SELECT schedule_id, fire_at, job_id, made_at FROM fires WHERE schedule_id = :schedule_id AND {where}
+ORDER BY fire_at DESC LIMIT :limit;
+
+-- name: unfinished_fires
+-- Nothing is locked: whoever ends a job meanwhile need not wait for us.
+SELECT j.id FROM (
+  SELECT job_id FROM fires WHERE schedule_id = :schedule_id ORDER BY fire_at DESC LIMIT :limit) f
+JOIN jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
+
 -- name: contracts
 SELECT name, definition, carried FROM contracts;
 

@@ -98,6 +98,15 @@ SELECT {clock};
 SELECT min(due_at) FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
   AND phase = :phase;
 
+-- name: schedules_called
+SELECT {schedule_columns} FROM schedules WHERE id = :reference OR name = :reference ORDER BY id FOR UPDATE;
+
+-- name: soonest_schedules
+-- Relies on schedules_next.
+SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL
+  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
+ORDER BY next_fire_at LIMIT :limit;
+
 -- name: verify_owners
 -- Who owns these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_array_elements(:pairs::json) p

@@ -135,6 +135,16 @@ SELECT h.key, j.cancel_requested FROM json_each(:held) h CROSS JOIN jobs j ON j.
 WHERE j.token = h.value AND j.phase = 'leased' AND j.cancel_requested IS NOT NULL;
 
 
+-- name: schedules_called
+SELECT {schedule_columns} FROM schedules WHERE id = :reference
+UNION ALL
+SELECT {schedule_columns} FROM schedules WHERE name = :reference AND id <> :reference;
+
+-- name: soonest_schedules
+-- Relies on schedules_next.
+SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL
+  AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY next_fire_at LIMIT :limit;
+
 -- name: verify_owners
 -- Who owns these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_each(:pairs) p

@@ -1,0 +1,125 @@
+"""Fires: each makes one job, however many processes see it due. Any process may run it at any time."""
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.errors import DetentError, IdempotencyConflict, StoreUnavailable, VersionConflict
+from ..core.job import Job, Micros
+from ..core.schedule import Fire, Overlap, Plan, Schedule, fire_key, plan, shift
+from ..ports import Tx
+from . import operate
+from .submission import Submission
+from .submit import prepare, submit_in
+
+if TYPE_CHECKING:
+    from . import Engine
+
+LOOKED_BACK = 100
+"""How many fires back an overlap is looked for."""
+
+
+class Fired(NamedTuple):
+    """The jobs that were made, and when the next fire is due; None: nothing is planned."""
+
+    jobs: list[Job]
+    next: Micros | None
+
+
+async def fire_due(engine: "Engine", limit: int) -> Fired:
+    """One bounded pass over what is due, each schedule in a transaction of its own. One look if nothing is."""
+    now, soonest = await engine.store.read(lambda tx: _soonest(engine, tx, limit))
+    jobs: list[Job] = []
+    moments: list[Micros] = []
+    for schedule in soonest:
+        moment = schedule.next_fire_at
+        if moment is not None and moment <= now:
+            planned = plan(schedule, now)
+            jobs += await _handle(engine, schedule, planned)
+            moment = planned.next
+        if moment is not None:
+            moments.append(moment)
+    return Fired(jobs, min(moments, default=None))
+
+
+async def _soonest(engine: "Engine", tx: Tx, limit: int) -> tuple[Micros, list[Schedule]]:
+    return tx.now, await tx.soonest_schedules(limit, list(engine.contracts))
+
+
+async def _handle(engine: "Engine", schedule: Schedule, planned: Plan) -> list[Job]:
+    try:
+        return await engine.store.write(lambda tx: _fire(engine, tx, schedule, planned))
+    except (StoreUnavailable, VersionConflict):
+        raise
+    except DetentError as error:
+        # A job that cannot be made must not hold up the fires behind it, nor pass unseen.
+        told = f"{error.code}: {error.message}"
+        missed = planned._replace(
+            missed=planned.missed + len(planned.fires), last_missed=max(planned.fires, default=planned.last_missed)
+        )
+        await engine.store.write(lambda tx: _give_up(tx, schedule, missed, told))
+        return []
+
+
+async def _fire(engine: "Engine", tx: Tx, schedule: Schedule, planned: Plan) -> list[Job]:
+    """The compare-and-set comes first: whoever is too late has written nothing."""
+    if not await tx.advance_schedule(schedule, planned):
+        return []
+    made: list[tuple[Micros, Job]] = []
+    overlapped = 0
+    running = [] if schedule.overlap == Overlap.ALLOW else await tx.unfinished_fires(schedule.id, LOOKED_BACK)
+    for moment in planned.fires:
+        if running and schedule.overlap == Overlap.SKIP:
+            overlapped += 1
+            continue
+        for job_id in running:
+            await _cancel(engine, tx, schedule, job_id)
+        job = await make_job(engine, tx, schedule, moment, f"schedule:{schedule.name}")
+        if job is not None:
+            made.append((moment, job))
+            running = [] if schedule.overlap == Overlap.ALLOW else [job.id]
+    last = (made[-1][0], made[-1][1].id) if made else None
+    await tx.told_fires(schedule.id, len(made), overlapped, last, None)
+    return [job for _, job in made]
+
+
+async def make_job(
+    engine: "Engine", tx: Tx, schedule: Schedule, moment: Micros, actor: str, later: Micros = 0
+) -> Job | None:
+    """The one job of a fire; None if it was made before. later: how much it is put off besides."""
+    ask = Submission(
+        job_type=schedule.job_type,
+        payload=json.loads(schedule.payload),
+        contract=schedule.contract,
+        queue=schedule.queue,
+        tenant_id=schedule.tenant_id,
+        idempotency_key=fire_key(schedule.id, moment),
+        timeout_ms=schedule.timeout_ms,
+        max_retries=schedule.max_retries,
+        priority=schedule.priority,
+        limit_key=schedule.limit_key,
+        delay=max(moment + shift(schedule, moment) + later - tx.now, later) / 1_000_000,
+        actor=actor,
+        id=engine.ids.job(),
+    )
+    prepared = prepare(engine, ask, tx.now)
+    job = prepared.change.after
+    job.schedule_type, job.scheduled_at = schedule.kind, moment
+    if not await tx.add_fire(Fire(schedule.id, moment, job.id, tx.now)):
+        return None
+    made = await submit_in(tx, prepared)
+    if made.hit:
+        raise IdempotencyConflict(f"job {made.job.id} bears the key of this fire and is not of it", job_id=made.job.id)
+    return made.job
+
+
+async def _cancel(engine: "Engine", tx: Tx, schedule: Schedule, job_id: str) -> None:
+    """A job whose row somebody holds is not waited for: the fire comes again with the next sweep."""
+    if job_id not in await tx.lock([job_id], wait=False):
+        raise VersionConflict(f"job {job_id} is held by another transaction; the fire is tried again", job_id=job_id)
+    who, why = f"schedule:{schedule.name}", "the next fire has come"
+    await operate.cancel(engine, tx, job_id, who, why, None, False)
+
+
+async def _give_up(tx: Tx, schedule: Schedule, planned: Plan, error: str) -> None:
+    if await tx.advance_schedule(schedule, planned):
+        await tx.told_fires(schedule.id, 0, 0, None, error)

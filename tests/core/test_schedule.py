@@ -1,0 +1,154 @@
+"""What a schedule does when its moment has come, or came long ago."""
+
+from typing import Any
+
+import pytest
+
+from detent.core.errors import InvalidInput
+from detent.core.schedule import (
+    COUNTED_AT_MOST,
+    Schedule,
+    fires_between,
+    next_fire,
+    plan,
+    read_every,
+    shift,
+    write_every,
+)
+from detent.core.times import SECOND, from_iso, iso
+
+NOON = from_iso("2026-02-25T12:00:00Z", field="noon")
+MINUTE = 60 * SECOND
+
+
+def schedule(kind: str = "cron", expression: str = "* * * * *", **fields: Any) -> Schedule:
+    values: dict[str, Any] = {
+        "id": "s",
+        "tenant_id": "default",
+        "name": "s",
+        "kind": kind,
+        "expression": expression,
+        "timezone": "UTC",
+        "anchor": NOON,
+        "starts_at": None,
+        "ends_at": None,
+        "jitter": 0,
+        "misfire": "once",
+        "misfire_limit": 3,
+        "misfire_grace": 30 * SECOND,
+        "overlap": "allow",
+        "job_type": "mail",
+        "payload": "{}",
+        "contract": "standard",
+        "queue": "default",
+        "priority": 0,
+        "max_retries": None,
+        "timeout_ms": None,
+        "limit_key": "",
+        "declared": None,
+        "paused_at": None,
+        "version": 1,
+        "created_at": NOON,
+        "updated_at": NOON,
+        "next_fire_at": NOON + MINUTE,
+    }
+    return Schedule(**{**values, **fields})
+
+
+def minutes(*numbers: int) -> tuple[int, ...]:
+    return tuple(NOON + number * MINUTE for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("misfire", "late", "fires", "missed", "last_missed"),
+    [
+        # On time: one fire, whatever the policy.
+        ("skip", 61, minutes(1), 0, None),
+        ("once", 90, minutes(1), 0, None),
+        ("all", 60, minutes(1), 0, None),
+        # Later than the grace, before the next.
+        ("skip", 100, (), 1, 1),
+        ("once", 100, minutes(1), 1, 1),
+        ("all", 100, minutes(1), 1, 1),
+        # Five are due; the last of them is on time.
+        ("skip", 310, minutes(5), 4, 4),
+        ("once", 310, minutes(5), 4, 4),
+        ("all", 310, minutes(3, 4, 5), 4, 4),
+        # Five are due; all are late.
+        ("skip", 340, (), 5, 5),
+        ("once", 340, minutes(5), 5, 5),
+        ("all", 340, minutes(3, 4, 5), 5, 5),
+    ],
+)
+def test_misfires(misfire: str, late: int, fires: tuple[int, ...], missed: int, last_missed: int | None) -> None:
+    made = plan(schedule(misfire=misfire), NOON + late * SECOND)
+    assert made.fires == fires
+    assert (made.missed, made.last_missed) == (missed, None if last_missed is None else minutes(last_missed)[0])
+    assert made.next == NOON + (late // 60 + 1) * MINUTE
+
+
+@pytest.mark.parametrize(("kind", "expression"), [("cron", "* * * * *"), ("every", "1m"), ("cron", "* * * 12 *")])
+def test_a_year_away_is_not_walked_through(kind: str, expression: str) -> None:
+    one = schedule(kind, expression, misfire="all", misfire_limit=100)
+    away = next_fire(one, NOON) or 0
+    later = from_iso("2027-02-25T12:00:30Z", field="later")
+    made = plan(schedule(kind, expression, misfire="all", misfire_limit=100, next_fire_at=away), later)
+    assert len(made.fires) == 100 and made.missed >= COUNTED_AT_MOST - 1
+    newest = "2026-12-31T23:59:00Z" if "12" in expression else "2027-02-25T12:00:00Z"
+    assert iso(made.fires[-1]) == newest
+    assert [b - a for a, b in zip(made.fires, made.fires[1:], strict=False)] == [MINUTE] * 99
+
+
+def test_every_keeps_to_its_grid() -> None:
+    one = schedule("every", "90s")
+    assert next_fire(one, NOON) == NOON + 90 * SECOND
+    assert next_fire(one, NOON + 90 * SECOND) == NOON + 180 * SECOND
+    assert next_fire(one, NOON - 91 * SECOND) == NOON - 90 * SECOND, "a backfill may reach behind the beginning"
+    started = schedule("every", "90s", anchor=NOON + 7, starts_at=NOON + 7)
+    assert list(fires_between(started, NOON - MINUTE, NOON + MINUTE)) == [NOON + 7], "the start is a fire"
+
+
+def test_at_fires_once() -> None:
+    one = schedule("at", "2026-02-25T12:01:00Z")
+    assert next_fire(one, NOON) == NOON + MINUTE
+    assert next_fire(one, NOON + MINUTE) is None
+    assert plan(one, NOON + MINUTE).next is None
+
+
+def test_start_and_end_are_included() -> None:
+    one = schedule(starts_at=NOON + 2 * MINUTE, ends_at=NOON + 4 * MINUTE)
+    assert list(fires_between(one, 0, NOON + 100 * MINUTE)) == list(minutes(2, 3, 4))
+    ended = plan(schedule(ends_at=NOON + 3 * MINUTE, misfire="all"), NOON + 10 * MINUTE)
+    assert ended.fires == minutes(1, 2, 3) and ended.next is None
+
+
+def test_jitter_is_drawn_once_for_each_fire() -> None:
+    one = schedule(jitter=10 * SECOND)
+    shifts = [shift(one, moment) for moment in minutes(*range(200))]
+    assert shifts == [shift(one, moment) for moment in minutes(*range(200))]
+    assert 0 <= min(shifts) < SECOND and 9 * SECOND < max(shifts) <= 10 * SECOND
+    assert shift(schedule(), NOON) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "canonical"),
+    [
+        ("90s", 90, "1m30s"),
+        ("5m", 300, "5m"),
+        ("1H30M", 5_400, "1h30m"),
+        ("2d", 172_800, "2d"),
+        ("1.5s", 1.5, "1.5s"),
+        ("1w", 604_800, "1w"),
+    ],
+)
+def test_spans(text: str, seconds: float, canonical: str) -> None:
+    assert read_every(text) == round(seconds * SECOND)
+    assert write_every(read_every(text)) == canonical
+    assert read_every(canonical) == read_every(text)
+
+
+@pytest.mark.parametrize("text", ["", "0s", "0.5s", "5", "m5", "-5m", "5m1h", "4000d", "1e3s", "٣m", None])
+def test_bad_spans(text: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_every(text)
+    assert (caught.value.code, caught.value.extra) == ("SCHEDULE_INVALID", {"field": "every"})

@@ -1,0 +1,401 @@
+"""Schedules over every store: one job per fire, whoever sees it due, whatever happens in between."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from detent.core.errors import InvalidInput
+from detent.core.job import Job
+from detent.core.schedule import Schedule
+from detent.core.times import SECOND, iso
+from detent.engine import Engine, schedules
+from detent.engine.backfill import backfill
+from detent.engine.firing import fire_due
+from detent.engine.schedule_request import ScheduleRequest
+from detent.ports import Filter
+
+from .acts import LONG, PERMANENT, claim, events_of, note_names, refused
+from .clock import START, FakeClock
+from .stores import Place, make_engine
+
+pytestmark = pytest.mark.anyio
+MINUTE = 60
+
+
+async def add(engine: Engine, name: str = "tick", job_type: str = "mail", **fields: Any) -> Schedule:
+    if not {"cron", "every", "at"} & fields.keys():
+        fields["cron"] = "* * * * *"
+    return await schedules.add(engine, ScheduleRequest(name, job_type, **fields), actor="ann")
+
+
+async def fire(engine: Engine, limit: int = 100) -> list[Job]:
+    return (await fire_due(engine, limit)).jobs
+
+
+async def stored(engine: Engine, name: str = "tick") -> Schedule:
+    return await schedules.get(engine, name)
+
+
+def minute(number: int) -> int:
+    return START + number * MINUTE * SECOND
+
+
+async def test_a_fire_makes_one_job(engine: Engine, clock: FakeClock) -> None:
+    made = await add(engine, payload={"to": "bo"}, queue="post", priority=3, max_retries=1, timeout_ms=900)
+    assert made.next_fire_at == minute(1)
+    assert (await fire_due(engine, 10)).next == minute(1)
+    clock.advance(61)
+    [job] = await fire(engine)
+    assert await fire(engine) == []
+    assert (job.job_type, job.queue, job.payload, job.priority) == ("mail", "post", '{"to":"bo"}', 3)
+    assert (job.max_retries, job.timeout_ms, job.tenant_id) == (1, 900, "default")
+    assert (job.schedule_type, job.scheduled_at) == ("cron", minute(1))
+    assert job.idempotency_key == f"schedule:{made.id}:2026-02-25T12:01:00Z"
+    assert [event.actor for event in await events_of(engine, job.id)] == ["schedule:tick"]
+    now = await stored(engine)
+    assert (now.last_fire_at, now.last_job_id, now.next_fire_at) == (minute(1), job.id, minute(2))
+    assert (now.fires, now.misfires, now.version) == (1, 0, 1)
+    assert [one.id for one in await claim(engine)] == [job.id]
+
+
+@pytest.mark.parametrize("contract", ["gate-b2", "men", "p3c", "streams", "formal", "standard"])
+async def test_under_every_contract(engine: Engine, clock: FakeClock, contract: str) -> None:
+    await add(engine, contract=contract, jitter=5)
+    clock.advance(60)
+    [job] = await fire(engine)
+    assert job.contract == contract and job.scheduled_at == minute(1)
+    assert job.due_at is not None and minute(1) <= job.due_at <= minute(1) + 5 * SECOND
+    clock.advance(6)
+    await engine.wake()
+    assert [one.id for one in await claim(engine)] == [job.id]
+
+
+async def test_many_see_it_due_and_one_gets_it(engine: Engine, place: Place, clock: FakeClock) -> None:
+    others = [make_engine(place, clock) for _ in range(3)]
+    for other in others:
+        await other.open()
+    for number in range(5):
+        await add(engine, f"tick-{number}", misfire="all")
+    for round_ in range(3):
+        clock.advance(120)
+        found = await asyncio.gather(*(fire(one) for one in (engine, *others)))
+        jobs = [job for jobs in found for job in jobs]
+        assert sorted(job.scheduled_at or 0 for job in jobs) == sorted(
+            [minute(2 * round_ + 1), minute(2 * round_ + 2)] * 5
+        )
+        assert len({job.idempotency_key for job in jobs}) == 10
+    for other in others:
+        await other.close()
+
+
+async def test_whoever_looked_too_early_writes_nothing(engine: Engine, clock: FakeClock) -> None:
+    """The plan was made of a row that has since moved on, been edited or been paused."""
+    from detent.core.schedule import plan
+    from detent.engine.firing import _fire
+
+    await add(engine)
+    clock.advance(60)
+    seen = await stored(engine)
+    planned = plan(seen, clock.now())
+    await schedules.edit(engine, "tick", {"priority": 5}, actor="ann")
+    assert await engine.store.write(lambda tx: _fire(engine, tx, seen, planned)) == []
+    assert [job.priority for job in await fire(engine)] == [5]
+    assert await engine.store.write(lambda tx: _fire(engine, tx, seen, planned)) == []
+    assert len(await engine.jobs(Filter())) == 1
+
+
+async def test_the_second_guard_outlives_pruning(engine: Engine, place: Place, clock: FakeClock) -> None:
+    made = await add(engine, job_type="once")
+    clock.advance(60)
+    [job] = await fire(engine)
+    await engine.cancel(job.id, actor="ann")
+    clock.advance(LONG)
+    await schedules.pause(engine, "tick", actor="ann")
+    assert (await engine.prune(1.0)).jobs == 1
+    again = await backfill(engine, "tick", iso(minute(1)) or "", iso(minute(2)) or "", actor="ann")
+    assert (again.fires, again.known, again.made) == (2, 1, 1)
+    told = await schedules.fires(engine, "tick")
+    assert [(fire_.fire_at, fire_.schedule_id) for fire_ in told] == [(minute(2), made.id), (minute(1), made.id)]
+    await schedules.remove(engine, "tick", actor="ann")
+    assert len(place.dump()["fires"]) == 2, "a removed schedule's fires stay with the jobs they made"
+
+
+@pytest.mark.parametrize(("misfire", "expected"), [("skip", []), ("once", [5]), ("all", [3, 4, 5])])
+async def test_misfires(engine: Engine, clock: FakeClock, misfire: str, expected: list[int]) -> None:
+    await add(engine, misfire=misfire, misfire_limit=3, misfire_grace=10)
+    clock.advance(5 * MINUTE + 30)
+    assert [job.scheduled_at for job in await fire(engine)] == [minute(number) for number in expected]
+    now = await stored(engine)
+    assert (now.misfires, now.last_misfire_at, now.fires) == (5, minute(5), len(expected))
+    assert now.next_fire_at == minute(6)
+
+
+async def test_overlap_allow(engine: Engine, clock: FakeClock) -> None:
+    await add(engine)
+    for _ in range(2):
+        clock.advance(60)
+        assert len(await fire(engine)) == 1
+
+
+async def test_overlap_skip(engine: Engine, clock: FakeClock) -> None:
+    await add(engine, overlap="skip", misfire="all")
+    clock.advance(120)
+    [first] = await fire(engine)
+    assert (await stored(engine)).overlapped == 1, "the second of two missed fires would overlap with the first"
+    [claimed] = await claim(engine)
+    clock.advance(60)
+    assert await fire(engine) == []
+    now = await stored(engine)
+    assert (now.overlapped, now.fires, now.last_job_id, now.next_fire_at) == (2, 1, first.id, minute(4))
+    await engine.settle(claimed.id, claimed.token, PERMANENT)
+    clock.advance(60)
+    assert len(await fire(engine)) == 1
+
+
+async def test_overlap_cancel(engine: Engine, clock: FakeClock) -> None:
+    await add(engine, overlap="cancel")
+    clock.advance(60)
+    [waiting] = await fire(engine)
+    clock.advance(60)
+    [running] = await fire(engine)
+    assert (await engine.job(waiting.id)).phase == "final", "nobody held it: cancelled at once"
+    await claim(engine)
+    clock.advance(60)
+    [third] = await fire(engine)
+    asked = await engine.job(running.id)
+    assert asked.cancel_requested is not None and "schedule:tick" in asked.cancel_requested
+    assert await note_names(engine, running.id) == ["cancel.requested"]
+    assert [one.id for one in await claim(engine)] == [third.id]
+
+
+async def test_pause_and_resume(engine: Engine, clock: FakeClock) -> None:
+    await add(engine)
+    paused = await schedules.pause(engine, "tick", actor="bo", reason="holiday")
+    assert (paused.paused_at, paused.next_fire_at) == (START, None)
+    clock.advance(10 * MINUTE + 5)
+    assert await fire_due(engine, 10) == ([], None)
+    resumed = await schedules.resume(engine, "tick", actor="bo")
+    assert resumed.next_fire_at == minute(11), "what passed meanwhile is not made up for"
+    assert (await schedules.resume(engine, "tick", actor="bo")).version == resumed.version
+    acts = [(entry.actor, entry.act, entry.reason) for _, _, entry in await engine.audit()]
+    assert acts == [
+        ("bo", "schedule.resume", None),
+        ("bo", "schedule.pause", "holiday"),
+        ("ann", "schedule.add", None),
+    ]
+
+
+async def test_edit(engine: Engine, clock: FakeClock) -> None:
+    await add(engine, every="10m", payload={"a": 1})
+    clock.advance(2 * MINUTE)
+    edited = await schedules.edit(engine, "tick", {"every": "5m"}, actor="bo", version=1)
+    assert (edited.version, edited.next_fire_at) == (2, minute(7)), "a new interval is counted from now"
+    error = await refused(
+        schedules.edit(engine, "tick", {"every": "1m"}, actor="bo", version=1), "VERSION_CONFLICT", 409
+    )
+    assert error.extra["version"] == 2
+    clock.advance(5 * MINUTE)
+    same = await schedules.edit(engine, "tick", {"payload": {"a": 2}, "queue": "slow"}, actor="bo")
+    assert same.next_fire_at == minute(7), "a fire that is due stays due"
+    [job] = await fire(engine)
+    assert (job.payload, job.queue) == ('{"a":2}', "slow")
+    switched = await schedules.edit(engine, "tick", {"cron": "0 9 * * *", "tz": "Asia/Shanghai"}, actor="bo")
+    assert (switched.kind, iso(switched.next_fire_at)) == ("cron", "2026-02-26T01:00:00Z")
+    [_, _, (_, _, first)] = (await engine.audit())[:3]
+    assert first.data == {"every": {"from": "10m", "to": "5m"}}
+    await refused(schedules.edit(engine, "tick", {"name": "tock"}, actor="bo"), "OPTION_UNKNOWN", 422)
+    await refused(schedules.edit(engine, "tick", {"cron": "nonsense"}, actor="bo"), "SCHEDULE_INVALID", 422)
+    assert await stored(engine) == switched
+
+
+async def test_fires_go_on_beside_edits(engine: Engine, clock: FakeClock) -> None:
+    """Fires do not raise the version: who edits is refused only if somebody else edited."""
+    await add(engine)
+    clock.advance(60)
+    await fire(engine)
+    await schedules.edit(engine, "tick", {"priority": 1}, actor="ann", version=1)
+    clock.advance(60)
+    assert len(await fire(engine)) == 1
+
+
+async def test_remove(engine: Engine, clock: FakeClock) -> None:
+    made = await add(engine)
+    clock.advance(60)
+    [job] = await fire(engine)
+    await schedules.remove(engine, made.id, actor="bo", reason="not needed")
+    clock.advance(60)
+    assert await fire(engine) == []
+    await refused(schedules.get(engine, "tick"), "SCHEDULE_NOT_FOUND", 404)
+    assert (await engine.job(job.id)).id == job.id
+    again = await add(engine)
+    assert again.id != made.id, "a schedule of the same name is another one"
+
+
+async def test_at_and_end(engine: Engine, clock: FakeClock) -> None:
+    await add(engine, "once", at="2026-02-25T12:01:00Z")
+    await add(engine, "short", cron="* * * * *", ends_at="2026-02-25T12:01:30Z")
+    clock.advance(60)
+    assert [job.schedule_type for job in await fire(engine)] == ["at", "cron"]
+    for name in ("once", "short"):
+        assert (await stored(engine, name)).next_fire_at is None
+    clock.advance(LONG)
+    assert await fire(engine) == []
+
+
+async def test_backfill(engine: Engine, clock: FakeClock) -> None:
+    await add(engine, overlap="skip", cron="0 * * * *")
+    span = ("2026-02-24T00:00:00Z", "2026-02-24T23:59:00Z")
+    assert (await backfill(engine, "tick", *span, actor="ann", dry_run=True)).made == 24
+    assert await engine.jobs(Filter()) == []
+    done = await backfill(engine, "tick", *span, actor="ann", reason="lost day", rate=2)
+    assert (done.fires, done.known, done.made, len(done.job_ids)) == (24, 0, 24, 24)
+    jobs = sorted(await engine.jobs(Filter()), key=lambda job: job.scheduled_at or 0)
+    assert [job.due_at for job in jobs] == [START + number * SECOND // 2 for number in range(24)], "two a second"
+    assert (await backfill(engine, "tick", *span, actor="ann")).made == 0
+    [entry] = [entry for _, _, entry in await engine.audit() if entry.act == "schedule.backfill"]
+    assert (entry.actor, entry.reason, entry.data and entry.data["jobs"]) == ("ann", "lost day", 24)
+    for bad in (("2026-02-25T00:00:00Z", "2026-02-26T00:00:00Z"), ("2026-02-24T00:00:00Z", "2026-02-23T00:00:00Z")):
+        await refused(backfill(engine, "tick", *bad, actor="ann"), "SCHEDULE_INVALID", 422)
+    await schedules.edit(engine, "tick", {"cron": "* * * * *"}, actor="ann")
+    early = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z")
+    await refused(backfill(engine, "tick", *early, actor="ann"), "BACKFILL_TOO_LARGE", 422)
+
+
+async def test_a_backfill_up_to_now_and_the_fire_make_one_job(engine: Engine, clock: FakeClock) -> None:
+    await add(engine)
+    clock.advance(60)
+    assert (await backfill(engine, "tick", "2026-02-25T12:01:00Z", "2026-02-25T12:01:00Z", actor="ann")).made == 1
+    assert await fire(engine) == []
+    assert (await stored(engine)).next_fire_at == minute(2)
+
+
+async def test_preview(engine: Engine) -> None:
+    await add(engine, cron="30 2 * * *", tz="Europe/Berlin", jitter=60)
+    await schedules.pause(engine, "tick", actor="ann")
+    [first, second] = await schedules.preview(engine, "tick", 2)
+    assert (iso(first.fire_at), iso(second.fire_at)) == ("2026-02-26T01:30:00Z", "2026-02-27T01:30:00Z")
+    assert 0 <= first.due_at - first.fire_at <= 60 * SECOND
+    ask = ScheduleRequest("later", "mail", every=90)
+    assert [iso(one.fire_at) for one in await schedules.preview(engine, ask, 2)] == [
+        "2026-02-25T12:01:30Z",
+        "2026-02-25T12:03:00Z",
+    ]
+    assert len(await schedules.preview(engine, ScheduleRequest("x", "mail", at="2027-01-01T00:00:00Z"), 5)) == 1
+
+
+async def test_a_job_that_cannot_be_made_is_told_and_passed_over(engine: Engine, clock: FakeClock) -> None:
+    await add(engine, payload={"text": "x" * 500})
+    await add(engine, "fine")
+    engine.max_payload = 100
+    clock.advance(60)
+    assert len(await fire(engine)) == 1
+    now = await stored(engine)
+    assert (now.misfires, now.last_misfire_at, now.fires, now.next_fire_at) == (1, minute(1), 0, minute(2))
+    assert now.last_error is not None and now.last_error.startswith("PAYLOAD_TOO_LARGE")
+    engine.max_payload = 1_000
+    clock.advance(60)
+    assert len(await fire(engine)) == 2
+    assert (await stored(engine)).last_error is None
+
+
+async def test_a_contract_we_do_not_know_is_left_to_others(engine: Engine, clock: FakeClock) -> None:
+    await add(engine)
+    known, engine.contracts = engine.contracts, {}
+    clock.advance(60)
+    assert await fire_due(engine, 10) == ([], None)
+    engine.contracts = known
+    assert len(await fire(engine)) == 1
+
+
+async def test_declared_in_code(engine: Engine, clock: FakeClock) -> None:
+    ask = ScheduleRequest("nightly", "report", cron="0 2 * * *", tz="Europe/Berlin")
+    [made] = await schedules.declare(engine, [ask])
+    assert made.declared is not None and await schedules.declare(engine, [ask]) == [made]
+    await schedules.edit(engine, "nightly", {"priority": 9}, actor="ann")
+    await schedules.pause(engine, "nightly", actor="ann")
+    [kept] = await schedules.declare(engine, [ask])
+    assert (kept.priority, kept.version) == (9, 3), "an edit stands while the declaration is the same"
+    [changed] = await schedules.declare(engine, [ScheduleRequest("nightly", "report", cron="0 3 * * *")])
+    assert (changed.id, changed.expression, changed.priority) == (made.id, "0 3 * * *", 0), "a new declaration wins"
+    assert changed.paused_at is not None and changed.next_fire_at is None, "a pause is never undone by code"
+    assert [entry.act for _, _, entry in await engine.audit() if entry.actor == "code"] == ["schedule.declare"] * 2
+    await schedules.declare(engine, [ScheduleRequest("past", "report", at="2020-01-01T00:00:00Z")])
+    assert (await stored(engine, "past")).next_fire_at is None, "it has passed: no fire, and no error at every start"
+
+
+async def test_tenants(engine: Engine, clock: FakeClock) -> None:
+    one, other = await add(engine, tenant_id="a"), await add(engine, tenant_id="b")
+    await refused(schedules.get(engine, "tick"), "SCHEDULE_AMBIGUOUS", 422)
+    assert (await schedules.get(engine, "tick", tenant="b")).id == other.id
+    await refused(schedules.pause(engine, one.id, actor="x", tenant="b"), "TENANT_SCOPE_VIOLATION", 403)
+    await refused(schedules.get(engine, "tick", tenant="c"), "SCHEDULE_NOT_FOUND", 404)
+    assert [s.id for s in await schedules.listed(engine, Filter(tenant_id="a"))] == [one.id]
+    clock.advance(60)
+    assert sorted(job.tenant_id for job in await fire(engine)) == ["a", "b"]
+
+
+async def test_lists(engine: Engine) -> None:
+    for number in range(3):
+        await add(engine, f"tick-{number}", job_type=f"type-{number}", queue="slow" if number else "default")
+    assert [s.name for s in await schedules.listed(engine, Filter())] == ["tick-2", "tick-1", "tick-0"]
+    assert [s.name for s in await schedules.listed(engine, Filter(queue="slow"))] == ["tick-2", "tick-1"]
+    assert [s.name for s in await schedules.listed(engine, Filter(text="type-0"))] == ["tick-0"]
+    [first] = await schedules.listed(engine, Filter(limit=1))
+    assert [s.name for s in await schedules.listed(engine, Filter(before=first.id))] == ["tick-1", "tick-0"]
+
+
+BAD: list[tuple[Mapping[str, Any], str, str]] = [
+    ({"cron": "* * * *"}, "SCHEDULE_INVALID", "cron"),
+    ({"cron": "0 0 30 2 *"}, "SCHEDULE_INVALID", "cron"),
+    ({"cron": 5}, "SCHEDULE_INVALID", "cron"),
+    ({"cron": None}, "SCHEDULE_INVALID", "cron"),
+    ({"every": "5m"}, "SCHEDULE_INVALID", "cron"),
+    ({"cron": None, "every": 0.5}, "SCHEDULE_INVALID", "every"),
+    ({"cron": None, "every": True}, "SCHEDULE_INVALID", "every"),
+    ({"cron": None, "at": "tomorrow"}, "SCHEDULE_INVALID", "at"),
+    ({"cron": None, "at": "2030-01-01T00:00:00"}, "SCHEDULE_INVALID", "at"),
+    ({"cron": None, "at": "2020-01-01T00:00:00Z"}, "SCHEDULE_INVALID", "at"),
+    ({"tz": "Mars/Base"}, "SCHEDULE_INVALID", "tz"),
+    ({"misfire": "never"}, "SCHEDULE_INVALID", "misfire"),
+    ({"misfire_limit": 0}, "SCHEDULE_INVALID", "misfire_limit"),
+    ({"misfire_limit": 101}, "SCHEDULE_INVALID", "misfire_limit"),
+    ({"misfire_grace": -1}, "SCHEDULE_INVALID", "misfire_grace"),
+    ({"overlap": "maybe"}, "SCHEDULE_INVALID", "overlap"),
+    ({"overlap": "cancel", "contract": "gate-b2"}, "SCHEDULE_INVALID", "overlap"),
+    ({"jitter": "a lot"}, "SCHEDULE_INVALID", "jitter"),
+    ({"ends_at": "2026-02-25T11:00:00Z"}, "SCHEDULE_INVALID", "at"),
+    ({"starts_at": "2027-01-01T00:00:00Z", "ends_at": "2026-12-31T00:00:00Z"}, "SCHEDULE_INVALID", "ends_at"),
+    ({"cron": "* * *", "contract": "men"}, "TASK_INVALID_SCHEDULE", "cron"),
+    ({"name": " "}, "NAME_INVALID", "name"),
+    ({"job_type": ""}, "NAME_INVALID", "job_type"),
+    ({"priority": 1_000}, "PRIORITY_INVALID", "priority"),
+    ({"max_retries": 5, "contract": "gate-b2"}, "MAX_RETRIES_FROZEN", "max_retries"),
+]
+
+
+async def test_bad_requests_change_nothing(engine: Engine, place: Place) -> None:
+    for fields, code, field in BAD:
+        ask = {"name": "tick", "job_type": "mail", "cron": "* * * * *", **fields}
+        error = await refused(schedules.add(engine, ScheduleRequest(**ask), actor="ann"), code, 422)
+        assert error.extra["field"] == field, fields
+    await refused(add(engine, payload=[1]), "PAYLOAD_NOT_OBJECT", 422)
+    await refused(add(engine, contract="unheard"), "CONTRACT_UNKNOWN", 422)
+    assert place.dump()["schedules"] == place.dump()["audit"] == []
+    await add(engine)
+    await refused(add(engine, every="5m", cron=None), "SCHEDULE_EXISTS", 409)
+
+
+async def test_an_add_may_be_repeated(engine: Engine) -> None:
+    ask = ScheduleRequest("tick", "mail", every="5m")
+    first = await schedules.add(engine, ask, actor="ann", new_id=engine.ids.job())
+    again = await schedules.add(engine, ask, actor="ann", new_id=first.id)
+    assert again == first and len(await engine.audit()) == 1
+
+
+async def test_a_moment_without_offset_is_of_the_zone(engine: Engine) -> None:
+    made = await add(engine, at="2026-03-29T02:30:00", tz="Europe/Berlin")
+    assert made.expression == "2026-03-29T01:00:00Z", "the clock leaves it out: right after the gap"
+    with pytest.raises(InvalidInput):
+        await add(engine, "other", at="2026-03-29T02:30:00")
