@@ -21,6 +21,7 @@ LAYER_OF = {
     "transports": "transports",
     "app": "assembly",
     "connect": "assembly",
+    "schedules": "assembly",
     "transactions": "assembly",
     "__init__": "assembly",
     "proof": "proof",

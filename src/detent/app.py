@@ -18,6 +18,7 @@ from .engine import Engine, Submission
 from .engine.views import history_view, job_view
 from .handlers import Handler, Options, inspect_handler
 from .options import JobOptions, Using, UsingOptions
+from .schedules import Schedules, Scheduling, SyncSchedules
 from .transactions import submit_on, submit_on_sync
 from .worker import DEFAULT_SLOTS, Worker
 
@@ -177,13 +178,14 @@ class Declare(Protocol):
     def __call__(self, function: Callable[P, R], /) -> JobDefinition[P, R]: ...
 
 
-class Detent:
+class Detent(Scheduling):
     """One application: a database, its contracts and its jobs. Opens by itself, once per event loop and process."""
 
     def __init__(self, url: str | None = None, *, contracts: Sequence[Contract] = (), **options: Any) -> None:
         self.url = url or default_url()
         self.contracts = {contract.name: contract for contract in contracts}
         self.jobs: dict[str, JobDefinition[Any, Any]] = {}
+        self.schedules = Schedules(self)
         self.sync = SyncClient(self)
         self.companions: list[Callable[[], Awaitable[None]]] = []
         self._options = options
@@ -276,6 +278,7 @@ class Detent:
 
     async def worker(self, **options: Any) -> Worker:
         engine = await self.ready()
+        await self.schedules.declare()
         return Worker(engine, {name: definition.handler for name, definition in self.jobs.items()}, **options)
 
     async def run_worker(
@@ -310,6 +313,7 @@ class SyncClient:
 
     def __init__(self, app: Detent) -> None:
         self._app = app
+        self.schedules = SyncSchedules(self, app.schedules)
         self._forget()
         forget = weakref.WeakMethod(self._forget)
         os.register_at_fork(after_in_child=lambda: (method := forget()) and method())

@@ -83,30 +83,16 @@ def make(engine: "Engine", ask: ScheduleRequest, now: Micros, *, schedule_id: st
 def _make(engine: "Engine", contract: Contract, ask: ScheduleRequest, now: Micros, schedule_id: str) -> Schedule:
     check_name(ask.name, "name")
     payload = check_submission(contract, submission_of(ask, contract.name), engine.max_payload)
-    kind, expression = _when(ask)
-    starts_at, ends_at = _moment(ask.starts_at, "starts_at", ask.tz), _moment(ask.ends_at, "ends_at", ask.tz)
-    if starts_at is not None and ends_at is not None and ends_at < starts_at:
-        raise InvalidInput("ends_at lies before starts_at; swap them", code=INVALID, field="ends_at")
-    overlap = _choice(Overlap, ask.overlap, "overlap")
-    if overlap is Overlap.CANCEL and not any(edge.move is Move.CANCEL for edge in contract.edges):
+    timing = check_timing(ask)
+    if timing["overlap"] == Overlap.CANCEL and not any(edge.move is Move.CANCEL for edge in contract.edges):
         told = f"{contract.name} jobs cannot be cancelled; use overlap 'skip' or 'allow', or another contract"
         raise InvalidInput(told, code=INVALID, field="overlap")
-    _check_limit(ask.misfire_limit)
     made = Schedule(
         id=schedule_id,
         tenant_id=ask.tenant_id,
         name=ask.name,
-        kind=kind,
-        expression=expression,
-        timezone=zone_of(ask.tz or "UTC").key,
-        anchor=now if starts_at is None else starts_at,
-        starts_at=starts_at,
-        ends_at=ends_at,
-        jitter=_seconds(ask.jitter, "jitter"),
-        misfire=_choice(Misfire, ask.misfire, "misfire"),
-        misfire_limit=ask.misfire_limit,
-        misfire_grace=_seconds(ask.misfire_grace, "misfire_grace"),
-        overlap=overlap,
+        **timing,
+        anchor=now if timing["starts_at"] is None else timing["starts_at"],
         job_type=ask.job_type,
         payload=payload,
         contract=contract.name,
@@ -123,6 +109,30 @@ def _make(engine: "Engine", contract: Contract, ask: ScheduleRequest, now: Micro
         next_fire_at=None,
     )
     return replace(made, next_fire_at=next_fire(made, now))
+
+
+def check_timing(ask: ScheduleRequest) -> dict[str, Any]:
+    """The columns that say when it fires and what holds for its fires; what is wrong is refused."""
+    kind, expression = _when(ask)
+    starts_at, ends_at = _moment(ask.starts_at, "starts_at", ask.tz), _moment(ask.ends_at, "ends_at", ask.tz)
+    if starts_at is not None and ends_at is not None and ends_at < starts_at:
+        raise InvalidInput("ends_at lies before starts_at; swap them", code=INVALID, field="ends_at")
+    limit = ask.misfire_limit
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_MISFIRES:
+        told = f"misfire_limit must be a whole number from 1 to {MAX_MISFIRES}, got {limit!r}"
+        raise InvalidInput(told, code=INVALID, field="misfire_limit")
+    return {
+        "kind": kind,
+        "expression": expression,
+        "timezone": zone_of(ask.tz or "UTC").key,
+        "starts_at": starts_at,
+        "ends_at": ends_at,
+        "jitter": _seconds(ask.jitter, "jitter"),
+        "misfire": _choice(Misfire, ask.misfire, "misfire"),
+        "misfire_limit": limit,
+        "misfire_grace": _seconds(ask.misfire_grace, "misfire_grace"),
+        "overlap": _choice(Overlap, ask.overlap, "overlap"),
+    }
 
 
 def request_of(schedule: Schedule) -> ScheduleRequest:
@@ -248,9 +258,3 @@ def _choice(kind: type[Any], value: Any, field: str) -> Any:
         known = ", ".join(str(one) for one in kind)
         told = f"{field} {str(value)[:40]!r} is not known; choose one of {known}"
         raise InvalidInput(told, code=INVALID, field=field) from None
-
-
-def _check_limit(value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_MISFIRES:
-        told = f"misfire_limit must be a whole number from 1 to {MAX_MISFIRES}, got {value!r}"
-        raise InvalidInput(told, code=INVALID, field="misfire_limit")
