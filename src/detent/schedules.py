@@ -1,6 +1,6 @@
 """Schedules from an application: `@app.schedule` above a job, `app.schedules`, and the same without an event loop."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
@@ -108,6 +108,7 @@ class Schedules:
     ) -> Schedule:
         """Change what a request says. version: only if the schedule is still at this one."""
         engine = await self._app.ready()
+        changes = _fields(changes)
         if changes.get("payload") is not None or "job_type" in changes:
             there = await acts.get(engine, reference, tenant=tenant)
             changes = {**changes, **self._checked(there, changes)}
@@ -141,10 +142,10 @@ class Schedules:
     async def list(self, filter: Filter | None = None) -> list[Schedule]:
         return await acts.listed(await self._app.ready(), filter or Filter())
 
-    async def fires(self, reference: str, *, tenant: str | None = None, limit: int = 50) -> "list[Fire]":
+    async def fires(self, reference: str, *, tenant: str | None = None, limit: int = 50) -> Sequence[Fire]:
         return await acts.fires(await self._app.ready(), reference, tenant=tenant, limit=limit)
 
-    async def preview(self, reference: str, count: int = 10, *, tenant: str | None = None) -> "list[Preview]":
+    async def preview(self, reference: str, count: int = 10, *, tenant: str | None = None) -> Sequence[Preview]:
         return await acts.preview(await self._app.ready(), reference, count, tenant=tenant)
 
     async def backfill(
@@ -203,10 +204,10 @@ class SyncSchedules:
     def list(self, filter: Filter | None = None) -> list[Schedule]:
         return self._client.run(self._schedules.list(filter))
 
-    def fires(self, reference: str, **options: Any) -> "list[Fire]":
+    def fires(self, reference: str, **options: Any) -> Sequence[Fire]:
         return self._client.run(self._schedules.fires(reference, **options))
 
-    def preview(self, reference: str, count: int = 10, *, tenant: str | None = None) -> "list[Preview]":
+    def preview(self, reference: str, count: int = 10, *, tenant: str | None = None) -> Sequence[Preview]:
         return self._client.run(self._schedules.preview(reference, count, tenant=tenant))
 
     def backfill(self, reference: str, first: str | datetime, last: str | datetime, **options: Any) -> Backfill:
@@ -243,14 +244,18 @@ class Scheduling:
 
 
 def _request(ask: ScheduleRequest, options: Mapping[str, Any]) -> ScheduleRequest:
-    fields = {_FIELDS.get(name, name): value for name, value in options.items()}
-    if fields.get("timeout_ms") is not None:
-        fields["timeout_ms"] = int(fields["timeout_ms"] * 1_000)
     try:
-        return replace(ask, **fields)
+        return replace(ask, **_fields(options))
     except TypeError as error:
         raise InvalidInput(f"schedule {ask.name!r}: {error}", code="OPTION_UNKNOWN") from None
 
 
-_FIELDS = {"tenant": "tenant_id", "timeout": "timeout_ms"}
-"""Keywords of applications that requests know under another name."""
+def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords as jobs take them, under the names of a request."""
+    fields = dict(options)
+    if "tenant" in fields:
+        fields["tenant_id"] = fields.pop("tenant")
+    if "timeout" in fields:
+        seconds = fields.pop("timeout")
+        fields["timeout_ms"] = None if seconds is None else int(seconds * 1_000)
+    return fields
