@@ -89,6 +89,10 @@ class Filter:
     text: str | None = None
     before: str | None = None
     limit: int = 50
+    error_code: str | None = None
+    since: Micros | None = None
+    """Made at this moment or later; until: at this moment or before."""
+    until: Micros | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +254,10 @@ class Tx(ScheduleTx, Protocol):
 
     async def dead_letters(self, filter: Filter) -> list[DeadLetter]: ...
 
+    async def count_dead_letters(self, filter: Filter) -> dict[str, int]:
+        """How many match, by contract; pages do not matter."""
+        ...
+
     async def jobs(self, filter: Filter) -> list[Job]: ...
 
     async def counts(self) -> list[tuple[str, str, str, int]]:
@@ -305,6 +313,10 @@ class Tx(ScheduleTx, Protocol):
     async def add_audit(self, entry: Audit) -> None: ...
 
     async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]: ...
+
+    async def audit_of(self, subject: str, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
+        """The last acts on one thing."""
+        ...
 
 
 class Watch(Protocol):

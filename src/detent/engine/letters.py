@@ -35,6 +35,7 @@ async def requeue(
     tenant: str | None,
     new_id: str | None,
     take_steps: bool,
+    delay: float = 0.0,
 ) -> Submitted:
     """A new job with fresh counters, linked to the item and bearing the same effect keys."""
     item = await find_letter(tx, dlq_id, tenant)
@@ -49,7 +50,8 @@ async def requeue(
         )
     origin = (await tx.lock([item.job_id])).get(item.job_id)
     content = json.loads(item.payload) if payload is None else payload
-    ask = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, requeued_from=dlq_id)
+    ask = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, delay=delay)
+    ask = replace(ask, requeued_from=dlq_id)
     made = await _made_again(engine, tx, ask, origin, item.job_id, actor, new_id)
     if take_steps:
         for step in await tx.steps(item.job_id):

@@ -111,7 +111,7 @@ def moment_of(contract: Contract, ask: Submission, now: Micros) -> tuple[Micros,
     """(when the job is due, the moment that was asked for or None)."""
     moment = ask.scheduled_at
     if moment is None:
-        return now + int(ask.delay * 1_000_000), None
+        return now + round(ask.delay * 1_000_000), None
     if isinstance(moment, datetime) and moment.tzinfo is not None:
         moment = moment.isoformat()
     if not isinstance(moment, str):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..core.contract import Contract
@@ -234,6 +234,10 @@ class ColdTx(ScheduleRows):
     async def dead_letters(self, filter: Filter) -> list[DeadLetter]:
         return [DeadLetter(*row) for row in await self._filtered("dead_letters", filter, _DEAD_FILTERS)]
 
+    async def count_dead_letters(self, filter: Filter) -> dict[str, int]:
+        rows = await self._filtered("count_dead_letters", replace(filter, before=None), _DEAD_FILTERS)
+        return {row[0]: row[1] for row in rows}
+
     async def jobs(self, filter: Filter) -> list[Job]:
         return [job_from(row) for row in await self._filtered("jobs", filter, _JOB_FILTERS)]
 
@@ -309,17 +313,24 @@ class ColdTx(ScheduleRows):
         found = await self.query("audit", limit=limit)
         return [(n, at, with_json(Audit, rest)) for n, at, *rest in found]
 
+    async def audit_of(self, subject: str, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
+        found = await self.query("audit_of", subject=subject, limit=limit)
+        return [(n, at, with_json(Audit, rest)) for n, at, *rest in found]
+
 
 _PRUNED = ("events", "notes", "steps", "signals", "letters", "jobs")
-_EXACT = ("contract", "status", "queue", "tenant_id", "job_type")
+_EXACT = ("contract", "status", "queue", "tenant_id", "job_type", "error_code")
+_MADE = {"since": "created_at >= :since", "until": "created_at <= :until"}
 _DEAD_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
+    **_MADE,
     "before": "id < :before",
     "text": "{contains}(id || ' ' || cast(job_id AS text) || ' ' || error_code || ' ' || "
     "coalesce(error_message, ''), :text) > 0",
 }
 _JOB_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
+    **_MADE,
     "phase": "phase = :phase",
     "before": "id < :before",
     "text": "{contains}(cast(id AS text) || ' ' || coalesce(idempotency_key, '') || ' ' || "

@@ -82,6 +82,9 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.u
 -- name: dead_letters
 SELECT {dead_columns} FROM dead_letters WHERE {where} ORDER BY id DESC LIMIT :limit;
 
+-- name: count_dead_letters
+SELECT contract, count(*) FROM dead_letters WHERE {where} GROUP BY contract ORDER BY contract LIMIT :limit;
+
 -- name: jobs
 SELECT {columns} FROM jobs WHERE {where} ORDER BY id DESC LIMIT :limit;
 
@@ -106,6 +109,10 @@ INSERT INTO audit (at, actor, act, subject, tenant_id, reason, data) VALUES (:no
 
 -- name: audit
 SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit ORDER BY n DESC LIMIT :limit;
+
+-- name: audit_of
+-- Relies on audit_subject.
+SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit WHERE subject = :subject ORDER BY n DESC LIMIT :limit;
 
 -- name: put_worker
 INSERT INTO workers ({worker_columns}) VALUES ({worker_places})

@@ -51,3 +51,6 @@ CREATE TABLE fires (
   PRIMARY KEY (schedule_id, fire_at)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX fires_job ON fires (job_id);
+
+-- What was done to one thing, and by whom.
+CREATE INDEX audit_subject ON audit (subject, n);
