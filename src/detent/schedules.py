@@ -145,8 +145,15 @@ class Schedules:
     async def fires(self, reference: str, *, tenant: str | None = None, limit: int = 50) -> Sequence[Fire]:
         return await acts.fires(await self._app.ready(), reference, tenant=tenant, limit=limit)
 
-    async def preview(self, reference: str, count: int = 10, *, tenant: str | None = None) -> Sequence[Preview]:
-        return await acts.preview(await self._app.ready(), reference, count, tenant=tenant)
+    async def preview(
+        self,
+        reference: str,
+        count: int = 10,
+        *,
+        after: str | datetime | None = None,
+        tenant: str | None = None,
+    ) -> Sequence[Preview]:
+        return await acts.preview(await self._app.ready(), reference, count, after=after, tenant=tenant)
 
     async def backfill(
         self,
@@ -207,8 +214,8 @@ class SyncSchedules:
     def fires(self, reference: str, **options: Any) -> Sequence[Fire]:
         return self._client.run(self._schedules.fires(reference, **options))
 
-    def preview(self, reference: str, count: int = 10, *, tenant: str | None = None) -> Sequence[Preview]:
-        return self._client.run(self._schedules.preview(reference, count, tenant=tenant))
+    def preview(self, reference: str, count: int = 10, **options: Any) -> Sequence[Preview]:
+        return self._client.run(self._schedules.preview(reference, count, **options))
 
     def backfill(self, reference: str, first: str | datetime, last: str | datetime, **options: Any) -> Backfill:
         return self._client.run(self._schedules.backfill(reference, first, last, **options))

@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import DetentError
 from ..version import __version__
-from . import contracts, dlq, doctor, health, job_acts, jobs, proof, queues, simulate, work
+from . import contracts, dlq, doctor, health, job_acts, jobs, proof, queues, schedules, simulate, work
 from .output import FINE, NO, USAGE, complain, complain_of_bug, complain_of_usage, wants_json
 
 __all__ = ["app", "main", "run"]
@@ -27,6 +27,7 @@ app.command("enqueue")(work.enqueue)
 app.command("migrate")(work.migrate)
 app.add_typer(jobs.group, name="jobs")
 app.add_typer(dlq.group, name="dlq")
+app.add_typer(schedules.group, name="schedules")
 app.add_typer(queues.group, name="queues")
 app.add_typer(contracts.group, name="contract")
 app.command("stats")(health.stats)

@@ -1,7 +1,9 @@
 """`detent jobs`: acting on one job. cancel, abort, signal, approve, reject, requeue, reopen."""
 
+import json
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,11 +13,17 @@ from ..core.job import Job
 from ..engine import Engine, Submitted
 from ..engine.views import job_view
 from .connection import on_engine
+from .editor import in_editor
+from .known_app import App, application, url_of
 from .options import Actor, AsJson, JobId, Reason, Tenant, Url, actor_or_user, json_value, option
 from .output import tell
 from .work import submitted_view
 
+if TYPE_CHECKING:
+    from ..app import Detent
+
 Payload = Annotated[str | None, option("--payload", "Another payload for the new job, as a JSON object.")]
+Edit = Annotated[bool, option("--edit", "Open the payload in $EDITOR first.")]
 TakeSteps = Annotated[bool, option("--take-steps", "Take over the steps that were recorded; they do not run again.")]
 
 
@@ -132,33 +140,62 @@ def signal(
 def requeue(
     some_id: Annotated[str, typer.Argument(metavar="ID", help="The dead letter, or the job that left it.")],
     payload: Payload = None,
+    edit: Edit = False,
     take_steps: TakeSteps = False,
     reason: Reason = None,
     actor: Actor = None,
     tenant: Tenant = None,
+    app: App = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a new job of a dead letter: fresh counters, the same effect keys, linked to what it came from."""
+    known = application(app)
     given: Any = json_value(payload, "--payload")
 
     async def act(engine: Engine) -> tuple[Contract, Submitted]:
-        made = await _requeued(engine, some_id, actor_or_user(actor), reason, given, tenant, take_steps)
+        asked = Requeue(some_id, actor_or_user(actor), reason, given, tenant, take_steps, edit)
+        made = await _requeued(engine, asked, known)
         return engine.contract(made.job.contract), made
 
-    contract, made = on_engine(url, act)
+    contract, made = on_engine(url_of(url, known), act)
     said = f"{made.job.id} {made.job.status}, made of {made.job.requeued_from}"
     tell(as_json, submitted_view(contract, made), said)
 
 
-async def _requeued(
-    engine: Engine, some_id: str, who: str, reason: str | None, payload: Any, tenant: str | None, take_steps: bool
-) -> Submitted:
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """What was asked for on the command line."""
+
+    some_id: str
+    actor: str
+    reason: str | None
+    payload: Any
+    tenant: str | None
+    take_steps: bool
+    edit: bool
+
+
+async def _requeued(engine: Engine, asked: Requeue, known: "Detent | None") -> Submitted:
     """By the letter's own id, else by the id of a job that has ended."""
+    told: dict[str, Any] = {"actor": asked.actor, "reason": asked.reason, "tenant": asked.tenant}
     try:
-        letter = await engine.dead_letter(some_id, tenant=tenant)
+        letter = await engine.dead_letter(asked.some_id, tenant=asked.tenant)
     except NotFound:
-        return await engine.requeue_job(some_id, actor=who, reason=reason, payload=payload, tenant=tenant)
-    return await engine.requeue(
-        letter.id, actor=who, reason=reason, payload=payload, tenant=tenant, take_steps=take_steps
-    )
+        job = await engine.job(asked.some_id, tenant=asked.tenant)
+        payload = _repaired(asked, job.payload, job.job_type, known)
+        return await engine.requeue_job(job.id, payload=payload, **told)
+    payload = _repaired(asked, letter.payload, letter.job_type, known)
+    return await engine.requeue(letter.id, payload=payload, take_steps=asked.take_steps, **told)
+
+
+def _repaired(asked: Requeue, stored: str, job_type: str, known: "Detent | None") -> Any:
+    """The payload that was given or edited, as the handler would take it; None: the stored one is good."""
+    given = asked.payload
+    if asked.edit:
+        shown = stored if given is None else json.dumps(given)
+        given = json_value(in_editor(json.dumps(json.loads(shown), indent=2, ensure_ascii=False)), "the payload")
+    job = known.jobs.get(job_type) if known else None
+    if given is None or job is None or not isinstance(given, dict):
+        return given
+    return job.handler.payload((), given)

@@ -32,6 +32,9 @@ InQueue = Annotated[str | None, option("--queue", "Only this queue.")]
 OfType = Annotated[str | None, option("--type", "Only this job type.")]
 OfContract = Annotated[str | None, option("--contract", "Only jobs under this contract.")]
 InStatus = Annotated[str | None, option("--status", "Only this status.")]
+DryRun = Annotated[bool, option("--dry-run", "Only say how many.")]
+Yes = Annotated[bool, option("--yes", "Do not ask.")]
+Rate = Annotated[float | None, option("--rate", "So many of the new jobs fall due a second.")]
 Text = Annotated[str | None, option("--text", "Only what contains this text (ids, keys, error codes, payloads).")]
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -95,6 +96,17 @@ def when(now: Micros, at: Micros | None) -> str:
     if at is None:
         return ""
     return f"in {span(at - now)}" if at > now else f"{span(now - at)} ago"
+
+
+def asked(sentence: str, yes: bool, as_json: bool) -> bool:
+    """Is it to be done? People are asked; where nobody can answer, only --yes is a yes."""
+    if yes:
+        return True
+    if as_json or not sys.stdin.isatty():
+        if not as_json:
+            say(f"{sentence}; nothing was done, --yes does it")
+        return False
+    return typer.confirm(f"{sentence}. Go on?")
 
 
 def counted(number: int, word: str, words: str | None = None) -> str:

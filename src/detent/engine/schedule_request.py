@@ -92,7 +92,7 @@ def _make(engine: "Engine", contract: Contract, ask: ScheduleRequest, now: Micro
         tenant_id=ask.tenant_id,
         name=ask.name,
         **timing,
-        anchor=now if timing["starts_at"] is None else timing["starts_at"],
+        anchor=now - now % SECOND if timing["starts_at"] is None else timing["starts_at"],
         job_type=ask.job_type,
         payload=payload,
         contract=contract.name,

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from ..core.schedule import Fire, Schedule, fires_between, next_fire, shift
 from ..core.times import SECOND, iso
 from ..ports import Audit, Filter, Tx
 from .refusal import Refused, unwrap
-from .schedule_request import INVALID, ScheduleRequest, edited, make, request_of
+from .schedule_request import INVALID, ScheduleRequest, edited, make, moment_of, request_of
 
 if TYPE_CHECKING:
     from . import Engine
@@ -160,9 +161,14 @@ async def fires(
 
 
 async def preview(
-    engine: "Engine", what: str | ScheduleRequest, count: int = 10, *, tenant: str | None = None
+    engine: "Engine",
+    what: str | ScheduleRequest,
+    count: int = 10,
+    *,
+    after: str | datetime | None = None,
+    tenant: str | None = None,
 ) -> list[Preview]:
-    """The next fires of a schedule as if it were not paused, or of a request that was not stored."""
+    """The next fires of a schedule as if it were not paused, or of a request that was not stored; behind now."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PREVIEW:
         raise InvalidInput(f"a preview shows 1 to {MAX_PREVIEW} fires, not {count!r}", code=INVALID, field="count")
 
@@ -172,7 +178,8 @@ async def preview(
         return tx.now, await find(tx, what, tenant)
 
     now, schedule = await engine.store.read(act)
-    coming = fires_between(schedule, now + 1, _END)
+    start = now if after is None else moment_of(after, "after", schedule.timezone)
+    coming = fires_between(schedule, start + 1, _END)
     return [Preview(moment, moment + shift(schedule, moment)) for moment in islice(coming, count)]
 
 
