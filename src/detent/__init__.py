@@ -3,7 +3,7 @@
 from .app import Detent, Handle, JobDefinition, JobFailed
 from .context import Context, SyncContext
 from .core.contract import Contract, Edge, Move, Phase
-from .core.errors import DetentError
+from .core.errors import DetentError, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from .outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 from .version import __version__
 
@@ -19,9 +19,13 @@ __all__ = [
     "JobDefinition",
     "JobFailed",
     "Move",
+    "OnceUnfinished",
     "Phase",
     "Retry",
     "Snooze",
+    "StaleLease",
+    "StepMismatch",
+    "StepOrphaned",
     "SyncContext",
     "WaitTimeout",
     "__version__",

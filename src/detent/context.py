@@ -1,21 +1,25 @@
-"""What a handler is given: who it is, its effect keys, and the ways to wait and to be asked to stop."""
+"""What a handler is given: who it is, its effect keys, remembered steps, and the ways to wait and to be stopped."""
 
 import asyncio
+import inspect
 import json
 import logging
 import threading
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from .core.contract import Move
 from .core.job import Note, Wait
 from .core.times import SECOND
 from .outcomes import Suspend, WaitTimeout
 from .ports import Claimed, Tx
+from .steps import NEW, Sleep, Steps, called
 
 if TYPE_CHECKING:
     from .engine import Engine
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 _PARK_SECONDS = 60.0
 _PROGRESS_SECONDS = 1.0
@@ -88,11 +92,54 @@ class BaseContext:
 class Context(BaseContext):
     """The context of an async handler."""
 
-    def __init__(self, claimed: Claimed, engine: "Engine", park_seconds: float = _PARK_SECONDS) -> None:
+    def __init__(
+        self,
+        claimed: Claimed,
+        engine: "Engine",
+        park_seconds: float = _PARK_SECONDS,
+        *,
+        strict_steps: bool = False,
+        pause: Sleep = asyncio.sleep,
+    ) -> None:
         super().__init__(claimed)
         self._engine = engine
         self._park_seconds = park_seconds
+        self._steps = Steps(claimed, engine, strict=strict_steps, pause=pause)
         self._told_progress_at = float("-inf")
+
+    @overload
+    async def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    @overload
+    async def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call fn and record its result under this name; recorded, it is never called again, only remembered."""
+        asked = self._steps.ask(name, fn, args, kwargs)
+        known = await self._steps.recall(asked)
+        if known is not NEW:
+            return known
+        return await self._steps.finish(asked, await called(fn, args, kwargs))
+
+    @overload
+    async def once(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    @overload
+    async def once(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    async def once(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call fn at most once in the job's life; OnceUnfinished if an earlier call never came to its record."""
+        asked = self._steps.ask(name, fn, args, kwargs)
+        known = await self._steps.recall(asked)
+        if known is not NEW:
+            return known
+        await self._steps.begin(asked)
+        try:
+            value = await called(fn, args, kwargs)
+        except Exception as error:
+            await self._steps.broke(asked, error)
+            raise
+        return await self._steps.finish(asked, value)
 
     async def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
         """The data of the signal under this name; the job leaves its worker until it comes."""
@@ -148,6 +195,47 @@ class SyncContext(BaseContext):
         self._loop = loop
         self._cancelled, self._reasons = context._cancelled, context._reasons
 
+    @overload
+    def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    @overload
+    def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        steps = self._context._steps
+        asked = steps.ask(name, fn, args, kwargs)
+        known = self._run(lambda: steps.recall(asked))
+        if known is not NEW:
+            return known
+        value = self._called(fn, args, kwargs)
+        return self._run(lambda: steps.finish(asked, value))
+
+    @overload
+    def once(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    @overload
+    def once(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def once(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        steps = self._context._steps
+        asked = steps.ask(name, fn, args, kwargs)
+        known = self._run(lambda: steps.recall(asked))
+        if known is not NEW:
+            return known
+        self._run(lambda: steps.begin(asked))
+        try:
+            value = self._called(fn, args, kwargs)
+        except Exception as error:
+            broken = error
+            self._run(lambda: steps.broke(asked, broken))
+            raise
+        return self._run(lambda: steps.finish(asked, value))
+
+    def _called(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """In this thread; what can be awaited is awaited on the loop."""
+        value = fn(*args, **kwargs)
+        return self._run(lambda: _awaited(value)) if inspect.isawaitable(value) else value
+
     def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
         return self._run(lambda: self._context.wait_for(name, timeout, kind=kind))
 
@@ -170,3 +258,7 @@ class SyncContext(BaseContext):
         if suspended is not None:
             raise suspended
         return value  # type: ignore[return-value]
+
+
+async def _awaited(value: Awaitable[T]) -> T:
+    return await value

@@ -11,10 +11,9 @@ import pydantic_core
 
 from .context import BaseContext
 from .core.errors import InvalidInput
+from .results import AS_IT_IS, NO_SCHEMA, NOT_JSON, Adapter, adapter_of, first_line, text_of, value_of
 
 MODES = ("auto", "thread", "process")
-_AS_IT_IS: pydantic.ConfigDict = {"ser_json_inf_nan": "constants"}
-"""Else pydantic would store NaN as null without a word."""
 _FIELD = "argument_"
 """Models know arguments by their place and by alias, so that an argument may be called `json` or `copy`."""
 
@@ -43,7 +42,7 @@ class Handler:
     options: Options
     arguments: type[pydantic.BaseModel] | None
     """None: the function takes no arguments besides the context."""
-    result: pydantic.TypeAdapter[Any] | None
+    result: Adapter | None
     """None: the result is not annotated and goes out as plain JSON."""
     free_form: bool = False
     parameters: Sequence[str] = field(default_factory=tuple)
@@ -62,7 +61,7 @@ class Handler:
         except pydantic.ValidationError as error:
             raise InvalidInput(_sentence(self.name, error), code="PAYLOAD_INVALID", errors=_errors(error)) from None
         except ValueError as error:
-            raise InvalidInput(f"{self.name}: {_first_line(error)}", code="PAYLOAD_INVALID") from None
+            raise InvalidInput(f"{self.name}: {first_line(error)}", code="PAYLOAD_INVALID") from None
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self.parameters):
@@ -100,25 +99,21 @@ class Handler:
         if value is None and self.result is None:
             return None
         try:
-            if self.result is not None:
-                checked = self.result.validate_python(value)
-                return None if checked is None else _strict(self.result.dump_json(checked).decode())
-            return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        except (pydantic.ValidationError, TypeError, ValueError, RecursionError) as error:
+            text = text_of(self.result, value)
+        except NOT_JSON as error:
             raise InvalidInput(
-                f"{self.name} returned what its annotation does not allow or JSON cannot hold: {_first_line(error)}",
+                f"{self.name} returned what its annotation does not allow or JSON cannot hold: {first_line(error)}",
                 code="RESULT_INVALID",
             ) from None
+        return None if text == "null" and self.result is not None else text
 
     def result_value(self, text: str | None) -> Any:
         if text is None:
             return None
-        if self.result is None:
-            return json.loads(text)
         try:
-            return self.result.validate_json(text)
+            return value_of(self.result, text)
         except pydantic.ValidationError as error:
-            told = f"the stored result of {self.name} is not what it is declared to return: {_first_line(error)}"
+            told = f"the stored result of {self.name} is not what it is declared to return: {first_line(error)}"
             raise InvalidInput(told, code="RESULT_INVALID") from None
 
 
@@ -147,7 +142,7 @@ def inspect_handler(name: str, function: Callable[..., Any], options: Options, m
         takes_context=takes_context,
         options=options,
         arguments=_model(name, named, hints, free_form) if named else None,
-        result=None if result in (Any, None, type(None)) else _adapter(name, result),
+        result=_adapter(name, result),
         free_form=free_form,
         parameters=[p.name for p in named],
     )
@@ -180,11 +175,11 @@ def _model(
         )
         for n, p in enumerate(parameters)
     }
-    config = pydantic.ConfigDict(extra="allow" if free_form else "forbid", protected_namespaces=(), **_AS_IT_IS)
+    config = pydantic.ConfigDict(extra="allow" if free_form else "forbid", protected_namespaces=(), **AS_IT_IS)
     try:
         return pydantic.create_model(f"{name} arguments", __config__=config, **fields)
-    except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError, NameError) as error:
-        raise InvalidInput(f"{name}: {_first_line(error)}", code="HANDLER_INVALID") from None
+    except NO_SCHEMA as error:
+        raise InvalidInput(f"{name}: {first_line(error)}", code="HANDLER_INVALID") from None
 
 
 def _dumped(checked: pydantic.BaseModel) -> dict[str, Any]:
@@ -198,25 +193,11 @@ def _dumped(checked: pydantic.BaseModel) -> dict[str, Any]:
         return dumped
 
 
-def _strict(text: str) -> str:
-    """JSON has no word for what is not a number."""
-    if "NaN" in text or "Infinity" in text:
-        json.loads(text, parse_constant=_refuse)
-    return text
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _adapter(name: str, result: Any) -> pydantic.TypeAdapter[Any]:
+def _adapter(name: str, result: Any) -> Adapter | None:
     try:
-        try:
-            return pydantic.TypeAdapter(result, config=pydantic.ConfigDict(**_AS_IT_IS))
-        except pydantic.PydanticUserError:  # a type that has its own settings takes no others
-            return pydantic.TypeAdapter(result)
-    except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError, NameError) as error:
-        raise InvalidInput(f"{name}: its result: {_first_line(error)}", code="HANDLER_INVALID") from None
+        return adapter_of(result)
+    except NO_SCHEMA as error:
+        raise InvalidInput(f"{name}: its result: {first_line(error)}", code="HANDLER_INVALID") from None
 
 
 def _sentence(name: str, error: pydantic.ValidationError) -> str:
@@ -229,7 +210,3 @@ def _sentence(name: str, error: pydantic.ValidationError) -> str:
 def _errors(error: pydantic.ValidationError) -> list[dict[str, Any]]:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return [{"field": ".".join(str(part) for part in e["loc"]), "problem": e["msg"]} for e in found]
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

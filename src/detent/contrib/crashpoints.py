@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ..app import Detent, JobDefinition
 from ..core.contract import Contract
-from ..core.job import Change, Job, Micros
+from ..core.job import Change, Job, Micros, Step
 from ..ports import ClaimRequest, Cycle, Store, Success, Watch
 from .rig import Process, Rig
 
@@ -216,6 +216,13 @@ class WitnessStore:
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         return await self._witnessed("submit", lambda calls: self._store.insert(changes))
+
+    async def record_step(self, step: Step, token: str) -> bool:
+        async def record(calls: list[str]) -> bool:
+            calls.append(f"record_step {step.name!r}{'' if step.finished else ' begun'}")
+            return await self._store.record_step(step, token)
+
+        return await self._witnessed("write", record)
 
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         return await self._witnessed("cycle", lambda calls: self._store.cycle(successes, request))

@@ -101,7 +101,23 @@ class NotSupported(DetentError):
 
 
 class StepMismatch(DetentError):
+    """A recorded step was asked for with other arguments than it was recorded with."""
+
     code = "STEP_MISMATCH"
+    http_status = 409
+
+
+class OnceUnfinished(DetentError):
+    """An at-most-once step was begun and never finished: nobody knows whether it happened, and it is not run again."""
+
+    code = "ONCE_UNFINISHED"
+    http_status = 409
+
+
+class StepOrphaned(DetentError):
+    """A step is recorded that the code no longer asks for, and the job is strict about that."""
+
+    code = "STEP_ORPHANED"
     http_status = 409
 
 

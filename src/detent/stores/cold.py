@@ -224,6 +224,9 @@ class ColdTx(ScheduleRows):
     async def put_step(self, step: Step) -> None:
         await self.change("put_step", **asdict(step))
 
+    async def record_step(self, step: Step, token: str) -> bool:
+        return await self.change("record_step", **asdict(step), token=token, now=self.now) == 1
+
     async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
         found = await self.query(self.letter_query, id=dlq_id)
         return DeadLetter(*found[0]) if found else None

@@ -164,3 +164,31 @@ UPDATE keys SET kept_until = :until WHERE (space, key, job_id) IN (
 -- name: lock_letter
 -- Two people who requeue or discard one item at once: the second sees what the first did.
 SELECT {dead_columns} FROM dead_letters WHERE id = :id FOR UPDATE;
+
+-- name: record_step
+-- A step under its token. The lock keeps an expiry from coming between the look at the token and the commit.
+WITH held AS MATERIALIZED (
+  SELECT id, execution_no, updated_at FROM jobs
+  WHERE id = :job_id::uuid AND token = :token::text AND phase = 'leased' FOR SHARE
+)
+INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at)
+SELECT id, :name::text, :digest::text, :result::text, :finished::boolean, execution_no, greatest({clock}, updated_at)
+FROM held
+ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
+WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no;
+
+-- name: record_steps
+-- Hot. The same for many jobs in one round trip; a row somebody else holds is passed over and looked at alone.
+WITH held AS MATERIALIZED (
+  SELECT j.id, j.execution_no, j.updated_at, s.name, s.digest, s.result, s.finished
+  FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :names::text[], :digests::text[], :results::text[],
+    CAST(:finished::text[] AS boolean[])) s (id, token, name, digest, result, finished)
+  CROSS JOIN LATERAL (SELECT id, token, phase, execution_no, updated_at FROM jobs
+    WHERE id = s.id OFFSET 0 FOR SHARE SKIP LOCKED) j
+  WHERE j.token = s.token AND j.phase = 'leased'
+)
+INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at)
+SELECT id, name, digest, result, finished, execution_no, greatest({clock}, updated_at) FROM held
+ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
+WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no
+RETURNING job_id::text, name;

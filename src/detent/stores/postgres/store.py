@@ -10,7 +10,7 @@ import asyncpg
 from ...clock import SystemClock
 from ...core.contract import Contract
 from ...core.errors import StoreUnavailable
-from ...core.job import Change, Micros
+from ...core.job import Change, Micros, Step
 from ...ports import Claimed, ClaimRequest, Clock, Cycle, Success
 from ..cold import ColdTx
 from ..lanes import LaneBook
@@ -21,6 +21,7 @@ from .hot import AGAIN, SETTINGS, Answer, Edges, PostgresTx, cycle_values, run_c
 from .listen import Aside, Bell, Ear
 from .migrate import ensure_schema, register
 from .orphans import Orphans, less
+from .recorder import Recorder
 from .trouble import TIES, told
 from .tx import Connection, PostgresCold, insert
 
@@ -79,6 +80,7 @@ class PostgresStore:
         self._aside = Aside(self._connect)
         self._bell = Bell(self._aside)
         self._ear: Ear | None = None
+        self._recorder = Recorder(self._acquired, compiled(self._texts["record_steps"]), self.now)
 
     async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
         if self._pool is None:
@@ -191,6 +193,9 @@ class PostgresStore:
             raise told(error) from error
         self._tell(ring=any(change.after.ready for change in changes))
         return present
+
+    async def record_step(self, step: Step, token: str) -> bool:
+        return await self._recorder.record(step, token)
 
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         """One statement, one round trip, one commit; again at once when there is reason to."""

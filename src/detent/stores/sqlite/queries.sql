@@ -201,3 +201,11 @@ DELETE FROM keys WHERE (space, key, job_id) IN (
 -- The same keys, left behind for a while.
 UPDATE keys SET kept_until = :until WHERE (space, key, job_id) IN (
   SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:owned));
+
+-- name: record_step
+-- Hot. A step under its token, by primary keys. What an execution began it may finish; what is finished stands.
+INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at)
+SELECT id, :name, :digest, :result, :finished, execution_no, max(:now, updated_at) FROM jobs
+WHERE id = :job_id AND token = :token AND phase = 'leased'
+ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
+WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no;

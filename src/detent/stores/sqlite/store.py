@@ -11,7 +11,7 @@ import apsw
 from ...clock import SystemClock
 from ...core.contract import Contract
 from ...core.errors import StoreUnavailable
-from ...core.job import Change, Micros
+from ...core.job import Change, Micros, Step
 from ...ports import ClaimRequest, Clock, Cycle, Success
 from .hot import SqliteTx
 from .migrate import ensure_schema, register
@@ -111,6 +111,9 @@ class SqliteStore:
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         return await self._soon("insert", lambda tx: tx.insert(changes))
+
+    async def record_step(self, step: Step, token: str) -> bool:
+        return await self._soon("step", lambda tx: tx.record_step(step, token))
 
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         async def act(tx: SqliteTx) -> Cycle:

@@ -1,0 +1,179 @@
+"""The steps of one execution: numbered as they are asked for, remembered from earlier executions, recorded once."""
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .core.errors import InvalidInput, OnceUnfinished, StepMismatch, StepOrphaned, StoreUnavailable
+from .core.job import Step
+from .digests import digest_of
+from .engine import steps as acts
+from .engine.submission import check_name
+from .ports import Claimed
+from .results import NOT_JSON, Adapter, first_line, returned_by, text_of, value_of
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+MAX_RESULT = 1 << 20
+MAX_ERROR = 500
+NEW = object()
+"""What recall answers for a step that has not been recorded."""
+_PAUSES = (0.05, 0.2, 0.8, 2.0)
+Sleep = Callable[[float], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One step as this execution asks for it."""
+
+    name: str
+    digest: str
+    adapter: Adapter | None
+
+
+class Steps:
+    """What is asked, recalled and recorded in one execution of one job."""
+
+    def __init__(
+        self, claimed: Claimed, engine: "Engine", *, strict: bool = False, pause: Sleep = asyncio.sleep
+    ) -> None:
+        self._claimed = claimed
+        self._engine = engine
+        self._strict = strict
+        self._pause = pause
+        self._counts: Counter[str] = Counter()
+        self._asked: set[str] = set()
+        self._known: dict[str, Step] | None = None
+
+    def number(self, name: str, what: str = "step name") -> str:
+        """The first use of a name in an execution bears it as it is, the next ones `name#2`, `name#3`, …"""
+        check_name(name, what)
+        if "#" in name:
+            raise InvalidInput(f"{what} {name!r} has a #, which numbers repeats; leave it out", code="NAME_INVALID")
+        self._counts[name] += 1
+        count = self._counts[name]
+        return name if count == 1 else f"{name}#{count}"
+
+    def ask(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Asked:
+        numbered = self.number(name)
+        self._asked.add(numbered)
+        return Asked(numbered, digest_of(args, kwargs), returned_by(function))
+
+    async def recall(self, asked: Asked) -> Any:
+        """What was recorded under this name, or NEW."""
+        known = await self._remembered()
+        step = known.get(asked.name)
+        if step is None:
+            self._check_strict()
+            return NEW
+        if step.digest != asked.digest:
+            raise StepMismatch(
+                f"step {asked.name!r} of job {step.job_id} is recorded with other arguments; keep the arguments of a "
+                "recorded step, or give the changed one another name",
+                step=asked.name,
+            )
+        if not step.finished:
+            raise _unfinished(step)
+        try:
+            return value_of(asked.adapter, step.result or "null")
+        except NOT_JSON as error:
+            told = f"the recorded result of step {asked.name!r} is not what it is declared to return"
+            raise InvalidInput(f"{told}: {first_line(error)}", code="STEP_RESULT_INVALID", step=asked.name) from None
+
+    async def begin(self, asked: Asked) -> None:
+        """The first of a once's two commits: from here on it is never run again."""
+        await self._record(asked, None, finished=False)
+
+    async def broke(self, asked: Asked, error: BaseException) -> None:
+        """A once that raised stays unfinished; why is kept for whoever asks again."""
+        told = text_of(None, f"{type(error).__name__}: {first_line(error)}"[:MAX_ERROR])
+        await self._record(asked, told, finished=False)
+
+    async def finish(self, asked: Asked, value: Any) -> Any:
+        """Record the result; what comes back is what every later execution will be given."""
+        text = self.text(asked, value)
+        await self._record(asked, text, finished=True)
+        return value_of(asked.adapter, text)
+
+    def text(self, asked: Asked, value: Any) -> str:
+        try:
+            text = text_of(asked.adapter, value)
+            size = len(text.encode())
+        except NOT_JSON as error:
+            raise InvalidInput(
+                f"step {asked.name!r} returned what its annotation does not allow or JSON cannot hold: "
+                f"{first_line(error)}",
+                code="STEP_RESULT_INVALID",
+                step=asked.name,
+            ) from None
+        if size > MAX_RESULT:
+            raise InvalidInput(
+                f"step {asked.name!r} returned {size} bytes, the limit is {MAX_RESULT}; store the data elsewhere and "
+                "return a reference",
+                code="STEP_RESULT_TOO_LARGE",
+                size=size,
+                limit=MAX_RESULT,
+            )
+        return text
+
+    async def orphans(self) -> list[str]:
+        """Recorded steps this execution has not asked for."""
+        return [name for name in await self._remembered() if name not in self._asked]
+
+    def _check_strict(self) -> None:
+        """Before anything new is done: what was done before must have been asked for."""
+        if not self._strict or not self._known:
+            return
+        left = [name for name in self._known if name not in self._asked]
+        if left:
+            raise orphaned(self._claimed.id, left)
+
+    async def _remembered(self) -> dict[str, Step]:
+        if self._known is None:
+            found = await self._insisting(lambda: acts.recorded(self._engine, self._claimed))
+            if self._known is None:  # two steps at once ask at once
+                self._known = {step.name: step for step in found}
+        return self._known
+
+    async def _record(self, asked: Asked, text: str | None, *, finished: bool) -> None:
+        await self._insisting(
+            lambda: acts.record(self._engine, self._claimed, asked.name, asked.digest, text, finished)
+        )
+
+    async def _insisting(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """A store that is away for a moment must not cost work that is done; the same record counts once."""
+        for pause in _PAUSES:
+            try:
+                return await call()
+            except StoreUnavailable:
+                await self._pause(pause)
+        return await call()
+
+
+async def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A plain function runs where it is called; what it returns is awaited if that can be."""
+    value = function(*args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+def orphaned(job_id: str, names: list[str]) -> StepOrphaned:
+    listed = ", ".join(map(repr, names))
+    return StepOrphaned(
+        f"job {job_id} has recorded steps that the code no longer asks for: {listed}; ask for them again, or requeue "
+        "the job to run the new code from the start",
+        steps=names,
+    )
+
+
+def _unfinished(step: Step) -> OnceUnfinished:
+    raised = f" ({value_of(None, step.result)})" if step.result else ""
+    return OnceUnfinished(
+        f"{step.name!r} of job {step.job_id} was begun in execution {step.execution_no} and never finished{raised}; it "
+        "is not run again. Find out whether it happened, then go on, or do it under another name",
+        step=step.name,
+        execution_no=step.execution_no,
+    )
