@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from .connect import default_url, store_from
-from .context import Context, SyncContext
+from .context import PARK_SECONDS, Context, SyncContext
 from .core.contract import Contract, Move, Phase
 from .core.errors import DetentError, InvalidInput
 from .core.job import Job
@@ -181,7 +181,15 @@ class Declare(Protocol):
 class Detent(Scheduling):
     """One application: a database, its contracts and its jobs. Opens by itself, once per event loop and process."""
 
-    def __init__(self, url: str | None = None, *, contracts: Sequence[Contract] = (), **options: Any) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        contracts: Sequence[Contract] = (),
+        park_seconds: float = PARK_SECONDS,
+        strict_steps: bool = False,
+        **options: Any,
+    ) -> None:
         self.url = url or default_url()
         self.contracts = {contract.name: contract for contract in contracts}
         self.jobs: dict[str, JobDefinition[Any, Any]] = {}
@@ -189,6 +197,7 @@ class Detent(Scheduling):
         self.sync = SyncClient(self)
         self.companions: list[Callable[[], Awaitable[None]]] = []
         self._options = options
+        self._defaults = Options(park_seconds=park_seconds, strict_steps=strict_steps)
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
@@ -196,7 +205,7 @@ class Detent(Scheduling):
     def job(self, name: str, *, run_in: str = "auto", **options: Unpack[JobOptions]) -> "Declare":
         """Declare a job: its name, and options queue=, contract=, max_retries=, timeout=, priority=."""
         try:
-            settings = Options(**options)
+            settings = replace(self._defaults, **options)
         except TypeError as error:
             raise InvalidInput(f"job {name!r}: {error}", code="OPTION_UNKNOWN") from None
 

@@ -6,14 +6,18 @@ import json
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from .core.contract import Move
-from .core.job import Note, Wait
-from .core.times import SECOND
+from .core.errors import InvalidInput
+from .core.job import Note, Signal, Wait
+from .core.outcome import Outcome, Succeeded, Waits
+from .core.times import SECOND, from_datetime, from_iso
+from .engine.submission import check_name
 from .outcomes import Suspend, WaitTimeout
 from .ports import Claimed, Tx
-from .steps import NEW, Sleep, Steps, called
+from .steps import NEW, Numbers, Sleep, Steps, called
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -21,7 +25,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-_PARK_SECONDS = 60.0
+WAIT_KINDS = ("signal", "webhook", "human", "timer")
+TIMER = "timer"
+MAX_WAIT_SECONDS = 1e9
+PARK_SECONDS = 60.0
 _PROGRESS_SECONDS = 1.0
 
 
@@ -96,7 +103,7 @@ class Context(BaseContext):
         self,
         claimed: Claimed,
         engine: "Engine",
-        park_seconds: float = _PARK_SECONDS,
+        park_seconds: float = PARK_SECONDS,
         *,
         strict_steps: bool = False,
         pause: Sleep = asyncio.sleep,
@@ -105,6 +112,7 @@ class Context(BaseContext):
         self._engine = engine
         self._park_seconds = park_seconds
         self._steps = Steps(claimed, engine, strict=strict_steps, pause=pause)
+        self._sleeps = Numbers()
         self._told_progress_at = float("-inf")
 
     @overload
@@ -142,24 +150,43 @@ class Context(BaseContext):
         return await self._steps.finish(asked, value)
 
     async def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
-        """The data of the signal under this name; the job leaves its worker until it comes."""
-        self._check_can_wait()
-        signal = await self._engine.store.read(lambda tx: tx.signal(self.job_id, name))
-        if signal is None:
-            raise Suspend(self._wait(name, kind, timeout))
+        """The data of the signal under this name; the job leaves its worker until it comes.
+
+        A name is one wait for the job's life: asked again, it gives the same answer, or the same WaitTimeout.
+        """
+        check_name(name, "wait name")
+        if kind not in WAIT_KINDS:
+            raise InvalidInput(f"a wait is of kind {', '.join(WAIT_KINDS)}, not {kind!r}", code="WAIT_KIND_UNKNOWN")
+        signal = await self._answer(name, kind, timeout)
         if signal.timed_out:
             raise WaitTimeout(f"nobody sent {name!r} to job {self.job_id} in time")
         return json.loads(signal.data)
 
     async def sleep(self, seconds: float, *, name: str = "sleep") -> None:
-        """Leave the worker for this long. In a loop, give each sleep a name of its own."""
-        self._check_can_wait()
-        if await self._engine.store.read(lambda tx: tx.signal(self.job_id, name)) is None:
-            raise Suspend(self._wait(name, "timer", seconds))
+        """Leave the worker for this long. A name used again is numbered, so a loop sleeps each time."""
+        await self._answer(self._sleeps.number(name, "sleep name"), TIMER, seconds)
 
-    def _wait(self, name: str, kind: str, timeout: float | None) -> Wait:
-        long = timeout is None or timeout > self._park_seconds
-        return Wait(name, kind, None if timeout is None else int(timeout * SECOND), park=long)
+    async def wait_until(self, moment: datetime | str, *, name: str = "until") -> None:
+        """Leave the worker until this moment, a datetime with a zone or ISO-8601 text; a past one is no wait."""
+        at = from_datetime(moment) if isinstance(moment, datetime) else from_iso(moment, field="moment")
+        numbered = self._sleeps.number(name, "wait name")
+        left = at - self._engine.store.now()
+        if left > 0:
+            await self._answer(numbered, TIMER, left / SECOND)
+
+    async def _answer(self, name: str, kind: str, timeout: float | None) -> Signal:
+        """What ended this wait, or the suspension that begins it."""
+        self._check_can_wait()
+        if timeout is not None and not 0 <= timeout <= MAX_WAIT_SECONDS:
+            raise InvalidInput(
+                f"a wait lasts from 0 to {MAX_WAIT_SECONDS:g} s, got {timeout!r}; leave the timeout out for no end",
+                code="WAIT_INVALID",
+            )
+        signal: Signal | None = await self._engine.store.read(lambda tx: tx.signal(self.job_id, name))
+        if signal is None:
+            long = timeout is None or timeout > self._park_seconds
+            raise Suspend(Wait(name, kind, None if timeout is None else int(timeout * SECOND), park=long))
+        return signal
 
     def _check_can_wait(self) -> None:
         from .engine.settle import lacks
@@ -167,6 +194,12 @@ class Context(BaseContext):
         contract = self._engine.contract(self._claimed.contract)
         if not any(edge.move is Move.WAIT for edge in contract.edges):
             raise lacks(contract, "a wait")
+
+    async def finish(self, outcome: Outcome) -> Outcome:
+        """The last word of an execution: recorded steps it did not ask for are noted, or refused if it is strict."""
+        if isinstance(outcome, Succeeded | Waits):
+            await self._steps.account()
+        return outcome
 
     async def progress(self, share: float, message: str = "") -> None:
         """Tell how far the job is, at most once a second; visible beside its log."""
@@ -241,6 +274,9 @@ class SyncContext(BaseContext):
 
     def sleep(self, seconds: float, *, name: str = "sleep") -> None:
         self._run(lambda: self._context.sleep(seconds, name=name))
+
+    def wait_until(self, moment: datetime | str, *, name: str = "until") -> None:
+        self._run(lambda: self._context.wait_until(moment, name=name))
 
     def progress(self, share: float, message: str = "") -> None:
         self._run(lambda: self._context.progress(share, message))

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import pydantic
 import pydantic_core
 
-from .context import BaseContext
+from .context import PARK_SECONDS, BaseContext
 from .core.errors import InvalidInput
 from .results import AS_IT_IS, NO_SCHEMA, NOT_JSON, Adapter, adapter_of, first_line, text_of, value_of
 
@@ -29,6 +29,10 @@ class Options:
     priority: int = 0
     permanent_errors: tuple[type[BaseException], ...] = ()
     retryable_errors: tuple[type[BaseException], ...] = ()
+    park_seconds: float = PARK_SECONDS
+    """A wait that may last longer than this is parked."""
+    strict_steps: bool = False
+    """True: a recorded step that the code no longer asks for is an error instead of a note."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """The worker's decisions as a synchronous state machine: something happened in, orders out. No clock, no tasks."""
 
 import heapq
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -272,3 +273,9 @@ def _turned_down(settled: Iterable[Settlement], refused: Mapping[str, DetentErro
             continue
         again.append(replace(said, outcome=Failed(Failure(error.code, error.message, _REFUSED, retryable=False))))
     return again
+
+
+def reason_of(asked: str) -> str:
+    """A cancel request as the handler reads it: the reason, else who asked."""
+    request = json.loads(asked)
+    return request.get("reason") or f"cancelled by {request.get('actor')}"

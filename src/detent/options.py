@@ -50,3 +50,5 @@ class JobOptions(TypedDict, total=False):
     priority: int
     permanent_errors: tuple[type[BaseException], ...]
     retryable_errors: tuple[type[BaseException], ...]
+    park_seconds: float
+    strict_steps: bool

@@ -37,18 +37,25 @@ class Runner:
         """Never raises but for a cancellation."""
         try:
             if handler.mode == "process":
-                return await self._in_process(handler, contract.codes, claimed)
-            arguments = handler.call_arguments(claimed.payload)
-            if handler.mode == "loop":
-                first = (context,) if handler.takes_context else ()
-                value = await handler.function(*first, **arguments)
+                outcome = await self._in_process(handler, contract.codes, claimed)
             else:
-                value = await self._in_thread(handler, context, arguments)
-            return succeeded(handler, value)
+                outcome = succeeded(
+                    handler, await self._value(handler, context, handler.call_arguments(claimed.payload))
+                )
         except asyncio.CancelledError:
             raise
         except BaseException as error:
+            outcome = outcome_of(error, handler, contract.codes)
+        try:
+            return await context.finish(outcome)
+        except Exception as error:
             return outcome_of(error, handler, contract.codes)
+
+    async def _value(self, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
+        if handler.mode == "loop":
+            first = (context,) if handler.takes_context else ()
+            return await handler.function(*first, **arguments)
+        return await self._in_thread(handler, context, arguments)
 
     async def _in_thread(self, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
         loop = asyncio.get_running_loop()

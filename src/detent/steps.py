@@ -35,6 +35,21 @@ class Asked:
     adapter: Adapter | None
 
 
+class Numbers:
+    """Names of one execution: the first use bears a name as it is, the next ones are `name#2`, `name#3`, …"""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def number(self, name: str, what: str = "step name") -> str:
+        check_name(name, what)
+        if "#" in name:
+            raise InvalidInput(f"{what} {name!r} has a #, which numbers repeats; leave it out", code="NAME_INVALID")
+        self._counts[name] += 1
+        count = self._counts[name]
+        return name if count == 1 else f"{name}#{count}"
+
+
 class Steps:
     """What is asked, recalled and recorded in one execution of one job."""
 
@@ -45,21 +60,12 @@ class Steps:
         self._engine = engine
         self._strict = strict
         self._pause = pause
-        self._counts: Counter[str] = Counter()
+        self._names = Numbers()
         self._asked: set[str] = set()
         self._known: dict[str, Step] | None = None
 
-    def number(self, name: str, what: str = "step name") -> str:
-        """The first use of a name in an execution bears it as it is, the next ones `name#2`, `name#3`, …"""
-        check_name(name, what)
-        if "#" in name:
-            raise InvalidInput(f"{what} {name!r} has a #, which numbers repeats; leave it out", code="NAME_INVALID")
-        self._counts[name] += 1
-        count = self._counts[name]
-        return name if count == 1 else f"{name}#{count}"
-
     def ask(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Asked:
-        numbered = self.number(name)
+        numbered = self._names.number(name)
         self._asked.add(numbered)
         return Asked(numbered, digest_of(args, kwargs), returned_by(function))
 
@@ -120,17 +126,21 @@ class Steps:
             )
         return text
 
-    async def orphans(self) -> list[str]:
-        """Recorded steps this execution has not asked for."""
-        return [name for name in await self._remembered() if name not in self._asked]
+    async def account(self) -> None:
+        """At the end or before a wait: steps that are recorded and were not asked for are noted, or refused."""
+        known = await self._remembered()
+        left = [name for name in known if name not in self._asked]
+        if left:
+            self._check_strict()
+            await self._insisting(lambda: acts.note_orphans(self._engine, self._claimed, left))
 
     def _check_strict(self) -> None:
-        """Before anything new is done: what was done before must have been asked for."""
+        """Before anything new is done, too: what was done before must have been asked for."""
         if not self._strict or not self._known:
             return
         left = [name for name in self._known if name not in self._asked]
         if left:
-            raise orphaned(self._claimed.id, left)
+            raise _orphaned(self._claimed.id, left)
 
     async def _remembered(self) -> dict[str, Step]:
         if self._known is None:
@@ -160,7 +170,7 @@ async def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Ma
     return await value if inspect.isawaitable(value) else value
 
 
-def orphaned(job_id: str, names: list[str]) -> StepOrphaned:
+def _orphaned(job_id: str, names: list[str]) -> StepOrphaned:
     listed = ", ".join(map(repr, names))
     return StepOrphaned(
         f"job {job_id} has recorded steps that the code no longer asks for: {listed}; ask for them again, or requeue "

@@ -2,9 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable
+from contextlib import suppress
 
 from .core.errors import DetentError
 from .core.job import Micros
+from .core.outcome import Outcome, Waits
+from .core.times import SECOND
 from .engine import Engine
 from .engine.firing import fire_due
 from .ports import Clock
@@ -24,6 +28,8 @@ class Sweeper:
         self._interval = interval
         self._wall, self._mono = clock.now(), clock.monotonic()
         self._cautious_until = float("-inf")
+        self._next = float("inf")
+        self._sooner = asyncio.Event()
         self.expired = 0
         self.woken = 0
         self.fired = 0
@@ -35,7 +41,7 @@ class Sweeper:
     async def run(self) -> None:
         await self._notice_young_database()
         while True:
-            pause = self._interval
+            pause, self._next = self._interval, float("inf")
             try:
                 pause = await self.sweep()
             except DetentError as error:
@@ -43,7 +49,23 @@ class Sweeper:
             except Exception:
                 log.exception("a sweep failed, trying again in %g s", self._interval)
                 self.be_cautious("a sweep failed")
-            await asyncio.sleep(pause)
+            await self._rest(pause)
+
+    def expect(self, outcomes: Iterable[Outcome]) -> None:
+        """These were just settled: a wait among them may end before we would look again."""
+        ends = [o.wait.timeout for o in outcomes if isinstance(o, Waits) and o.wait.timeout is not None]
+        if ends:
+            self._next = min(self._next, asyncio.get_running_loop().time() + min(ends) / SECOND)
+            self._sooner.set()
+
+    async def _rest(self, pause: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._next = min(self._next, loop.time() + pause)
+        while (left := self._next - loop.time()) > 0:
+            self._sooner.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._sooner.wait()
 
     async def _notice_young_database(self) -> None:
         """Workers of a database that has just started may not have come back to it yet."""

@@ -16,7 +16,7 @@ from .core.outcome import Outcome, Stopped
 from .engine import Cycled, Engine
 from .handlers import Handler
 from .heart import Heart
-from .machine import Interrupt, Machine, Order
+from .machine import Interrupt, Machine, Order, reason_of
 from .ports import Claimed, ClaimRequest, Clock, Extended, WorkerRow
 from .runner import Runner, outcome_of
 from .slots import Slots
@@ -64,8 +64,8 @@ class Worker:
         self.done = 0
         self.refused = 0
         self._queues = queues
-        self._sweep = sweep
         self._clock = clock or SystemClock()
+        self._sweeper = Sweeper(engine, self._clock, self.lease_seconds) if sweep else None
         self._runner = Runner(slots, processes)
         self._slots = Slots(slots, self._execute)
         self._running: dict[str, tuple[asyncio.Task[None], Context, Handler]] = {}
@@ -92,9 +92,8 @@ class Worker:
         )
         heart.start()
         helpers = [asyncio.create_task(self._watch()), asyncio.create_task(self._tick())]
-        if self._sweep:
-            sweeper = Sweeper(self.engine, self._clock, self.lease_seconds)
-            helpers.append(asyncio.create_task(sweeper.run()))
+        if self._sweeper is not None:
+            helpers.append(asyncio.create_task(self._sweeper.run()))
         more = range(1, self.machine.orders_at_once)
         followers = [asyncio.create_task(self._cycles(leads=False)) for _ in more]
         try:
@@ -190,6 +189,8 @@ class Worker:
             for job_id, refusal in answer.refused.items():
                 self.refused += 1
                 log.warning("job %s: %s", job_id, refusal)
+            if self._sweeper is not None:
+                self._sweeper.expect(said.outcome for said in order.settled)
             claimed = self.machine.cycled(answer, order)
             self._interrupt(self.machine.superseded())
             self._nudge.set()  # the other loops look again
@@ -263,7 +264,8 @@ class Worker:
         timeout = handler.options.timeout if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
         if not self.machine.started(claimed.id, self._clock.monotonic(), timeout):
             return
-        context = Context(claimed, self.engine)
+        options = handler.options
+        context = Context(claimed, self.engine, options.park_seconds, strict_steps=options.strict_steps)
         contract = self.engine.contract(claimed.contract)
         self._running[claimed.id] = (task, context, handler)
         try:
@@ -298,7 +300,7 @@ class Worker:
             if task is None or context is None or handler is None:
                 self._slots.drop(order.id)
                 continue
-            context.ask_to_stop(_reason(order.why) if order.gentle else order.why)
+            context.ask_to_stop(reason_of(order.why) if order.gentle else order.why)
             if order.gentle:
                 continue
             log.warning("job %s: %s, its handler is being stopped", order.id, order.why)
@@ -361,9 +363,3 @@ class Worker:
             seen_at=self._started_at,
             lease=int(self.lease_seconds * 1_000_000),
         )
-
-
-def _reason(asked: str) -> str:
-    """A cancel request as the handler reads it: the reason, else who asked."""
-    request = json.loads(asked)
-    return request.get("reason") or f"cancelled by {request.get('actor')}"

@@ -121,6 +121,7 @@ async def test_waits_sleeps_and_progress_are_all_crash_points() -> None:
         "write: add_notes 'progress'",
         "read: signal 'confirmed'",
         "read: signal 'cool down'",
+        "read: steps",
         "settlement: Waits",
         "settlement: Succeeded",
     }

@@ -155,7 +155,9 @@ class Rig:
         engine = self._engine_of(process)
         handler = _mortal(self._handlers[claimed.job_type], process)
         contract = engine.contract(claimed.contract)
-        task = asyncio.create_task(self._runner.run(handler, contract, claimed, Context(claimed, engine)))
+        options = handler.options
+        context = Context(claimed, engine, options.park_seconds, strict_steps=options.strict_steps)
+        task = asyncio.create_task(self._runner.run(handler, contract, claimed, context))
         await _first(task, process.death())
         if process.dead:
             self._left_behind.append((process, task))

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.contract import Contract, Phase
-from ..core.job import Job, Micros
+from ..core.job import Job, Micros, Note
 from ..core.times import SECOND, iso
 from ..ports import Tx, WorkerRow
 from .refusal import find
+from .steps import STEP_ORPHANED
 
 if TYPE_CHECKING:
     from . import Engine
@@ -20,6 +21,7 @@ AHEAD_AT_MOST = 10_000
 TIMER = "timer"
 """The kind of a wait that only its moment ends."""
 _LEAVING = "stopping"
+PROGRESS = "progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Scene:
     pauses: list[Pause]
     live: list[WorkerRow]
     ahead: int
+    notes: list[Note] = field(default_factory=list)
 
 
 async def why(engine: "Engine", job_id: str, tenant: str | None = None) -> Why:
@@ -62,13 +65,14 @@ async def why(engine: "Engine", job_id: str, tenant: str | None = None) -> Why:
         pauses = [Pause(*row) for row in await tx.pauses()]
         live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
         ahead = await tx.ahead(job.id, AHEAD_AT_MOST) if job.phase is Phase.CLAIMABLE else 0
-        return Scene(tx.now, job, engine.contract(job.contract), pauses, live, ahead)
+        notes = await tx.notes(job.id)
+        return Scene(tx.now, job, engine.contract(job.contract), pauses, live, ahead, notes)
 
     return explain(await engine.store.read(act))
 
 
 def explain(scene: Scene) -> Why:
-    first, *others = _REASONS[scene.job.phase](scene)
+    first, *others = (*_REASONS[scene.job.phase](scene), *_orphans(scene))
     about = {"job_id": scene.job.id, "status": scene.job.status, "phase": str(scene.job.phase)}
     also = [other.as_dict() for other in others]
     return Why(first.reason, first.sentence, {**about, **first.details, "also": also})
@@ -107,7 +111,10 @@ def _ended(scene: Scene) -> Iterator[Why]:
 def _held(scene: Scene) -> Iterator[Why]:
     job, now = scene.job, scene.now
     seen = any(worker.id == job.worker for worker in scene.live)
-    told = {"worker": job.worker, "lease_until": iso(job.lease_until), "holder_seen": seen}
+    told: dict[str, Any] = {"worker": job.worker, "lease_until": iso(job.lease_until), "holder_seen": seen}
+    steps = [note.data for note in scene.notes if note.name == PROGRESS and note.execution_no == job.execution_no]
+    if steps:
+        told["progress"] = steps[-1]
     if job.lease_until is not None and job.lease_until <= now:
         ran_out = f"worker {job.worker} held it, but the lease ran out {ago(now, job.lease_until)}"
         then = "the next sweep of any worker takes it back" if scene.live else "nobody sweeps: start a worker"
@@ -117,6 +124,14 @@ def _held(scene: Scene) -> Iterator[Why]:
         until = moment(now, job.lease_until)
         yield Why("HELD", f"it is already under way, held by worker {job.worker} until {until}{silent}", told)
     yield from _cancel(scene)
+
+
+def _orphans(scene: Scene) -> Iterator[Why]:
+    names = [str((note.data or {}).get("name")) for note in scene.notes if note.name == STEP_ORPHANED]
+    if names:
+        one = len(names) == 1
+        said = f"recorded {'step' if one else 'steps'} {_listed(map(repr, names))} {'was' if one else 'were'} not asked"
+        yield Why("STEP_ORPHANED", f"{said} for again: the code has changed since", {"steps": names})
 
 
 def _blocked(scene: Scene) -> Iterator[Why]:

@@ -137,7 +137,7 @@ class SimWorker(Process):
         timeout = None if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
         if not self.machine.started(claimed.id, self.world.clock.monotonic(), timeout):
             return
-        context = Context(claimed, self.engine)
+        context = Context(claimed, self.engine, pause=lambda seconds: Pause(int(seconds * SECOND)))
         assert self.loop.current is not None
         self._running[claimed.id] = (self.loop.current, context)
         try:
