@@ -5,19 +5,21 @@ import inspect
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from .atomic import InStep, Scope, SyncTransaction, Transaction, check_closed, scope_of
 from .core.contract import Move
-from .core.errors import InvalidInput
+from .core.errors import InvalidInput, StaleLease
 from .core.job import Note, Signal, Wait
 from .core.outcome import Outcome, Succeeded, Waits
 from .core.times import SECOND, from_datetime, from_iso
+from .engine.settle import Settlement, lacks, settle_last
 from .engine.submission import check_name
 from .outcomes import Suspend, WaitTimeout
-from .ports import Claimed, Tx
-from .steps import NEW, Numbers, Sleep, Steps, called
+from .ports import Claimed, OpenTransaction, Tx
+from .steps import NEW, Asked, Numbers, Sleep, Steps, called
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -113,6 +115,7 @@ class Context(BaseContext):
         self._park_seconds = park_seconds
         self._steps = Steps(claimed, engine, strict=strict_steps, pause=pause)
         self._sleeps = Numbers()
+        self.scopes = [Scope()]
         self._told_progress_at = float("-inf")
 
     @overload
@@ -123,11 +126,9 @@ class Context(BaseContext):
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call fn and record its result under this name; recorded, it is never called again, only remembered."""
-        asked = self._steps.ask(name, fn, args, kwargs)
+        asked = self._ask(name, fn, args, kwargs)
         known = await self._steps.recall(asked)
-        if known is not NEW:
-            return known
-        return await self._steps.finish(asked, await called(fn, args, kwargs))
+        return known if known is not NEW else await self._recorded(asked, fn, args, kwargs)
 
     @overload
     async def once(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -137,17 +138,41 @@ class Context(BaseContext):
 
     async def once(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call fn at most once in the job's life; OnceUnfinished if an earlier call never came to its record."""
-        asked = self._steps.ask(name, fn, args, kwargs)
+        asked = self._ask(name, fn, args, kwargs)
         known = await self._steps.recall(asked)
         if known is not NEW:
             return known
         await self._steps.begin(asked)
         try:
-            value = await called(fn, args, kwargs)
+            return await self._recorded(asked, fn, args, kwargs)
         except Exception as error:
             await self._steps.broke(asked, error)
             raise
-        return await self._steps.finish(asked, value)
+
+    def _ask(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Asked:
+        check_closed(self, f"step {name!r}")
+        return self._steps.ask(name, fn, args, kwargs)
+
+    async def _recorded(
+        self, asked: Asked, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Run it and write it down, together with what it wrote in a transaction of its own."""
+        with InStep(self) as scope:
+            try:
+                return await self._steps.finish(asked, await called(fn, args, kwargs), scope)
+            finally:
+                await scope.undo()
+
+    def transaction(self) -> Transaction:
+        """`async with ctx.transaction() as connection`: plain SQL on the jobs' own database.
+
+        Inside a step it commits with the step's record, elsewhere with the job's success; else not at all.
+        """
+        return Transaction(self)
+
+    async def begin(self) -> OpenTransaction:
+        await self._steps.load()
+        return await self._engine.store.begin()
 
     async def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
         """The data of the signal under this name; the job leaves its worker until it comes.
@@ -177,6 +202,7 @@ class Context(BaseContext):
     async def _answer(self, name: str, kind: str, timeout: float | None) -> Signal:
         """What ended this wait, or the suspension that begins it."""
         self._check_can_wait()
+        check_closed(self, f"a wait for {name!r}")
         if timeout is not None and not 0 <= timeout <= MAX_WAIT_SECONDS:
             raise InvalidInput(
                 f"a wait lasts from 0 to {MAX_WAIT_SECONDS:g} s, got {timeout!r}; leave the timeout out for no end",
@@ -189,23 +215,44 @@ class Context(BaseContext):
         return signal
 
     def _check_can_wait(self) -> None:
-        from .engine.settle import lacks
-
         contract = self._engine.contract(self._claimed.contract)
         if not any(edge.move is Move.WAIT for edge in contract.edges):
             raise lacks(contract, "a wait")
 
     async def finish(self, outcome: Outcome) -> Outcome:
         """The last word of an execution: recorded steps it did not ask for are noted, or refused if it is strict."""
-        if isinstance(outcome, Succeeded | Waits):
-            await self._steps.account()
+        scope = self.scopes[0]
+        if scope.open is None:
+            if isinstance(outcome, Succeeded | Waits):
+                await self._steps.account()
+            return outcome
+        try:
+            return await self._settled(scope, outcome) if isinstance(outcome, Succeeded) else outcome
+        finally:
+            await scope.undo()
+
+    async def _settled(self, scope: Scope, outcome: Succeeded) -> Outcome:
+        """Success and the user's writes in one commit; the worker then says it again, which changes nothing."""
+        orphans = self._steps.left()
+        said = Settlement(self.job_id, self._claimed.token, self._claimed.contract, outcome)
+        try:
+            await scope.commit(lambda tx: settle_last(self._engine, tx, said, orphans))
+        except StaleLease:
+            return outcome  # said again without the writes, it is refused and noted
         return outcome
+
+    async def close(self) -> None:
+        """The handler was stopped: whatever it had open has not happened."""
+        for scope in self.scopes:
+            await scope.undo()
 
     async def progress(self, share: float, message: str = "") -> None:
         """Tell how far the job is, at most once a second; visible beside its log."""
         now = asyncio.get_running_loop().time()
         if now - self._told_progress_at < _PROGRESS_SECONDS:
             return
+        if any(scope.open is not None for scope in self.scopes):
+            return  # the store may be in this very handler's hands
         self._told_progress_at = now
         data = {"share": max(0.0, min(1.0, share)), "message": message[:500]}
         claimed = self._claimed
@@ -235,13 +282,9 @@ class SyncContext(BaseContext):
     def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        steps = self._context._steps
-        asked = steps.ask(name, fn, args, kwargs)
-        known = self._run(lambda: steps.recall(asked))
-        if known is not NEW:
-            return known
-        value = self._called(fn, args, kwargs)
-        return self._run(lambda: steps.finish(asked, value))
+        asked = self._context._ask(name, fn, args, kwargs)
+        known = self._run(lambda: self._context._steps.recall(asked))
+        return known if known is not NEW else self._recorded(asked, fn, args, kwargs)
 
     @overload
     def once(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -251,20 +294,31 @@ class SyncContext(BaseContext):
 
     def once(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         steps = self._context._steps
-        asked = steps.ask(name, fn, args, kwargs)
+        asked = self._context._ask(name, fn, args, kwargs)
         known = self._run(lambda: steps.recall(asked))
         if known is not NEW:
             return known
         self._run(lambda: steps.begin(asked))
         try:
-            value = self._called(fn, args, kwargs)
+            return self._recorded(asked, fn, args, kwargs)
         except Exception as error:
             broken = error
             self._run(lambda: steps.broke(asked, broken))
             raise
-        return self._run(lambda: steps.finish(asked, value))
 
-    def _called(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _recorded(self, asked: Asked, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        with InStep(self._context) as scope:
+            try:
+                value = self._called(fn, args, kwargs)
+                return self._run(lambda: self._context._steps.finish(asked, value, scope))
+            finally:
+                self._run(scope.undo)
+
+    def transaction(self) -> SyncTransaction:
+        """`with ctx.transaction() as connection`: as in an async handler, and its calls block."""
+        return SyncTransaction(Transaction(self._context, scope_of(self._context)), self._run)
+
+    def _called(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """In this thread; what can be awaited is awaited on the loop."""
         value = fn(*args, **kwargs)
         return self._run(lambda: _awaited(value)) if inspect.isawaitable(value) else value

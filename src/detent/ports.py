@@ -331,6 +331,18 @@ class Watch(Protocol):
         ...
 
 
+class OpenTransaction(Protocol):
+    """A transaction in a user's hands, on the database the jobs are in."""
+
+    connection: Any
+
+    async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
+        """One last act in it, then the commit; if either fails, nothing of it has happened."""
+        ...
+
+    async def rollback(self) -> None: ...
+
+
 class Store(Protocol):
     """Where jobs live. `write` and `read` run one act in one transaction; acts must await nothing but the tx."""
 
@@ -366,6 +378,8 @@ class Store(Protocol):
     async def record_step(self, step: Step, token: str) -> bool:
         """As Tx.record_step, alone and in one round trip. False may also mean: somebody held the row, look again."""
         ...
+
+    async def begin(self) -> OpenTransaction: ...
 
     def watch(self) -> "Watch":
         """From now on, hear of commits; take the watch first, then look, then wait."""

@@ -43,6 +43,7 @@ class Runner:
                     handler, await self._value(handler, context, handler.call_arguments(claimed.payload))
                 )
         except asyncio.CancelledError:
+            await context.close()
             raise
         except BaseException as error:
             outcome = outcome_of(error, handler, contract.codes)

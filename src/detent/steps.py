@@ -7,7 +7,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .core.errors import InvalidInput, OnceUnfinished, StepMismatch, StepOrphaned, StoreUnavailable
+from .atomic import Scope
+from .core.errors import (
+    InvalidInput,
+    OnceUnfinished,
+    StaleLease,
+    StepMismatch,
+    StepOrphaned,
+    StoreUnavailable,
+)
 from .core.job import Step
 from .digests import digest_of
 from .engine import steps as acts
@@ -71,10 +79,9 @@ class Steps:
 
     async def recall(self, asked: Asked) -> Any:
         """What was recorded under this name, or NEW."""
-        known = await self._remembered()
-        step = known.get(asked.name)
+        step = (await self.load()).get(asked.name)
         if step is None:
-            self._check_strict()
+            self.left()
             return NEW
         if step.digest != asked.digest:
             raise StepMismatch(
@@ -99,11 +106,22 @@ class Steps:
         told = text_of(None, f"{type(error).__name__}: {first_line(error)}"[:MAX_ERROR])
         await self._record(asked, told, finished=False)
 
-    async def finish(self, asked: Asked, value: Any) -> Any:
+    async def finish(self, asked: Asked, value: Any, scope: Scope) -> Any:
         """Record the result; what comes back is what every later execution will be given."""
         text = self.text(asked, value)
-        await self._record(asked, text, finished=True)
+        if scope.open is None:
+            await self._record(asked, text, finished=True)
+        else:
+            await self._record_with(scope, asked, text)
         return value_of(asked.adapter, text)
+
+    async def _record_with(self, scope: Scope, asked: Asked, text: str) -> None:
+        step, token = self._step(asked, text, finished=True), self._claimed.token
+        try:
+            await scope.commit(lambda tx: acts.record_last(tx, step, token))
+        except StaleLease as error:
+            await acts.note_refusal(self._engine, step, error)
+            raise
 
     def text(self, asked: Asked, value: Any) -> str:
         try:
@@ -128,21 +146,20 @@ class Steps:
 
     async def account(self) -> None:
         """At the end or before a wait: steps that are recorded and were not asked for are noted, or refused."""
-        known = await self._remembered()
-        left = [name for name in known if name not in self._asked]
+        await self.load()
+        left = self.left()
         if left:
-            self._check_strict()
             await self._insisting(lambda: acts.note_orphans(self._engine, self._claimed, left))
 
-    def _check_strict(self) -> None:
-        """Before anything new is done, too: what was done before must have been asked for."""
-        if not self._strict or not self._known:
-            return
-        left = [name for name in self._known if name not in self._asked]
-        if left:
-            raise _orphaned(self._claimed.id, left)
+    def left(self) -> list[str]:
+        """Recorded and not asked for. Strict: refused, and before anything new is done, too."""
+        names = [name for name in self._known or () if name not in self._asked]
+        if names and self._strict:
+            raise _orphaned(self._claimed.id, names)
+        return names
 
-    async def _remembered(self) -> dict[str, Step]:
+    async def load(self) -> dict[str, Step]:
+        """All steps of the job, read once."""
         if self._known is None:
             found = await self._insisting(lambda: acts.recorded(self._engine, self._claimed))
             if self._known is None:  # two steps at once ask at once
@@ -150,9 +167,12 @@ class Steps:
         return self._known
 
     async def _record(self, asked: Asked, text: str | None, *, finished: bool) -> None:
-        await self._insisting(
-            lambda: acts.record(self._engine, self._claimed, asked.name, asked.digest, text, finished)
-        )
+        step = self._step(asked, text, finished=finished)
+        await self._insisting(lambda: acts.record(self._engine, step, self._claimed.token))
+
+    def _step(self, asked: Asked, text: str | None, *, finished: bool) -> Step:
+        claimed, now = self._claimed, self._engine.store.now()
+        return Step(claimed.id, asked.name, asked.digest, text, finished, claimed.execution_no, now)
 
     async def _insisting(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """A store that is away for a moment must not cost work that is done; the same record counts once."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ..app import Detent, JobDefinition
 from ..core.contract import Contract
 from ..core.job import Change, Job, Micros, Step
-from ..ports import ClaimRequest, Cycle, Store, Success, Watch
+from ..ports import ClaimRequest, Cycle, OpenTransaction, Store, Success, Watch
 from .rig import Process, Rig
 
 T = TypeVar("T")
@@ -209,25 +209,29 @@ class WitnessStore:
         self._script = script
 
     async def write(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        return await self._witnessed("write", lambda calls: self._store.write(lambda tx: act(_Witness(tx, calls))))
+        return await self.witnessed("write", lambda calls: self._store.write(lambda tx: act(_Witness(tx, calls))))
 
     async def read(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        return await self._witnessed("read", lambda calls: self._store.read(lambda tx: act(_Witness(tx, calls))))
+        return await self.witnessed("read", lambda calls: self._store.read(lambda tx: act(_Witness(tx, calls))))
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        return await self._witnessed("submit", lambda calls: self._store.insert(changes))
+        return await self.witnessed("submit", lambda calls: self._store.insert(changes))
 
     async def record_step(self, step: Step, token: str) -> bool:
         async def record(calls: list[str]) -> bool:
             calls.append(f"record_step {step.name!r}{'' if step.finished else ' begun'}")
             return await self._store.record_step(step, token)
 
-        return await self._witnessed("write", record)
+        return await self.witnessed("write", record)
 
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
-        return await self._witnessed("cycle", lambda calls: self._store.cycle(successes, request))
+        return await self.witnessed("cycle", lambda calls: self._store.cycle(successes, request))
 
-    async def _witnessed(self, kind: str, call: Callable[[list[str]], Awaitable[T]]) -> T:
+    async def begin(self) -> OpenTransaction:
+        lent = await self.witnessed("begin", lambda calls: self._store.begin())
+        return _WitnessedTransaction(lent, self)
+
+    async def witnessed(self, kind: str, call: Callable[[list[str]], Awaitable[T]]) -> T:
         if self._process.dead:
             await self._process.hang()
         number = self._script.begin()
@@ -260,6 +264,22 @@ class WitnessStore:
 
     def watch(self) -> Watch:
         return self._store.watch()
+
+
+class _WitnessedTransaction:
+    """A transaction of the handler's own, which its process may not survive."""
+
+    def __init__(self, lent: OpenTransaction, store: WitnessStore) -> None:
+        self.connection = lent.connection
+        self._lent = lent
+        self._store = store
+
+    async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
+        commit = lambda calls: self._lent.commit(lambda tx: act(_Witness(tx, calls)))  # noqa: E731
+        return await self._store.witnessed("commit", commit)
+
+    async def rollback(self) -> None:
+        await self._lent.rollback()
 
 
 class _Witness:

@@ -145,6 +145,7 @@ class Rig:
         if outcome is not None:
             await self._settle(claimed[0], outcome)
         if self.process.dead:
+            self.store.forsake()
             self.deaths += 1
             self.process = Process()
         return True

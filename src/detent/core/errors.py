@@ -137,3 +137,11 @@ class StoreRefused(DetentError):
 
     code = "STORE_CONSTRAINT"
     http_status = 500
+
+
+class TransactionTooLong(DetentError):
+    """A user's transaction held the only writer for longer than it may; it was undone."""
+
+    code = "TRANSACTION_TOO_LONG"
+    http_status = 503
+    retryable = True

@@ -22,7 +22,8 @@ from ..core.outcome import (
     after_stop,
 )
 from ..ports import Tx
-from .refusal import SETTLE_REFUSED, Refused, refuse
+from .refusal import SETTLE_REFUSED, Refused, refuse, unwrap
+from .steps import orphan_notes
 from .submission import check_name
 
 if TYPE_CHECKING:
@@ -106,6 +107,17 @@ async def settle_in(engine: "Engine", tx: Tx, job: Job | None, said: Settlement)
     change = obey_cancel(contract, change, tx.now)
     await tx.apply([change])
     return change.after
+
+
+async def settle_last(engine: "Engine", tx: Tx, said: Settlement, orphans: list[str]) -> Job:
+    """Settle in a transaction that has more in it than this: a refusal undoes all of it, so it is raised, not noted."""
+    check_outcome(said.outcome)
+    job = (await tx.lock([said.id])).get(said.id)
+    if job is None or job.phase is not Phase.LEASED or job.token != said.token:
+        raise StaleLease(f"the lease on job {said.id} was lost; its transaction is undone", job_id=said.id)
+    if orphans:
+        await tx.add_notes(await orphan_notes(tx, job, orphans))
+    return unwrap(await settle_in(engine, tx, job, said))
 
 
 def digest_of(outcome: Outcome) -> str:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..core.contract import Phase
 from ..core.errors import StaleLease
-from ..core.job import Note, Step
+from ..core.job import Job, Note, Step
 from ..ports import Claimed, Tx
 from .refusal import Refused, refuse, unwrap
 
@@ -22,13 +22,25 @@ async def recorded(engine: "Engine", claimed: Claimed) -> list[Step]:
     return await engine.store.read(lambda tx: tx.steps(claimed.id))
 
 
-async def record(
-    engine: "Engine", claimed: Claimed, name: str, digest: str, result: str | None, finished: bool
-) -> None:
+async def record(engine: "Engine", step: Step, token: str) -> None:
     """Write one step; StaleLease, noted, if the job is no longer ours. The same said again is said once."""
-    step = Step(claimed.id, name, digest, result, finished, claimed.execution_no, engine.store.now())
-    if not await engine.store.record_step(step, claimed.token):
-        unwrap(await engine.store.write(lambda tx: look_again(tx, step, claimed.token)))
+    if not await engine.store.record_step(step, token):
+        unwrap(await engine.store.write(lambda tx: look_again(tx, step, token)))
+
+
+async def record_last(tx: Tx, step: Step, token: str) -> None:
+    """In a transaction that has more in it than this: a refusal undoes all of it, so it is raised, not noted."""
+    if not await tx.record_step(step, token):
+        raise _stale(step)
+
+
+async def note_refusal(engine: "Engine", step: Step, error: StaleLease) -> None:
+    async def act(tx: Tx) -> None:
+        job = (await tx.lock([step.job_id])).get(step.job_id)
+        if job is not None:
+            await refuse(tx, job, error, STEP_REFUSED, None)
+
+    await engine.store.write(act)
 
 
 async def look_again(tx: Tx, step: Step, token: str) -> Refused | None:
@@ -39,13 +51,15 @@ async def look_again(tx: Tx, step: Step, token: str) -> Refused | None:
     ours = job.token == token and job.phase is Phase.LEASED
     if ours and (await tx.record_step(step, token) or await _is_ours(tx, step)):
         return None
-    error = StaleLease(
-        f"the lease on job {job.id} was lost; its step {step.name!r} is not recorded, stop working on it",
-        job_id=job.id,
-        status=job.status,
+    return await refuse(tx, job, _stale(step), STEP_REFUSED, None)
+
+
+def _stale(step: Step) -> StaleLease:
+    return StaleLease(
+        f"the lease on job {step.job_id} was lost; its step {step.name!r} is not recorded, stop working on it",
+        job_id=step.job_id,
         asked=step.name,
     )
-    return await refuse(tx, job, error, STEP_REFUSED, None)
 
 
 async def _is_ours(tx: Tx, step: Step) -> bool:
@@ -59,13 +73,14 @@ async def note_orphans(engine: "Engine", claimed: Claimed, names: list[str]) -> 
 
     async def act(tx: Tx) -> None:
         job = (await tx.lock([claimed.id])).get(claimed.id)
-        if job is None or job.token != claimed.token or job.phase is not Phase.LEASED:
-            return
-        told = {(note.data or {}).get("name") for note in await tx.notes(job.id) if note.name == STEP_ORPHANED}
-        at = max(tx.now, job.updated_at)
-        fresh = [name for name in names if name not in told]
-        await tx.add_notes(
-            [Note(job.id, job.version, STEP_ORPHANED, at, job.worker, job.execution_no, {"name": n}) for n in fresh]
-        )
+        if job is not None and job.token == claimed.token and job.phase is Phase.LEASED:
+            await tx.add_notes(await orphan_notes(tx, job, names))
 
     await engine.store.write(act)
+
+
+async def orphan_notes(tx: Tx, job: Job, names: list[str]) -> list[Note]:
+    told = {(note.data or {}).get("name") for note in await tx.notes(job.id) if note.name == STEP_ORPHANED}
+    at = max(tx.now, job.updated_at)
+    fresh = [name for name in names if name not in told]
+    return [Note(job.id, job.version, STEP_ORPHANED, at, job.worker, job.execution_no, {"name": n}) for n in fresh]

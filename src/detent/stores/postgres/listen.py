@@ -120,6 +120,21 @@ class Ear:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
+class ServerWatch:
+    """Hears of commits of this process at once, of others by notification; whoever waits polls as a floor."""
+
+    def __init__(self, told: Callable[[int, float], Awaitable[int]]) -> None:
+        self._told = told
+        self._seen = -1
+
+    async def changed(self, timeout: float) -> bool:
+        if self._seen < 0:
+            self._seen = await self._told(self._seen, 0)
+            return True
+        before, self._seen = self._seen, await self._told(self._seen, timeout)
+        return before != self._seen
+
+
 async def _closed(connection: Connection | None) -> None:
     if connection is not None and not connection.is_closed():
         with suppress(*_TROUBLE):

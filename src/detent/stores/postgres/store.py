@@ -18,7 +18,8 @@ from .borrowed import Borrowed
 from .dialect import DATABASE_CLOCK, compiled, queries
 from .hosts import Hosts
 from .hot import AGAIN, SETTINGS, Answer, Edges, PostgresTx, cycle_values, run_cycle
-from .listen import Aside, Bell, Ear
+from .listen import Aside, Bell, Ear, ServerWatch
+from .loan import Loan, Loans
 from .migrate import ensure_schema, register
 from .orphans import Orphans, less
 from .recorder import Recorder
@@ -80,6 +81,7 @@ class PostgresStore:
         self._aside = Aside(self._connect)
         self._bell = Bell(self._aside)
         self._ear: Ear | None = None
+        self._loans = Loans(self, pool_size)
         self._recorder = Recorder(self._acquired, compiled(self._texts["record_steps"]), self.now)
 
     async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
@@ -124,6 +126,7 @@ class PostgresStore:
         if self._ear is not None:
             await self._ear.close()
             self._ear = None
+        self._loans.close()
         await self._bell.close()
         await self._aside.close()
         while self._hot:
@@ -160,7 +163,7 @@ class PostgresStore:
                     claims = tx.claims
                     value = await act(tx)
                 if tx.wrote:
-                    self._tell(ring=tx.made_ready)
+                    self.tell(ring=tx.made_ready)
                 return value
             except TIES as error:
                 lost: BaseException = error
@@ -191,8 +194,16 @@ class PostgresStore:
                 present = await insert(connection, changes, lanes)
         except Exception as error:
             raise told(error) from error
-        self._tell(ring=any(change.after.ready for change in changes))
+        self.tell(ring=any(change.after.ready for change in changes))
         return present
+
+    async def begin(self) -> Loan:
+        return await self._loans.begin()
+
+    async def user_pool(self, size: int) -> "asyncpg.Pool[Any]":
+        """Connections as their users expect them: none of our settings, none of our codecs."""
+        options = self._connect_options(connect=self._hosts.connect)
+        return await asyncpg.create_pool(self.url, min_size=0, max_size=size, timeout=_CONNECT_SECONDS, **options)
 
     async def record_step(self, step: Step, token: str) -> bool:
         return await self._recorder.record(step, token)
@@ -231,7 +242,7 @@ class PostgresStore:
                 done.claimed += answer.claimed
                 wrote |= answer.wrote
         if wrote:  # an idle claim must not wake the claimer
-            self._tell(ring=False)
+            self.tell(ring=False)
         return done
 
     async def _cycle_apart(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
@@ -324,12 +335,12 @@ class PostgresStore:
 
         return await self._aside.run(act)
 
-    def watch(self) -> "ServerWatch":
+    def watch(self) -> ServerWatch:
         if self._ear is None and not self.bouncer:
-            self._ear = Ear(self._connect, lambda: self._tell(ring=False))
-        return ServerWatch(self)
+            self._ear = Ear(self._connect, lambda: self.tell(ring=False))
+        return ServerWatch(self.told)
 
-    def _tell(self, *, ring: bool) -> None:
+    def tell(self, *, ring: bool) -> None:
         """Something was committed: everyone here who waits looks again, and other processes are rung."""
         self._version += 1
         for sleeper in self._sleepers:
@@ -356,21 +367,6 @@ class PostgresStore:
             return await work
         except Exception as error:
             raise told(error) from error
-
-
-class ServerWatch:
-    """Hears of commits of this process at once, of others by notification; whoever waits polls as a floor."""
-
-    def __init__(self, store: PostgresStore) -> None:
-        self._store = store
-        self._seen = -1
-
-    async def changed(self, timeout: float) -> bool:
-        if self._seen < 0:
-            self._seen = await self._store.told(self._seen, 0)
-            return True
-        before, self._seen = self._seen, await self._store.told(self._seen, timeout)
-        return before != self._seen
 
 
 async def _init(connection: Connection) -> None:

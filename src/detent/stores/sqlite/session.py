@@ -12,6 +12,7 @@ from ...clock import nap
 from ...core.errors import SchemaMismatch, StoreRefused, StoreUnavailable
 from ..lanes import LaneBook
 from .hot import SqliteTx
+from .loan import Loan
 
 T = TypeVar("T")
 Act = Callable[[SqliteTx], Awaitable[T]]
@@ -80,8 +81,8 @@ class Session:
         self.commits = 0
         self._begin = begin
         self._make_tx = make_tx
-        self._lock = threading.RLock()
-        self._waiting: queue.SimpleQueue[Posted | None] = queue.SimpleQueue()
+        self.lock = threading.RLock()
+        self._waiting: queue.SimpleQueue[Posted | Loan | None] = queue.SimpleQueue()
         self._durable = self._level = connection.pragma("synchronous")
         self._thread: threading.Thread | None = None
         self.committed: Callable[[], None] = lambda: None
@@ -108,12 +109,12 @@ class Session:
 
     def run_if_free(self, batch: list["Posted"]) -> bool:
         """Share one commit on this thread, unless the other thread is at work: then it is left to that one."""
-        if not self._waiting.empty() or not self._lock.acquire(blocking=False):
+        if not self._waiting.empty() or not self.lock.acquire(blocking=False):
             return False
         try:
             self._share(batch)
         finally:
-            self._lock.release()
+            self.lock.release()
         return True
 
     def close(self) -> None:
@@ -122,24 +123,48 @@ class Session:
             self._thread.join()
         self.connection.close()
 
+    @property
+    def has_thread(self) -> bool:
+        return self._thread is not None
+
+    def lend(self, loan: Loan) -> None:
+        """When its turn comes, the thread serves nobody else until the loan is over."""
+        self._waiting.put(loan)
+
+    def begin(self) -> None:
+        self._open(relaxed=False)
+
+    def transaction(self) -> SqliteTx:
+        return self._make_tx(self)
+
+    def undo(self) -> None:
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+        self._forget()
+
     def _serve(self) -> None:
-        """The thread: whatever waits goes into one commit."""
-        while (first := self._waiting.get()) is not None:
-            batch = [first]
-            while len(batch) < _SHARED_AT_MOST and not self._waiting.empty():
-                more = self._waiting.get()
-                if more is None:
-                    self._waiting.put(None)
+        """The thread: whatever waits goes into one commit; a loan has the connection to itself."""
+        while True:
+            batch: list[Posted] = []
+            item = self._waiting.get()
+            while isinstance(item, tuple):
+                batch.append(item)
+                if len(batch) == _SHARED_AT_MOST or self._waiting.empty():
                     break
-                batch.append(more)
-            self._share(batch)
+                item = self._waiting.get()
+            if batch:
+                self._share(batch)
+            if isinstance(item, Loan):
+                item.serve()
+            elif item is None:
+                return
 
     def _share(self, batch: list[Posted]) -> None:
         try:
-            with self._lock:
+            with self.lock:
                 tx = self._open(all(relaxed for _, _, relaxed in batch))
                 outcomes = [self._guarded(tx, act) for act, _, _ in batch]
-                self._commit()
+                self.commit()
         except BaseException as error:
             outcomes = [(None, told(error))] * len(batch)
         self.committed()
@@ -177,7 +202,7 @@ class Session:
             raise told(error) from error
         return self._make_tx(self)
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
         try:
             self.connection.execute("COMMIT")
             self.commits += 1

@@ -14,6 +14,7 @@ from ...core.errors import StoreUnavailable
 from ...core.job import Change, Micros, Step
 from ...ports import ClaimRequest, Clock, Cycle, Success
 from .hot import SqliteTx
+from .loan import Loan
 from .migrate import ensure_schema, register
 from .session import Act, Session, connect, run_now
 from .turns import Turns
@@ -23,6 +24,9 @@ __all__ = ["SqliteStore", "run_now"]
 T = TypeVar("T")
 _LOOK_SECONDS = 0.005
 """How often an idle process looks whether another one has committed; one look costs microseconds."""
+
+_TRANSACTION_SECONDS = 5.0
+"""How long a user's transaction may hold the one writer."""
 
 
 class SqliteStore:
@@ -36,6 +40,7 @@ class SqliteStore:
         inline: bool = False,
         synchronous: str = "FULL",
         may_migrate: bool = True,
+        transaction_seconds: float = _TRANSACTION_SECONDS,
     ) -> None:
         self.path = path
         self.inline = inline
@@ -45,6 +50,8 @@ class SqliteStore:
         self.cycles_at_once = 1
         self._clock = clock or SystemClock()
         self._may_migrate = may_migrate
+        self._transaction_seconds = transaction_seconds
+        self._loan: Loan | None = None
         self._writer: Session | None = None
         self._reader: Session | None = None
         self._watcher: apsw.Connection | None = None
@@ -114,6 +121,17 @@ class SqliteStore:
 
     async def record_step(self, step: Step, token: str) -> bool:
         return await self._soon("step", lambda tx: tx.record_step(step, token))
+
+    async def begin(self) -> Loan:
+        if self._writer is None:
+            raise StoreUnavailable("the store is closed; open it first")
+        self._loan = Loan(self._writer, self._clock, self._transaction_seconds)
+        return await self._loan.begin()
+
+    def forsake(self) -> None:
+        """Undo what a process that died had begun; only where processes are played on one connection."""
+        if self._loan is not None:
+            self._loan.forsake()
 
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         async def act(tx: SqliteTx) -> Cycle:
