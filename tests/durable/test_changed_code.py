@@ -1,0 +1,137 @@
+"""New code over old records: what it still asks for goes on, what it no longer asks for is noted, shown, or refused."""
+
+from typing import Any
+
+import pytest
+from worker.conftest import working
+from worker.waiting import until, within
+
+from detent import Context, Detent, JobFailed, Retry
+from detent.engine.why import why
+
+pytestmark = pytest.mark.anyio
+
+
+def deploy(app: Detent, function: Any, **options: Any) -> Any:
+    """The job as this version of the code has it."""
+    app.jobs.pop("order", None)
+    return app.job("order", **options)(function)
+
+
+async def old(ctx: Context) -> str:
+    await ctx.step("charge", lambda: 1)
+    await ctx.step("mail", lambda: 2)
+    await ctx.wait_for("go")
+    return "old"
+
+
+async def waiting_with_old_code(app: Detent, **options: Any) -> Any:
+    job = deploy(app, old, **options)
+    async with working(app):
+        handle = await job.enqueue()
+        await until(lambda: _waits(handle))
+    return handle
+
+
+async def _waits(handle: Any) -> bool:
+    return (await handle.job()).wait_name == "go"
+
+
+async def go_on(app: Detent, handle: Any, function: Any, **options: Any) -> Any:
+    deploy(app, function, **options)
+    async with working(app):
+        await handle.signal("go")
+        return await within(20, (await app.handle(handle.id)).result())
+
+
+async def orphans(handle: Any) -> list[str]:
+    return [e["data"]["name"] for e in await handle.events() if e["event"] == "step.orphaned"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_job_goes_on_if_its_steps_are_still_asked_for(app: Detent, strict: bool) -> None:
+    handle = await waiting_with_old_code(app)
+
+    async def new(ctx: Context) -> list[int]:
+        mail = await ctx.step("mail", lambda: 20)
+        charge = await ctx.step("charge", lambda: 10)
+        await ctx.wait_for("go")
+        return [mail, charge, await ctx.step("ship", lambda: 30)]
+
+    assert await go_on(app, handle, new, strict_steps=strict) == [2, 1, 30]
+    assert await orphans(handle) == []
+
+
+async def test_a_step_nobody_asks_for_any_more_is_noted_and_shown(app: Detent) -> None:
+    handle = await waiting_with_old_code(app)
+
+    async def new(ctx: Context) -> str:
+        await ctx.step("charge", lambda: 10)
+        await ctx.wait_for("go")
+        if ctx.retries == 0:
+            raise Retry(after=0)
+        return "new"
+
+    assert await go_on(app, handle, new) == "new"
+    assert await orphans(handle) == ["mail"], "told once"
+    told = (await why(app.engine, handle.id)).as_dict()
+    assert [also["reason"] for also in told["details"]["also"]] == ["STEP_ORPHANED"]
+    assert "'mail'" in told["details"]["also"][0]["sentence"]
+
+
+async def test_code_without_any_step_is_seen_too_and_at_a_wait(app: Detent) -> None:
+    handle = await waiting_with_old_code(app)
+
+    async def new(ctx: Context) -> str:
+        await ctx.wait_for("go")
+        await ctx.wait_for("more")
+        return "new"
+
+    deploy(app, new)
+    async with working(app):
+        await handle.signal("go")
+        await until(lambda: _has(handle, 2))
+        assert (await handle.job()).phase != "final"
+        await handle.signal("more")
+        assert await within(20, handle.result()) == "new"
+    assert await orphans(handle) == ["charge", "mail"]
+
+
+async def _has(handle: Any, number: int) -> bool:
+    return len(await orphans(handle)) == number
+
+
+@pytest.mark.parametrize("end", ["step", "once", "wait", "return", "transaction"])
+async def test_strict_code_refuses_before_it_does_anything_new(app: Detent, end: str) -> None:
+    handle = await waiting_with_old_code(app)
+    done: list[str] = []
+
+    async def new(ctx: Context) -> str:
+        await ctx.step("mail", lambda: 20)
+        await ctx.wait_for("go")
+        if end == "step":
+            await ctx.step("ship", done.append, "shipped")
+        if end == "once":
+            await ctx.once("ship", done.append, "shipped")
+        if end == "wait":
+            await ctx.wait_for("more")
+        if end == "transaction":
+            async with ctx.transaction() as connection:
+                await connection.fetchval("SELECT 1")
+        return "new"
+
+    with pytest.raises(JobFailed) as failed:
+        await go_on(app, handle, new, strict_steps=True)
+    assert failed.value.extra["job_code"] == "STEP_ORPHANED" and "'charge'" in str(failed.value)
+    assert not done
+
+
+async def test_other_arguments_fail_the_job_for_good(app: Detent) -> None:
+    handle = await waiting_with_old_code(app)
+
+    async def new(ctx: Context) -> None:
+        await ctx.step("charge", lambda amount: amount, 5)
+
+    with pytest.raises(JobFailed) as failed:
+        await go_on(app, handle, new)
+    assert failed.value.extra["job_code"] == "STEP_MISMATCH"

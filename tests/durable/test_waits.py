@@ -1,0 +1,194 @@
+"""Waits as handlers use them: loops, moments, kinds, parking; and how soon a signal or a moment wakes the job."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worker.conftest import working
+from worker.waiting import until, within
+
+import detent
+from detent import Context, Detent, JobFailed, SyncContext, WaitTimeout
+
+pytestmark = pytest.mark.anyio
+SCRIPT = Path(__file__).with_name("waiting_app.py")
+
+
+async def blocked(handle: Any) -> Any:
+    """The job once it waits."""
+
+    async def waits() -> Any:
+        job = await handle.job()
+        return job if job.wait_name else None
+
+    return await until(waits)
+
+
+async def test_sleeps_in_a_loop_number_themselves(app: Detent) -> None:
+    @app.job("naps")
+    async def naps(ctx: Context) -> int:
+        for _ in range(3):
+            await ctx.sleep(0.01)
+        await ctx.sleep(0.01, name="last")
+        await ctx.sleep(0)
+        return ctx.execution_no
+
+    async with working(app):
+        handle = await naps.enqueue()
+        assert await within(20, handle.result()) == 6
+    waited = [e["data"]["correlation_key"] for e in await handle.events() if e["event"] == "job.waiting"]
+    assert waited == ["sleep", "sleep#2", "sleep#3", "last", "sleep#4"]
+    assert {e["data"]["wait_type"] for e in await handle.events() if e["event"] == "job.waiting"} == {"timer"}
+
+
+async def test_a_moment_and_one_that_has_passed(app: Detent) -> None:
+    @app.job("later")
+    def later(ctx: SyncContext, moments: list[datetime | str]) -> int:
+        for moment in moments:
+            ctx.wait_until(moment)
+        ctx.sleep(0.01)
+        return ctx.execution_no
+
+    soon = datetime.now(UTC) + timedelta(seconds=0.3)
+    async with working(app):
+        handle = await later.enqueue(moments=["2020-01-01T00:00:00Z", soon])
+        assert await within(20, handle.result()) == 3
+    assert datetime.now(UTC) > soon
+    waited = [e["data"]["correlation_key"] for e in await handle.events() if e["event"] == "job.waiting"]
+    assert waited == ["until#2", "sleep"]
+
+
+async def test_what_cannot_be_waited_for_is_refused_in_the_handler(app: Detent) -> None:
+    @app.job("waits", max_retries=0)
+    async def waits(ctx: Context, how: str) -> None:
+        if how == "kind":
+            await ctx.wait_for("x", kind="magic")
+        elif how == "timeout":
+            await ctx.wait_for("x", timeout=-1)
+        elif how == "nan":
+            await ctx.sleep(float("nan"))
+        elif how == "name":
+            await ctx.wait_for("")
+        else:
+            await ctx.wait_until("tomorrow")
+
+    expected = {
+        "kind": "WAIT_KIND_UNKNOWN",
+        "timeout": "WAIT_INVALID",
+        "nan": "WAIT_INVALID",
+        "name": "NAME_INVALID",
+        "moment": "TIME_INVALID",
+    }
+    async with working(app):
+        for how, code in expected.items():
+            with pytest.raises(JobFailed) as failed:
+                await within(20, (await waits.enqueue(how=how)).result())
+            assert failed.value.extra["job_code"] == code
+
+
+@pytest.mark.parametrize("kind", ["signal", "webhook", "human", "timer"])
+@pytest.mark.parametrize("contract", ["standard", "formal"])
+async def test_every_kind_of_wait(app: Detent, contract: str, kind: str) -> None:
+    @app.job("waits", contract=contract)
+    async def waits(ctx: Context) -> Any:
+        return await ctx.wait_for("answer", kind=kind, timeout=30)
+
+    async with working(app):
+        handle = await waits.enqueue()
+        assert (await blocked(handle)).wait_kind == kind
+        assert await handle.signal("answer", {"n": 1})
+        assert not await handle.signal("answer", {"n": 2})
+        assert await within(20, handle.result()) == {"n": 1}
+
+
+@pytest.mark.parametrize(("timeout", "parked"), [(5, False), (60, True), (None, True)])
+async def test_long_waits_are_parked(app: Detent, timeout: float | None, parked: bool) -> None:
+    @app.job("waits", park_seconds=30)
+    async def waits(ctx: Context) -> None:
+        await ctx.wait_for("answer", timeout=timeout)
+
+    async with working(app):
+        handle = await waits.enqueue()
+        job = await blocked(handle)
+        assert (job.wait_parked, job.status) == (parked, "parked" if parked else "waiting")
+        await handle.cancel()
+
+
+async def test_the_setting_is_the_applications_unless_a_job_has_its_own(database: tuple[str, Any]) -> None:
+    app = Detent(database[0], park_seconds=1, strict_steps=True)
+
+    @app.job("one")
+    async def one() -> None: ...
+
+    @app.job("two", park_seconds=7, strict_steps=False)
+    async def two() -> None: ...
+
+    assert (one.handler.options.park_seconds, one.handler.options.strict_steps) == (1, True)
+    assert (two.handler.options.park_seconds, two.handler.options.strict_steps) == (7, False)
+
+
+async def test_a_wait_that_timed_out_stays_so(app: Detent) -> None:
+    @app.job("waits")
+    async def waits(ctx: Context) -> list[str]:
+        told = []
+        for _ in range(2):
+            try:
+                await ctx.wait_for("answer", timeout=0.01)
+            except WaitTimeout:
+                told.append("nobody")
+        await ctx.sleep(0.01)
+        return told
+
+    async with working(app):
+        assert await within(20, (await waits.enqueue()).result()) == ["nobody", "nobody"]
+
+
+async def test_a_short_sleep_is_not_slept_through(app: Detent) -> None:
+    """The sweeper may be resting for longer than the sleep lasts when the job goes to sleep."""
+
+    @app.job("naps")
+    async def naps(ctx: Context, n: int) -> None:
+        await ctx.sleep(0.02)
+
+    late = []
+    async with working(app):
+        for n in range(9):
+            handle = await naps.enqueue(n=n)
+            await within(20, handle.result())
+            told = {e["event"]: e for e in await handle.events()}
+            slept = datetime.fromisoformat(told["job.woken"]["at"]) - datetime.fromisoformat(told["job.waiting"]["at"])
+            late.append(slept.total_seconds() - 0.02)
+    assert statistics.median(late) < 0.1, late
+
+
+async def test_a_signal_wakes_a_job_of_another_process_in_fifty_milliseconds(
+    app: Detent, database: tuple[str, Any], tmp_path: Path
+) -> None:
+    from .waiting_app import woken
+
+    remote = woken.submission({})
+    environment = os.environ | {
+        "DETENT_URL": database[0],
+        "PYTHONPATH": str(Path(detent.__file__).parent.parent),
+    }
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, str(SCRIPT)], env=environment, stdout=log, stderr=log)
+    spans = []
+    try:
+        for _ in range(15):
+            made = await app.engine.submit(remote)
+            handle = await app.handle(made.job.id)
+            await blocked(handle)
+            sent = time.time()
+            await handle.signal("go")
+            spans.append(float(await within(30, handle.result())) - sent)
+    finally:
+        process.kill()
+        process.wait()
+    assert statistics.median(spans) < 0.05, sorted(spans)
