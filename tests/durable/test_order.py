@@ -1,0 +1,93 @@
+"""The order of examples/order.py: it runs as it says, and a crash at any point charges, refunds and ships once."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import detent
+from detent.contrib.crashpoints import Effects, crash_everywhere
+
+pytestmark = pytest.mark.anyio
+SCRIPT = Path(__file__).parent.parent.parent / "examples" / "order.py"
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The example as a module, on a database of its own."""
+    monkeypatch.setenv("DETENT_URL", f"sqlite:///{tmp_path / 'jobs.db'}")
+    made = importlib.util.spec_from_file_location("order_example", SCRIPT)
+    assert made is not None and made.loader is not None
+    module = importlib.util.module_from_spec(made)
+    made.loader.exec_module(module)
+    return module
+
+
+def outside(shop: ModuleType, monkeypatch: pytest.MonkeyPatch, effects: Effects, *, keys: bool) -> None:
+    """Services that count what they do; with keys they know a repeated call."""
+
+    def counted(name: str) -> Any:
+        real = getattr(shop, name)
+
+        async def act(*args: Any, idempotency_key: str) -> Any:
+            effects.record(name, idempotency_key if keys else None)
+            value = real(*args, idempotency_key=idempotency_key)
+            return await value if hasattr(value, "__await__") else value
+
+        return act
+
+    for name in ("pay", "refund", "ship"):
+        monkeypatch.setattr(shop, name, counted(name))
+    monkeypatch.setattr(shop.asyncio, "sleep", _at_once)
+
+
+async def _at_once(_seconds: float) -> None:
+    return None
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_a_crash_at_every_point(shop: ModuleType, monkeypatch: pytest.MonkeyPatch, confirmed: bool) -> None:
+    effects = Effects()
+    outside(shop, monkeypatch, effects, keys=True)
+    signals = {"confirmed": {"user": "ann"}} if confirmed else {}
+    report = await crash_everywhere(
+        shop.app, shop.order, {"order_id": 7, "amount": 100}, effects=effects, signals=signals
+    )
+    report.check()
+    second = "ship" if confirmed else "refund"
+    assert report.expected is not None and report.expected.effects == {"pay": 1, second: 1}
+    assert json.loads(report.expected.result or "").get("parcel") == (1_007 if confirmed else None)
+    acts = {point.act for point in report.points}
+    assert {"write: record_step 'charge'", f"write: record_step '{second}'", "settlement: Waits"} <= acts
+
+
+async def test_what_is_recorded_is_not_done_again(shop: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without keys only a death between the act and its record repeats it: two points, one for each step."""
+    effects = Effects()
+    outside(shop, monkeypatch, effects, keys=False)
+    report = await crash_everywhere(
+        shop.app, shop.order, {"order_id": 7, "amount": 1}, effects=effects, signals={"confirmed": {"user": "ann"}}
+    )
+    assert sorted(str(finding.point).partition(" (")[2] for finding in report.findings) == [
+        "write: record_step 'charge')",
+        "write: record_step 'ship')",
+    ]
+    assert all(finding.point.when == "before" for finding in report.findings)
+
+
+def test_it_runs(tmp_path: Path) -> None:
+    environment = os.environ | {
+        "DETENT_URL": f"sqlite:///{tmp_path / 'jobs.db'}",
+        "PYTHONPATH": str(Path(detent.__file__).parent.parent),
+    }
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "'by': 'ann'" in done.stdout and "'parcel': 1007" in done.stdout
