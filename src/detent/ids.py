@@ -2,6 +2,7 @@
 
 import os
 import random
+import secrets
 import time
 
 
@@ -48,3 +49,8 @@ class SeededIds:
 
     def token(self) -> str:
         return f"{self._random.getrandbits(96):024x}"
+
+
+def secret() -> str:
+    """256 bits nobody can guess, for people to carry."""
+    return secrets.token_urlsafe(32)

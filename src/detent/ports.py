@@ -93,6 +93,8 @@ class Filter:
     since: Micros | None = None
     """Made at this moment or later; until: at this moment or before."""
     until: Micros | None = None
+    text_outside: str | None = None
+    """The same as text, but found in ids, keys and codes only: for people who may not see payloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +265,10 @@ class Tx(ScheduleTx, Protocol):
         ...
 
     async def jobs(self, filter: Filter) -> list[Job]: ...
+
+    async def job_window(self, filter: Filter, scan: int) -> tuple[list[Job], str | None]:
+        """The matches among the next `scan` jobs by id, and the last id looked at; None: those were all."""
+        ...
 
     async def counts(self) -> list[tuple[str, str, str, int]]:
         """(contract, status, phase, how many) over all jobs."""

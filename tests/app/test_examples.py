@@ -62,7 +62,9 @@ def test_demo(tmp_path: Path, environment: dict[str, str]) -> None:
         said = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
         return json.loads(said.stdout)["statuses"] if said.returncode == 0 else {}
 
-    with running(["-m", "detent", "up", str(EXAMPLES / "demo.py"), "--no-screen"], environment, tmp_path) as up:
+    with running(
+        ["-m", "detent", "up", str(EXAMPLES / "demo.py"), "--no-screen", "--port", "0"], environment, tmp_path
+    ) as up:
         until_now(lambda: stats().get("standard", {}).get("succeeded") and stats().get("gate-b2"))
         until_now(lambda: set(stats()) >= {"standard", "gate-b2", "p3c"})
         up.send_signal(signal.SIGINT)

@@ -13,6 +13,9 @@ _VARYING = (
     (re.compile(r"\b\d+ (ms|s|min|h|d)\b"), "<span>"),
     (re.compile(r"\b[\w.-]+-\d+-[0-9a-f]{6}\b"), "<worker>"),
     (re.compile(r"SQLite [\d.]+"), "SQLite <version>"),
+    (re.compile(r"\b(schema|version) \d+\b"), r"\1 <number>"),
+    (re.compile(r"http://127\.0\.0\.1:\d+"), "<address>"),
+    (re.compile(r"\bdetent_[\w-]{43}(?![\w-])"), "<token>"),
     (re.compile(r"[ \t]+"), " "),
 )
 

@@ -42,7 +42,7 @@ def test_every_command_answers_for_itself(cli: Cli) -> None:
                 assert parameter.envvar == "DETENT_" + name[2:].replace("-", "_").upper(), (path, name)
 
 
-NOT_FROM_THE_ENVIRONMENT = {("worker", "--url"), ("up", "--url")}
+NOT_FROM_THE_ENVIRONMENT = {("worker", "--url"), ("up", "--url"), ("serve", "--url")}
 """An application reads $DETENT_URL by itself, unless its code names a database."""
 
 

@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import DetentError
 from ..version import __version__
-from . import contracts, dlq, doctor, health, job_acts, jobs, proof, queues, schedules, simulate, work
+from . import contracts, dlq, doctor, health, job_acts, jobs, proof, queues, schedules, serve, simulate, tokens, work
 from .output import FINE, NO, USAGE, complain, complain_of_bug, complain_of_usage, wants_json
 
 __all__ = ["app", "main", "run"]
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command("up")(work.up)
 app.command("worker")(work.worker)
+app.command("serve")(serve.serve)
 app.command("enqueue")(work.enqueue)
 app.command("migrate")(work.migrate)
 app.add_typer(jobs.group, name="jobs")
@@ -30,6 +31,7 @@ app.add_typer(dlq.group, name="dlq")
 app.add_typer(schedules.group, name="schedules")
 app.add_typer(queues.group, name="queues")
 app.add_typer(contracts.group, name="contract")
+app.add_typer(tokens.group, name="token")
 app.command("stats")(health.stats)
 app.command("workers")(health.workers)
 app.command("doctor")(doctor.doctor)

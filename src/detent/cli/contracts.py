@@ -8,9 +8,10 @@ import typer
 
 from ..connect import default_url
 from ..core.contract import Contract, Phase
-from ..core.contracts import CONTRACTS, DEFAULT
-from ..core.declare import contract_from_toml, contract_to
+from ..core.contracts import CONTRACTS
+from ..core.declare import contract_from_toml
 from ..core.errors import ContractError, UnknownContract
+from ..engine.views import contract_view, contracts_view
 from .connection import open_engine
 from .database import describe
 from .diagram import draw as drawn
@@ -21,25 +22,13 @@ group = typer.Typer(help="Look at contracts, check your own, draw them.", no_arg
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A contract's name, or a FILE.toml.", show_default=False)]
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="A declared contract.", show_default=False)]
-SHOWN = ("name", "statuses", "edges", "codes", "retry")
 
 
 @group.command("list")
 def list_contracts(url: Url = None, as_json: AsJson = False) -> None:
     """List the contracts Detent carries and those this database has met."""
     known = _known(url)
-    rows: list[dict[str, Any]] = [
-        {
-            "name": contract.name,
-            "carried": contract.name in CONTRACTS,
-            "default": contract.name == DEFAULT,
-            "statuses": len(contract.statuses),
-            "edges": len(contract.edges),
-            "max_retries": contract.retry.max_retries,
-            "dead_letters": contract.dead_letters is not None,
-        }
-        for contract in sorted(known.values(), key=lambda one: one.name)
-    ]
+    rows = contracts_view(known)
     if as_json:
         say_json({"contracts": rows})
         return
@@ -64,9 +53,9 @@ def list_contracts(url: Url = None, as_json: AsJson = False) -> None:
 @group.command("show")
 def show(name: Name, url: Url = None, as_json: AsJson = False) -> None:
     """Show a contract's table: statuses with phases, edges with moves, codes and retries."""
-    declared = contract_to(find_contract(name, url))
+    declared = contract_view(find_contract(name, url))
     if as_json:
-        say_json({part: declared[part] for part in SHOWN})
+        say_json(declared)
         return
     say(f"contract {declared['name']}")
     phases = {

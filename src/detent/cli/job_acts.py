@@ -11,13 +11,12 @@ from ..core.contract import Contract
 from ..core.errors import NotFound
 from ..core.job import Job
 from ..engine import Engine, Submitted
-from ..engine.views import job_view
+from ..engine.views import job_view, submitted_view
 from .connection import on_engine
 from .editor import in_editor
 from .known_app import App, application, url_of
 from .options import Actor, AsJson, JobId, Reason, Tenant, Url, actor_or_user, json_value, option
 from .output import tell
-from .work import submitted_view
 
 if TYPE_CHECKING:
     from ..app import Detent

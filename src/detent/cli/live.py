@@ -1,6 +1,7 @@
 """Worker, producer and a live terminal view in one process: what `detent up` shows."""
 
 import asyncio
+import socket
 from typing import Any
 
 from rich.console import Group
@@ -12,22 +13,29 @@ from ..app import Detent
 from ..core.times import iso
 from ..engine import Engine
 from ..ports import Filter
+from ..web import Settings
+from ..web.serving import make_server
 from ..worker import Worker
 
 
-async def run_up(app: Detent, *, slots: int, until_idle: bool, screen: bool) -> int:
-    """Work until stopped; with a screen, redraw it twice a second."""
+async def run_up(
+    app: Detent, listening: socket.socket, *, slots: int, until_idle: bool, screen: bool, is_open: bool
+) -> int:
+    """Work and serve until stopped; with a screen, redraw it twice a second."""
     engine = await app.ready()
     worker = await app.worker(slots=slots, until_idle=until_idle)
+    server = make_server(app, Settings.from_environment(open_without_tokens=is_open), own_signals=False)
+    serving = asyncio.create_task(server.serve([listening]))
     helpers = [asyncio.ensure_future(companion()) for companion in app.companions]
     if screen:
         helpers.append(asyncio.create_task(_show(app, engine, worker)))
     try:
         return await worker.run()
     finally:
+        server.should_exit = True
         for task in helpers:
             task.cancel()
-        await asyncio.gather(*helpers, return_exceptions=True)
+        await asyncio.gather(*helpers, serving, return_exceptions=True)
         await app.close()
 
 

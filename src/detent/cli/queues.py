@@ -5,10 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from ..core.job import Micros
-from ..core.times import iso
 from ..engine import Engine
-from ..engine.why import Pause, is_live, serves
-from ..ports import Backlog, Tx, WorkerRow
+from ..engine.queues import look_at_queues
+from ..engine.why import Pause
 from .connection import on_engine
 from .options import Actor, AsJson, Reason, Url, actor_or_user, option
 from .output import say, say_json, show_table, tell, when
@@ -24,41 +23,18 @@ Tenant = Annotated[str | None, option("--tenant", "This tenant, in every queue."
 def list_queues(url: Url = None, as_json: AsJson = False) -> None:
     """List the queues with what is due, comes later and is held, and everything that is paused."""
 
-    async def act(engine: Engine) -> tuple[Micros, list[Backlog], list[Pause], list[WorkerRow]]:
-        async def look(tx: Tx) -> tuple[Micros, list[Backlog], list[Pause], list[WorkerRow]]:
-            return tx.now, await tx.backlog(), [Pause(*row) for row in await tx.pauses()], await tx.workers()
-
-        return await engine.store.read(look)
-
-    now, backlog, pauses, workers = on_engine(url, act)
-    live = [worker for worker in workers if is_live(worker, now)]
-    paused = {pause.name: pause for pause in pauses if pause.kind == "queue"}
-    names = sorted({row.queue for row in backlog} | set(paused))
-    queues = [_queue(name, [row for row in backlog if row.queue == name], paused.get(name), live) for name in names]
-    others = [pause for pause in pauses if pause.kind != "queue"]
+    look = on_engine(url, look_at_queues)
+    view = look.as_dict()
     if as_json:
-        say_json({"queues": queues, "pauses": [_pause(pause) for pause in pauses]})
+        say_json(view)
         return
+    now, queues, others = look.now, view["queues"], [pause for pause in look.pauses if pause.kind != "queue"]
     if not queues:
         say("no queues yet; `detent enqueue TYPE` makes one")
     else:
-        _show(now, queues, paused)
+        _show(now, queues, look.paused)
     for pause in others:
         say(f"paused: {pause.kind.replace('_', ' ')} {pause.name} {_by(now, pause)}")
-
-
-def _queue(name: str, rows: list[Backlog], pause: Pause | None, live: list[WorkerRow]) -> dict[str, Any]:
-    oldest = min((row.oldest_due for row in rows if row.oldest_due is not None), default=None)
-    return {
-        "queue": name,
-        "due": sum(row.due for row in rows),
-        "later": sum(row.later for row in rows),
-        "held": sum(row.held for row in rows),
-        "oldest_due_at": iso(oldest),
-        "job_types": sorted({row.job_type for row in rows}),
-        "workers": sum(serves(worker, name) for worker in live),
-        "paused": _pause(pause) if pause else None,
-    }
 
 
 def _show(now: Micros, queues: list[dict[str, Any]], paused: dict[str, Pause]) -> None:
@@ -73,10 +49,6 @@ def _show(now: Micros, queues: list[dict[str, Any]], paused: dict[str, Pause]) -
 
 def _by(now: Micros, pause: Pause) -> str:
     return f"by {pause.actor} {when(now, pause.at)}{f' ({pause.reason})' if pause.reason else ''}"
-
-
-def _pause(pause: Pause) -> dict[str, Any]:
-    return {**pause._asdict(), "at": iso(pause.at)}
 
 
 @group.command("pause")

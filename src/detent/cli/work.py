@@ -9,12 +9,13 @@ import typer
 from ..connect import default_url
 from ..core.contract import Contract
 from ..engine import Engine, Submission, Submitted
-from ..engine.views import job_view
+from ..engine.views import submitted_view
 from .connection import on_engine
 from .database import describe, durability, scripts, shown_url
 from .loader import load_app
 from .options import Actor, AsJson, Url, actor_or_user, json_value, option
 from .output import say, tell
+from .serve import Host, Port, told
 
 
 def worker(
@@ -63,23 +64,27 @@ def up(
         bool, option("--until-idle", "Stop when nothing is leased, claimable or due within 5 s.")
     ] = False,
     no_screen: Annotated[bool, option("--no-screen", "Log instead of drawing a live view.")] = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8400,
     as_json: AsJson = False,
 ) -> int:
-    """Everything in one process: migrate, work, run the application's companions, show it live."""
+    """Everything in one process: migrate, work, serve API and pages, run the application's companions, show it live."""
+    from ..web.serving import bind, check_address, run
     from .live import run_up
 
     application = load_app(app)
     if url:
         application.url = url
-    on_engine(application.url, _nothing, may_migrate=True)
+    is_open = on_engine(application.url, lambda engine: check_address(engine, host), may_migrate=True)
+    listening = bind(host, port)
     if no_screen or as_json:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     types = sorted(application.jobs)
-    facts = {"url": shown_url(application.url), "durability": durability(application.url), "job_types": types}
+    facts, serving = told(application, listening.getsockname(), is_open)
     said = f"up on {facts['url']} ({facts['durability']}): {', '.join(types) or 'no jobs'}; Ctrl-C stops in good order"
-    tell(as_json, facts, said)
+    tell(as_json, {**facts, "job_types": types}, said, serving)
     drawn = not no_screen and not as_json
-    return asyncio.run(run_up(application, slots=slots, until_idle=until_idle, screen=drawn))
+    return run(run_up(application, listening, slots=slots, until_idle=until_idle, screen=drawn, is_open=is_open))
 
 
 async def _nothing(engine: Engine) -> None:
@@ -144,14 +149,6 @@ def enqueue(
     its_contract, made = on_engine(url, act)
     known = " (the key was known: no new job)" if made.hit else ""
     tell(as_json, submitted_view(its_contract, made), f"{made.job.id} {made.job.status}{known}")
-
-
-def submitted_view(contract: Contract, made: Submitted) -> dict[str, Any]:
-    """What POST /jobs answers."""
-    shown: dict[str, Any] = {"idempotent_hit": made.hit, "job": job_view(contract, made.job)}
-    if contract.keys.task_id_is_key:
-        shown["task"] = contract.view(made.job)
-    return shown
 
 
 def migrate(

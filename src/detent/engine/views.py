@@ -1,15 +1,27 @@
 """How jobs, events and dead letters look from outside: the same shapes in REST, CLI and Python."""
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ..core.contract import Contract
+from ..core.contracts import CONTRACTS, DEFAULT
+from ..core.declare import contract_to
 from ..core.job import DeadLetter, Event, Job, Note
 from ..core.times import iso
+
+if TYPE_CHECKING:
+    from .submit import Submitted
+
+_PLAIN_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
+"""What an event tells those who may not see payloads: codes, never texts that came out of a handler."""
 
 
 def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> dict[str, Any]:
     """A job as the API shows it; payloads False hides what it carries."""
+    if not payloads:
+        job = blind_job(job)
     return {
         "id": job.id,
         "job_type": job.job_type,
@@ -49,6 +61,31 @@ def _hidden(view: dict[str, Any]) -> dict[str, Any]:
     return {name: None if name in ("payload", "payload_json", "output") else value for name, value in view.items()}
 
 
+def blind_job(job: Job) -> Job:
+    """The job without what it carries; whatever is shown of it can tell no more."""
+    return replace(job, payload="{}", result=None, error_message=None)
+
+
+def blind_event(event: Event) -> Event:
+    return replace(event, data=_plain(event.data))
+
+
+def blind_note(note: Note) -> Note:
+    return replace(note, data=_plain(note.data))
+
+
+def _plain(data: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if data is None else {name: value for name, value in data.items() if name in _PLAIN_DATA}
+
+
+def submitted_view(contract: Contract, made: "Submitted", *, payloads: bool = True) -> dict[str, Any]:
+    """What POST /jobs answers."""
+    shown: dict[str, Any] = {"idempotent_hit": made.hit, "job": job_view(contract, made.job, payloads=payloads)}
+    if contract.keys.task_id_is_key:
+        shown["task"] = contract.view(made.job if payloads else blind_job(made.job))
+    return shown
+
+
 def event_view(contract: Contract, job: Job, event: Event) -> dict[str, Any]:
     return {
         "seq": event.seq,
@@ -82,8 +119,13 @@ def note_view(job: Job, note: Note, status: str) -> dict[str, Any]:
     }
 
 
-def history_view(contract: Contract, job: Job, events: list[Event], notes: list[Note]) -> list[dict[str, Any]]:
+def history_view(
+    contract: Contract, job: Job, events: list[Event], notes: list[Note], *, payloads: bool = True
+) -> list[dict[str, Any]]:
     """Both logs read as one: each note behind the event it follows."""
+    if not payloads:
+        job, events = blind_job(job), [blind_event(event) for event in events]
+        notes = [blind_note(note) for note in notes]
     status_at = {event.seq: event.target for event in events}
     rows = [(event.seq, 0, event_view(contract, job, event)) for event in events]
     rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
@@ -100,9 +142,9 @@ def letter_view(item: DeadLetter, *, payloads: bool = True) -> dict[str, Any]:
         "queue": item.queue,
         "error_class": item.error_class,
         "error_code": item.error_code,
-        "error_message": item.error_message,
+        "error_message": item.error_message if payloads else None,
         "payload_json": json.loads(item.payload) if payloads else None,
-        "context_json": json.loads(item.context),
+        "context_json": json.loads(item.context) if payloads else None,
         "retry_count": item.retries,
         "status": item.status,
         "first_failed_at": iso(item.first_failed_at),
@@ -112,3 +154,27 @@ def letter_view(item: DeadLetter, *, payloads: bool = True) -> dict[str, Any]:
         "proposed_by": item.proposed_by,
         "proposed_reason": item.proposed_reason,
     }
+
+
+_SHOWN = ("name", "statuses", "edges", "codes", "retry")
+
+
+def contract_view(contract: Contract) -> dict[str, Any]:
+    """A contract's table; notes are not edges."""
+    declared = contract_to(contract)
+    return {part: declared[part] for part in _SHOWN}
+
+
+def contracts_view(known: Mapping[str, Contract]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": contract.name,
+            "carried": contract.name in CONTRACTS,
+            "default": contract.name == DEFAULT,
+            "statuses": len(contract.statuses),
+            "edges": len(contract.edges),
+            "max_retries": contract.retry.max_retries,
+            "dead_letters": contract.dead_letters is not None,
+        }
+        for contract in sorted(known.values(), key=lambda one: one.name)
+    ]

@@ -11,6 +11,7 @@ from ..core.times import SECOND, iso
 from ..ports import Tx, WorkerRow
 from .refusal import find
 from .steps import STEP_ORPHANED
+from .views import blind_job, blind_note
 
 if TYPE_CHECKING:
     from . import Engine
@@ -57,7 +58,7 @@ class Scene:
     notes: list[Note] = field(default_factory=list)
 
 
-async def why(engine: "Engine", job_id: str, tenant: str | None = None) -> Why:
+async def why(engine: "Engine", job_id: str, tenant: str | None = None, *, payloads: bool = True) -> Why:
     """The most decisive reason first; the others that hold are in details["also"]."""
 
     async def act(tx: Tx) -> Scene:
@@ -66,6 +67,8 @@ async def why(engine: "Engine", job_id: str, tenant: str | None = None) -> Why:
         live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
         ahead = await tx.ahead(job.id, AHEAD_AT_MOST) if job.phase is Phase.CLAIMABLE else 0
         notes = await tx.notes(job.id)
+        if not payloads:
+            job, notes = blind_job(job), [blind_note(note) for note in notes]
         return Scene(tx.now, job, engine.contract(job.contract), pauses, live, ahead, notes)
 
     return explain(await engine.store.read(act))

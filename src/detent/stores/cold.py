@@ -10,7 +10,8 @@ from ..core.declare import contract_from
 from ..core.errors import VersionConflict
 from ..core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
 from ..ports import Audit, Backlog, ClaimRequest, Extended, Filter, Mark, Prunable, WorkerRow
-from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, LaneBook, lane
+from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
+from .people import TOKEN_COLUMNS, People
 from .rows import (
     DEAD_COLUMNS,
     JOB_COLUMNS,
@@ -27,6 +28,7 @@ from .rows import (
     with_json,
 )
 from .schedules import DECIDED, SCHEDULE_COLUMNS, ScheduleRows
+from .tail import TAIL_COLUMNS, Tail
 
 _PARTS = {"lane_group": ("contract", "queue", "job_type"), "lane_party": ("tenant_id", "limit_key")}
 
@@ -41,6 +43,9 @@ FILL = {
     "{schedule_columns}": ", ".join(SCHEDULE_COLUMNS),
     "{schedule_places}": ", ".join(f":{name}" for name in SCHEDULE_COLUMNS),
     "{decided}": ", ".join(f"{name} = :{name}" for name in DECIDED),
+    "{tail_columns}": TAIL_COLUMNS,
+    "{token_columns}": ", ".join(TOKEN_COLUMNS),
+    "{token_places}": ", ".join(f":{name}" for name in TOKEN_COLUMNS),
 }
 
 
@@ -51,25 +56,15 @@ def filled(text: str) -> str:
     return text
 
 
-class ColdTx(ScheduleRows):
+class ColdTx(ScheduleRows, People, Tail):
     """Everything but submitting, claiming and plain success. A store says how a named query is run."""
 
     letter_query = "dead_letter"
     """How one dead letter is read inside a transaction that may change it."""
+    beyond = "\U0010ffff"
+    """Behind every id."""
     contains = "instr"
     """The dialect's function (text, part) -> position of the part, 0 if absent."""
-
-    def __init__(self, now: Micros, book: LaneBook) -> None:
-        self.now = now
-        self.book = book
-
-    async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a named query; `where` fills the place of that name."""
-        raise NameError(name)
-
-    async def change(self, name: str, /, **values: Any) -> int:
-        """Run a named statement; how many rows it changed."""
-        raise NameError(name)
 
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
         return {row[0]: job_from(row) for row in await self.query("lock", ids=json.dumps(list(ids)))}
@@ -244,10 +239,18 @@ class ColdTx(ScheduleRows):
     async def jobs(self, filter: Filter) -> list[Job]:
         return [job_from(row) for row in await self._filtered("jobs", filter, _JOB_FILTERS)]
 
-    async def _filtered(self, name: str, filter: Filter, tests: Mapping[str, str]) -> list[tuple[Any, ...]]:
+    async def job_window(self, filter: Filter, scan: int) -> tuple[list[Job], str | None]:
+        ends = {"before": filter.before or self.beyond, "scan": scan}
+        rows = await self._filtered("job_window", filter, _WINDOW_FILTERS, **ends)
+        last = await self.query("job_window_end", **ends)
+        return [job_from(row) for row in rows], last[0][0] if last else None
+
+    async def _filtered(
+        self, name: str, filter: Filter, tests: Mapping[str, str], **more: Any
+    ) -> list[tuple[Any, ...]]:
         asked = {field: getattr(filter, field) for field in tests if getattr(filter, field) is not None}
         where = " AND ".join(tests[field].replace("{contains}", self.contains) for field in asked) or "true"
-        return await self.query(name, where, **asked, limit=filter.limit)
+        return await self.query(name, where, **asked, **more, limit=filter.limit)
 
     async def counts(self) -> list[tuple[str, str, str, int]]:
         return [(row[0], row[1], row[2], row[3]) for row in await self.query("counts")]
@@ -324,18 +327,23 @@ class ColdTx(ScheduleRows):
 _PRUNED = ("events", "notes", "steps", "signals", "letters", "jobs")
 _EXACT = ("contract", "status", "queue", "tenant_id", "job_type", "error_code")
 _MADE = {"since": "created_at >= :since", "until": "created_at <= :until"}
+_DEAD_PLAIN = "id || ' ' || cast(job_id AS text) || ' ' || error_code"
+_JOB_PLAIN = (
+    "cast(id AS text) || ' ' || coalesce(idempotency_key, '') || ' ' || coalesce(task_id, '') || ' ' || "
+    "coalesce(error_code, '')"
+)
 _DEAD_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
     **_MADE,
     "before": "id < :before",
-    "text": "{contains}(id || ' ' || cast(job_id AS text) || ' ' || error_code || ' ' || "
-    "coalesce(error_message, ''), :text) > 0",
+    "text": f"{{contains}}({_DEAD_PLAIN} || ' ' || coalesce(error_message, ''), :text) > 0",
+    "text_outside": f"{{contains}}({_DEAD_PLAIN}, :text_outside) > 0",
 }
-_JOB_FILTERS = {
+_WINDOW_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
     **_MADE,
     "phase": "phase = :phase",
-    "before": "id < :before",
-    "text": "{contains}(cast(id AS text) || ' ' || coalesce(idempotency_key, '') || ' ' || "
-    "coalesce(task_id, '') || ' ' || coalesce(error_code, '') || ' ' || payload, :text) > 0",
+    "text": f"{{contains}}({_JOB_PLAIN} || ' ' || payload, :text) > 0",
+    "text_outside": f"{{contains}}({_JOB_PLAIN}, :text_outside) > 0",
 }
+_JOB_FILTERS = {**_WINDOW_FILTERS, "before": "id < :before"}

@@ -88,6 +88,15 @@ SELECT contract, count(*) FROM dead_letters WHERE {where} GROUP BY contract ORDE
 -- name: jobs
 SELECT {columns} FROM jobs WHERE {where} ORDER BY id DESC LIMIT :limit;
 
+-- name: job_window
+-- A filter that matches little must not read the whole table: it looks at so many jobs, by primary key, and no more.
+SELECT {columns} FROM (SELECT * FROM jobs WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+WHERE {where} ORDER BY id DESC LIMIT :limit;
+
+-- name: job_window_end
+SELECT id FROM (SELECT id FROM jobs WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+ORDER BY id LIMIT 1;
+
 -- name: counts
 SELECT contract, status, phase, count(*) FROM jobs GROUP BY contract, status, phase;
 
@@ -113,6 +122,8 @@ SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit ORDER BY n
 -- name: audit_of
 -- Relies on audit_subject.
 SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit WHERE subject = :subject ORDER BY n DESC LIMIT :limit;
+-- name: audit_page
+SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit WHERE {where} ORDER BY n DESC LIMIT :limit;
 
 -- name: put_worker
 INSERT INTO workers ({worker_columns}) VALUES ({worker_places})
@@ -247,3 +258,43 @@ WHERE {where} AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = s.job_id) ORDER 
 -- name: verify_signals
 SELECT s.job_id, s.name FROM signals s
 WHERE {where} AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = s.job_id) ORDER BY s.job_id, s.name;
+
+-- name: put_token
+INSERT INTO tokens ({token_columns}) VALUES ({token_places})
+ON CONFLICT (id) DO UPDATE SET revoked_at = excluded.revoked_at;
+
+-- name: token_by_digest
+SELECT {token_columns} FROM tokens WHERE digest = :digest;
+
+-- name: token
+SELECT {token_columns} FROM tokens WHERE id = :id;
+
+-- name: tokens
+SELECT {token_columns} FROM tokens ORDER BY created_at, id;
+
+-- name: any_token
+SELECT 1 FROM tokens LIMIT 1;
+
+-- name: reserve_answer
+INSERT INTO http_answers (asker, key, digest, fresh_id, made_at, keep_until)
+VALUES (:asker, :key, :digest, :fresh_id, :now, :until) ON CONFLICT DO NOTHING;
+
+-- name: answer
+SELECT digest, fresh_id, status, media, body, made_at FROM http_answers WHERE asker = :asker AND key = :key;
+
+-- name: take_over_answer
+UPDATE http_answers SET made_at = :now, keep_until = :until
+WHERE asker = :asker AND key = :key AND made_at = :made_at AND status IS NULL;
+
+-- name: keep_answer
+UPDATE http_answers SET status = :status, media = :media, body = :body, keep_until = :until
+WHERE asker = :asker AND key = :key;
+
+-- name: release_answer
+-- As if it had been under way for ever, so that the next one takes it over.
+UPDATE http_answers SET made_at = 0 WHERE asker = :asker AND key = :key AND status IS NULL;
+
+-- name: drop_old_answers
+-- Relies on http_answers_old.
+DELETE FROM http_answers WHERE (asker, key) IN (
+  SELECT asker, key FROM http_answers WHERE keep_until <= :now ORDER BY keep_until LIMIT :limit);

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from typing import Any
 
 from ..core.job import Micros
 from ..core.schedule import Fire, Plan, Schedule
 from ..ports import Filter
+from .named import NamedQueries
 
 SCHEDULE_COLUMNS = tuple(field.name for field in fields(Schedule))
 PROGRESS = (
@@ -24,17 +24,10 @@ PROGRESS = (
 DECIDED = tuple(name for name in SCHEDULE_COLUMNS if name not in (*PROGRESS, "id", "tenant_id", "name", "created_at"))
 
 
-class ScheduleRows:
+class ScheduleRows(NamedQueries):
     """Mixed into a transaction, which brings `now`, `query` and `change`."""
 
-    now: Micros
     contains: str
-
-    async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[tuple[Any, ...]]:
-        raise NameError(name)
-
-    async def change(self, name: str, /, **values: Any) -> int:
-        raise NameError(name)
 
     async def schedules(self, filter: Filter) -> list[Schedule]:
         asked = {name: getattr(filter, name) for name in _FILTERS if getattr(filter, name) is not None}

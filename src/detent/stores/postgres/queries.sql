@@ -192,3 +192,14 @@ SELECT id, name, digest, result, finished, execution_no, greatest({clock}, updat
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
 WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no
 RETURNING job_id::text, name;
+
+-- name: tail
+-- Events of transactions that have all ended, by transaction, from a position on; relies on events_xid. The window keeps
+-- the sort small for a reader that is far behind.
+SELECT e.xid, {tail_columns} FROM events e JOIN jobs j ON j.id = e.job_id
+WHERE e.xid >= :commit AND e.xid < :below AND (e.xid, e.job_id, e.seq) > (:commit, :job_id, :seq)
+ORDER BY e.xid, e.job_id, e.seq LIMIT :limit;
+
+-- name: tail_line
+-- Below this transaction nothing can appear any more.
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;

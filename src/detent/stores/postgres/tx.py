@@ -14,6 +14,7 @@ from ..cold import ColdTx
 from ..lanes import LaneBook
 from ..rows import CREATED, EVENT_COLUMNS, as_text, created_values, job_from
 from .dialect import compiled, reading
+from .tail import PostgresTail
 
 Connection = Any
 """An asyncpg connection, pooled or not; its stubs give the two no common name."""
@@ -74,10 +75,11 @@ async def insert(connection: Connection, changes: Sequence[Change], lanes: Seque
     return set() if made is None else {job.id for job in jobs} - set(made)
 
 
-class PostgresCold(ColdTx):
+class PostgresCold(PostgresTail, ColdTx):
     """Named queries on one connection, inside one transaction."""
 
     contains = "strpos"
+    beyond = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
     def __init__(
         self,

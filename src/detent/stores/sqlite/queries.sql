@@ -209,3 +209,12 @@ SELECT id, :name, :digest, :result, :finished, execution_no, max(:now, updated_a
 WHERE id = :job_id AND token = :token AND phase = 'leased'
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
 WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no;
+
+-- name: tail
+-- All events in the order of their commits; relies on the primary key.
+SELECT e.n, {tail_columns} FROM events e JOIN jobs j ON j.id = e.job_id
+WHERE e.n > :after ORDER BY e.n LIMIT :limit;
+
+-- name: tail_end
+-- The last number that was given out, whether its event is still there or not.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0);

@@ -1,0 +1,68 @@
+"""`detent serve`: the REST API, without a worker."""
+
+import logging
+from typing import Annotated, Any
+
+import typer
+
+from ..app import Detent
+from ..connect import default_url
+from .database import durability, shown_url
+from .loader import load_app
+from .options import AsJson, option
+from .output import tell
+
+Host = Annotated[str, option("--host", "The address to listen on.")]
+Port = Annotated[int, option("--port", "The port; 0 takes a free one.", min=0, max=65_535)]
+_HOST, _PORT = "127.0.0.1", 8400
+
+
+def serve(
+    app: Annotated[
+        str | None, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
+    ] = None,
+    host: Host = _HOST,
+    port: Port = _PORT,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Serve the REST API and its pages until SIGTERM or Ctrl-C. Without APP it knows jobs, but no handlers."""
+    from ..web.serving import run
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    application = load_app(app) if app else Detent(url or default_url())
+    if url:
+        application.url = url
+    return run(_serve(application, host, port, as_json))
+
+
+async def _serve(application: Detent, host: str, port: int, as_json: bool) -> int:
+    from ..web import Settings
+    from ..web.serving import bind, check_address, make_server
+
+    try:
+        is_open = await check_address(await application.ready(), host)
+        listening = bind(host, port)
+        settings = Settings.from_environment(open_without_tokens=is_open, sweep=True)
+        server = make_server(application, settings)
+        tell(as_json, *told(application, listening.getsockname(), is_open))
+        await server.serve([listening])
+    finally:
+        await application.close()
+    return 0
+
+
+def told(application: Detent, address: Any, is_open: bool) -> tuple[dict[str, Any], str]:
+    """What is said at the start, for programs and for people."""
+    host, port = address[0], address[1]
+    at = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    facts = {
+        "at": at,
+        "url": shown_url(application.url),
+        "durability": durability(application.url),
+        "open": is_open,
+    }
+    door = "no tokens yet, so everyone on this machine may do everything" if is_open else "asks for a token"
+    return facts, f"API and pages of {facts['url']} at {at}: {door}"

@@ -1,0 +1,45 @@
+"""Headers every answer bears: nothing is sniffed, framed, cached or sent on by mistake."""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+]
+_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    b"connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_PAGE = [(b"content-security-policy", _POLICY)]
+_DATA = [(b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")]
+_NO_STORE = (b"cache-control", b"no-store")
+
+
+class SecurityHeaders:
+    """Plain ASGI, so that streams pass through untouched. A route's own Cache-Control is kept."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message["headers"]
+                names = {name for name, _ in headers}
+                page = any(name == b"content-type" and value.startswith(b"text/html") for name, value in headers)
+                headers = [*headers, *_ALWAYS]
+                if b"content-security-policy" not in names:
+                    headers += _PAGE if page else _DATA
+                if b"cache-control" not in names:
+                    headers.append(_NO_STORE)
+                message["headers"] = headers
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)

@@ -1,0 +1,35 @@
+"""At the root: is it alive, is it ready, the OpenAPI document and a page made from it."""
+
+from starlette.responses import HTMLResponse, Response
+
+from .. import shapes
+from ..docs_page import page
+from ..guard import Asked, Router, answer
+
+router = Router(tags=["service"])
+
+
+@router.route_for("GET", "/healthz", needs=None, answers={200: shapes.Health})
+async def alive(asked: Asked) -> Response:
+    """The process answers; it says nothing about the database."""
+    return answer({"ok": True})
+
+
+@router.route_for("GET", "/readyz", needs=None, answers={200: shapes.Health})
+async def ready(asked: Asked) -> Response:
+    """The database answers too, now: 200; otherwise 503."""
+    if await asked.web.answers():
+        return answer({"ok": True})
+    return answer({"ok": False, "detail": "the database does not answer"}, 503, {"Retry-After": "1"})
+
+
+@router.route_for("GET", "/openapi.json", needs=None, answers={200: {"description": "OpenAPI 3.1"}})
+async def document(asked: Asked) -> Response:
+    """This document."""
+    return answer(asked.app.openapi())
+
+
+@router.route_for("GET", "/docs", needs=None, answers={200: {"description": "a page", "content": {"text/html": {}}}})
+async def docs(asked: Asked) -> Response:
+    """The document for people to read; it loads nothing from anywhere."""
+    return HTMLResponse(page(asked.app.openapi()))

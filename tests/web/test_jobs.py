@@ -1,0 +1,111 @@
+"""Jobs over HTTP: what is made, shown, listed and refused."""
+
+import asyncio
+
+import pytest
+
+from web.conftest import API, Api, code
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_new_job_is_201_and_a_known_one_200(api: Api) -> None:
+    ask = {"job_type": "mail", "payload": {"to": "ann"}, "idempotency_key": "k"}
+    first = await api.open.post(f"{API}/jobs", json=ask)
+    again = await api.open.post(f"{API}/jobs", json=ask)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert not first.json()["idempotent_hit"] and again.json()["idempotent_hit"]
+    assert first.json()["job"]["id"] == again.json()["job"]["id"]
+    other = await api.open.post(f"{API}/jobs", json={**ask, "payload": {"to": "bob"}})
+    assert code(other, 409) == "IDEMPOTENCY_CONFLICT" and other.json()["conflict_fields"] == ["payload"]
+
+
+async def test_a_men_job_shows_its_task(api: Api) -> None:
+    made = (await api.open.post(f"{API}/jobs", json={"contract": "men", "task_id": "t1"})).json()
+    assert made["task"]["task_id"] == "t1" and made["job"]["job_type"] == "task" and len(made["task"]) == 13
+
+
+async def test_what_a_contract_refuses_is_422_and_makes_nothing(api: Api) -> None:
+    for ask, said in (
+        ({"job_type": "x", "contract": "gate-b2", "max_retries": 5}, "MAX_RETRIES_FROZEN"),
+        ({"job_type": "x", "contract": "nope"}, "CONTRACT_UNKNOWN"),
+        ({"job_type": "x", "contract": "men", "schedule_type": "cron"}, "TASK_INVALID_SCHEDULE"),
+        ({"job_type": "x", "colour": "red"}, "FIELD_UNKNOWN"),
+        ({"payload": {}}, "INPUT_INVALID"),
+        ([], "INPUT_INVALID"),
+    ):
+        assert code(await api.open.post(f"{API}/jobs", json=ask), 422) == said, ask
+    assert (await api.open.get(f"{API}/jobs")).json() == {"jobs": [], "next_cursor": None}
+
+
+async def test_bulk_is_all_or_none(api: Api) -> None:
+    made = await api.open.post(f"{API}/jobs/bulk", json={"jobs": [{"job_type": "a"}, {"job_type": "b"}]})
+    assert made.status_code == 201 and [one["job"]["job_type"] for one in made.json()["items"]] == ["a", "b"]
+    bad = await api.open.post(f"{API}/jobs/bulk", json={"jobs": [{"job_type": "c"}, {"job_type": ""}]})
+    assert code(bad, 422) == "NAME_INVALID"
+    assert len((await api.open.get(f"{API}/jobs")).json()["jobs"]) == 2
+
+
+async def test_pages_hold_every_job_once(api: Api) -> None:
+    ids = [(await api.submit(queue="odd" if n % 2 else "even"))["id"] for n in range(7)]
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = (await api.open.get(f"{API}/jobs?limit=3{cursor}")).json()
+        seen += [job["id"] for job in page["jobs"]]
+        cursor = page["next_cursor"] and f"&cursor={page['next_cursor']}"
+    assert seen == ids[::-1]
+    odd = (await api.open.get(f"{API}/jobs", params={"queue": "odd", "limit": 2})).json()
+    assert [job["id"] for job in odd["jobs"]] == [ids[5], ids[3]] and odd["next_cursor"] == ids[3]
+    rest = (await api.open.get(f"{API}/jobs", params={"queue": "odd", "cursor": ids[3]})).json()
+    assert [job["id"] for job in rest["jobs"]] == [ids[1]] and rest["next_cursor"] is None
+    assert code(await api.open.get(f"{API}/jobs?cursor=forged"), 422) == "INPUT_INVALID"
+    assert code(await api.open.get(f"{API}/jobs?stauts=x"), 422) == "INPUT_INVALID"
+
+
+async def test_a_job_read_is_304_until_anything_of_it_changes(api: Api) -> None:
+    path = f"{API}/jobs/{(await api.submit())['id']}"
+    tag = (await api.open.get(path)).headers["etag"]
+    same = await api.open.get(path, headers={"If-None-Match": f'"other", W/{tag}'})
+    assert same.status_code == 304 and same.content == b"" and same.headers["etag"] == tag
+    assert (await api.open.post(f"{path}/cancel", json={"reason": "no"})).json()["status"] == "cancelled"
+    assert (await api.open.get(path, headers={"If-None-Match": tag})).status_code == 200
+
+
+async def test_events_why_and_verify(api: Api) -> None:
+    job = await api.submit()
+    path = f"{API}/jobs/{job['id']}"
+    await api.open.post(f"{path}/cancel")
+    assert code(await api.open.post(f"{path}/cancel"), 409) == "JOB_TRANSITION_INVALID"
+    told = (await api.open.get(f"{path}/events")).json()
+    assert [(e["seq"], e["event"], e["note"]) for e in told["events"]] == [
+        (1, "job.created", False), (2, "job.cancelled", False), (2, "move.refused", True)]  # fmt: skip
+    page = (await api.open.get(f"{path}/events?limit=2")).json()
+    assert page["next_cursor"] == "2" and len((await api.open.get(f"{path}/events?cursor=2")).json()["events"]) == 1
+    assert (await api.open.get(f"{path}/why")).json()["reason"] == "FINISHED"
+    assert (await api.open.get(f"{path}/verify")).json()["ok"]
+    for tail in ("", "/events", "/why", "/verify"):
+        assert code(await api.open.get(f"{API}/jobs/{job['id'][:-1]}0{tail}"), 404) == "JOB_NOT_FOUND"
+
+
+async def test_an_idempotency_key_replays_the_answer(api: Api) -> None:
+    key, ask = {"Idempotency-Key": "once"}, {"job_type": "mail"}
+    first = await api.open.post(f"{API}/jobs", json=ask, headers=key)
+    again = await api.open.post(f"{API}/jobs", json=ask, headers=key)
+    assert again.status_code == 201 and again.content == first.content
+    assert again.headers["idempotency-replayed"] == "true" and first.json()["job"]["idempotency_key"] is None
+    other = await api.open.post(f"{API}/jobs", json={"job_type": "other"}, headers=key)
+    assert code(other, 422) == "IDEMPOTENCY_KEY_REUSED"
+    path = f"{API}/jobs/{first.json()['job']['id']}/cancel"
+    refused = [await api.open.post(path, headers={"Idempotency-Key": f"c{n}"}) for n in (1, 2, 2)]
+    assert [answer.status_code for answer in refused] == [200, 409, 409]
+    assert refused[1].content == refused[2].content
+
+
+async def test_requests_with_one_key_at_once_do_one_thing(api: Api) -> None:
+    asks = [
+        api.open.post(f"{API}/jobs", json={"job_type": "mail"}, headers={"Idempotency-Key": "race"}) for _ in range(12)
+    ]
+    answers = await asyncio.gather(*asks)
+    assert {answer.status_code for answer in answers} <= {201, 409}
+    assert {answer.json()["code"] for answer in answers if answer.status_code == 409} <= {"IDEMPOTENCY_KEY_IN_FLIGHT"}
+    assert len((await api.open.get(f"{API}/jobs")).json()["jobs"]) == 1
