@@ -36,6 +36,8 @@ class Contestant:
     """True: can be measured with its worker in the client's process."""
     grows: bool = False
     """True: also measured as backlog and history grow."""
+    log: str | None = None
+    """The other store it needs: where its log is kept."""
     measures: frozenset[str] | None = None
     """None: all that make sense; else these only."""
 
@@ -147,6 +149,10 @@ CONTESTANTS = (
         "persist-queue", "sqlite", "SQLiteAckQueue, our loop: get, handler, ack; polled every 5 ms", "row kept",
         "as its default", most=3_000, callers=False,
     ),
+    Contestant(
+        "detent-streams", "redis", "detent_streams", "Redis Streams, log on Postgres, 300 slots, relayed before",
+        _FULL, f"{DURABLE_PG}; the stream none", log="postgres",
+    ),
     _peer("bullmq", "redis", "concurrency 100", "completed kept in memory", MEMORY, most=40_000),
     _peer("taskiq", "redis", "streams, 100 tasks at once, 100 messages a read", "none", MEMORY, most=8_000),
     _peer("saq", "redis", "concurrency 100, uvloop", "result for a while", MEMORY, variant="uvloop", most=6_000),
@@ -158,8 +164,8 @@ CONTESTANTS = (
 BY_NAME = {contestant.name: contestant for contestant in CONTESTANTS}
 RAW = {"sqlite": "raw-sqlite", "postgres": "raw-postgres"}
 """What a rate is divided by, in the same store."""
-OURS = {"sqlite": "detent-sqlite", "postgres": "detent-postgres", "redis": "detent-postgres"}
-"""Whom the others are compared with; Detent keeps no jobs in Redis, so there it is the one on Postgres."""
+OURS = {"sqlite": "detent-sqlite", "postgres": "detent-postgres", "redis": "detent-streams"}
+"""Whom the others are compared with."""
 
 
 def chosen(names: list[str] | None, *, full: bool) -> list[Contestant]:

@@ -36,6 +36,7 @@ GOALS = (
     Goal("Detent's tables, of the minimal row", "drain", "raw-postgres", "minimal-postgres", 0.8),
     Goal("SQLite drain, of raw", "drain", "detent-sqlite", "raw-sqlite", 0.5),
     Goal("SQLite drain, of raw at Detent's batch", "drain", "detent-sqlite", "raw-sqlite-200", 0.5),
+    Goal("Redis Streams drain, of bullmq", "drain", "detent-streams", "bullmq", 1.0),
     Goal("Postgres enqueue one by one, of raw", "enqueue one by one", "detent-postgres", "raw-postgres", 0.9),
     Goal("SQLite enqueue one by one, of raw", "enqueue one by one", "detent-sqlite", "raw-sqlite", 0.9),
     Goal("Postgres, 16 callers, of raw", _CALLERS, "detent-postgres", "raw-postgres", 0.9),

@@ -49,7 +49,7 @@ def _assembled(
         reason = contestant.missing()
         try:
             if reason is None:
-                found.append(Contender(contestant, services[contestant.store], folder / contestant.name))
+                found.append(Contender(contestant, services.of(contestant), folder / contestant.name))
         except (OSError, RuntimeError) as error:
             reason = str(error)
         if reason is not None:

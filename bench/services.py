@@ -151,6 +151,29 @@ class Redis(Service):
         stop(self._process, politely=True)
 
 
+class Both(Service):
+    """A wire and the store that keeps its log; what is counted is the store's, CPU is both servers'."""
+
+    def __init__(self, wire: Service, log: Service) -> None:
+        self._wire, self._log = wire, log
+
+    def url(self, contestant: Contestant, folder: Path) -> str:
+        return f"{self._log.url(contestant, folder)} {self._wire.url(contestant, folder)}"
+
+    def settle(self, url: str) -> None:
+        self._log.settle(url.partition(" ")[0])
+
+    def cpu(self) -> float | None:
+        used = [part.cpu() for part in (self._wire, self._log)]
+        return sum(one for one in used if one is not None) or None
+
+    def kept(self, url: str) -> int | None:
+        return self._log.kept(url.partition(" ")[0])
+
+    def written(self) -> int | None:
+        return self._log.written()
+
+
 def redis_program() -> str | None:
     """On the PATH, else in the wheel of this environment, else in the wheel that --install brought."""
     found = shutil.which("redis-server") or shutil.which("valkey-server")
@@ -190,6 +213,10 @@ class Services:
         if store not in self._open:
             self._open[store] = self.MAKERS[store]()
         return self._open[store]
+
+    def of(self, contestant: Contestant) -> Service:
+        own = self[contestant.store]
+        return Both(own, self[contestant.log]) if contestant.log else own
 
     def versions(self) -> dict[str, str]:
         return {store: service.version for store, service in self._open.items()}

@@ -28,7 +28,9 @@ NOT_OURS = {
 CLOCK_ALLOWED: dict[tuple[str, str], str] = {}
 
 # (path below src/detent, word) -> reason. For a word that is a status elsewhere and is not one here.
-STATUS_ALLOWED: dict[tuple[str, str], str] = {}
+STATUS_ALLOWED: dict[tuple[str, str], str] = {
+    ("transports/redis_streams/upkeep.py", "pending"): "a column of XINFO",
+}
 
 
 def test_imports_run_downwards() -> None:

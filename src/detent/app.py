@@ -19,6 +19,7 @@ from .engine.views import history_view, job_view
 from .handlers import Handler, Options, inspect_handler
 from .options import JobOptions, Using, UsingOptions
 from .schedules import Schedules, Scheduling, SyncSchedules
+from .streams import stream_worker
 from .transactions import submit_on, submit_on_sync
 from .worker import DEFAULT_SLOTS, Worker
 
@@ -285,10 +286,12 @@ class Detent(Scheduling):
         known = self.jobs.get(job.job_type)
         return Handle(self, job_id, known.handler if known else None)
 
-    async def worker(self, **options: Any) -> Worker:
+    async def worker(self, *, transport: str = "database", **options: Any) -> Worker:
+        """transport "redis": its tasks come over Redis Streams; the server is $DETENT_REDIS_URL, or settings=."""
         engine = await self.ready()
         await self.schedules.declare()
-        return Worker(engine, {name: definition.handler for name, definition in self.jobs.items()}, **options)
+        make: Callable[..., Worker] = stream_worker if transport == "redis" else Worker
+        return make(engine, {name: definition.handler for name, definition in self.jobs.items()}, **options)
 
     async def run_worker(
         self,

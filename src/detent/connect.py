@@ -4,6 +4,7 @@ import os
 
 from .core.errors import InvalidInput
 from .ports import Store
+from .wire import Wire, WireSettings
 
 DEFAULT_URL = "sqlite:///detent.db"
 
@@ -29,6 +30,21 @@ def store_from(url: str | None = None, *, may_migrate: bool = False, inline: boo
         f"cannot read the database URL {url!r}; write sqlite:///jobs.db or postgresql://user@host/database",
         code="URL_INVALID",
     )
+
+
+def redis_url() -> str | None:
+    return os.environ.get("DETENT_REDIS_URL") or None
+
+
+def wire_from(settings: WireSettings) -> Wire:
+    """The stream server these settings name."""
+    try:
+        from .transports.redis_streams import RedisWire
+    except ImportError as error:
+        raise InvalidInput(
+            f"the Redis client is missing ({error.name}); install detent[redis]", code="REDIS_CLIENT_MISSING"
+        ) from None
+    return RedisWire(settings)
 
 
 def _without_option(url: str, name: str) -> tuple[str, bool]:

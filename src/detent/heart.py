@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from .core.errors import DetentError
 from .engine import Engine
@@ -12,6 +13,16 @@ from .machine import Told
 from .ports import Extended, Tx, WorkerRow
 
 log = logging.getLogger("detent.worker")
+
+
+class Keeper(Protocol):
+    """Somebody else who must hear, at each beat, which leases {id: token} we hold; used in the heart's thread."""
+
+    beat_seconds: float
+
+    async def keep(self, engine: Engine, held: Mapping[str, str]) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Heart:
@@ -24,6 +35,7 @@ class Heart:
         leases: Callable[[], dict[str, str]],
         row: Callable[[], WorkerRow],
         heard: Callable[[Extended], object],
+        keeper: "Keeper | None" = None,
     ) -> None:
         self._engine = engine
         self._shared = engine.store
@@ -31,6 +43,7 @@ class Heart:
         self._leases = leases
         self._row = row
         self._heard = heard
+        self._keeper = keeper
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="detent-heart", daemon=True)
         self.beats = 0
@@ -50,11 +63,13 @@ class Heart:
         try:
             await self._open_and_beat()
         finally:
+            if self._keeper is not None:
+                await self._keeper.close()
             if self._engine.store is not self._shared:
                 await self._engine.close()
 
     async def _open_and_beat(self) -> None:
-        beat_every = self._lease / 3
+        beat_every = self._keeper.beat_seconds if self._keeper else self._lease / 3
         look_every = min(1.0, beat_every)
         since_beat = beat_every
         opened = self._engine.store is self._shared
@@ -85,6 +100,8 @@ class Heart:
 
         self._tell(held, await self._engine.store.write(act))
         self.beats += 1
+        if self._keeper is not None:
+            await self._keeper.keep(self._engine, held)
 
     async def _look(self) -> None:
         held = self._leases()

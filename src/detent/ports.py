@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from .core.contract import Contract
 from .core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
 from .schedule_port import ScheduleTx
+from .wire import Named, OutboxTx
 
 T = TypeVar("T")
 
@@ -66,6 +67,8 @@ class ClaimRequest:
     exclude_contracts: frozenset[str] = frozenset()
     reclaim: bool = False
     """True: also take over expired leases of contracts whose lost jobs go from holder to holder."""
+    named: Sequence[Named] | None = None
+    """If given, these jobs of wired contracts and no others; each id once."""
 
 
 @dataclass(slots=True)
@@ -167,7 +170,7 @@ class Prunable(NamedTuple):
     first_run: int | None
 
 
-class Tx(ScheduleTx, Protocol):
+class Tx(ScheduleTx, OutboxTx, Protocol):
     """One write transaction. Everything done through it commits together or not at all."""
 
     now: Micros
@@ -187,6 +190,8 @@ class Tx(ScheduleTx, Protocol):
     async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """(space, key) -> the job that owns it; free keys are absent."""
         ...
+
+    async def take_all_keys(self, owned: Sequence[tuple[str, str, str]]) -> int: ...
 
     async def take_keys(self, keys: Sequence[tuple[str, str]], job_id: str) -> bool:
         """Take all of these for a job; False if another took one in between."""

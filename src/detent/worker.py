@@ -1,10 +1,7 @@
 """The worker: thin asyncio around the machine. Slots run handlers, one loop settles and claims, a heart beats apart."""
 
 import asyncio
-import json
 import logging
-import os
-import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
@@ -15,14 +12,14 @@ from .core.job import Micros
 from .core.outcome import Outcome, Stopped
 from .engine import Cycled, Engine
 from .handlers import Handler
-from .heart import Heart
+from .heart import Heart, Keeper
+from .introduction import introduction, worker_name
 from .machine import Interrupt, Machine, Order, reason_of
 from .ports import Claimed, ClaimRequest, Clock, Extended, WorkerRow
 from .runner import Runner, outcome_of
 from .slots import Slots
 from .stopping import StopSignals, abandon
 from .sweeper import Sweeper
-from .version import __version__
 
 log = logging.getLogger("detent.worker")
 DEFAULT_SLOTS = 64
@@ -53,10 +50,11 @@ class Worker:
         sweep: bool = True,
         clock: Clock | None = None,
         processes: int | None = None,
+        exclude_contracts: frozenset[str] = frozenset(),
     ) -> None:
         self.engine = engine
         self.handlers = handlers
-        self.id = f"{socket.gethostname()}-{os.getpid()}-{engine.ids.token()[:6]}"
+        self.id = worker_name(engine.ids)
         self.machine = Machine(slots, cancel_grace_seconds, engine.store.cycles_at_once)
         self.lease_seconds = lease_seconds or engine.contract(None).lease_seconds
         self.grace_seconds = grace_seconds
@@ -64,6 +62,7 @@ class Worker:
         self.done = 0
         self.refused = 0
         self._queues = queues
+        self._excluded = exclude_contracts
         self._clock = clock or SystemClock()
         self._sweeper = Sweeper(engine, self._clock, self.lease_seconds) if sweep else None
         self._runner = Runner(slots, processes)
@@ -83,13 +82,7 @@ class Worker:
         """Work until stopped (or idle, if asked); 0 when everything was handed back in good order."""
         loop = asyncio.get_running_loop()
         signals = StopSignals(loop, self.stop, self._clock) if handle_signals else None
-        heart = Heart(
-            self.engine,
-            self.lease_seconds,
-            lambda: self.machine.leases(self._clock.monotonic(), self.lease_seconds),
-            self._row,
-            lambda answer: loop.call_soon_threadsafe(self._heard, answer),
-        )
+        heart = self._heart(loop)
         heart.start()
         helpers = [asyncio.create_task(self._watch()), asyncio.create_task(self._tick())]
         if self._sweeper is not None:
@@ -111,6 +104,16 @@ class Worker:
             with suppress(DetentError):
                 await self.engine.store.write(lambda tx: tx.drop_worker(self.id))
         return 0 if self.machine.done else 1
+
+    def _heart(self, loop: asyncio.AbstractEventLoop, keeper: Keeper | None = None) -> Heart:
+        return Heart(
+            self.engine,
+            self.lease_seconds,
+            lambda: self.machine.leases(self._clock.monotonic(), self.lease_seconds),
+            self._row,
+            lambda answer: loop.call_soon_threadsafe(self._heard, answer),
+            keeper,
+        )
 
     async def _hand_back_the_rest(self) -> None:
         """run() was cancelled or broke off: what is still ours goes back, if the store takes it."""
@@ -256,6 +259,7 @@ class Worker:
             self.lease_seconds,
             job_types=frozenset(self.handlers),
             queues=self._queues,
+            exclude_contracts=self._excluded,
             reclaim=reclaim,
         )
 
@@ -349,17 +353,4 @@ class Worker:
             return False
 
     def _row(self) -> WorkerRow:
-        return WorkerRow(
-            id=self.id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            version=__version__,
-            queues=None if self._queues is None else json.dumps(sorted(self._queues)),
-            job_types=json.dumps(sorted(self.handlers)),
-            slots=self.machine.slots,
-            busy=len(self.machine.held) + self.machine.ghosts,
-            state="stopping" if self.machine.stopping else "working",
-            started_at=self._started_at,
-            seen_at=self._started_at,
-            lease=int(self.lease_seconds * 1_000_000),
-        )
+        return introduction(self, self._queues, self._started_at)

@@ -12,7 +12,8 @@ from bench.readings import Readings, percentile
 @pytest.fixture
 def readings() -> Readings:
     made = Readings()
-    for values, name in (([90, 10, 80], "detent-postgres"), ([100, 100, 400], "raw-postgres"), ([40], "bullmq")):
+    for values, name in (([90, 10, 80], "detent-postgres"), ([100, 100, 400], "raw-postgres"), ([40], "bullmq"),
+                         ([120], "detent-streams")):  # fmt: skip
         for value in values:
             made.add("drain", name, value)
     for value, name in ((4.0, "detent-postgres"), (6.0, "graphile-worker")):
@@ -31,7 +32,7 @@ def test_a_ratio_above_one_is_ahead_whichever_way_the_measure_runs(readings: Rea
     assert readings.ratio("pickup p50", "detent-postgres", "graphile-worker") == 1.5
     assert readings.of_raw("drain", "detent-postgres") == 0.8
     assert readings.of_raw("drain", "bullmq") is None
-    assert readings.detent_ahead("drain", "bullmq") == 2.0, "Redis peers are compared with Detent on Postgres"
+    assert readings.detent_ahead("drain", "bullmq") == 3.0, "Redis peers are compared with Detent over Redis Streams"
     assert readings.ratio("drain", "detent-postgres", "huey") is None
 
 

@@ -9,7 +9,22 @@ import typer
 
 from ..core.errors import DetentError
 from ..version import __version__
-from . import contracts, dlq, doctor, health, job_acts, jobs, proof, queues, schedules, serve, simulate, tokens, work
+from . import (
+    contracts,
+    dlq,
+    doctor,
+    health,
+    job_acts,
+    jobs,
+    orchestrate,
+    proof,
+    queues,
+    schedules,
+    serve,
+    simulate,
+    tokens,
+    work,
+)
 from .output import FINE, NO, USAGE, complain, complain_of_bug, complain_of_usage, wants_json
 
 __all__ = ["app", "main", "run"]
@@ -24,6 +39,7 @@ app = typer.Typer(
 app.command("up")(work.up)
 app.command("worker")(work.worker)
 app.command("serve")(serve.serve)
+app.command("orchestrate")(orchestrate.orchestrate)
 app.command("enqueue")(work.enqueue)
 app.command("migrate")(work.migrate)
 app.add_typer(jobs.group, name="jobs")

@@ -16,6 +16,7 @@ from ..ports import Filter
 from ..web import Settings
 from ..web.serving import make_server
 from ..worker import Worker
+from .orchestrate import stream_parts
 
 
 async def run_up(
@@ -23,16 +24,20 @@ async def run_up(
 ) -> int:
     """Work and serve until stopped; with a screen, redraw it twice a second."""
     engine = await app.ready()
-    worker = await app.worker(slots=slots, until_idle=until_idle)
+    beside, excluded = await stream_parts(app, slots)
+    worker = await app.worker(slots=slots, until_idle=until_idle, exclude_contracts=excluded)
     server = make_server(app, Settings.from_environment(open_without_tokens=is_open), own_signals=False)
     serving = asyncio.create_task(server.serve([listening]))
     helpers = [asyncio.ensure_future(companion()) for companion in app.companions]
+    helpers += [asyncio.ensure_future(part.run()) for part in beside]
     if screen:
         helpers.append(asyncio.create_task(_show(app, engine, worker)))
     try:
         return await worker.run()
     finally:
         server.should_exit = True
+        for part in beside:
+            part.stop()
         for task in helpers:
             task.cancel()
         await asyncio.gather(*helpers, serving, return_exceptions=True)

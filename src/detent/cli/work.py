@@ -14,6 +14,7 @@ from .connection import on_engine
 from .database import describe, durability, scripts, shown_url
 from .loader import load_app
 from .options import Actor, AsJson, Url, actor_or_user, json_value, option
+from .orchestrate import RedisUrl, Transport, VisibilityTimeout, transport_options
 from .output import say, tell
 from .serve import Host, Port, told
 
@@ -28,6 +29,11 @@ def worker(
     until_idle: Annotated[
         bool, option("--until-idle", "Stop when nothing is leased, claimable or due within 5 s.")
     ] = False,
+    transport: Annotated[
+        Transport, option("--transport", "Where the work comes from: the database itself, or Redis Streams.")
+    ] = Transport.DATABASE,
+    redis_url: RedisUrl = None,
+    visibility_timeout_s: VisibilityTimeout = None,
     url: Annotated[
         str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
     ] = None,
@@ -43,9 +49,12 @@ def worker(
         options["slots"] = slots
     if lease_seconds is not None:
         options["lease_seconds"] = lease_seconds
+    options |= transport_options(application, transport, redis_url, visibility_timeout_s)
     types = sorted(application.jobs)
     facts = {"url": shown_url(application.url), "job_types": types, "queues": options["queues"]}
     served = "every queue" if queues is None else f"queues {queues}"
+    if transport is Transport.REDIS:
+        served = f"stream {options['settings'].task_stream}"
     durable = durability(application.url)
     say_start = f"working on {facts['url']} ({durable}): {', '.join(types) or 'no jobs'} from {served}"
     tell(as_json, {**facts, "durability": durable}, say_start)

@@ -141,6 +141,8 @@ def _check_rules(contract: Contract) -> None:
         _fail(
             contract, "a contract with dead_letters cannot REOPEN: what is buried comes back by requeue, as a new job"
         )
+    if contract.wired and (contract.loss.move is not Move.RECLAIM or contract.retry_counter != "failures"):
+        _fail(contract, "a wired contract passes lost jobs on: loss.move must be RECLAIM, retry_counter failures")
     for name in contract.codes:
         if name not in CODES:
             _fail(contract, f"codes.{name} is not a code; known: {', '.join(sorted(CODES))}")

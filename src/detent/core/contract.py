@@ -190,6 +190,10 @@ class Contract:
     """The status a long wait is shown as in the view, where the row keeps its waiting status."""
     due_on_submit: bool = False
     """True: a job due now is created blocked and woken in the same commit."""
+    wired: bool = False
+    """True: the work travels on a stream where one is set up; what becomes claimable goes through the outbox."""
+    heartbeat_note: str | None = None
+    """Name of the note a worker leaves now and then beside a job it has held for long."""
     lease_seconds: float = 30.0
     trace_form: str = "trace-{job_id}"
     """The trace id of a job that brings none; {job_id} and {unique} are filled in."""

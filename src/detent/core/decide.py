@@ -6,7 +6,7 @@ from typing import Any
 
 from .contract import Contract, Edge, Move, Phase
 from .errors import IllegalMove
-from .job import Change, DeadLetter, Event, Facts, Job, Micros, Note
+from .job import LETTER, TASK, Change, DeadLetter, Event, Facts, Job, Micros, Note
 
 OPEN = "open"
 """A dead letter that nobody has requeued or discarded yet."""
@@ -26,6 +26,8 @@ def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) 
         _take(contract, change, edge, at, facts, retries_before)
     if move is Move.FAIL and contract.dead_letters:
         _bury(contract, change, at, facts)
+    if contract.wired:
+        change.parcel = _parcel(change)
     return change
 
 
@@ -44,7 +46,15 @@ def create(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) 
     note = contract.approval_notes.get("requested")
     if move is Move.HOLD and note:
         change.notes.append(_note(job, note, now, facts, {"reason": facts.reason}))
+    if contract.wired:
+        change.parcel = _parcel(change)
     return change
+
+
+def _parcel(change: Change) -> str | None:
+    if change.dead_letter:
+        return LETTER
+    return TASK if change.after.phase is Phase.CLAIMABLE else None
 
 
 def then(contract: Contract, change: Change, move: Move, now: Micros, facts: Facts) -> Change:

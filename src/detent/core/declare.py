@@ -17,6 +17,8 @@ _FLAGS = (
     "task_attempts",
     "due_on_submit",
     "parks_as",
+    "wired",
+    "heartbeat_note",
     "lease_seconds",
     "trace_form",
 )
@@ -68,7 +70,7 @@ _SHAPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     **dict.fromkeys(_TABLES, (Mapping, "a table")),
     **dict.fromkeys((*_SETS, "edges"), ((list, tuple), "a list")),
     **dict.fromkeys(_FLAGS, (bool, "true or false")),
-    **dict.fromkeys(("retry_counter", "parks_as", "trace_form"), (str, "text")),
+    **dict.fromkeys(("retry_counter", "parks_as", "heartbeat_note", "trace_form"), (str, "text")),
     "lease_seconds": ((int, float), "a number"),
 }
 

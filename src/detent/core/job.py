@@ -189,6 +189,10 @@ class Facts:
     data: dict[str, Any] = field(default_factory=dict)
 
 
+TASK, LETTER = "task", "letter"
+"""Kinds of parcels: work that may be taken, and a dead letter."""
+
+
 @dataclass(slots=True)
 class Change:
     """The one outcome of a decision: the next row and what is logged with it, committed together or not at all."""
@@ -198,3 +202,5 @@ class Change:
     events: list[Event] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     dead_letter: DeadLetter | None = None
+    parcel: str | None = None
+    """What the stream is to be told of it: TASK, LETTER or nothing; kept in the outbox until it was told."""

@@ -26,7 +26,7 @@ from . import letters, operate, pruning, sweep, views
 from .refusal import Refused, find, unwrap
 from .settle import Settlement, check_outcome, settle_in, sort_out
 from .submission import MAX_PAYLOAD, Submission, check_name
-from .submit import Prepared, Submitted, needs_transaction, prepare, repeated, submit_in
+from .submit import Prepared, Submitted, needs_transaction, prepare, repeated, submit_in, submit_together
 
 __all__ = ["Cycled", "Engine", "History", "Settlement", "Submission", "Submitted"]
 
@@ -375,7 +375,7 @@ class Engine:
 
 
 async def _submit_each(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
-    return [await submit_in(tx, p) for p in prepared]
+    return await submit_together(tx, prepared) or [await submit_in(tx, p) for p in prepared]
 
 
 async def _told_again(tx: Tx, prepared: list[Prepared], present: set[str]) -> list[Submitted]:

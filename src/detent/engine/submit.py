@@ -1,6 +1,7 @@
 """Submitting: idempotent, one or many, repeatable after a lost reply."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +134,20 @@ async def submit_in(tx: Tx, prepared: Prepared) -> Submitted:
     if await tx.insert([prepared.change]):
         return await repeated(tx, prepared)
     return Submitted(job)
+
+
+async def submit_together(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] | None:
+    """Many in three statements, where every key is new; None: something is not, so each must be looked at alone."""
+    keys = {key: p.change.after.id for p in prepared for key in p.keys}
+    plain = all(p.ask.id is None and not p.contract.task_attempts for p in prepared)
+    if len(prepared) == 1 or not plain or len(keys) < sum(len(p.keys) for p in prepared):
+        return None
+    if await tx.key_owners(list(keys)):
+        return None
+    if await tx.take_all_keys([(*key, job_id) for key, job_id in keys.items()]) < len(keys):
+        raise VersionConflict("another call took a key at the same moment; repeat the call")
+    await tx.insert([p.change for p in prepared])
+    return [Submitted(p.change.after) for p in prepared]
 
 
 _SAME_REQUEST = ("contract", "job_type", "tenant_id", "payload", "idempotency_key", "idempotency_scope", "task_id")

@@ -63,11 +63,11 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
         )
         change = decide(engine.contract(job.contract), job, Move.RECLAIM, tx.now, facts)
         await tx.apply([change])
-        taken.append(_claimed(change.after, request.token))
+        taken.append(claimed_of(change.after, request.token))
     return taken
 
 
-def _claimed(job: Job, token: str) -> Claimed:
+def claimed_of(job: Job, token: str) -> Claimed:
     return Claimed(
         job.id,
         token,

@@ -191,7 +191,7 @@ class _Run:
     async def _owners(self, tx: Tx) -> None:
         wanted = self.ring.take()
         if wanted:
-            found = await tx.query("verify_owners", pairs=json.dumps([pair for pair, _ in wanted]))
+            found = await tx.query("key_owners", pairs=json.dumps([pair for pair, _ in wanted]))
             check_owners(wanted, {(space, key): owner for space, key, owner in found}, self.report)
 
     async def _orphans(self, tx: Tx, span: "_Span") -> None:

@@ -11,6 +11,7 @@ from ..core.errors import VersionConflict
 from ..core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
 from ..ports import Audit, Backlog, ClaimRequest, Extended, Filter, Mark, Prunable, WorkerRow
 from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
+from .outbox import Outbox
 from .people import TOKEN_COLUMNS, People
 from .rows import (
     DEAD_COLUMNS,
@@ -56,7 +57,7 @@ def filled(text: str) -> str:
     return text
 
 
-class ColdTx(ScheduleRows, People, Tail):
+class ColdTx(ScheduleRows, People, Tail, Outbox):
     """Everything but submitting, claiming and plain success. A store says how a named query is run."""
 
     letter_query = "dead_letter"
@@ -100,6 +101,7 @@ class ColdTx(ScheduleRows, People, Tail):
                 await self.put_dead_letter(change.dead_letter)
             if change.notes:
                 await self.add_notes(change.notes)
+        await self.post(changes)
 
     async def add_events(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -110,14 +112,19 @@ class ColdTx(ScheduleRows, People, Tail):
             await self.change("insert_note", **note_values(note))
 
     async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        found = {key: await self.query("key_owner", space=key[0], key=key[1]) for key in keys}
-        return {key: rows[0][0] for key, rows in found.items() if rows}
+        if not keys:
+            return {}
+        rows = await self.query("key_owners", pairs=json.dumps(list(keys)))
+        return {(row[0], row[1]): row[2] for row in rows}
 
     async def take_keys(self, keys: Sequence[tuple[str, str]], job_id: str) -> bool:
         taken = 0
         for space, key in keys:
             taken += await self.change("take_key", space=space, key=key, job_id=job_id, now=self.now)
         return taken == len(keys)
+
+    async def take_all_keys(self, owned: Sequence[tuple[str, str, str]]) -> int:
+        return await self.change("take_all_keys", owned=json.dumps(sorted(owned)), now=self.now)
 
     async def next_attempt(self, task_id: str) -> int:
         number: int = (await self.query("next_attempt", task_id=task_id))[0][0]
@@ -299,6 +306,7 @@ class ColdTx(ScheduleRows, People, Tail):
 
     async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:
         text = json.dumps(list(ids))
+        await self.change("prune_outbox", ids=text)
         return {kind: await self.change(f"prune_{kind}", ids=text) for kind in _PRUNED}
 
     async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:

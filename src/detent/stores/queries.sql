@@ -14,9 +14,6 @@ UPDATE jobs SET {assignments} WHERE id = :id AND version = :before_version;
 -- name: take_key
 INSERT INTO keys (space, key, job_id, created_at) VALUES (:space, :key, :job_id, :now) ON CONFLICT DO NOTHING;
 
--- name: key_owner
-SELECT job_id FROM keys WHERE space = :space AND key = :key;
-
 -- name: next_attempt
 -- Relies on jobs_task.
 SELECT coalesce(max(task_attempt), 0) + 1 FROM jobs WHERE task_id = :task_id AND task_attempt IS NOT NULL;
@@ -298,3 +295,13 @@ UPDATE http_answers SET made_at = 0 WHERE asker = :asker AND key = :key AND stat
 -- Relies on http_answers_old.
 DELETE FROM http_answers WHERE (asker, key) IN (
   SELECT asker, key FROM http_answers WHERE keep_until <= :now ORDER BY keep_until LIMIT :limit);
+
+-- name: epoch
+SELECT epoch FROM wires WHERE name = :name;
+
+-- name: put_epoch
+INSERT INTO wires (name, epoch, at) VALUES (:name, :epoch, :now)
+ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, at = excluded.at;
+
+-- name: count_parcels
+SELECT count(*) FROM outbox;

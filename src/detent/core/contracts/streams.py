@@ -1,11 +1,20 @@
 """streams: tasks whose work travels on Redis Streams while the database keeps the truth."""
 
 import json
+from enum import StrEnum
 from typing import Any
 
 from ..contract import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, StopRule
 from ..job import Event, Job
 from ..retry import Immediate, RetryRule
+
+
+class Report(StrEnum):
+    """What a worker that speaks only to the stream may say of a task."""
+
+    CLAIMED = "claimed"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
 
 
 def _view(job: Job) -> dict[str, Any]:
@@ -68,6 +77,8 @@ STREAMS = Contract(
     approval_notes={"requested": "approval.requested", "rejected": "approval.rejected"},
     retry_counter="failures",
     names_tasks=True,
+    wired=True,
+    heartbeat_note="task.heartbeat",
     lease_seconds=300.0,
     view=_view,
     envelope=_envelope,

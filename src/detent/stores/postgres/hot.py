@@ -9,6 +9,7 @@ from ...ports import Claimed, ClaimRequest, Success
 from ..lanes import LaneBook, rank_of
 from .dialect import Query, compiled
 from .orphans import less
+from .take import Taken, take_values
 from .tx import Connection, PostgresCold
 
 SETTINGS = {
@@ -32,6 +33,7 @@ class Edges:
 
     def __init__(self, contracts: Mapping[str, Contract]) -> None:
         self.contracts = frozenset(contracts)
+        self.wired = frozenset(name for name, contract in contracts.items() if contract.wired)
         self._rows = {
             (prefix, c.name): [
                 (c.name, status, edge.event, edge.target)
@@ -149,6 +151,8 @@ class PostgresTx(PostgresCold):
         return (await self._cycle(successes, None)).unsettled(successes)
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
+        if request.named is not None:
+            return await self._take(request)
         self.claims.append(request)
         claimed: list[Claimed] = []
         for _ in range(1 + AGAIN):
@@ -162,10 +166,20 @@ class PostgresTx(PostgresCold):
             request = rest
         return claimed
 
-    async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
+    async def _take(self, request: ClaimRequest) -> list[Claimed]:
+        await self._prepare()
+        values = take_values([], request, self._edges, self.now)
+        answer = Taken(await run_cycle(self.connection, compiled(self._texts["take"]), values))
+        self.wrote |= answer.wrote
+        return answer.claimed
+
+    async def _prepare(self) -> None:
         if not self._set:
             await self.connection.execute(_LOCAL)
             self._set = True
+
+    async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
+        await self._prepare()
         values = cycle_values(successes, request, self.book, self._edges, self.now)
         query = compiled(self._texts["cycle"])
         answer = Answer(await run_cycle(self.connection, query, values), request.token if request else "")

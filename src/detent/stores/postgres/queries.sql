@@ -107,7 +107,7 @@ SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL
   AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
 ORDER BY next_fire_at LIMIT :limit;
 
--- name: verify_owners
+-- name: key_owners
 -- Who owns these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_array_elements(:pairs::json) p
 JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
@@ -203,3 +203,64 @@ ORDER BY e.xid, e.job_id, e.seq LIMIT :limit;
 -- name: tail_line
 -- Below this transaction nothing can appear any more.
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+-- name: put_parcels
+-- [job_id, kind, version, due_at] each; a newer version of the same parcel takes the place of the older.
+INSERT INTO outbox (job_id, kind, version, due_at)
+SELECT (value ->> 0)::uuid, value ->> 1, (value ->> 2)::integer, (value ->> 3)::bigint
+FROM json_array_elements(:parcels::json)
+ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = excluded.due_at;
+
+-- name: take_parcels
+-- Hot. What is due, hidden from others for a while; relies on outbox_due.
+WITH due AS MATERIALIZED (
+  SELECT ctid AS at FROM outbox WHERE due_at <= (SELECT {clock}) ORDER BY due_at, job_id LIMIT :limit
+  FOR UPDATE SKIP LOCKED
+)
+UPDATE outbox o SET due_at = {clock} + :hold FROM due d WHERE o.ctid = d.at
+RETURNING o.job_id, o.kind, o.version, o.due_at;
+
+-- name: drop_parcels
+-- Hot. [job_id, kind, version]: a newer one stays.
+DELETE FROM outbox o USING json_array_elements(:parcels::json) p
+WHERE o.job_id = (p.value ->> 0)::uuid AND o.kind = p.value ->> 1 AND o.version = (p.value ->> 2)::integer;
+
+-- name: claimable
+-- Every job of these contracts that waits for a worker now: [id, version, failures]; walks the partial indexes.
+SELECT id, version, failures FROM jobs WHERE ready
+  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
+UNION ALL
+SELECT id, version, failures FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
+  AND phase = 'claimable' AND due_at <= (SELECT {clock})
+  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)));
+
+-- name: open_letters
+SELECT l.job_id, j.version FROM dead_letters l JOIN jobs j ON j.id = l.job_id
+WHERE l.status = 'open' AND l.contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)));
+
+-- name: letters_of
+SELECT {dead_columns} FROM dead_letters
+WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json)) ORDER BY job_id, retries;
+
+-- name: let_go
+-- A lease whose holder was found dead on the stream ends now: {id: token}.
+UPDATE jobs j SET lease_until = least(j.lease_until, {clock}) FROM json_each_text(:held::json) h
+WHERE j.id = h.key::uuid AND j.token = h.value AND j.phase = 'leased';
+
+-- name: prune_outbox
+DELETE FROM outbox WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+
+-- name: note_heartbeats
+-- Beside jobs {id: token} of contracts {contract: note} that were claimed that long ago.
+INSERT INTO notes (job_id, seq, name, at, actor, execution_no)
+SELECT j.id, j.version, n.value, greatest({clock}, j.updated_at), j.worker, j.execution_no
+FROM json_each_text(:held::json) h
+CROSS JOIN LATERAL (SELECT id, version, updated_at, worker, execution_no, token, phase, contract FROM jobs
+  WHERE id = h.key::uuid OFFSET 0) j
+JOIN json_each_text(:names::json) n ON n.key = j.contract
+WHERE j.token = h.value AND j.phase = 'leased' AND j.updated_at <= {clock} - :older_than::bigint;
+
+-- name: take_all_keys
+-- [space, key, job_id] each.
+INSERT INTO keys (space, key, job_id, created_at)
+SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid, :now::bigint FROM json_array_elements(:owned::json) ON CONFLICT DO NOTHING;

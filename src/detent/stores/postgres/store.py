@@ -15,7 +15,7 @@ from ...ports import Claimed, ClaimRequest, Clock, Cycle, Success
 from ..cold import ColdTx
 from ..lanes import LaneBook
 from .borrowed import Borrowed
-from .dialect import DATABASE_CLOCK, compiled, queries
+from .dialect import DATABASE_CLOCK, Query, compiled, queries
 from .hosts import Hosts
 from .hot import AGAIN, SETTINGS, Answer, Edges, PostgresTx, cycle_values, run_cycle
 from .listen import Aside, Bell, Ear, ServerWatch
@@ -23,6 +23,7 @@ from .loan import Loan, Loans
 from .migrate import ensure_schema, register
 from .orphans import Orphans, less
 from .recorder import Recorder
+from .take import Taken, take_values
 from .trouble import TIES, told
 from .tx import Connection, PostgresCold, insert
 
@@ -185,7 +186,7 @@ class PostgresStore:
             raise told(error) from error
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        if any(change.notes for change in changes):
+        if any(change.notes or change.parcel for change in changes):
             return await self.write(lambda tx: tx.insert(changes))
         try:
             async with self._acquired() as connection:
@@ -210,6 +211,8 @@ class PostgresStore:
 
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         """One statement, one round trip, one commit; again at once when there is reason to."""
+        if request and request.named is not None:
+            return await (self._cycle_apart if self.bouncer else self._take)(successes, request)
         if self._orphans and request:
             adopted = await self._adopt(request)
             if adopted:
@@ -245,6 +248,15 @@ class PostgresStore:
             self.tell(ring=False)
         return done
 
+    async def _take(self, successes: Sequence[Success], request: ClaimRequest) -> Cycle:
+        """Jobs by their ids: whoever asks again for what it already holds is told so by the engine."""
+        async with self._hot_turns:
+            values = take_values(successes, request, self._edges, self.now())
+            answer = Taken(await self._hot_rows(compiled(self._texts["take"]), values))
+        if answer.wrote:
+            self.tell(ring=False)
+        return Cycle(answer.claimed, answer.unsettled(successes))
+
     async def _cycle_apart(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         async def act(tx: PostgresTx) -> Cycle:
             refused = await tx.succeed(successes) if successes else []
@@ -258,7 +270,15 @@ class PostgresStore:
             self._book.floors.clear()
         # Losing a bare claim costs a fenced rerun, so its commit need not reach the disk.
         values = cycle_values(successes, request, self._book, self._edges, self.now(), relaxed=not successes)
-        query = compiled(self._texts["cycle"])
+        rows = await self._hot_rows(compiled(self._texts["cycle"]), values)
+        answer = Answer(rows, request.token if request else "")
+        slow = self._clock.monotonic() - started > _SLOW_SECONDS
+        if slow and not self._book.floors:
+            self._floors_since = started
+        answer.advance(self._book, remember_floors=slow or bool(self._book.floors))
+        return answer
+
+    async def _hot_rows(self, query: Query, values: Mapping[str, Any]) -> list[Any]:
         connection: Connection | None = None
         try:
             for _ in range(_REPEATS):
@@ -274,18 +294,10 @@ class PostgresStore:
             _drop(connection)
             raise told(error) from error
         self._hot.append(connection)
-        answer = Answer(rows, request.token if request else "")
-        slow = self._clock.monotonic() - started > _SLOW_SECONDS
-        if slow and not self._book.floors:
-            self._floors_since = started
-        answer.advance(self._book, remember_floors=slow or bool(self._book.floors))
-        return answer
+        return rows
 
     async def _refresh_book(self) -> None:
-        async def act(tx: PostgresTx) -> None:
-            await tx.refresh_book()
-
-        await self.read(act)
+        await self.read(lambda tx: tx.refresh_book())
 
     async def _hot_connection(self) -> Connection:
         while self._hot:

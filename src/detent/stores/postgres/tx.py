@@ -145,9 +145,10 @@ class PostgresCold(PostgresTail, ColdTx):
         present = await insert(self.connection, changes, lanes)
         self.wrote = True
         self.made_ready |= any(change.after.ready for change in changes)
-        for change in changes:
-            if change.after.id not in present:
-                await self.add_notes(change.notes)
+        fresh = [change for change in changes if change.after.id not in present]
+        for change in fresh:
+            await self.add_notes(change.notes)
+        await self.post(fresh)
         return present
 
     async def apply(self, changes: Sequence[Change]) -> None:

@@ -10,6 +10,7 @@ import apsw
 from ...core.contract import Contract, Move, Phase
 from ...core.job import Micros
 from ...ports import Claimed, ClaimRequest, Success
+from ...wire import Named
 from ..lanes import LaneBook, group_of, quotas, rank_of, ranks
 from .tx import SQL, SqliteCold
 
@@ -62,6 +63,8 @@ class SqliteTx(SqliteCold):
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         """Lease what is due, fairly over the lanes this claimer may take from, highest priority first."""
+        if request.named is not None:
+            return self._claim_named(request, request.named)
         await self.promote(_PROMOTE)
         await self.refresh_book()
         book = self.book
@@ -108,6 +111,22 @@ class SqliteTx(SqliteCold):
             self.connection.execute(SQL["claim_events"], told)
             self.connection.execute(SQL["claim_jobs"], told)
         return [claimed_from(row, request.token) for row in picked]
+
+    def _claim_named(self, request: ClaimRequest, named: Sequence[Named]) -> list[Claimed]:
+        wired = [name for name, contract in self.known.items() if contract.wired]
+        asked = {"named": json.dumps(named), "contracts": json.dumps(wired), "now": self.now}
+        picked: list[Any] = self.connection.execute(SQL["named"], asked).fetchall()
+        by_status: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+        for row in picked:
+            by_status[row[1], row[-2]][row[0]] = row[-1]
+        for (name, status), tokens in by_status.items():
+            edge = self.known[name].edge(status, Move.CLAIM)
+            assert edge is not None, "a checked contract can claim from every claimable status"
+            told = {"event": edge.event, "target": edge.target, "now": self.now, "worker": request.worker}
+            self.connection.execute(SQL["claim_events"], {**told, "ids": json.dumps(list(tokens))})
+            told |= {"tokens": json.dumps(tokens), "lease": request.lease}
+            self.connection.execute(SQL["take_jobs"], told)
+        return [claimed_from(row[:-1], row[-1]) for row in picked]
 
 
 def claimed_from(row: Sequence[Any], token: str) -> Claimed:

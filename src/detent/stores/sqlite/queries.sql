@@ -145,7 +145,7 @@ SELECT {schedule_columns} FROM schedules WHERE name = :reference AND id <> :refe
 SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY next_fire_at LIMIT :limit;
 
--- name: verify_owners
+-- name: key_owners
 -- Who owns these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_each(:pairs) p
 CROSS JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
@@ -218,3 +218,70 @@ WHERE e.n > :after ORDER BY e.n LIMIT :limit;
 -- name: tail_end
 -- The last number that was given out, whether its event is still there or not.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0);
+
+-- name: named
+-- Hot. [id, token, failures] each: which of these wait for a worker, and in which status.
+SELECT j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
+  j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.status, n.value ->> 1
+FROM json_each(:named) n CROSS JOIN jobs j ON j.id = n.value ->> 0
+WHERE j.phase = 'claimable' AND j.failures = n.value ->> 2 AND j.due_at <= :now
+  AND j.contract IN (SELECT value FROM json_each(:contracts));
+
+-- name: take_jobs
+-- Hot. The rows themselves: claimable -> leased, {id: token}.
+UPDATE jobs SET status = :target, phase = 'leased', ready = 0, version = version + 1, token = t.value,
+  worker = :worker, lease_until = max(:now, updated_at) + :lease, execution_no = execution_no + 1,
+  updated_at = max(:now, updated_at), started_at = coalesce(started_at, max(:now, updated_at)),
+  next_retry_at = NULL
+FROM json_each(:tokens) t WHERE jobs.id = t.key;
+
+-- name: put_parcels
+-- [job_id, kind, version, due_at] each; a newer version of the same parcel takes the place of the older.
+INSERT INTO outbox (job_id, kind, version, due_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:parcels) WHERE true
+ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = excluded.due_at;
+
+-- name: take_parcels
+-- What is due, hidden from others for a while; relies on outbox_due.
+UPDATE outbox SET due_at = :now + :hold WHERE (job_id, kind) IN (
+  SELECT job_id, kind FROM outbox WHERE due_at <= :now ORDER BY due_at, job_id LIMIT :limit)
+RETURNING job_id, kind, version, due_at;
+
+-- name: drop_parcels
+-- [job_id, kind, version]: a newer one stays.
+DELETE FROM outbox WHERE (job_id, kind, version) IN (
+  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:parcels));
+
+-- name: claimable
+-- Every job of these contracts that waits for a worker now; walks the partial indexes.
+SELECT id, version, failures FROM jobs WHERE ready = 1 AND contract IN (SELECT value FROM json_each(:contracts))
+UNION ALL
+SELECT id, version, failures FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
+  AND phase = 'claimable' AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts));
+
+-- name: open_letters
+SELECT l.job_id, j.version FROM dead_letters l JOIN jobs j ON j.id = l.job_id
+WHERE l.status = 'open' AND l.contract IN (SELECT value FROM json_each(:contracts));
+
+-- name: letters_of
+SELECT {dead_columns} FROM dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id, retries;
+
+-- name: let_go
+-- A lease whose holder was found dead on the stream ends now: {id: token}.
+UPDATE jobs SET lease_until = min(lease_until, :now) FROM json_each(:held) h
+WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased';
+
+-- name: prune_outbox
+DELETE FROM outbox WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: note_heartbeats
+-- Beside jobs {id: token} of contracts {contract: note} that were claimed that long ago.
+INSERT INTO notes (job_id, seq, name, at, actor, execution_no)
+SELECT j.id, j.version, n.value, max(:now, j.updated_at), j.worker, j.execution_no
+FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key JOIN json_each(:names) n ON n.key = j.contract
+WHERE j.token = h.value AND j.phase = 'leased' AND j.updated_at <= :now - :older_than;
+
+-- name: take_all_keys
+-- [space, key, job_id] each.
+INSERT INTO keys (space, key, job_id, created_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, :now FROM json_each(:owned) WHERE true ON CONFLICT DO NOTHING;

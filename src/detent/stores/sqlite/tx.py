@@ -56,6 +56,7 @@ class SqliteCold(ColdTx):
         for change in fresh:
             if change.notes:
                 await self.add_notes(change.notes)
+        await self.post(fresh)
         return present
 
     def _there_before(self, changes: Sequence[Change]) -> set[str]:

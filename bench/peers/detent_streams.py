@@ -1,0 +1,87 @@
+"""Detent over Redis Streams, its log on Postgres: enqueued, relayed, then drained by a worker process of its own."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+import redis.asyncio as redis
+
+from detent import Context, Detent
+from detent.orchestrator import BATCH as RELAYED
+from detent.orchestrator import Orchestrator
+from detent.streams import orchestrator, wire_settings
+
+from .counting import handled, picked_up
+from .protocol import PART, URL, Peer
+
+DATABASE, _, REDIS = URL.partition(" ")
+SLOTS = {"drain": 300, "pickup": 64}
+_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
+_EMPTIED = "TRUNCATE jobs, events, notes, keys, workers, outbox, wires"
+
+
+def make_app() -> Detent:
+    app = Detent(DATABASE)
+
+    @app.job("noop", contract="streams")
+    async def noop(ctx: Context) -> None:
+        handled()
+
+    @app.job("stamp", contract="streams")
+    async def stamp(ctx: Context, sent: float) -> None:
+        picked_up(sent)
+
+    return app
+
+
+class OnStreams(Peer):
+    """The client runs the orchestrator too; a bulk call returns when the stream has the tasks."""
+
+    bulk = True
+
+    async def open(self) -> None:
+        self.app = make_app()
+        engine = self.app.make_engine(may_migrate=True)
+        await engine.open()
+        await engine.close()
+        await self.app.open()
+        self.aside: Any = await asyncpg.connect(DATABASE)
+        self.redis: Any = redis.Redis.from_url(REDIS)
+        self.orchestrator: Orchestrator = await orchestrator(self.app, wire_settings(REDIS))
+        self.running: asyncio.Task[None] | None = None
+
+    async def reset(self) -> None:
+        await self.aside.execute(_EMPTIED)
+        await self.redis.flushdb()
+        await self.orchestrator.watch_epoch()
+
+    async def one(self, caller: int) -> None:
+        await self.app.jobs["noop"].enqueue()
+
+    async def many(self, jobs: int) -> None:
+        await self.app.jobs["noop"].enqueue_many([{}] * jobs)
+        while await self.orchestrator.relay() == RELAYED:
+            pass
+
+    async def stamp(self, sent: float) -> None:
+        if self.running is None:
+            self.running = asyncio.create_task(self.orchestrator.run())
+        await self.app.jobs["stamp"].enqueue(sent=sent)
+
+    async def left(self) -> int:
+        return int(await self.aside.fetchval(_LEFT))
+
+    async def close(self) -> None:
+        if self.running is not None:
+            self.running.cancel()
+        with suppress(Exception):
+            await self.aside.close()
+        await self.redis.aclose()
+        await self.app.close()
+
+    async def work(self) -> None:
+        await make_app().run_worker(slots=SLOTS[PART], transport="redis", settings=wire_settings(REDIS))
+
+
+PEER = OnStreams

@@ -1,0 +1,51 @@
+-- name: take
+-- Hot: settle plain successes and claim jobs by id, each under a token of its own, in one statement.
+-- Relies on the primary key. Joins to jobs as in cycle.sql, for the same reason.
+WITH t AS MATERIALIZED (
+  SELECT {clock} AS now
+), held AS MATERIALIZED (           -- ids come in order; a row somebody else holds is looked at again later
+  SELECT j.at, j.worker, x.source, x.event, x.target, s.result
+  FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
+  CROSS JOIN LATERAL (SELECT ctid AS at, contract, status, phase, token, worker FROM jobs
+    WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+  JOIN unnest(:end_contracts::text[], :end_sources::text[], :end_events::text[], :end_targets::text[])
+    x (contract, source, event, target) ON x.contract = j.contract AND x.source = j.status
+  WHERE j.token = s.token AND j.phase = 'leased'
+), settled AS (
+  UPDATE jobs j SET status = h.target, phase = 'final', version = j.version + 1, result = h.result,
+    updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
+    worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
+  FROM held h WHERE j.ctid = h.at
+  RETURNING j.id, j.version, h.event, h.source, h.target, j.updated_at, h.worker, j.execution_no, j.retries
+), named AS MATERIALIZED (          -- a message that tells of an earlier try finds another count and takes nothing
+  SELECT j.at, x.source, x.event, x.target, s.token
+  FROM unnest(CAST(:named_ids::text[] AS uuid[]), :named_tokens::text[], CAST(:named_counts::text[] AS integer[]))
+    s (id, token, failures)
+  CROSS JOIN LATERAL (SELECT ctid AS at, contract, status, phase, failures, due_at FROM jobs
+    WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+  JOIN unnest(:claim_contracts::text[], :claim_sources::text[], :claim_events::text[], :claim_targets::text[])
+    x (contract, source, event, target) ON x.contract = j.contract AND x.source = j.status
+  WHERE j.phase = 'claimable' AND j.failures = s.failures AND j.due_at <= (SELECT now FROM t)
+), claimed AS (
+  UPDATE jobs j SET status = n.target, phase = 'leased', ready = false, version = j.version + 1, token = n.token,
+    worker = :worker::text, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
+    execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
+    started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
+  FROM named n WHERE j.ctid = n.at
+  RETURNING j.id, j.token, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries,
+    j.version, j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested,
+    n.event, n.source, n.target, j.updated_at, j.worker
+), logged AS (
+  INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, xid)
+  SELECT *, (SELECT pg_current_xact_id()::text::bigint) FROM (
+    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM settled
+    UNION ALL
+    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM claimed) e
+)
+SELECT NULL, NULL, NULL, NULL, NULL, NULL,
+  CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
+    THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END,
+  (SELECT count(*)::int FROM settled), NULL, NULL, NULL, NULL, NULL, NULL, NULL
+UNION ALL
+SELECT id::text, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms,
+  trace_id, coalesce(effect_root, id::text), idempotency_key, cancel_requested FROM claimed;

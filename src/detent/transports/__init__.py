@@ -1,0 +1,1 @@
+"""Ways work can travel to workers besides the database."""

@@ -1,0 +1,5 @@
+"""Redis or Valkey Streams as the wire."""
+
+from .streams import RedisWire
+
+__all__ = ["RedisWire"]

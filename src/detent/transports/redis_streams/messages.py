@@ -1,0 +1,120 @@
+"""Messages as fields and back. What cannot be read comes back with the reason, never as an exception."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.contracts.streams import Report
+from ...core.job import DeadLetter
+from ...core.times import iso
+from ...wire import Delivery, Result, TaskMessage
+
+TASK_FIELDS = (b"task_id", b"tool_name", b"payload", b"retry_count", b"idempotency_key", b"trace_id")
+_NEEDED = TASK_FIELDS[:5]
+_MAX_COUNT = 10**6
+_NO_FIELDS: Mapping[bytes, bytes] = {}
+
+
+def fields_of(task: TaskMessage) -> list[Any]:
+    """A task as the words of an XADD."""
+    words: list[Any] = []
+    for name, value in zip(TASK_FIELDS, task, strict=True):
+        words += (name, value)
+    return words
+
+
+def letter_fields(letter: DeadLetter) -> list[Any]:
+    told = {
+        "task_id": letter.job_id,
+        "tool_name": letter.job_type,
+        "payload": letter.payload,
+        "error": f"{letter.error_code}: {letter.error_message or ''}".rstrip(": "),
+        "retry_count": letter.retries,
+        "failed_at": iso(letter.created_at),
+        "dlq_id": letter.id,
+    }
+    return [word for pair in told.items() for word in pair]
+
+
+def delivery_of(entry: Sequence[Any], max_bytes: int) -> Delivery:
+    """One entry of the task stream. An entry that was deleted while it was pending has no fields."""
+    message_id = entry[0].decode()
+    words = entry[1]
+    if words is None:
+        return Delivery(message_id, "", 0, b"", _NO_FIELDS, "the message is gone from the stream")
+    fields = dict(zip(words[::2], words[1::2], strict=True))
+    try:
+        payload = fields[b"payload"]
+        count = int(fields[b"retry_count"])
+        task_id = fields[b"task_id"].decode("ascii")
+        if not 0 <= count < _MAX_COUNT or not task_id or b"tool_name" not in fields or b"idempotency_key" not in fields:
+            raise ValueError
+    except (KeyError, ValueError):
+        return Delivery(message_id, _text(fields.get(b"task_id")), 0, b"", fields, _problem(fields))
+    if len(payload) > max_bytes:
+        problem = f"the payload has {len(payload)} bytes, the limit is {max_bytes}"
+        return Delivery(message_id, task_id, count, payload, fields, problem)
+    return Delivery(message_id, task_id, count, payload, fields)
+
+
+def _problem(fields: Mapping[bytes, bytes]) -> str:
+    missing = [name.decode() for name in _NEEDED if not fields.get(name)]
+    if missing:
+        return f"missing fields: {', '.join(missing)}"
+    return "retry_count is no whole number of at least 0, or task_id is no id"
+
+
+def payload_problem(payload: bytes) -> str | None:
+    """Why a payload is no JSON object, if it is none."""
+    try:
+        value = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        return f"the payload is not JSON: {error}"
+    return None if isinstance(value, dict) else "the payload is no JSON object"
+
+
+def result_of(entry: Sequence[Any], max_bytes: int) -> Result:
+    own_id, words = entry[0].decode(), entry[1] or []
+    fields = dict(zip(words[::2], words[1::2], strict=True))
+    says = _text(fields.get(b"status"))
+    output = fields.get(b"output")
+    problem = None
+    missing = [name.decode() for name in (b"task_id", b"message_id", b"status") if not fields.get(name)]
+    if missing:
+        problem = f"missing fields: {', '.join(missing)}"
+    elif says not in list(Report):
+        problem = f"status {says[:80]!r} is none of {', '.join(Report)}"
+    elif output and (len(output) > max_bytes or not _is_json(output)):
+        problem = f"the output is not JSON, or over {max_bytes} bytes"
+    readable = output.decode() if output and problem is None else None
+    retryable = _text(fields.get(b"retryable")).strip().lower() not in ("false", "0", "no")
+    return Result(
+        own_id,
+        _text(fields.get(b"task_id")),
+        _text(fields.get(b"message_id")),
+        says,
+        readable,
+        _text(fields.get(b"error"))[:2_000],
+        _text(fields.get(b"error_code"))[:200],
+        retryable,
+        _text(fields.get(b"worker"))[:200],
+        fields,
+        problem,
+    )
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text, parse_constant=_refuse)
+        text.decode()
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(word)
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("utf-8", "backslashreplace")
