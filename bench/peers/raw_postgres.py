@@ -1,6 +1,7 @@
 """The raw limit on Postgres: Detent's own tables and its own statements in a bare loop; no engine, no handler."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
@@ -12,14 +13,15 @@ from detent.ports import ClaimRequest
 from detent.stores.lanes import LaneBook
 from detent.stores.postgres.dialect import compiled, queries
 from detent.stores.postgres.hot import SETTINGS, Edges, cycle_values
+from detent.stores.postgres.inserting import insert
 from detent.stores.postgres.store import POOL_SETTINGS
-from detent.stores.postgres.tx import insert
 
 from .counting import handled
 from .protocol import URL, VARIANT, Peer, stay
 from .template import first_change
 
 CALLERS = 16
+_OTHER = "01900000-0000-7000-8000-00000000000f"
 CLAIMED_AT_ONCE = int(VARIANT or 100)
 _LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
 
@@ -38,6 +40,15 @@ class Recorder:
         return called
 
 
+async def recorded(changes: list[Any], lanes: list[int]) -> tuple[str, list[Any]]:
+    """The statement Detent would run, and its values."""
+    try:
+        await insert(Recorder(), changes, lanes)
+    except Recorded as told:
+        return told.args[0], list(told.args[1])
+    raise AssertionError("nothing was run")
+
+
 class RawPostgres(Peer):
     """The insert and the cycle statement, called as bare as asyncpg allows."""
 
@@ -45,12 +56,13 @@ class RawPostgres(Peer):
 
     async def open(self) -> None:
         change, lane = await first_change(URL)
-        try:
-            await insert(Recorder(), [change], [lane])
-        except Recorded as told:
-            self.text, self.columns = told.args[0], [list(column) for column in told.args[1]]
-        self.mine = [change.after.id]
-        assert self.columns.count(self.mine) >= 2, "the id stands in the job and in its event"
+        self.mine = change.after.id
+        self.text, self.values = await recorded([change], [lane])
+        other = replace(
+            change, after=replace(change.after, id=_OTHER), events=[replace(change.events[0], job_id=_OTHER)]
+        )
+        self.text_of_many, self.columns = await recorded([change, other], [lane] * 2)
+        assert self.values.count(self.mine) >= 2, "the id stands in the job and in its event"
         self.ids = RandomIds()
         self.connections = [await connected(POOL_SETTINGS) for _ in range(CALLERS)]
 
@@ -58,12 +70,16 @@ class RawPostgres(Peer):
         await self.connections[0].execute("TRUNCATE jobs, events, notes, keys, workers")
 
     async def one(self, caller: int) -> None:
-        mine = [self.ids.job()]
-        await self.connections[caller].fetch(self.text, *(mine if c == self.mine else c for c in self.columns))
+        mine = self.ids.job()
+        await self.connections[caller].fetch(self.text, *(mine if v == self.mine else v for v in self.values))
 
     async def many(self, jobs: int) -> None:
         ids = [self.ids.job() for _ in range(jobs)]
-        await self.connections[0].fetch(self.text, *(ids if c == self.mine else c * jobs for c in self.columns))
+        columns = (
+            column if not isinstance(column, list) else ids if column == [self.mine, _OTHER] else column[:1] * jobs
+            for column in self.columns
+        )
+        await self.connections[0].fetch(self.text_of_many, *columns)
 
     async def left(self) -> int:
         return int(await self.connections[0].fetchval(_LEFT))

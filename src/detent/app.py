@@ -124,8 +124,9 @@ class JobDefinition(Generic[P, R]):
     async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[R]]:
         """Submit many in one commit: all or none."""
         engine = await self.app.ready()
-        asks = [self.submission(self.handler.payload((), one)) for one in arguments]
-        return [Handle(self.app, made.job.id, self.handler, made.hit) for made in await engine.submit_many(asks)]
+        payloads = [self.handler.payload((), one) for one in arguments]
+        made = await engine.submit_alike(self.submission({}), payloads)
+        return [Handle(self.app, one.job.id, self.handler, one.hit) for one in made]
 
     async def enqueue_in(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Submit in your own Postgres transaction (asyncpg or psycopg, async); found by a poll after your commit."""

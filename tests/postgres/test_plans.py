@@ -15,8 +15,8 @@ from detent.stores.lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, LaneBook
 from detent.stores.postgres import PostgresStore
 from detent.stores.postgres.dialect import Query, compiled, queries
 from detent.stores.postgres.hot import SETTINGS, Edges, cycle_values
+from detent.stores.postgres.inserting import Shape, statement
 from detent.stores.postgres.store import POOL_SETTINGS
-from detent.stores.postgres.tx import INSERT
 
 from .crowd import finished
 
@@ -30,6 +30,12 @@ SCANNED = frozenset({"anything_left", "jobs"})
 """These may walk an index from its end: they stop at the first row, or at the end of the page."""
 
 
+_SHAPES = (
+    Shape(("id", "payload"), ("contract", "job_type", "queue", "tenant_id", "status", "phase", "version", "lane")),
+    Shape(("job_id",), ("seq", "event", "target", "at")),
+)
+
+
 def texts() -> dict[str, Query]:
     """Every hot statement, as the server sees it; `cycle` comes on a connection of its own."""
     known = queries(own_clock=False)
@@ -37,7 +43,7 @@ def texts() -> dict[str, Query]:
     found = {name: compiled(known[name]) for name in (*names, "anything_left", "events", "notes", "cycle")}
     found["update_job"] = compiled(known["update_job"])
     found["jobs"] = compiled(known["jobs"].replace("{where}", "id < :before"))
-    found["insert"] = Query(INSERT, ())
+    found["insert"] = Query(statement(*_SHAPES), ())
     return found
 
 

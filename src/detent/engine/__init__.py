@@ -26,7 +26,16 @@ from . import letters, operate, pruning, sweep, views
 from .refusal import Refused, find, unwrap
 from .settle import Settlement, check_outcome, settle_in, sort_out
 from .submission import MAX_PAYLOAD, Submission, check_name
-from .submit import Prepared, Submitted, needs_transaction, prepare, repeated, submit_in, submit_together
+from .submit import (
+    Prepared,
+    Submitted,
+    needs_transaction,
+    prepare,
+    prepare_alike,
+    repeated,
+    submit_in,
+    submit_together,
+)
 
 __all__ = ["Cycled", "Engine", "History", "Settlement", "Submission", "Submitted"]
 
@@ -104,7 +113,13 @@ class Engine:
 
     async def submit_many(self, asks: Sequence[Submission]) -> list[Submitted]:
         """All or none. Bad input is refused before anything is written."""
-        prepared = [prepare(self, ask, self.store.now()) for ask in asks]
+        return await self._submit([prepare(self, ask, self.store.now()) for ask in asks])
+
+    async def submit_alike(self, ask: Submission, payloads: Sequence[Any]) -> list[Submitted]:
+        """The same request once for each payload: all or none."""
+        return await self._submit(prepare_alike(self, ask, payloads, self.store.now())) if payloads else []
+
+    async def _submit(self, prepared: list[Prepared]) -> list[Submitted]:
         if any(needs_transaction(p) for p in prepared):
             return await self._again(lambda tx: _submit_each(tx, prepared))
         present = await self.store.insert([p.change for p in prepared])

@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ..core.contract import Contract, Move, Phase
 from ..core.decide import create
 from ..core.errors import IdempotencyConflict, InvalidInput, TenantViolation, VersionConflict
-from ..core.job import Change, Facts, Job, Micros
+from ..core.job import Change, Event, Facts, Job, Micros
 from ..ports import Tx
 from .settle import lacks
-from .submission import Submission, check_submission, moment_of
+from .submission import Submission, check_submission, moment_of, payload_text
 
 if TYPE_CHECKING:
     from . import Engine
@@ -74,6 +75,33 @@ def prepare(engine: "Engine", ask: Submission, now: Micros) -> Prepared:
     move = _creation_move(contract, ask, due_at > now)
     change = create(contract, job, move, now, Facts(actor=ask.actor, due_at=due_at))
     return Prepared(ask, contract, change, keys_of(contract, change.after))
+
+
+_values = attrgetter(*(field.name for field in fields(Job)))
+_at = {field.name: position for position, field in enumerate(fields(Job))}
+_event_values = attrgetter(*(field.name for field in fields(Event)))
+
+
+def prepare_alike(engine: "Engine", ask: Submission, payloads: Sequence[Any], now: Micros) -> list[Prepared]:
+    """The same request with many payloads: checked once, then copied. What names the job by its id is its own."""
+    first = prepare(engine, replace(ask, payload=payloads[0]), now)
+    change = first.change
+    if needs_transaction(first) or change.notes or len(change.events) != 1:
+        return [first, *(prepare(engine, replace(ask, payload=payload), now) for payload in payloads[1:])]
+    contract, job, event = first.contract, change.after, _event_values(change.events[0])[1:]
+    values = list(_values(job))
+    named = [position for position, value in enumerate(values) if value == job.id]
+    payload_at, trace_at = _at["payload"], _at["trace_id"]
+    prepared = [first]
+    for payload in payloads[1:]:
+        job_id = engine.ids.job()
+        for position in named:
+            values[position] = job_id
+        values[payload_at] = payload_text(payload, engine.max_payload)
+        values[trace_at] = ask.trace_id or _trace(engine, contract, job_id)
+        copy = Change(None, Job(*values), [Event(job_id, *event)], parcel=change.parcel)
+        prepared.append(Prepared(ask, contract, copy, []))
+    return prepared
 
 
 def _trace(engine: "Engine", contract: Contract, job_id: str) -> str:

@@ -10,7 +10,13 @@ from ..named_sql import load_queries
 DATABASE_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 GIVEN_CLOCK = ":now::bigint"
 _LOCKS = re.compile(r"\s+FOR UPDATE( SKIP LOCKED)?")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _VALUE = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+
+def is_uuid(text: str) -> bool:
+    """As Detent writes them: the server would take capitals too, and answer with another text."""
+    return isinstance(text, str) and _UUID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ T = TypeVar("T")
 CHANNEL = "detent"
 _TEST_SECONDS = 15.0
 _SILENCE_SECONDS = 5.0
+_RING_SECONDS = 0.005
+_RING = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, '')"
 _TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 
@@ -42,7 +44,7 @@ class Aside:
 
 
 class Bell:
-    """Rings other processes. Rings that come while one is under way become one."""
+    """Rings other processes. Rings that come while one is under way, or soon after it, become one."""
 
     def __init__(self, aside: Aside) -> None:
         self._aside = aside
@@ -57,13 +59,17 @@ class Bell:
     async def _run(self) -> None:
         while self._rung.is_set():
             self._rung.clear()
-            with suppress(*_TROUBLE):  # a lost notification costs one poll
-                await self._aside.run(lambda connection: connection.execute("SELECT pg_notify($1, '')", CHANNEL))
+            with suppress(*_TROUBLE):  # a lost notification costs one poll, so its commit need not reach the disk
+                await self._aside.run(lambda connection: connection.execute(_RING, CHANNEL))
+            await asyncio.sleep(_RING_SECONDS)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """A ring that was asked for is rung: the worker it is for would sleep until its next poll."""
+        if self._task is not None and not self._task.done():
+            _, late = await asyncio.wait([self._task], timeout=_SILENCE_SECONDS / 10)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
 
 class Ear:

@@ -15,9 +15,11 @@ from ...ports import Claimed, ClaimRequest, Clock, Cycle, Success
 from ..cold import ColdTx
 from ..lanes import LaneBook
 from .borrowed import Borrowed
+from .connections import drop, nothing_to_reset, prepare
 from .dialect import DATABASE_CLOCK, Query, compiled, queries
 from .hosts import Hosts
 from .hot import AGAIN, SETTINGS, Answer, Edges, PostgresTx, cycle_values, run_cycle
+from .inserting import Inserts
 from .listen import Aside, Bell, Ear, ServerWatch
 from .loan import Loan, Loans
 from .migrate import ensure_schema, register
@@ -25,7 +27,7 @@ from .orphans import Orphans, less
 from .recorder import Recorder
 from .take import Taken, take_values
 from .trouble import TIES, told
-from .tx import Connection, PostgresCold, insert
+from .tx import Connection, PostgresCold
 
 log = logging.getLogger("detent.postgres")
 T = TypeVar("T")
@@ -79,6 +81,8 @@ class PostgresStore:
         self._version = 0
         self._sleepers: set[asyncio.Future[None]] = set()
         self._orphans = Orphans()
+        self._lanes = PostgresCold(None, 0, self._book, self._texts, self._intern_apart)
+        self._inserts = Inserts(lambda: self._connect(POOL_SETTINGS, self._command_seconds))
         self._aside = Aside(self._connect)
         self._bell = Bell(self._aside)
         self._ear: Ear | None = None
@@ -92,8 +96,8 @@ class PostgresStore:
                     self.url,
                     min_size=1,
                     max_size=self._pool_size,
-                    init=_init,
-                    reset=_nothing_to_reset,
+                    init=prepare,
+                    reset=nothing_to_reset,
                     server_settings=None if self.bouncer else POOL_SETTINGS,
                     command_timeout=self._command_seconds,
                     timeout=_CONNECT_SECONDS,
@@ -130,8 +134,9 @@ class PostgresStore:
         self._loans.close()
         await self._bell.close()
         await self._aside.close()
+        await self._inserts.close()
         while self._hot:
-            _drop(self._hot.pop())
+            drop(self._hot.pop())
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
@@ -188,13 +193,10 @@ class PostgresStore:
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         if any(change.notes or change.parcel for change in changes):
             return await self.write(lambda tx: tx.insert(changes))
-        try:
-            async with self._acquired() as connection:
-                tx = self._tx(connection, writes=True)
-                lanes = [await tx.lane_of(change.after) for change in changes]
-                present = await insert(connection, changes, lanes)
-        except Exception as error:
-            raise told(error) from error
+        if self._pool is None:
+            raise StoreUnavailable("the store is closed; open it first")
+        lanes = [await self._lanes.lane_of(change.after) for change in changes]
+        present = await self._inserts.insert(changes, lanes)
         self.tell(ring=any(change.after.ready for change in changes))
         return present
 
@@ -291,7 +293,7 @@ class PostgresStore:
             else:
                 raise StoreUnavailable("the database broke ten ties in a row against this worker; it will try again")
         except BaseException as error:
-            _drop(connection)
+            drop(connection)
             raise told(error) from error
         self._hot.append(connection)
         return rows
@@ -306,14 +308,16 @@ class PostgresStore:
                 return connection
         return await self._connect(SETTINGS)
 
-    async def _connect(self, settings: Mapping[str, str] | None = None) -> Connection:
+    async def _connect(
+        self, settings: Mapping[str, str] | None = None, command_seconds: float = _HOT_SECONDS
+    ) -> Connection:
         connection = await self._hosts.connect(
             server_settings=None if self.bouncer or not settings else dict(settings),
             timeout=_CONNECT_SECONDS,
-            command_timeout=_HOT_SECONDS,
+            command_timeout=command_seconds,
             **self._connect_options(),
         )
-        await _init(connection)
+        await prepare(connection)
         return connection
 
     def _connect_options(self, **more: Any) -> dict[str, Any]:
@@ -381,20 +385,6 @@ class PostgresStore:
             raise told(error) from error
 
 
-async def _init(connection: Connection) -> None:
-    """Ids are text on our side of the wire."""
-    await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
-
-
 def _wake(sleeper: "asyncio.Future[None]") -> None:
     if not sleeper.done():
         sleeper.set_result(None)
-
-
-async def _nothing_to_reset(_connection: Connection) -> None:
-    """Acts leave no session state behind, so there is nothing to ask the server for."""
-
-
-def _drop(connection: Connection | None) -> None:
-    if connection is not None and not connection.is_closed():
-        connection.terminate()

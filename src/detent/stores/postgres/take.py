@@ -5,7 +5,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from ...ports import Claimed, ClaimRequest, Success
-from .tx import is_uuid
+from .dialect import is_uuid
 
 
 class WiredEdges(Protocol):

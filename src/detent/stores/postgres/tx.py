@@ -1,78 +1,21 @@
-"""One Postgres transaction: the shared cold acts in this dialect, and inserting in one statement."""
+"""One Postgres transaction: the shared cold acts in this dialect."""
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import fields
-from operator import attrgetter
-from typing import Any, get_args
+from typing import Any
 
 from ...core.errors import InvalidInput
 from ...core.job import Change, Job, Micros
 from ...ports import Extended, Filter
 from ..cold import ColdTx
 from ..lanes import LaneBook
-from ..rows import CREATED, EVENT_COLUMNS, as_text, created_values, job_from
-from .dialect import compiled, reading
+from ..rows import job_from
+from .dialect import compiled, is_uuid, reading
+from .inserting import insert
 from .tail import PostgresTail
 
 Connection = Any
 """An asyncpg connection, pooled or not; its stubs give the two no common name."""
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-_BIG = {"created_at", "updated_at", "due_at", "timeout_ms", "scheduled_at"}
-_TYPES = {bool: "boolean[]", int: "integer[]"}
-
-
-def _array_type(column: str) -> str:
-    if column == "id":
-        return "text[]::uuid[]"  # with arrays of text only, the driver need not ask the server for types
-    kinds = [kind for kind in _TYPES if kind in (_ANNOTATIONS[column], *get_args(_ANNOTATIONS[column]))]
-    return "bigint[]" if column in _BIG else (_TYPES[kinds[0]] if kinds else "text[]")
-
-
-_ANNOTATIONS = {field.name: field.type for field in fields(Job)}
-
-
-_ARRAYS = ", ".join(f"${n}::{_array_type(name)}" for n, name in enumerate(CREATED, 1))
-_N = len(CREATED)
-INSERT = f"""
-WITH made AS (
-  INSERT INTO jobs ({", ".join(CREATED)}, lane, execution_no, failures, retries, interruptions, wait_parked)
-  SELECT u.*, 0, 0, 0, 0, false FROM unnest({_ARRAYS}, ${_N + 1}::bigint[]) u
-  ON CONFLICT (id) DO NOTHING RETURNING id
-), logged AS (
-  INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data, xid)
-  SELECT e.*, (SELECT pg_current_xact_id()::text::bigint)
-  FROM unnest(${_N + 2}::text[]::uuid[], ${_N + 3}::integer[], ${_N + 4}::text[], ${_N + 5}::text[], ${_N + 6}::text[],
-    ${_N + 7}::bigint[], ${_N + 8}::text[], ${_N + 9}::integer[], ${_N + 10}::integer[], ${_N + 11}::text[]) e (job_id)
-  WHERE (e.job_id IN (SELECT id FROM made)) IS TRUE  -- so it is hashed, never joined in a loop
-)
-SELECT CASE WHEN count(*) < cardinality($1) THEN coalesce(array_agg(id::text), ARRAY[]::text[]) END FROM made"""
-"""New jobs and their first events; answers the ids made if some were there already."""
-_EVENT = attrgetter(*EVENT_COLUMNS[:-1])
-
-
-def is_uuid(text: str) -> bool:
-    """As Detent writes them: the server would take capitals too, and answer with another text."""
-    return isinstance(text, str) and _UUID.fullmatch(text) is not None
-
-
-async def insert(connection: Connection, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
-    """New jobs and their first events in one round trip; returns the ids that were there already."""
-    if not changes:
-        return set()
-    jobs = [change.after for change in changes]
-    for job in jobs:
-        if not is_uuid(job.id):
-            raise InvalidInput(f"{job.id!r} is no UUID; leave the id out, or make a UUIDv7", code="JOB_ID_INVALID")
-    events = [event for change in changes for event in change.events]
-    columns = zip(*map(created_values, jobs), strict=True)
-    logged = zip(*map(_EVENT, events), strict=True)
-    data = [as_text(event.data) for event in events]
-    rows = await connection.fetch(INSERT, *columns, list(lanes), *logged, data)
-    made: list[str] | None = rows[0][0]
-    return set() if made is None else {job.id for job in jobs} - set(made)
 
 
 class PostgresCold(PostgresTail, ColdTx):

@@ -1,0 +1,38 @@
+"""Many payloads for one request: the same jobs as if each had been asked for by itself."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from detent.core.contracts import CONTRACTS
+from detent.core.errors import InvalidInput
+from detent.core.job import Job
+from detent.engine import Engine, Submission
+from detent.engine.submit import prepare, prepare_alike
+from detent.ids import SeededIds
+from detent.stores.sqlite import SqliteStore
+
+NOW = 1_700_000_000_000_000
+PAYLOADS = [{}, {"n": 1}, {"text": "ü"}]
+
+
+@pytest.mark.parametrize("contract", sorted(CONTRACTS))
+@pytest.mark.parametrize("delay", [0.0, 60.0])
+def test_copies_are_what_each_would_have_been(contract: str, delay: float) -> None:
+    ask = Submission("mail", contract=contract, queue="q", tenant_id="t", delay=delay, actor="me")
+    alike = prepare_alike(Engine(SqliteStore(":memory:"), ids=SeededIds(1)), ask, PAYLOADS, NOW)
+    engine = Engine(SqliteStore(":memory:"), ids=SeededIds(1))
+    alone = [prepare(engine, replace(ask, payload=payload), NOW) for payload in PAYLOADS]
+    for one, other in zip(alike, alone, strict=True):
+        assert {f.name: getattr(one.change.after, f.name) for f in fields(Job)} == {
+            f.name: getattr(other.change.after, f.name) for f in fields(Job)
+        }
+        assert one.change.parcel == other.change.parcel
+        assert (one.change.events, one.change.notes, one.keys) == (other.change.events, other.change.notes, other.keys)
+
+
+def test_a_bad_payload_among_good_ones_is_refused() -> None:
+    engine = Engine(SqliteStore(":memory:"))
+    with pytest.raises(InvalidInput) as refused:
+        prepare_alike(engine, Submission("mail"), [{}, {"n": float("nan")}], NOW)
+    assert refused.value.code == "PAYLOAD_NOT_JSON"
