@@ -96,9 +96,11 @@ async def test_many_at_once_after_a_dry_run(api: Api) -> None:
     for number in range(3):
         await dead(api, queue="a" if number else "b")
     dry = (await api.open.post(f"{API}/dlq/requeue", json={"queue": "a"})).json()
-    assert dry == {"dry_run": True, "matched": 2, "more": False, "done": 0, "refused": []}
-    assert (await api.open.post(f"{API}/dlq/requeue", json={"limit": 1})).json()["more"]
+    assert (dry["dry_run"], dry["matched"], dry["done"], dry["job_ids"]) == (True, 2, 0, [])
     done = (await api.open.post(f"{API}/dlq/requeue", json={"queue": "a", "dry_run": False})).json()
-    assert done["done"] == 2
+    assert done["done"] == 2 and len(done["job_ids"]) == 2
     left = (await api.open.get(f"{API}/dlq/items", params={"status": "open"})).json()["items"]
     assert [item["queue"] for item in left] == ["b"]
+    for_two = (await api.open.post(f"{API}/dlq/discard", json={"reason": "old", "dry_run": False})).json()
+    assert for_two["done"] == 0 and for_two["for_two"] == 1
+    assert code(await api.open.post(f"{API}/dlq/discard", json={}), 400) == "APPROVAL_REQUIRED"

@@ -164,7 +164,7 @@ async def letter_history(
         history: list[dict[str, Any]] = []
         if job is not None:
             contract = engine.contract(job.contract)
-            history = history_view(contract, job, await tx.events(job.id), await tx.notes(job.id))
+            history = history_view(contract, job, await tx.events(job.id), await tx.notes(job.id), payloads=payloads)
         acts = [_act_view(at, entry) for _, at, entry in await tx.audit_of(dlq_id)]
         return {**letter_view(item, payloads=payloads), "history": history, "acts": acts[::-1]}
 

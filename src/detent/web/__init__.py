@@ -9,15 +9,17 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from ..core.contracts import CONTRACTS
 from ..engine import Engine
 from ..version import __version__
 from . import pages
 from .document import ABOUT, document
+from .guard import GuardedRoute
 from .headers import SecurityHeaders
 from .problems import problem_of
-from .routes import dlq, events, internal, job_acts, jobs, people, queues, root, session
+from .routes import dlq, events, internal, job_acts, jobs, people, queues, root, schedules, session, worker
 from .settings import Settings
 from .state import Web
 
@@ -25,8 +27,18 @@ if TYPE_CHECKING:
     from ..app import Detent
 
 __all__ = ["Settings", "Web", "create_app"]
-PREFIX = "/api/v1"
-ROUTERS = (jobs.router, job_acts.router, dlq.router, queues.router, events.router, people.router, session.router)
+ROUTERS = (
+    jobs.router,
+    job_acts.router,
+    worker.router,
+    dlq.router,
+    queues.router,
+    schedules.router,
+    events.router,
+    people.router,
+    session.router,
+    root.router,
+)
 
 
 def create_app(target: "Detent | Engine", settings: Settings | None = None) -> FastAPI:
@@ -52,18 +64,25 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
     app.add_middleware(SecurityHeaders)
     for kind in (HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _told)
-    for router in ROUTERS:
-        app.include_router(router, prefix=PREFIX)
-    if web.settings.internal:
-        app.include_router(internal.router, prefix=PREFIX)
-    app.include_router(root.router)
+    for router in (*ROUTERS, internal.router) if web.settings.internal else ROUTERS:
+        app.router.routes.extend(router.routes)
     pages.install(app)
     app.openapi = lambda: document(app, _contracts(web))  # type: ignore[method-assign]
     return app
 
 
-async def _told(_: Request, error: Exception) -> Response:
-    return problem_of(error)
+async def _told(request: Request, error: Exception) -> Response:
+    answer = problem_of(error)
+    if answer.status_code == 405:
+        answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return answer
+
+
+def _methods(request: Request) -> set[str]:
+    """Whatever any route takes at this address."""
+    routes = [route for route in request.app.router.routes if isinstance(route, GuardedRoute)]
+    fitting = [route for route in routes if route.matches(dict(request.scope))[0] is not Match.NONE]
+    return {method for route in fitting for method in route.methods or ()}
 
 
 def _contracts(web: Web) -> dict[str, Any]:

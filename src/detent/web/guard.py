@@ -22,6 +22,7 @@ from .shapes import PROBLEMS
 from .state import Web
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+PREFIX = "/api/v1"
 POWER = "x-detent-power"
 PUBLIC = "public"
 """What a route declares that asks nobody's name: liveness, readiness, the document itself."""
@@ -168,8 +169,8 @@ def _address(asked: Asked) -> str:
 class Router(APIRouter):
     """Routes by method and path, each with the power it needs and the answers it gives."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(route_class=GuardedRoute, **options)
+    def __init__(self, prefix: str = PREFIX, **options: Any) -> None:
+        super().__init__(prefix=prefix, route_class=GuardedRoute, **options)
 
     def route_for(
         self,

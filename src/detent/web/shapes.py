@@ -229,12 +229,19 @@ class Discarded(BaseModel):
     item: Letter
 
 
+class LetterWithHistory(Letter):
+    history: list[Event]
+    acts: list[dict[str, Any]]
+
+
 class ManyDone(BaseModel):
     dry_run: bool
     matched: int
-    more: bool
     done: int
-    refused: list[dict[str, Any]]
+    for_two: int
+    refused: int
+    refusals: list[dict[str, Any]]
+    job_ids: list[str]
 
 
 class TokenShape(BaseModel):
@@ -303,3 +310,37 @@ class Paused(BaseModel):
     kind: str
     name: str
     paused: bool
+
+
+class ClaimedJob(BaseModel):
+    id: str
+    token: str
+    job_type: str
+    contract: str
+    queue: str
+    tenant_id: str
+    payload: dict[str, Any]
+    execution_no: int
+    retries: int
+    timeout_ms: int | None
+    trace_id: str | None
+    effect_root: str
+    idempotency_key: str | None
+
+
+class ClaimedJobs(BaseModel):
+    jobs: list[ClaimedJob]
+    lease_seconds: float
+
+
+class Beaten(BaseModel):
+    lost: list[str]
+    cancels: dict[str, str | None]
+
+
+class Settled(BaseModel):
+    job_id: str
+    status: str
+    phase: str
+    version: int
+    ended: bool

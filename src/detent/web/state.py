@@ -11,6 +11,7 @@ from ..core.errors import DetentError
 from ..engine import Engine
 from ..ports import Tx
 from ..sweeper import Sweeper
+from .changes import Changes
 from .limits import Buckets
 from .people import People
 from .settings import Settings
@@ -30,6 +31,7 @@ class Web:
         self.settings = settings
         self.people = People(self)
         self.stream = Stream(self)
+        self.changes = Changes(self)
         self.buckets = Buckets(settings.rate_per_second)
         self.on_close: list[Callable[[], Any]] = []
         self._target = target

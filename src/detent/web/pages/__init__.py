@@ -5,7 +5,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ..guard import Asked, Router
 
-router = Router(tags=["pages"], include_in_schema=False)
+router = Router("", tags=["pages"], include_in_schema=False)
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Detent</title><h1>Detent</h1>
 <p>The API is at <a href="api/v1/jobs">api/v1</a>, its description at <a href="docs">docs</a>.</p></html>"""
 
@@ -18,4 +18,4 @@ async def home(asked: Asked) -> Response:
 
 def install(app: FastAPI) -> None:
     """Add the pages to an application."""
-    app.include_router(router)
+    app.router.routes.extend(router.routes)

@@ -7,9 +7,8 @@ from fastapi import Body, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from ...core.errors import DetentError
-from ...core.job import DeadLetter
 from ...core.people import Power
+from ...engine.bulk import discard_many, letter_history, requeue_many
 from ...engine.views import letter_view, submitted_view
 from ...ports import Filter
 from .. import shapes
@@ -18,7 +17,6 @@ from ..people import Caller
 from .reading import LetterId, Page, Text
 
 router = Router(tags=["dead letters"])
-_BATCH = 200
 Fate = Literal["open", "requeued", "discarded"]
 
 
@@ -28,6 +26,7 @@ class LetterFilter(Page):
     contract: shapes.Name | None = None
     tenant: shapes.Name | None = None
     job_type: shapes.Name | None = None
+    error_code: shapes.Name | None = None
     text: Text | None = Field(None, description="Found in ids, error codes and, if you may see them, error texts.")
 
 
@@ -38,8 +37,14 @@ class Many(shapes.Because):
     contract: shapes.Name | None = None
     tenant: shapes.Name | None = None
     job_type: shapes.Name | None = None
-    limit: int = Field(1_000, ge=1, le=10_000)
+    error_code: shapes.Name | None = None
+    text: Text | None = None
     dry_run: bool = True
+
+
+class ManyRequeued(Many):
+    rate: float | None = Field(None, gt=0, le=1_000_000, description="So many of the new jobs fall due a second.")
+    take_steps: bool = False
 
 
 class RequeueLetter(shapes.Requeue):
@@ -62,11 +67,11 @@ async def listing(asked: Asked, chosen: Annotated[LetterFilter, Query()]) -> Res
     return answer({"items": shown, "next_cursor": page[-1].id if len(found) > chosen.limit else None})
 
 
-@router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, answers={200: shapes.Letter})
+@router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, answers={200: shapes.LetterWithHistory})
 async def show(asked: Asked, dlq_id: LetterId) -> Response:
-    """One dead letter."""
-    item = await (await asked.engine()).dead_letter(dlq_id, tenant=asked.caller.tenant)
-    return answer(letter_view(item, payloads=asked.caller.payloads))
+    """One dead letter, with what happened to its job and what people did to it."""
+    who = asked.caller
+    return answer(await letter_history(await asked.engine(), dlq_id, tenant=who.tenant, payloads=who.payloads))
 
 
 @router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, answers={201: shapes.Submitted})
@@ -100,49 +105,35 @@ async def discard(asked: Asked, dlq_id: LetterId, body: Annotated[shapes.Because
 
 
 @router.route_for("POST", "/dlq/requeue", needs=Power.OPERATE, answers={200: shapes.ManyDone})
-async def requeue_many(asked: Asked, body: Many) -> Response:
-    """Requeue the open letters that match, each in a commit of its own; the dry run says how many."""
-    engine, who = await asked.engine(), asked.caller
-
-    async def act(item: DeadLetter) -> None:
-        await engine.requeue(item.id, actor=who.person, reason=body.reason, tenant=who.tenant)
-
-    return await _each(asked, body, act)
+async def requeue_these(asked: Asked, body: ManyRequeued) -> Response:
+    """Requeue all open letters that match; the dry run, which is the default, only says how many."""
+    done = await requeue_many(
+        await asked.engine(),
+        _matching(asked, body),
+        actor=asked.caller.person,
+        reason=body.reason,
+        rate=body.rate,
+        take_steps=body.take_steps,
+        dry_run=body.dry_run,
+    )
+    return answer(done.as_dict(dry_run=body.dry_run))
 
 
 @router.route_for("POST", "/dlq/discard", needs=Power.DISCARD, answers={200: shapes.ManyDone})
-async def discard_many(asked: Asked, body: Many) -> Response:
-    """Propose or confirm the discard of the open letters that match; the dry run says how many."""
-    engine, who = await asked.engine(), asked.caller
-
-    async def act(item: DeadLetter) -> None:
-        await engine.discard(item.id, person=who.person, reason=body.reason, tenant=who.tenant)
-
-    return await _each(asked, body, act)
-
-
-async def _each(asked: Asked, body: Many, act: Any) -> Response:
-    engine = await asked.engine()
-    chosen = body.model_dump(include={"queue", "contract", "tenant", "job_type"})
-    wanted = replace(_filter(asked.caller, **chosen), status=_OPEN)
-    matched, refused, more = 0, [], True
-    while more and matched < body.limit:
-        size = min(_BATCH, body.limit - matched)
-        found = await engine.dead_letters(replace(wanted, limit=size + 1))
-        page, more = found[:size], len(found) > size
-        matched += len(page)
-        if page:
-            wanted = replace(wanted, before=page[-1].id)
-        for item in page if not body.dry_run else ():
-            try:
-                await act(item)
-            except DetentError as error:
-                if error.http_status >= 500:
-                    raise
-                refused.append({"dlq_id": item.id, "code": error.code, "detail": error.message})
-    done = 0 if body.dry_run else matched - len(refused)
-    told = {"dry_run": body.dry_run, "matched": matched, "more": more, "done": done, "refused": refused[:100]}
-    return answer(told)
+async def discard_these(asked: Asked, body: Many) -> Response:
+    """Discard all open letters that match, where one person's word is enough; the dry run says how many."""
+    done = await discard_many(
+        await asked.engine(),
+        _matching(asked, body),
+        person=asked.caller.person,
+        reason=body.reason,
+        dry_run=body.dry_run,
+    )
+    return answer(done.as_dict(dry_run=body.dry_run))
 
 
-_OPEN: Fate = "open"
+def _matching(asked: Asked, body: Many) -> Filter:
+    return _filter(asked.caller, **body.model_dump(include=_CHOICES))
+
+
+_CHOICES = {"queue", "contract", "tenant", "job_type", "error_code", "text"}

@@ -6,7 +6,7 @@ from .. import shapes
 from ..docs_page import page
 from ..guard import Asked, Router, answer
 
-router = Router(tags=["service"])
+router = Router("", tags=["service"])
 
 
 @router.route_for("GET", "/healthz", needs=None, answers={200: shapes.Health})

@@ -1,0 +1,99 @@
+"""Workers over HTTP: the three calls, and the two examples against a real server."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from web.conftest import API, Api, code
+from web.served import serving
+
+pytestmark = pytest.mark.anyio
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+CLAIM = {"worker": "w1", "job_types": ["mail"]}
+
+
+async def test_claim_heartbeat_settle(api: Api) -> None:
+    job = await api.submit(payload={"to": "ann"})
+    (mine,) = (await api.open.post(f"{API}/worker/claim", json=CLAIM)).json()["jobs"]
+    assert mine["id"] == job["id"] and mine["payload"] == {"to": "ann"} and mine["execution_no"] == 1
+    assert (await api.open.get(f"{API}/jobs/{job['id']}")).json()["worker"] == "local/w1"
+    held = {mine["id"]: mine["token"], "01900000-0000-7000-8000-000000000000": "nope"}
+    beat = (await api.open.post(f"{API}/worker/heartbeat", json={"worker": "w1", "held": held})).json()
+    assert beat == {"lost": ["01900000-0000-7000-8000-000000000000"], "cancels": {}}
+    await api.open.post(f"{API}/jobs/{job['id']}/cancel", json={"reason": "stop"})
+    beat = (await api.open.post(f"{API}/worker/heartbeat", json={"worker": "w1", "held": held})).json()
+    assert beat["cancels"] == {mine["id"]: "stop"}
+    end = {"job_id": mine["id"], "token": mine["token"], "outcome": "succeed", "result": {"sent": True}}
+    for _ in range(2):
+        done = await api.open.post(f"{API}/worker/settle", json=end)
+        assert done.status_code == 200 and done.json()["status"] == "succeeded" and done.json()["ended"]
+    stale = await api.open.post(f"{API}/worker/settle", json={**end, "token": "other"})
+    assert code(stale, 409) == "LEASE_STALE"
+
+
+async def test_each_way_to_end(api: Api) -> None:
+    async def ended(**end: object) -> str:
+        job = await api.submit()
+        claimed = (await api.open.post(f"{API}/worker/claim", json={**CLAIM, "limit": 5})).json()["jobs"]
+        mine = next(one for one in claimed if one["id"] == job["id"])
+        told = {"job_id": mine["id"], "token": mine["token"], **end}
+        return str((await api.open.post(f"{API}/worker/settle", json=told)).json()["status"])
+
+    assert await ended(outcome="succeed") == "succeeded"
+    assert await ended(outcome="fail", code="E", message="no", retryable=False) == "failed"
+    assert await ended(outcome="fail", code="E", message="no", after_seconds=60) == "retrying"
+    assert await ended(outcome="cancel", reason="why not") == "cancelled"
+    assert await ended(outcome="snooze", after_seconds=60) == "queued"
+    assert await ended(outcome="stop") == "queued"
+
+
+async def test_a_claim_waits_for_work(api: Api) -> None:
+    waiting = asyncio.create_task(api.open.post(f"{API}/worker/claim", json={**CLAIM, "wait_seconds": 15.0}))
+    while not await api.engine.store.read(lambda tx: tx.workers()):
+        await asyncio.sleep(0.01)
+    job = await api.submit()
+    got = await asyncio.wait_for(waiting, 10)
+    assert [one["id"] for one in got.json()["jobs"]] == [job["id"]]
+    empty = await api.open.post(f"{API}/worker/claim", json={**CLAIM, "wait_seconds": 0.05})
+    assert empty.json()["jobs"] == []
+
+
+async def test_a_worker_is_known_to_why(api: Api) -> None:
+    await api.open.post(f"{API}/worker/claim", json=CLAIM)
+    await api.submit(job_type="other")
+    job = await api.submit()
+    assert (await api.open.get(f"{API}/jobs/{job['id']}/why")).json()["reason"] == "ANY_MOMENT"
+
+
+async def test_who_may_not_work(api: Api) -> None:
+    blind, bound = await api.person("b", "admin", payloads=False), await api.person("t", "admin", tenant="t")
+    assert code(await blind.post(f"{API}/worker/claim", json=CLAIM), 403) == "PAYLOADS_REQUIRED"
+    assert code(await bound.post(f"{API}/worker/claim", json=CLAIM), 403) == "TENANT_SCOPE_VIOLATION"
+
+
+@pytest.mark.parametrize(
+    ("program", "job_type"),
+    [([sys.executable, "http_worker.py"], "greet"), (["node", "http_worker.mjs"], "greet.node")],
+)
+def test_the_examples_work(tmp_path: Path, program: list[str], job_type: str) -> None:
+    assert len((EXAMPLES / "http_worker.py").read_text().splitlines()) <= 60
+    with serving(tmp_path, f"sqlite:///{tmp_path}/jobs.db") as at, httpx.Client(base_url=at) as client:
+        made = client.post(f"{API}/jobs", json={"job_type": job_type, "payload": {"name": "Ada"}}).json()["job"]
+        bad = client.post(f"{API}/jobs", json={"job_type": job_type, "max_retries": 0}).json()["job"]
+        words = [program[0], str(EXAMPLES / program[1]), at]
+        worker = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        try:
+            assert worker.stdout is not None
+            said = dict(worker.stdout.readline().split() for _ in range(2))
+            good = client.get(f"{API}/jobs/{made['id']}").json()
+            assert said[made["id"]] == "succeeded" and good["result"] == {"greeting": "Hello, Ada!"}
+            if job_type == "greet":
+                assert said[bad["id"]] == "failed"
+        finally:
+            worker.kill()
+            worker.wait()
+            worker.stdout.close()
