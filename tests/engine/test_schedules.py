@@ -120,6 +120,12 @@ async def test_the_second_guard_outlives_pruning(engine: Engine, place: Place, c
     assert [(fire_.fire_at, fire_.schedule_id) for fire_ in told] == [(minute(2), made.id), (minute(1), made.id)]
     await schedules.remove(engine, "tick", actor="ann")
     assert len(place.dump()["fires"]) == 2, "a removed schedule's fires stay with the jobs they made"
+    [left] = await engine.jobs(Filter())
+    await engine.cancel(left.id, actor="ann")
+    clock.advance(LONG)
+    await engine.prune(1.0, lap_seconds=0)
+    await engine.prune(1.0, lap_seconds=0)
+    assert [row[1] for row in place.dump()["fires"]] == [minute(1)], "and go with them"
 
 
 @pytest.mark.parametrize(("misfire", "expected"), [("skip", []), ("once", [5]), ("all", [3, 4, 5])])

@@ -1,5 +1,6 @@
 """Planted corruptions: what a bug, a bad disk or a hand in the database could do, and the rule that must name it."""
 
+from .corrupted_fires import FIRES
 from .planting import also_logged, broken, event, job, owned, row
 
 GHOST = "'01900000-0000-7000-8000-000000000000'"
@@ -389,4 +390,4 @@ OTHERS = (
     ),
 )
 
-CORRUPTIONS = LOGS + ROWS + OTHERS
+CORRUPTIONS = LOGS + ROWS + OTHERS + FIRES

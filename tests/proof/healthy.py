@@ -10,7 +10,10 @@ from detent.core.errors import IllegalMove
 from detent.core.job import Failure, Job, Step, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.times import SECOND, from_iso
-from detent.engine import Engine, Submission
+from detent.engine import Engine, Submission, schedules
+from detent.engine.backfill import backfill
+from detent.engine.firing import fire_due
+from detent.engine.schedule_request import ScheduleRequest
 from detent.ports import Claimed, Store, Tx
 from detent.stores.sqlite import SqliteStore
 
@@ -86,7 +89,7 @@ async def build(path: Path) -> None:
 async def build_on(store: Store, clock: Hands) -> None:
     town = Town(store, clock)
     await town.engine.open()
-    for life in (_plain, _losses, _waits, _approvals, _keys, _letters, _operators, _held):
+    for life in (_plain, _losses, _waits, _approvals, _keys, _letters, _operators, _schedules, _held):
         await life(town)
     rest = {(name, status) for name, status, *_ in await town.store.read(lambda tx: tx.counts())}
     passing = {"dlq_pending", "dlq_recorded"}
@@ -208,6 +211,22 @@ async def _operators(town: Town) -> None:
     await engine.requeue_job(ended.id, actor="ann")
     with pytest.raises(IllegalMove):
         await engine.cancel(ended.id, actor="ann")
+
+
+async def _schedules(town: Town) -> None:
+    """One that fired, one that was backfilled and paused, one that has not come to it yet."""
+    for name, when in (
+        ("tick", {"cron": "* * * * *"}),
+        ("old", {"every": "1h"}),
+        ("later", {"at": "2030-01-01T00:00:00Z"}),
+    ):
+        ask = ScheduleRequest(name, f"by-{name}", **when)  # type: ignore[arg-type]
+        await schedules.add(town.engine, ask, actor="ann")
+    for _ in range(3):
+        town.clock.advance(60)
+        assert (await fire_due(town.engine, 10)).jobs
+    await backfill(town.engine, "old", "2026-02-25T00:00:00Z", "2026-02-25T03:00:00Z", actor="ann")
+    await schedules.pause(town.engine, "old", actor="ann")
 
 
 async def _held(town: Town) -> None:

@@ -48,8 +48,10 @@ async def _soonest(engine: "Engine", tx: Tx, limit: int) -> tuple[Micros, list[S
 async def _handle(engine: "Engine", schedule: Schedule, planned: Plan) -> list[Job]:
     try:
         return await engine.store.write(lambda tx: _fire(engine, tx, schedule, planned))
-    except (StoreUnavailable, VersionConflict):
+    except StoreUnavailable:
         raise
+    except VersionConflict:  # somebody was in the way: the fire stays due, and the next sweep tries again
+        return []
     except DetentError as error:
         # A job that cannot be made must not hold up the fires behind it, nor pass unseen.
         told = f"{error.code}: {error.message}"

@@ -119,7 +119,7 @@ async def resume(
         if before.paused_at is None:
             return before
         after = replace(before, paused_at=None, version=before.version + 1, updated_at=tx.now)
-        after = replace(after, next_fire_at=next_fire(after, tx.now))
+        after = replace(after, next_fire_at=next_fire(after, _behind(before, tx.now)))
         await _change(tx, before, after, actor, "schedule.resume", reason)
         return after
 
@@ -250,8 +250,13 @@ def _in_place_of(before: Schedule, made: Schedule, now: Micros, declared: str | 
     )
     if after.paused_at is not None:
         return replace(after, next_fire_at=None)
-    moment = before.next_fire_at if same_times else next_fire(after, max(now, before.last_fire_at or now))
+    moment = before.next_fire_at if same_times else next_fire(after, _behind(before, now))
     return replace(after, next_fire_at=moment)
+
+
+def _behind(schedule: Schedule, now: Micros) -> Micros:
+    """Where fires go on: also by a clock that was set back, never at a moment that has fired."""
+    return now if schedule.last_fire_at is None else max(now, schedule.last_fire_at)
 
 
 async def _change(

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from ..core.contract import Move, Phase
 from ..core.job import Change, Job, Micros, Signal
+from ..core.schedule import FIRE_KEY, Fire, Plan, Schedule
 from ..ports import Extended, Success
 from ..stores.sqlite.hot import SqliteTx
 from .world import HONEST, Hooks
@@ -162,6 +163,25 @@ class CancelsEnded(SqliteTx):
         return rows
 
 
+class FiresWithoutCompare(SqliteTx):
+    """A fire is taken by whoever once saw it due; the two guards behind the compare-and-set are gone with it."""
+
+    async def advance_schedule(self, before: Schedule, plan: Plan) -> bool:
+        await super().advance_schedule(before, plan)
+        return True
+
+    async def add_fire(self, fire: Fire) -> bool:
+        self.connection.execute("DELETE FROM fires WHERE schedule_id = ? AND fire_at = ?", fire[:2])
+        return await super().add_fire(fire)
+
+    async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        return await super().key_owners([key for key in keys if not key[1].startswith(FIRE_KEY)])
+
+    async def take_keys(self, keys: Sequence[tuple[str, str]], job_id: str) -> bool:
+        await super().take_keys(keys, job_id)
+        return True
+
+
 def _with(change: Change, **columns: object) -> Change:
     return replace(change, after=replace(change.after, **columns))  # type: ignore[arg-type]
 
@@ -199,6 +219,7 @@ BUGS: Mapping[str, Bug] = MappingProxyType(
             _bug("backoff-ignored", "a retry is due at once", IgnoresBackoff),
             _bug("time-runs-back", "event times follow a clock that was set back", TurnsBackTime),
             _bug("late-cancel", "a cancel that comes after the success is obeyed", CancelsEnded),
+            _bug("fire-without-compare", "whoever saw a fire due makes its job, even a second", FiresWithoutCompare),
         )
     }
 )

@@ -51,18 +51,24 @@ RULES = {
     "requeue-link": "A requeued dead letter names the job made from it, and that job names the dead letter.",
     "discard-people": "A discard was made by as many different people as the contract asks for, all on audit.",
     "discard-reason": "Everyone who took part in a discard gave a reason.",
+    "fire-missing": "A job that bears the key of a fire is the one job on record with that fire.",
+    "fire-without-job": "The job of a fire exists, or was pruned.",
+    "fire-differs": "A job made by a fire bears its moment and its key.",
+    "schedule-set-back": "A schedule is to fire later than it last fired.",
+    "schedule-unfired": "The last fire a schedule tells of is on record with the job it names.",
     "event-orphan": "Every event belongs to a job.",
     "note-orphan": "Every note belongs to a job.",
     "step-orphan": "Every recorded step belongs to a job.",
     "signal-orphan": "Every signal belongs to a job.",
     "note-adrift": "A note follows an event that exists.",
     "final-reopened": "Warning: an operator reopened an ended job (formal invariant 1).",
+    "schedule-astray": "Warning: a schedule is to fire at a moment its expression does not mean (any more).",
     "contract-changed": "Warning: the database holds another table than the program for a contract of this name.",
 }
 """Name -> what must hold. Names are stable: programs match on them."""
 
-WARNINGS = frozenset({"final-reopened", "contract-changed", "key-without-job"})
-"""Rules that do not make a database wrong: an operator's right, or the work of a pruner."""
+WARNINGS = frozenset({"final-reopened", "contract-changed", "key-without-job", "schedule-astray"})
+"""Rules that do not make a database wrong: an operator's right, the work of a pruner, a law about summer time."""
 
 KEPT_AT_MOST = 10_000
 

@@ -25,6 +25,8 @@ class Config:
     operators: int
     gap_ms: int
     """How long a producer waits between two submits, more or less."""
+    schedules: int = 0
+    """How many there are; the first is steady, the others are meddled with."""
     faults: tuple[str, ...] = FAULTS
     lease_seconds: float = 6.0
 
@@ -33,22 +35,24 @@ class Config:
         random = seeded(("config", seed))
         many = random.sample(sorted(CONTRACTS), random.randint(1, 3))
         jobs, seconds = random.randint(34, 55), random.randint(20, 36)
+        schedules = seeded(("schedules", seed)).randint(0, 2)
         return cls(
             seed=seed,
             contracts=(contract,) if contract else tuple(many),
             jobs=jobs,
             workers=random.randint(2, 4),
             slots=random.randint(1, 4),
-            sweepers=random.randint(1, 2),
+            sweepers=max(random.randint(1, 2), schedules),
             seconds=seconds,
             operators=random.randint(1, 2),
             gap_ms=seconds * 1_500 // jobs,
+            schedules=schedules,
         )
 
     def smaller(self) -> list["Config"]:
         """Configs that are a little less than this one, the boldest first."""
         found = []
-        for name, least in (("jobs", 1), ("seconds", 2), ("workers", 1), ("slots", 1), ("operators", 0)):
+        for name, least in _SIZES:
             value = getattr(self, name)
             found += [replace(self, **{name: n}) for n in _less(value, least)]  # type: ignore[arg-type]
         found += [replace(self, sweepers=1)] if self.sweepers > 1 else []
@@ -63,6 +67,9 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+_SIZES = (("jobs", 1), ("seconds", 2), ("workers", 1), ("slots", 1), ("operators", 0), ("schedules", 0))
 
 
 def _less(value: int, least: int) -> list[int]:

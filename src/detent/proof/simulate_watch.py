@@ -9,6 +9,7 @@ import apsw
 from ..core.contract import Contract, Move, Phase
 from ..core.job import Micros
 from .checkers import ENTRIES, ROWS, Entry, Fold, Row, check_database, move_of
+from .simulate_schedules import FireWatch
 from .world import HandClock, Violation
 
 _TOLD_BY = "told by "
@@ -24,6 +25,7 @@ class Watchman:
         self._folds: dict[str, Fold] = {}
         self._rows: dict[str, Row] = {}
         self._leases: dict[str, Micros] = {}
+        self._fires = FireWatch(connection)
         self._changes = -1
         self.events = 0
         self.acknowledged: set[str] = set()
@@ -43,6 +45,8 @@ class Watchman:
         touched = dict.fromkeys(entry.job_id for entry in fresh)
         for job_id in touched:
             self._look(job_id, [entry for entry in fresh if entry.job_id == job_id])
+        for finding in self._fires.committed():
+            self.blame(*finding)
         self._leases = {row[0]: row[1] for row in self._connection.execute(_LEASES, (str(Phase.LEASED),))}
         return bool(fresh)
 
@@ -62,6 +66,9 @@ class Watchman:
             self.blame(job_id, rule, detail, row.version)
         if before is not None:
             self._watch_teller(before, row, fresh)
+        else:
+            for finding in self._fires.born(job_id):
+                self.blame(*finding)
         self._rows[job_id] = row
 
     def _watch_step(self, contract: Contract, before: Row | None, entry: Entry) -> None:
@@ -94,6 +101,8 @@ class Watchman:
     def final_check(self) -> None:
         """Everything once more, from scratch."""
         self.violations += check_database(self._connection, self._contracts, self.acknowledged)
+        for finding in self._fires.final_check():
+            self.blame(*finding)
 
     def stuck(self) -> list[Row]:
         """Jobs that have not ended."""

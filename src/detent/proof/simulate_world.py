@@ -14,6 +14,7 @@ from ..ports import Claimed
 from .simulate_config import Config
 from .simulate_loop import MS, SECOND, Loop, Pause, Process, Task, unavailable
 from .simulate_people import Operator, Producer
+from .simulate_schedules import Planner
 from .simulate_watch import Watchman
 from .simulate_work import SimSweeper, SimWorker, stale
 from .world import HONEST, HandClock, Hooks, ProofStore, StoreCall, run_all
@@ -48,6 +49,7 @@ class World:
         self._grants: dict[tuple[str, str], str] = {}
         self._born = 0
         self.workers: list[SimWorker] = []
+        self.sweepers: list[SimSweeper] = []
 
     def stream(self, name: str) -> source.Random:
         """Everyone draws from a stream of their own, so that leaving one out changes little for the others."""
@@ -57,14 +59,15 @@ class World:
         """First everything goes wrong that may; then nothing does, and everything must come to its end."""
         for _ in range(self.config.workers):
             self._new_worker()
-        for number in range(self.config.sweepers):
-            SimSweeper(self, f"sweeper-{number}")
+        for _ in range(self.config.sweepers):
+            self._new_sweeper()
         producers = [Producer(self, f"producer-{n}", share) for n, share in enumerate(_shares(self.config.jobs))]
         operators = [Operator(self, f"operator-{n}") for n in range(self.config.operators)]
+        planners = [Planner(self, "planner", self.config.schedules)] if self.config.schedules else []
         self._plan_chaos()
         self.loop.run(self.config.seconds * SECOND, self._broken)
-        self._make_peace([*producers, *operators])
-        self.loop.run(self.loop.time + PATIENCE, lambda: self._broken() or self._all_ended(producers))
+        self._make_peace([*producers, *operators, *planners])
+        self.loop.run(self.loop.time + PATIENCE, lambda: self._broken() or self._all_ended([*producers, *planners]))
         if not self._broken():
             self.watchman.final_check()
         if not self._broken():
@@ -79,7 +82,7 @@ class World:
     def digest(self) -> str:
         """Of everything that happened and everything that is stored."""
         told = self._digest.copy()
-        for table in ("jobs", "events", "notes", "dead_letters", "signals", "keys", "audit"):
+        for table in ("jobs", "events", "notes", "dead_letters", "signals", "keys", "audit", "schedules", "fires"):
             for row in self.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2"):
                 told.update(repr(row).encode())
         return told.hexdigest()
@@ -113,6 +116,11 @@ class World:
         self.workers = [worker for worker in self.workers if worker.alive]
         self._born += 1
         self.workers.append(SimWorker(self, f"worker-{self._born}"))
+
+    def _new_sweeper(self) -> None:
+        self._born += 1
+        self.sweepers = [sweeper for sweeper in self.sweepers if sweeper.alive]
+        self.sweepers.append(SimSweeper(self, f"sweeper-{self._born}"))
 
     def _serve(self, task: Task, call: StoreCall) -> None:
         """A call travels, happens or not, and its answer travels back."""
@@ -171,6 +179,9 @@ class World:
             self.fault(kind, f"{span} µs")
             self.loop.jump(span)
             return
+        if kind in ("crash", "stall") and self.config.schedules and luck * 10 % 1 < 0.3:
+            self._strike_sweeper(kind, luck)
+            return
         alive = [worker for worker in self.workers if worker.alive and not worker.machine.stopping]
         if not alive:
             return
@@ -188,6 +199,20 @@ class World:
             victim.kill()
             self.loop.after(int(luck * 5 * SECOND), self._new_worker)
 
+    def _strike_sweeper(self, kind: str, luck: float) -> None:
+        """Whoever fires may die between the look and the act, or come to it long after."""
+        alive = [sweeper for sweeper in self.sweepers if sweeper.alive]
+        if not alive:
+            return
+        victim = alive[int(luck * len(alive))]
+        self.fault(kind, victim.name)
+        if kind == "stall":
+            victim.stalled_until = self.loop.time + int((2 + luck * 14) * SECOND)
+        else:
+            victim.calls_survive = luck < 0.5
+            victim.kill()
+            self.loop.after(int(luck * 5 * SECOND), self._new_sweeper)
+
     def _make_peace(self, people: list[Any]) -> None:
         if self._broken():
             return
@@ -200,7 +225,7 @@ class World:
     def _broken(self) -> bool:
         return bool(self.watchman.violations)
 
-    def _all_ended(self, producers: list[Producer]) -> bool:
+    def _all_ended(self, producers: list[Producer | Planner]) -> bool:
         return all(producer.over for producer in producers) and self.loop.steps % 16 == 0 and not self.watchman.stuck()
 
 

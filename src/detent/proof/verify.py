@@ -11,7 +11,8 @@ from ..core.contract import Contract
 from ..core.contracts import CONTRACTS
 from ..core.errors import NotFound
 from ..core.job import Micros
-from ..ports import Store, Tx
+from ..core.schedule import Schedule
+from ..ports import Filter, Store, Tx
 from .keys import KeyRing, TaskCount, check_attempt, check_bearers, check_owners
 from .letters import DISCARDED, by_job, check_burial, check_discards, check_fates, check_requeued
 from .rows import (
@@ -31,6 +32,7 @@ from .rows import (
     walk_of,
 )
 from .rules import Report
+from .schedules import check_fired, check_fires, check_schedule, fired
 from .walks import Table
 
 CHUNK = 1_000
@@ -78,6 +80,8 @@ async def verify(
     if scope == EVERYTHING:
         await run.keys()
         await run.tasks()
+        await run.fires()
+        await run.schedules()
     return run.report
 
 
@@ -137,6 +141,9 @@ class _Run:
             requeued = await tx.query("verify_requeued", span.where("j.id"), **span.values)
             origins = await tx.lock([origin for _, origin, dlq_id, _ in requeued if dlq_id is None])
             check_requeued(requeued, origins, self.pruned, self.report)
+        made = fired(kept)
+        if made:
+            check_fired(made, await tx.query("verify_fired", span.where("job_id"), **span.values), self.report)
         await self._owners(tx)
         if self.scope == EVERYTHING or self.scope.job_id is not None:
             await self._orphans(tx, span)
@@ -249,6 +256,28 @@ class _Run:
             return rows
 
         await self._pages(look, lambda row: (row[0], row[1], row[2]))
+
+    async def fires(self) -> None:
+        async def look(after: tuple[str, int] | None, tx: Tx) -> list[Any]:
+            schedule, moment = after or ("", 0)
+            where = "(f.schedule_id, f.fire_at) > (:schedule, :moment)"
+            rows = await tx.query("verify_fires", where, schedule=schedule, moment=moment, limit=self.chunk)
+            check_fires(rows, self.pruned, self.report)
+            return rows
+
+        await self._pages(look, lambda row: (row[0], row[1]))
+
+    async def schedules(self) -> None:
+        async def look(before: str | None, tx: Tx) -> list[Schedule]:
+            found = await tx.schedules(Filter(before=before, limit=self.chunk))
+            for schedule in found:
+                moment = schedule.last_fire_at
+                last = await tx.fires(schedule.id, moment, moment, 1) if moment is not None else []
+                known = [fire.fire_at for fire in last if fire.job_id == schedule.last_job_id]
+                check_schedule(schedule, known[0] if known else None, self.report)
+            return found
+
+        await self._pages(look, lambda schedule: schedule.id)
 
     async def _pages(self, look: Callable[[Any, Tx], Awaitable[list[Any]]], last: Callable[[Any], Any]) -> None:
         after: Any = None

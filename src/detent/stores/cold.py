@@ -307,6 +307,7 @@ class ColdTx(ScheduleRows, People, Tail, Outbox):
     async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:
         text = json.dumps(list(ids))
         await self.change("prune_outbox", ids=text)
+        await self.change("prune_fires", ids=text)
         return {kind: await self.change(f"prune_{kind}", ids=text) for kind in _PRUNED}
 
     async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:

@@ -243,6 +243,14 @@ ORDER BY k.space, k.key LIMIT :limit;
 SELECT task_id, task_attempt, id FROM jobs WHERE task_attempt IS NOT NULL AND {where}
 ORDER BY task_id, task_attempt, id LIMIT :limit;
 
+-- name: verify_fired
+-- The fires that made a range of jobs; relies on fires_job.
+SELECT schedule_id, fire_at, job_id FROM fires WHERE {where};
+
+-- name: verify_fires
+SELECT f.schedule_id, f.fire_at, f.job_id, j.id, j.scheduled_at, j.idempotency_key
+FROM fires f LEFT JOIN jobs j ON j.id = f.job_id WHERE {where} ORDER BY f.schedule_id, f.fire_at LIMIT :limit;
+
 -- name: verify_notes
 -- Notes that follow no event: their job is gone, or has not come that far.
 SELECT n.job_id, n.seq, n.name, j.version FROM notes n LEFT JOIN jobs j ON j.id = n.job_id

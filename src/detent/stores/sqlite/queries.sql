@@ -189,6 +189,11 @@ DELETE FROM signals WHERE job_id IN (SELECT value FROM json_each(:ids));
 -- name: prune_letters
 DELETE FROM dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids));
 
+-- name: prune_fires
+-- Of schedules that are gone; the others remember theirs, so that no fire ever makes a second job.
+DELETE FROM fires WHERE job_id IN (SELECT value FROM json_each(:ids))
+  AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.id = fires.schedule_id);
+
 -- name: prune_jobs
 DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
 
