@@ -1,0 +1,77 @@
+"""Four real processes fire the same schedules and are killed at random: every fire makes exactly one job."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers.databases import house, newest
+
+import detent
+from detent.core.schedule import fires_between
+from detent.core.times import SECOND, iso
+from detent.engine import Engine, schedules
+from detent.engine.schedule_request import ScheduleRequest
+from detent.ports import Filter
+from detent.proof.verify import verify
+
+from .firer import NIGHT, FastClock, store_at
+
+pytestmark = pytest.mark.anyio
+ASKS = [
+    ScheduleRequest(name, "mail", misfire="all", misfire_limit=100, **when)
+    for name, when in {
+        "berlin": {"cron": "*/2 * * * *", "tz": "Europe/Berlin"},
+        "howe": {"cron": "*/5 * * * *", "tz": "Australia/Lord_Howe"},
+        "every": {"every": "3m"},
+        "gap": {"cron": "30 2 * * *", "tz": "Europe/Berlin"},
+    }.items()
+]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'jobs.db'}"
+        return
+    database = house(newest()).database()
+    yield database.url
+    database.release()
+
+
+@pytest.mark.parametrize("seconds", [3, pytest.param(40, marks=pytest.mark.drill)])
+async def test_every_fire_makes_one_job(url: str, seconds: int) -> None:
+    engine = Engine(store_at(url, FastClock()))
+    await engine.open()
+    for ask in ASKS:
+        await schedules.add(engine, ask, actor="ann")
+    words = [sys.executable, str(Path(__file__).with_name("firer.py")), url, str(seconds), "7"]
+    environment = os.environ | {"PYTHONPATH": str(Path(detent.__file__).parent.parent)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=seconds + 60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= seconds, "processes were killed"
+    await check(engine)
+    await engine.close()
+
+
+async def check(engine: Engine) -> None:
+    """From the tables: the moments a schedule means, up to where it stands, are the moments its jobs were made for."""
+    made = 0
+    for ask in ASKS:
+        schedule = await schedules.get(engine, ask.name)
+        assert schedule.next_fire_at is not None
+        meant = list(fires_between(schedule, schedule.created_at + 1, schedule.next_fire_at - 1))
+        fires = await engine.store.read(lambda tx, s=schedule: tx.fires(s.id, None, None, 100_000))
+        assert sorted(fire.fire_at for fire in fires) == meant, ask.name
+        jobs = [await engine.job(fire.job_id) for fire in fires]
+        assert [job.scheduled_at for job in jobs] == [fire.fire_at for fire in fires]
+        assert (schedule.fires, schedule.last_error) == (len(fires), None)
+        made += len(fires)
+    assert len(await engine.jobs(Filter(limit=100_000))) == made > 50
+    [gap] = [fire.fire_at for fire in await schedules.fires(engine, "gap")]
+    assert iso(gap) == "2026-03-29T01:00:00Z" and gap - NIGHT == 50 * 60 * SECOND
+    report = await verify(engine.store, engine.contracts)
+    assert report.ok, report.violations[:3]
+    print(f"\n{made} fires, one job each")
