@@ -1,6 +1,6 @@
-"""Processes that fire what is due, over and over, and are killed at random: `python firer.py URL SECONDS SEED`.
+"""Processes that fire what is due, over and over, and are killed at random: `python firer.py URL KILLS SEED`.
 
-Four at a time. Their clock runs an hour a second, from a night on which Berlin's clock goes forward.
+Four at a time. Their clock runs ten minutes a second, from a night on which Berlin's clock goes forward.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from detent.ports import Store
 from detent.stores.postgres import PostgresStore
 from detent.stores.sqlite import SqliteStore
 
-NIGHT = from_iso("2026-03-29T00:10:00Z", field="night")
-SPEED = 3_600
+NIGHT = from_iso("2026-03-29T00:55:00Z", field="night")
+SPEED = 600
 PROCESSES = 4
 
 
@@ -41,18 +41,19 @@ def store_at(url: str, clock: FastClock) -> Store:
     return PostgresStore(url, clock=clock)
 
 
-async def fire_for_ever(url: str, began: float) -> None:
+async def fire_for_ever(url: str, began: float, told: int) -> None:
     engine = Engine(store_at(url, FastClock(began)))
     await engine.open()
     while True:
-        await fire_due(engine, 50)
+        if (await fire_due(engine, 50)).jobs:
+            os.write(told, b".")
         await asyncio.sleep(0.001)
 
 
-def start(url: str, began: float) -> int:
+def start(url: str, began: float, told: int) -> int:
     child = os.fork()
     if not child:
-        asyncio.run(fire_for_ever(url, began))
+        asyncio.run(fire_for_ever(url, began, told))
     return child
 
 
@@ -61,18 +62,22 @@ def end(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def main(url: str, seconds: float, seed: int) -> None:
-    draw, began, kills = random.Random(seed), time.time(), 0
-    children = [start(url, began) for _ in range(PROCESSES)]
-    while time.time() < began + seconds:
-        time.sleep(draw.uniform(0.02, 0.3))
+def main(url: str, kills: int, seed: int) -> None:
+    """Somebody is killed while the fires go on: a moment after one of them was told of."""
+    draw, began = random.Random(seed), time.time()
+    heard, told = os.pipe()
+    children = [start(url, began, told) for _ in range(PROCESSES)]
+    for _ in range(kills):
+        for _ in range(draw.randrange(1, 4)):
+            os.read(heard, 1)
+        time.sleep(draw.uniform(0, 0.2))
         end(children.pop(draw.randrange(PROCESSES)))
-        children.append(start(url, began))
-        kills += 1
+        children.append(start(url, began, told))
+    while time.time() < began + 1:
+        os.read(heard, 1)
     for child in children:
         end(child)
-    print(kills)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

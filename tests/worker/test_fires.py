@@ -23,9 +23,9 @@ pytestmark = pytest.mark.anyio
 ASKS = [
     ScheduleRequest(name, "mail", misfire="all", misfire_limit=100, **when)
     for name, when in {
-        "berlin": {"cron": "*/2 * * * *", "tz": "Europe/Berlin"},
-        "howe": {"cron": "*/5 * * * *", "tz": "Australia/Lord_Howe"},
-        "every": {"every": "3m"},
+        "berlin": {"cron": "* * * * *", "tz": "Europe/Berlin"},
+        "howe": {"cron": "*/2 * * * *", "tz": "Australia/Lord_Howe"},
+        "every": {"every": "1m"},
         "gap": {"cron": "30 2 * * *", "tz": "Europe/Berlin"},
     }.items()
 ]
@@ -41,17 +41,16 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     database.release()
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(40, marks=pytest.mark.drill)])
-async def test_every_fire_makes_one_job(url: str, seconds: int) -> None:
+@pytest.mark.parametrize("kills", [10, pytest.param(150, marks=pytest.mark.drill)])
+async def test_every_fire_makes_one_job(url: str, kills: int) -> None:
     engine = Engine(store_at(url, FastClock()))
     await engine.open()
     for ask in ASKS:
         await schedules.add(engine, ask, actor="ann")
-    words = [sys.executable, str(Path(__file__).with_name("firer.py")), url, str(seconds), "7"]
+    words = [sys.executable, str(Path(__file__).with_name("firer.py")), url, str(kills), "7"]
     environment = os.environ | {"PYTHONPATH": str(Path(detent.__file__).parent.parent)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=seconds + 60, check=False)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60 + kills, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= seconds, "processes were killed"
     await check(engine)
     await engine.close()
 
@@ -69,9 +68,9 @@ async def check(engine: Engine) -> None:
         assert [job.scheduled_at for job in jobs] == [fire.fire_at for fire in fires]
         assert (schedule.fires, schedule.last_error) == (len(fires), None)
         made += len(fires)
-    assert len(await engine.jobs(Filter(limit=100_000))) == made > 50
+    assert len(await engine.jobs(Filter(limit=100_000))) == made > 20
     [gap] = [fire.fire_at for fire in await schedules.fires(engine, "gap")]
-    assert iso(gap) == "2026-03-29T01:00:00Z" and gap - NIGHT == 50 * 60 * SECOND
+    assert iso(gap) == "2026-03-29T01:00:00Z" and gap - NIGHT == 5 * 60 * SECOND
     report = await verify(engine.store, engine.contracts)
     assert report.ok, report.violations[:3]
     print(f"\n{made} fires, one job each")
