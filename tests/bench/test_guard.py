@@ -23,9 +23,9 @@ from detent.stores.sqlite import SqliteStore
 JOBS, BATCH = 1_000, 100
 CYCLES = JOBS // BATCH + 1
 """Each but the first settles a batch, each but the last claims one."""
-SQLITE_CYCLE = "BEGIN SAVEPOINT INSERT UPDATE UPDATE SELECT WITH SELECT INSERT UPDATE RELEASE COMMIT"
+SQLITE_CYCLE = "BEGIN INSERT UPDATE UPDATE SELECT WITH SELECT INSERT UPDATE COMMIT"
 """settle: events, rows; promote; is the book up to date; walk the lanes; pick; claim: events, rows."""
-SQLITE_SUBMIT = "BEGIN SAVEPOINT INSERT INSERT RELEASE COMMIT"
+SQLITE_SUBMIT = "BEGIN INSERT INSERT COMMIT"
 
 
 async def cycle_through(engine: Engine) -> int:

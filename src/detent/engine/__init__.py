@@ -113,7 +113,8 @@ class Engine:
 
     async def submit_many(self, asks: Sequence[Submission]) -> list[Submitted]:
         """All or none. Bad input is refused before anything is written."""
-        return await self._submit([prepare(self, ask, self.store.now()) for ask in asks])
+        now = self.store.now()
+        return await self._submit([prepare(self, ask, now) for ask in asks])
 
     async def submit_alike(self, ask: Submission, payloads: Sequence[Any]) -> list[Submitted]:
         """The same request once for each payload: all or none."""

@@ -163,8 +163,11 @@ class Session:
         try:
             with self.lock:
                 tx = self._open(all(relaxed for _, _, relaxed in batch))
-                outcomes = [self._guarded(tx, act) for act, _, _ in batch]
-                self.commit()
+                if len(batch) == 1:
+                    outcomes = [self._alone(tx, batch[0][0])]
+                else:
+                    outcomes = [self._guarded(tx, act) for act, _, _ in batch]
+                    self.commit()
         except BaseException as error:
             outcomes = [(None, told(error))] * len(batch)
         self.committed()
@@ -175,6 +178,16 @@ class Session:
                 future.set_result(value)
             else:
                 future.set_exception(problem)
+
+    def _alone(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
+        """An act with a transaction to itself needs no savepoint."""
+        try:
+            value = run_now(act(tx))
+        except BaseException as error:
+            self.undo()
+            return None, told(error)
+        self.commit()
+        return value, None
 
     def _guarded(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
         """Run one act so that its failure undoes its own writes and nobody else's."""
