@@ -15,6 +15,7 @@ LAYER_OF = {
     "core": "core",
     "ports": "ports",
     "schedule_port": "ports",
+    "pruning_port": "ports",
     "wire": "ports",
     "clock": "system",
     "ids": "system",

@@ -43,7 +43,7 @@ class RawSqlite(Peer):
         self.row = (*created_values(change.after)[1:], lane)
         assert created_values(change.after)[0] == change.after.id
         event = change.events[0]
-        self.event = (event.seq, event.event, event.source, event.target, event.at, event.actor, None)
+        self.event = (event.seq, event.event, event.source, event.target, event.at, event.actor, None, lane)
 
     def one(self, caller: int) -> None:
         assert self.connection is not None

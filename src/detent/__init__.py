@@ -1,9 +1,9 @@
 """Detent: durable jobs that can only be where their contract allows."""
 
-from .app import Detent, Handle, JobDefinition, JobFailed
+from .app import Detent, Handle, JobDefinition
 from .context import Context, SyncContext
 from .core.contract import Contract, Edge, Move, Phase
-from .core.errors import DetentError, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
+from .core.errors import DetentError, JobFailed, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from .outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 from .version import __version__
 

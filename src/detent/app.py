@@ -12,13 +12,14 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpa
 from .connect import default_url, store_from
 from .context import PARK_SECONDS, Context, SyncContext
 from .core.contract import Contract, Move, Phase
-from .core.errors import DetentError, InvalidInput
+from .core.errors import InvalidInput, JobFailed
 from .core.job import Job
 from .engine import Engine, Submission
 from .engine.views import history_view, job_view
 from .handlers import Handler, Options, inspect_handler
 from .options import JobOptions, Using, UsingOptions
 from .schedules import Schedules, Scheduling, SyncSchedules
+from .settings import Settings, load_settings
 from .streams import stream_worker
 from .transactions import submit_on, submit_on_sync
 from .worker import DEFAULT_SLOTS, Worker
@@ -26,13 +27,6 @@ from .worker import DEFAULT_SLOTS, Worker
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-class JobFailed(DetentError):
-    """The job ended without a result: it failed, was cancelled or was rejected."""
-
-    code = "JOB_FAILED"
-    http_status = 409
 
 
 class Handle(Generic[R]):
@@ -198,6 +192,7 @@ class Detent(Scheduling):
         self.schedules = Schedules(self)
         self.sync = SyncClient(self)
         self.companions: list[Callable[[], Awaitable[None]]] = []
+        self.config: Settings | None = options.pop("config", None)
         self._options = options
         self._defaults = Options(park_seconds=park_seconds, strict_steps=strict_steps)
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
@@ -291,6 +286,7 @@ class Detent(Scheduling):
         """transport "redis": its tasks come over Redis Streams; the server is $DETENT_REDIS_URL, or settings=."""
         engine = await self.ready()
         await self.schedules.declare()
+        options.setdefault("config", self.config or load_settings())
         make: Callable[..., Worker] = stream_worker if transport == "redis" else Worker
         return make(engine, {name: definition.handler for name, definition in self.jobs.items()}, **options)
 

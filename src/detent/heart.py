@@ -9,6 +9,7 @@ from typing import Protocol
 
 from .core.errors import DetentError
 from .engine import Engine
+from .engine.fleet import WorkerOrder, order_of
 from .machine import Told
 from .ports import Extended, Tx, WorkerRow
 
@@ -26,7 +27,7 @@ class Keeper(Protocol):
 
 
 class Heart:
-    """Extends every lease each third of it, and looks once a second for cancels and losses."""
+    """Extends every lease each third of it, and looks once a second for cancels, losses and orders."""
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Heart:
         row: Callable[[], WorkerRow],
         heard: Callable[[Extended], object],
         keeper: "Keeper | None" = None,
+        ordered: Callable[[str], object] = lambda act: None,
     ) -> None:
         self._engine = engine
         self._shared = engine.store
@@ -44,6 +46,8 @@ class Heart:
         self._row = row
         self._heard = heard
         self._keeper = keeper
+        self._ordered = ordered
+        self._obeyed: str | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="detent-heart", daemon=True)
         self.beats = 0
@@ -94,19 +98,30 @@ class Heart:
         held = self._leases()
         row = replace(self._row(), seen_at=self._engine.store.now())
 
-        async def act(tx: Tx) -> Extended:
+        async def act(tx: Tx) -> tuple[Extended, WorkerOrder | None]:
             await tx.put_worker(row)
-            return await tx.extend(held, int(self._lease * 1_000_000)) if held else Extended()
+            order = await order_of(tx, row.id)
+            return await tx.extend(held, int(self._lease * 1_000_000)) if held else Extended(), order
 
-        self._tell(held, await self._engine.store.write(act))
+        self._hear(held, *await self._engine.store.write(act))
         self.beats += 1
         if self._keeper is not None:
             await self._keeper.keep(self._engine, held)
 
     async def _look(self) -> None:
-        held = self._leases()
-        if held:
-            self._tell(held, await self._engine.store.read(lambda tx: tx.standing(held)))
+        held, worker = self._leases(), self._row().id
+
+        async def act(tx: Tx) -> tuple[Extended, WorkerOrder | None]:
+            return await tx.standing(held) if held else Extended(), await order_of(tx, worker)
+
+        self._hear(held, *await self._engine.store.read(act))
+
+    def _hear(self, held: Mapping[str, str], answer: Extended, order: WorkerOrder | None) -> None:
+        self._tell(held, answer)
+        if order is not None and order.act != self._obeyed:
+            self._obeyed = order.act
+            log.info("told by %s to %s%s", order.actor, order.act, f": {order.reason}" if order.reason else "")
+            self._ordered(order.act)
 
     def _tell(self, held: Mapping[str, str], answer: Extended) -> None:
         if answer.lost or answer.cancels:

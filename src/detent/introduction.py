@@ -28,7 +28,7 @@ def introduction(worker: "Worker", queues: frozenset[str] | None, started_at: Mi
         job_types=json.dumps(sorted(worker.handlers)),
         slots=machine.slots,
         busy=len(machine.held) + machine.ghosts,
-        state="stopping" if machine.stopping else "working",
+        state="draining" if worker.draining else "stopping" if machine.stopping else "working",
         started_at=started_at,
         seen_at=started_at,
         lease=int(worker.lease_seconds * 1_000_000),

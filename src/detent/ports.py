@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .core.contract import Contract
 from .core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
+from .pruning_port import PruneTx
 from .schedule_port import ScheduleTx
 from .wire import Named, OutboxTx
 
@@ -42,6 +43,8 @@ class Claimed(NamedTuple):
     effect_root: str
     idempotency_key: str | None
     cancel_requested: str | None
+    due_at: Micros | None = None
+    traceparent: str | None = None
 
 
 class Success(NamedTuple):
@@ -150,27 +153,7 @@ class Backlog(NamedTuple):
     oldest_due: Micros | None
 
 
-class Mark(NamedTuple):
-    """Where pruning goes on: behind this id, and behind that one among ids that are no times of ours."""
-
-    position: str
-    beyond: str
-    passed: str
-    """Nothing that was deleted has an id above this one."""
-    lap_at: Micros
-    """When it last began at the beginning."""
-
-
-class Prunable(NamedTuple):
-    """A job pruning came by. first_run: the lowest number among the runs of its task, if they are numbered."""
-
-    id: str
-    version: int
-    may_go: bool
-    first_run: int | None
-
-
-class Tx(ScheduleTx, OutboxTx, Protocol):
+class Tx(ScheduleTx, OutboxTx, PruneTx, Protocol):
     """One write transaction. Everything done through it commits together or not at all."""
 
     now: Micros
@@ -296,7 +279,11 @@ class Tx(ScheduleTx, OutboxTx, Protocol):
         ...
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Any]:
-        """Raw rows of one of the store's named queries, for those who read whole tables (`verify`), not for acts."""
+        """Raw rows of one of the store's named queries, for rooms that own their tables (`verify`, tallies, alerts)."""
+        ...
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """Run one of the store's named statements; how many rows it changed."""
         ...
 
     async def pause(self, kind: str, name: str, actor: str, reason: str | None) -> None: ...
@@ -304,26 +291,6 @@ class Tx(ScheduleTx, OutboxTx, Protocol):
     async def resume(self, kind: str, name: str) -> None: ...
 
     async def pauses(self) -> list[tuple[str, str, str, str | None, Micros]]: ...
-
-    async def mark(self, scope: str) -> Mark | None: ...
-
-    async def put_mark(self, scope: str, mark: Mark) -> None: ...
-
-    async def prunable(
-        self, after: str, until: str | None, limit: int, cutoff: Micros, choice: Mapping[str, str | None]
-    ) -> list[Prunable]:
-        """The next jobs by id in (after, until), whether they may go or not; choice: contract, queue, status."""
-        ...
-
-    async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:
-        """Delete jobs with all that belongs to them but their keys; how many rows of each kind."""
-        ...
-
-    async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:
-        """Let go of (space, key, job_id): now, or leave them to `drop_kept_keys` at that moment."""
-        ...
-
-    async def drop_kept_keys(self, limit: int) -> int: ...
 
     async def add_audit(self, entry: Audit) -> None: ...
 

@@ -11,6 +11,7 @@ from .core.outcome import Outcome, Waits
 from .core.times import SECOND
 from .engine import Engine
 from .engine.firing import fire_due
+from .engine.fleet import recoveries
 from .ports import Clock
 
 log = logging.getLogger("detent.sweeper")
@@ -80,8 +81,12 @@ class Sweeper:
         self._notice_suspend()
         full = False
         if self._clock.monotonic() >= self._cautious_until:
+            began = self._engine.store.now()
             lost = await self._engine.expire(BATCH)
             self.expired += len(lost)
+            if lost:
+                for recovery in await recoveries(self._engine, began):
+                    log.warning("%s", recovery.sentence())
             full |= len(lost) == BATCH
         woken = await self._engine.wake(BATCH)
         self.woken += len(woken)

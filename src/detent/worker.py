@@ -5,21 +5,24 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from .beside import Beside
 from .clock import SystemClock
 from .context import Context
-from .core.errors import DetentError, InvalidInput, StoreRefused
+from .core.errors import DetentError
 from .core.job import Micros
 from .core.outcome import Outcome, Stopped
+from .culprits import CULPRITS, one_by_one
 from .engine import Cycled, Engine
+from .engine.fleet import DRAIN
 from .handlers import Handler
 from .heart import Heart, Keeper
 from .introduction import introduction, worker_name
 from .machine import Interrupt, Machine, Order, reason_of
 from .ports import Claimed, ClaimRequest, Clock, Extended, WorkerRow
 from .runner import Runner, outcome_of
+from .settings import Settings
 from .slots import Slots
 from .stopping import StopSignals, abandon
-from .sweeper import Sweeper
 
 log = logging.getLogger("detent.worker")
 DEFAULT_SLOTS = 64
@@ -29,8 +32,6 @@ _LONGEST_PAUSE_SECONDS = 2.0
 _LAST_WORD_SECONDS = 3.0
 """How long a worker that must end waits for a store that does not answer, and for handlers that do not."""
 _IDLE_HORIZON: Micros = 5_000_000
-_CULPRITS = (StoreRefused, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors that come from what is to be written, not from the store's state: saying it again cannot help."""
 
 
 class Worker:
@@ -51,6 +52,9 @@ class Worker:
         clock: Clock | None = None,
         processes: int | None = None,
         exclude_contracts: frozenset[str] = frozenset(),
+        config: Settings | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
     ) -> None:
         self.engine = engine
         self.handlers = handlers
@@ -61,10 +65,13 @@ class Worker:
         self.until_idle = until_idle
         self.done = 0
         self.refused = 0
+        self.draining = False
         self._queues = queues
         self._excluded = exclude_contracts
         self._clock = clock or SystemClock()
-        self._sweeper = Sweeper(engine, self._clock, self.lease_seconds) if sweep else None
+        self.beside = Beside(engine, self._clock, self.lease_seconds, config or Settings(), metrics_host, metrics_port)
+        self._sweeper = self.beside.sweeper if sweep else None
+        self._meter = self.beside.meter
         self._runner = Runner(slots, processes)
         self._slots = Slots(slots, self._execute)
         self._running: dict[str, tuple[asyncio.Task[None], Context, Handler]] = {}
@@ -85,8 +92,7 @@ class Worker:
         heart = self._heart(loop)
         heart.start()
         helpers = [asyncio.create_task(self._watch()), asyncio.create_task(self._tick())]
-        if self._sweeper is not None:
-            helpers.append(asyncio.create_task(self._sweeper.run()))
+        helpers += await self.beside.start(sweep=self._sweeper is not None)
         more = range(1, self.machine.orders_at_once)
         followers = [asyncio.create_task(self._cycles(leads=False)) for _ in more]
         try:
@@ -99,6 +105,7 @@ class Worker:
             await self._end(helpers)
             await asyncio.to_thread(heart.stop)
             self._runner.close()
+            self.beside.close()
             if signals is not None:
                 signals.restore()
             with suppress(DetentError):
@@ -113,6 +120,7 @@ class Worker:
             self._row,
             lambda answer: loop.call_soon_threadsafe(self._heard, answer),
             keeper,
+            lambda act: loop.call_soon_threadsafe(self._ordered, act),
         )
 
     async def _hand_back_the_rest(self) -> None:
@@ -149,6 +157,19 @@ class Worker:
         else:
             self._give_up()
         self._nudge.set()
+
+    def drain(self) -> None:
+        """Claim nothing more, let what runs come to its end however long it takes, then end."""
+        self.draining = True
+        self.machine.stop()
+        self._slots.clear()
+        self._nudge.set()
+
+    def _ordered(self, act: str) -> None:
+        if act == DRAIN:
+            self.drain()
+        else:
+            self.stop()
 
     def wake(self) -> None:
         """Something may have become claimable."""
@@ -195,6 +216,7 @@ class Worker:
             if self._sweeper is not None:
                 self._sweeper.expect(said.outcome for said in order.settled)
             claimed = self.machine.cycled(answer, order)
+            self._meter.picked_up(claimed, self.engine.store.now())
             self._interrupt(self.machine.superseded())
             self._nudge.set()  # the other loops look again
             if not self.machine.hungry:
@@ -227,25 +249,12 @@ class Worker:
     async def _cycle(self, order: Order) -> Cycled:
         try:
             return await self.engine.cycle(order.settled, self._request(order.want) if order.want else None)
-        except _CULPRITS as error:
+        except CULPRITS as error:
             if not order.settled:
                 raise
             log.error("one of %d results cannot be stored (%s); each is tried alone", len(order.settled), error)
-            return await self._one_by_one(order)
-
-    async def _one_by_one(self, order: Order) -> Cycled:
-        """Somebody's outcome stops the whole batch: the others are settled, the culprit is refused."""
-        answer = Cycled()
-        for said in order.settled:
-            try:
-                await self.engine.settle(said.id, said.token, said.outcome)
-            except DetentError as error:
-                answer.refused[said.id] = error
-            except _CULPRITS as error:
-                told = f"its outcome cannot be stored: {type(error).__name__}: {error}"
-                answer.refused[said.id] = InvalidInput(told, code="OUTCOME_INVALID")
-        self.machine.hungry = True
-        return answer
+            self.machine.hungry = True
+            return await one_by_one(self.engine, order.settled)
 
     def _request(self, want: int) -> ClaimRequest:
         """Expired leases of others are looked for now and then, and whenever we hold nothing."""
@@ -266,7 +275,8 @@ class Worker:
     async def _execute(self, claimed: Claimed, task: asyncio.Task[None]) -> None:
         handler = self.handlers[claimed.job_type]
         timeout = handler.options.timeout if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
-        if not self.machine.started(claimed.id, self._clock.monotonic(), timeout):
+        began = self._clock.monotonic()
+        if not self.machine.started(claimed.id, began, timeout):
             return
         options = handler.options
         context = Context(claimed, self.engine, options.park_seconds, strict_steps=options.strict_steps)
@@ -283,6 +293,7 @@ class Worker:
             task.uncancel()
         if self._running.get(claimed.id, (None, None))[1] is context:
             del self._running[claimed.id]
+        self._meter.executed(claimed, self._clock.monotonic() - began)
         in_time = self.machine.ended(claimed.id, claimed.token, outcome)
         self._nudge.set()
         if not in_time and not isinstance(outcome, Stopped):

@@ -10,6 +10,7 @@ import typer
 from ..core.errors import DetentError
 from ..version import __version__
 from . import (
+    alerts,
     contracts,
     dlq,
     doctor,
@@ -24,6 +25,7 @@ from . import (
     simulate,
     tokens,
     work,
+    workers,
 )
 from .output import FINE, NO, USAGE, complain, complain_of_bug, complain_of_usage, wants_json
 
@@ -49,7 +51,8 @@ app.add_typer(queues.group, name="queues")
 app.add_typer(contracts.group, name="contract")
 app.add_typer(tokens.group, name="token")
 app.command("stats")(health.stats)
-app.command("workers")(health.workers)
+app.add_typer(workers.group, name="workers")
+app.add_typer(alerts.group, name="alerts")
 app.command("doctor")(doctor.doctor)
 app.command("verify")(proof.verify)
 app.command("replay")(proof.replay)

@@ -1,4 +1,4 @@
-"""Commands that take the pulse: `stats` and `workers`."""
+"""The command that takes the pulse: `stats`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,11 +7,11 @@ from ..core.contract import Phase
 from ..core.job import Micros
 from ..core.times import iso
 from ..engine import Engine
-from ..engine.why import Pause, is_live, queues_of, span, types_of
+from ..engine.why import Pause, is_live, span
 from ..ports import Backlog, Tx, WorkerRow
 from .connection import on_engine
 from .options import AsJson, Url
-from .output import counted, say, say_json, show_fields, show_table, when
+from .output import counted, say, say_json, show_fields, show_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,54 +91,4 @@ def stats_view(pulse: Pulse) -> dict[str, Any]:
         },
         "paused": [{**pause._asdict(), "at": iso(pause.at)} for pause in pulse.pauses],
         "at": iso(pulse.now),
-    }
-
-
-def workers(url: Url = None, as_json: AsJson = False) -> None:
-    """List who works here; a worker not seen for three leases is gone."""
-
-    async def act(engine: Engine) -> tuple[Micros, list[WorkerRow]]:
-        return engine.store.now(), await engine.store.read(lambda tx: tx.workers())
-
-    now, rows = on_engine(url, act)
-    if as_json:
-        say_json({"workers": [worker_view(row, now) for row in rows]})
-        return
-    if not rows:
-        say("no workers; start one with `detent worker APP`")
-        return
-    show_table(
-        ("worker", "host", ">pid", "state", ">busy", ">slots", "seen", "queues", "types"),
-        [
-            [
-                row.id,
-                row.host,
-                row.pid,
-                row.state if is_live(row, now) else "gone",
-                row.busy,
-                row.slots,
-                when(now, row.seen_at),
-                ", ".join(queues_of(row) or ["every"]),
-                ", ".join(types_of(row)),
-            ]
-            for row in rows
-        ],
-    )
-
-
-def worker_view(row: WorkerRow, now: Micros) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "live": is_live(row, now),
-        "state": row.state,
-        "host": row.host,
-        "pid": row.pid,
-        "version": row.version,
-        "queues": queues_of(row),
-        "job_types": types_of(row),
-        "slots": row.slots,
-        "busy": row.busy,
-        "lease_seconds": row.lease / 1_000_000,
-        "started_at": iso(row.started_at),
-        "seen_at": iso(row.seen_at),
     }

@@ -10,6 +10,7 @@ from ..connect import default_url
 from ..core.contract import Contract
 from ..engine import Engine, Submission, Submitted
 from ..engine.views import submitted_view
+from ..settings import load_settings
 from .connection import on_engine
 from .database import describe, durability, scripts, shown_url
 from .loader import load_app
@@ -34,6 +35,13 @@ def worker(
     ] = Transport.DATABASE,
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
+    metrics_port: Annotated[
+        int | None, option("--metrics-port", "Serve GET /metrics for Prometheus on this port.", min=0, max=65_535)
+    ] = None,
+    metrics_host: Annotated[str, option("--metrics-host", "The address to serve it on.")] = "127.0.0.1",
+    config: Annotated[
+        str | None, option("--config", "Alerts, sinks, retention: a TOML file; default detent.toml here.")
+    ] = None,
     url: Annotated[
         str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
     ] = None,
@@ -45,6 +53,9 @@ def worker(
     if url:
         application.url = url
     options: dict[str, Any] = {"until_idle": until_idle, "queues": _names(queues)}
+    options |= {"metrics_port": metrics_port, "metrics_host": metrics_host}
+    if config is not None:
+        options["config"] = load_settings(config)
     if slots is not None:
         options["slots"] = slots
     if lease_seconds is not None:

@@ -145,3 +145,10 @@ class TransactionTooLong(DetentError):
     code = "TRANSACTION_TOO_LONG"
     http_status = 503
     retryable = True
+
+
+class JobFailed(DetentError):
+    """The job ended without a result: it failed, was cancelled or was rejected."""
+
+    code = "JOB_FAILED"
+    http_status = 409

@@ -65,6 +65,8 @@ class Job:
     first_failed_at: Micros | None = None
     started_at: Micros | None = None
     finished_at: Micros | None = None
+    traceparent: str | None = None
+    """The W3C trace context the job was submitted in, if anyone traces."""
 
 
 @dataclass(slots=True)
@@ -145,6 +147,27 @@ class Step:
     finished: bool
     execution_no: int
     at: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A job that was taken from a worker because its lease ran out."""
+
+    job_id: str
+    execution_no: int
+    worker: str
+    job_type: str
+    queue: str
+    contract: str
+    tenant_id: str
+    seen_at: Micros | None
+    """The worker's last sign of life, if it had introduced itself."""
+    lease_until: Micros
+    at: Micros
+    charged: bool
+    given_up: bool
+    """True: no tries were left, the loss ended the job."""
+    target: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from ..core.contract import Phase
 from ..core.errors import InvalidInput
 from ..core.job import Job, Micros
 from ..core.times import SECOND
-from ..ports import Mark, Prunable, Tx
+from ..ports import Tx
+from ..pruning_port import Mark, Prunable
+from . import tally
 from .submission import json_text
 from .submit import keys_of
 from .views import history_view, job_view, letter_view
@@ -29,14 +31,33 @@ MAX_BATCH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """How long ended jobs of one kind are kept, in seconds since they ended; None: for ever."""
+
+    keep_seconds: float | None
+    contract: str | None = None
+    queue: str | None = None
+    job_type: str | None = None
+    status: str | None = None
+
+    def row(self, now: Micros) -> list[Any]:
+        """As the query compares it: what must agree, and the moment before which the job must have ended."""
+        cutoff = None if self.keep_seconds is None else now - int(self.keep_seconds * SECOND)
+        return [self.contract, self.queue, self.job_type, self.status, cutoff]
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """Which jobs go, how old they must be, and how they go."""
 
-    older_than: float
+    older_than: float = 0.0
     """Seconds since the job ended."""
     contract: str | None = None
     queue: str | None = None
     status: str | None = None
+    job_type: str | None = None
+    rules: tuple[Retention, ...] = ()
+    """Instead of the above: of several rules the first that fits a job decides; what none fits stays."""
     keep_keys_for: float = 0.0
     """Seconds for which the keys of a deleted job are still refused to others."""
     batch: int = 500
@@ -45,19 +66,22 @@ class Choice:
     """How long until what was passed over is looked at again."""
 
     def check(self) -> None:
-        spans = (self.older_than, self.keep_keys_for, self.lap_seconds)
+        kept = [rule.keep_seconds for rule in self.rules if rule.keep_seconds is not None]
+        spans = (self.older_than, self.keep_keys_for, self.lap_seconds, *kept)
         if min(spans) < 0 or not 1 <= self.batch <= MAX_BATCH:
             raise InvalidInput(
                 f"pruning needs spans of at least 0 seconds and a batch of 1 to {MAX_BATCH}", code="PRUNE_INVALID"
             )
 
     @property
-    def filters(self) -> dict[str, str | None]:
-        return {"contract": self.contract, "queue": self.queue, "status": self.status}
+    def retention(self) -> tuple[Retention, ...]:
+        return self.rules or (Retention(self.older_than, self.contract, self.queue, self.job_type, self.status),)
 
     @property
     def scope(self) -> str:
-        return json_text(list(self.filters.values()), "PRUNE_INVALID", "the choice of jobs")
+        """Names the walk: with other rules it begins anew, with another age alone it goes on."""
+        told = [[rule.contract, rule.queue, rule.job_type, rule.status] for rule in self.retention]
+        return json_text(told, "PRUNE_INVALID", "the choice of jobs")
 
 
 @dataclass(slots=True)
@@ -116,13 +140,14 @@ class _Seen:
 async def _look(choice: Choice, tx: Tx) -> _Seen:
     """Ids below the cutoff's; then those that are no times of ours: made by others, or by a clock that was wrong."""
     mark = await tx.mark(choice.scope) or Mark("", "", "", tx.now)
-    cutoff = tx.now - int(choice.older_than * SECOND)
-    young, future = first_id(cutoff + 1_000), first_id(tx.now + int(DAY * SECOND))
-    jobs = await tx.prunable(mark.position, young, choice.batch, cutoff, choice.filters)
+    rules = [rule.row(tx.now) for rule in choice.retention]
+    latest = max((row[-1] for row in rules if row[-1] is not None), default=0)
+    young, future = first_id(latest + 1_000), first_id(tx.now + int(DAY * SECOND))
+    jobs = await tx.prunable(mark.position, young, choice.batch, rules)
     position = jobs[-1].id if jobs else mark.position
     beyond, room = mark.beyond, choice.batch - len(jobs)
     if room:
-        foreign = await tx.prunable(max(beyond, future), None, room, cutoff, choice.filters)
+        foreign = await tx.prunable(max(beyond, future), None, room, rules)
         beyond, room = foreign[-1].id if foreign else beyond, room - len(foreign)
         jobs += foreign
     passed = max(mark.passed, young, beyond) if any(job.may_go for job in jobs) else mark.passed
@@ -141,7 +166,12 @@ async def _drop(engine: "Engine", choice: Choice, seen: _Seen, tx: Tx) -> dict[s
     """Delete what is still as it was seen; rows that somebody holds are left for the next lap."""
     rows = await tx.lock(seen.going, wait=False) if seen.going else {}
     going = _unchanged(seen.jobs, rows)
-    counts = await tx.drop_jobs([job.id for job in going]) if going else {}
+    counts: dict[str, int] = {}
+    if going:
+        ids = [job.id for job in going]
+        await tally.count_going(engine, tx, ids)
+        counts = await tx.drop_jobs(ids)
+        await tally.clamp(tx)
     owned = [(*pair, job.id) for job in going if (c := engine.contracts.get(job.contract)) for pair in keys_of(c, job)]
     kept_until = tx.now + int(choice.keep_keys_for * SECOND) if choice.keep_keys_for else None
     counts["keys"] = await tx.drop_keys(owned, kept_until) if owned else 0

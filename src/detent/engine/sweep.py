@@ -7,6 +7,7 @@ from ..core.decide import decide
 from ..core.job import Facts, Job, Signal
 from ..core.outcome import after_loss
 from ..ports import Claimed, ClaimRequest, Tx
+from .fleet import note_losses
 from .settle import obey_cancel
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
         contract = engine.contract(job.contract)
         change = obey_cancel(contract, after_loss(contract, job, tx.now, facts, engine.jitter), tx.now)
         await tx.apply([change])
-        changed.append(change.after)
-    return changed
+        changed.append(change)
+    await note_losses(tx, changed)
+    return [change.after for change in changed]
 
 
 async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
@@ -52,7 +54,7 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
     ]
     if not names:
         return []
-    taken = []
+    taken, changed = [], []
     for job in await tx.lost_to(request, names):
         facts = Facts(
             worker=request.worker,
@@ -63,7 +65,9 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
         )
         change = decide(engine.contract(job.contract), job, Move.RECLAIM, tx.now, facts)
         await tx.apply([change])
+        changed.append(change)
         taken.append(claimed_of(change.after, request.token))
+    await note_losses(tx, changed)
     return taken
 
 
@@ -84,4 +88,6 @@ def claimed_of(job: Job, token: str) -> Claimed:
         job.effect_root or job.id,
         job.idempotency_key,
         job.cancel_requested,
+        job.due_at,
+        job.traceparent,
     )

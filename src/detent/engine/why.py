@@ -21,7 +21,8 @@ LIVE_LEASES = 3
 AHEAD_AT_MOST = 10_000
 TIMER = "timer"
 """The kind of a wait that only its moment ends."""
-_LEAVING = "stopping"
+LEAVING = ("stopping", "draining")
+"""States in which a worker claims nothing more."""
 PROGRESS = "progress"
 
 
@@ -236,7 +237,7 @@ def _no_worker(scene: Scene) -> Iterator[Why]:
 def _able(scene: Scene) -> list[WorkerRow]:
     job = scene.job
     fit = (worker for worker in scene.live if handles(worker, job.job_type) and serves(worker, job.queue))
-    return [worker for worker in fit if worker.state != _LEAVING]
+    return [worker for worker in fit if worker.state not in LEAVING]
 
 
 _REASONS = {Phase.FINAL: _ended, Phase.LEASED: _held, Phase.BLOCKED: _blocked, Phase.CLAIMABLE: _claimable}

@@ -9,13 +9,17 @@ from ..core.contract import Contract
 from ..core.declare import contract_from
 from ..core.errors import VersionConflict
 from ..core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
-from ..ports import Audit, Backlog, ClaimRequest, Extended, Filter, Mark, Prunable, WorkerRow
+from ..ports import Audit, Backlog, ClaimRequest, Extended, Filter, WorkerRow
+from ..pruning_port import Mark, Prunable
 from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
 from .outbox import Outbox
 from .people import TOKEN_COLUMNS, People
 from .rows import (
+    ALERT_COLUMNS,
     DEAD_COLUMNS,
+    DELIVERY_COLUMNS,
     JOB_COLUMNS,
+    LOSS_COLUMNS,
     MUTABLE,
     WORKER_COLUMNS,
     as_text,
@@ -47,6 +51,12 @@ FILL = {
     "{tail_columns}": TAIL_COLUMNS,
     "{token_columns}": ", ".join(TOKEN_COLUMNS),
     "{token_places}": ", ".join(f":{name}" for name in TOKEN_COLUMNS),
+    "{alert_columns}": ", ".join(ALERT_COLUMNS),
+    "{alert_places}": ", ".join(f":{name}" for name in ALERT_COLUMNS),
+    "{delivery_columns}": ", ".join(DELIVERY_COLUMNS),
+    "{delivery_places}": ", ".join(f":{name}" for name in DELIVERY_COLUMNS),
+    "{loss_columns}": ", ".join(LOSS_COLUMNS),
+    "{loss_places}": ", ".join(f":{name}" for name in LOSS_COLUMNS),
 }
 
 
@@ -148,6 +158,7 @@ class ColdTx(ScheduleRows, People, Tail, Outbox):
 
     async def drop_worker(self, worker_id: str) -> None:
         await self.change("drop_worker", id=worker_id)
+        await self.change("drop_order", worker=worker_id)
 
     async def next_due(self) -> Micros | None:
         moments = [(await self.query("next_due", phase=phase))[0][0] for phase in ("claimable", "blocked")]
@@ -294,14 +305,14 @@ class ColdTx(ScheduleRows, People, Tail, Outbox):
     async def put_mark(self, scope: str, mark: Mark) -> None:
         await self.change("put_pruning", scope=scope, **mark._asdict())
 
-    async def prunable(
-        self, after: str, until: str | None, limit: int, cutoff: Micros, choice: Mapping[str, str | None]
-    ) -> list[Prunable]:
+    async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[Any]) -> list[Prunable]:
         ends = {"after": after or None, "until": until}
         tests = [f"j.id {sign} :{end}" for end, sign in (("after", ">"), ("until", "<")) if ends[end] is not None]
         values = {name: value for name, value in ends.items() if value is not None}
         where = " AND ".join(tests) or "true"
-        rows = await self.query("prune_look", where, **values, **choice, cutoff=cutoff, limit=limit)
+        rows = await self.query(
+            "prune_look", where, **values, rules=json.dumps([list(rule) for rule in rules]), limit=limit
+        )
         return [Prunable(row[0], row[1], bool(row[2]), row[3]) for row in rows]
 
     async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:

@@ -1,16 +1,20 @@
-"""Reads a file of named queries: `-- name: x` opens one, everything up to the next belongs to it."""
+"""Reads files of named queries: `-- name: x` opens one, everything up to the next belongs to it."""
 
 from functools import cache
 from importlib.resources import files
 
 
 @cache
-def load_queries(package: str = __package__, file: str = "queries.sql") -> dict[str, str]:
+def load_queries(package: str = __package__) -> dict[str, str]:
+    """Every query of the .sql files in this folder."""
     queries: dict[str, list[str]] = {}
     lines: list[str] = []
-    for line in files(package).joinpath(file).read_text("utf-8").splitlines():
-        if line.startswith("-- name:"):
-            lines = queries.setdefault(line.removeprefix("-- name:").strip(), [])
-        elif not line.startswith("--"):
-            lines.append(line)
+    for file in files(package).iterdir():
+        if not file.name.endswith(".sql"):
+            continue
+        for line in file.read_text("utf-8").splitlines():
+            if line.startswith("-- name:"):
+                lines = queries.setdefault(line.removeprefix("-- name:").strip(), [])
+            elif not line.startswith("--"):
+                lines.append(line)
     return {name: "\n".join(body).strip().rstrip(";") for name, body in queries.items()}

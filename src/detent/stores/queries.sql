@@ -1,8 +1,9 @@
 -- Queries every store understands; what differs is in the file of the dialect.
 
 -- name: insert_event
-INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data)
-VALUES (:job_id, :seq, :event, :source, :target, :at, :actor, :execution_no, :retries, :data);
+INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data, lane)
+VALUES (:job_id, :seq, :event, :source, :target, :at, :actor, :execution_no, :retries, :data,
+  (SELECT lane FROM jobs WHERE id = :job_id));
 
 -- name: insert_note
 INSERT INTO notes (job_id, seq, name, at, actor, execution_no, data) VALUES (:job_id, :seq, :name, :at, :actor, :execution_no, :data);

@@ -6,8 +6,9 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from ..core.alerts import Alert, Delivery
 from ..core.contract import Phase
-from ..core.job import DeadLetter, Event, Job, Note, Signal, Step
+from ..core.job import DeadLetter, Event, Job, Loss, Note, Signal, Step
 from ..ports import WorkerRow
 
 T = TypeVar("T")
@@ -15,6 +16,9 @@ JOB_COLUMNS = tuple(f.name for f in fields(Job))
 EVENT_COLUMNS = tuple(f.name for f in fields(Event))
 NOTE_COLUMNS = tuple(f.name for f in fields(Note))
 WORKER_COLUMNS = tuple(f.name for f in fields(WorkerRow))
+ALERT_COLUMNS = tuple(f.name for f in fields(Alert))
+DELIVERY_COLUMNS = tuple(f.name for f in fields(Delivery))
+LOSS_COLUMNS = tuple(f.name for f in fields(Loss))
 DEAD_COLUMNS = tuple(f.name for f in fields(DeadLetter))
 
 FIXED = frozenset(
@@ -37,6 +41,7 @@ FIXED = frozenset(
         "schedule_type",
         "scheduled_at",
         "trace_id",
+        "traceparent",
         "parent_id",
         "requeued_from",
         "effect_root",

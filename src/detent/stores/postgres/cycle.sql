@@ -20,7 +20,7 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
     updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
   FROM held h WHERE j.ctid = h.at
-  RETURNING j.id, j.version, h.event, h.source, h.target, j.updated_at, h.worker, j.execution_no, j.retries
+  RETURNING j.id, j.version, h.event, h.source, h.target, j.updated_at, h.worker, j.execution_no, j.retries, j.lane
 ), due AS MATERIALIZED (
   SELECT ctid AS at FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
     AND phase = 'claimable' AND due_at <= (SELECT now FROM t) ORDER BY due_at
@@ -86,19 +86,19 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
   -- Counted first, so that pass 2 is over before a row changes: it would not count past rows that have changed.
   WHERE j.ctid = p.at AND (SELECT count(*) FROM picked) > 0
   RETURNING j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
-    j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.lane, j.due_at, p.step,
+    j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.lane, j.due_at, p.step, j.traceparent,
     x.event, x.source, x.target, j.updated_at, j.worker
 ), logged AS (
-  INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, xid)
+  INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane, xid)
   SELECT *, (SELECT pg_current_xact_id()::text::bigint) FROM (
-    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM settled
+    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries, lane FROM settled
     UNION ALL
-    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM claimed) e
+    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries, lane FROM claimed) e
 )
 SELECT NULL, NULL, NULL, NULL, NULL,
   CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END, (SELECT count(*)::int FROM settled),
-  (SELECT count(*)::int FROM promoted), NULL, NULL, NULL, NULL, NULL, NULL, (SELECT version FROM t), NULL, NULL
+  (SELECT count(*)::int FROM promoted), NULL, NULL, NULL, NULL, NULL, NULL, (SELECT version FROM t), NULL, NULL, NULL
 UNION ALL
 SELECT id::text, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  effect_root, idempotency_key, cancel_requested, lane, due_at, step FROM claimed;
+  effect_root, idempotency_key, cancel_requested, lane, due_at, step, traceparent FROM claimed;

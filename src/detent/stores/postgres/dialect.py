@@ -39,14 +39,9 @@ def reading(text: str) -> str:
     return _LOCKS.sub("", text)
 
 
-def _hot_queries() -> dict[str, str]:
-    """Each in a file of its own."""
-    return load_queries(__package__, "cycle.sql") | load_queries(__package__, "take.sql")
-
-
 @cache
 def queries(own_clock: bool) -> dict[str, str]:
     """Every named query, reading the database's clock or the one a test brings along as :now."""
-    texts = {**load_queries(), **load_queries(__package__), **_hot_queries()}
+    texts = {**load_queries(), **load_queries(__package__)}
     clock = GIVEN_CLOCK if own_clock else DATABASE_CLOCK
     return {name: filled(text).replace("{clock}", clock) for name, text in texts.items()}

@@ -109,7 +109,7 @@ class Answer:
         self.claimed = [
             Claimed(
                 row[0], token, row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10],
-                row[11] or row[0], row[12], row[13],
+                row[11] or row[0], row[12], row[13], row[15], row[17],
             )
             for row in found
         ]  # fmt: skip

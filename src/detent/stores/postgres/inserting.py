@@ -30,7 +30,7 @@ def _type_of(owner: type[Job] | type[Event], column: str) -> str:
 
 
 _JOB_TYPES = {name: _type_of(Job, name) for name in (*CREATED, "lane")}
-_EVENT_COLUMNS = ("job_id", *EVENT_COLUMNS[1:])
+_EVENT_COLUMNS = ("job_id", *EVENT_COLUMNS[1:], "lane")
 _EVENT_TYPES = {name: _type_of(Event, name) for name in _EVENT_COLUMNS}
 _ZERO = "execution_no, failures, retries, interruptions, wait_parked"
 
@@ -96,7 +96,8 @@ async def insert(connection: Any, changes: Sequence[Change], lanes: Sequence[int
     events = [event for change in changes for event in change.events]
     rows, values = shaped((*CREATED, "lane"), (*_columns(map(created_values, jobs)), list(lanes)))
     data = [as_text(event.data) for event in events]
-    logged, more = shaped(_EVENT_COLUMNS, (*_columns(map(_EVENT, events)), data))
+    of_events = [lane for change, lane in zip(changes, lanes, strict=True) for _ in change.events]
+    logged, more = shaped(_EVENT_COLUMNS, (*_columns(map(_EVENT, events)), data, of_events))
     found = await connection.fetch(statement(rows, logged), *values, *more)
     made: list[str] | None = found[0][0]
     return set() if made is None else {job.id for job in jobs} - set(made)

@@ -86,7 +86,7 @@ SELECT count(*) FROM (
 -- name: adopt
 -- Leased rows that bear one of these tokens; relies on jobs_leased, and is asked only after a lost answer.
 SELECT id, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested
+  coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested, due_at, traceparent
 FROM jobs WHERE phase = 'leased'
   AND token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json))) ORDER BY lane, due_at, id;
 
@@ -122,10 +122,12 @@ ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;
 -- name: prune_look
 -- The next jobs along the primary key, and whether each may go: ended long enough, its parent not alive, no dead
 -- letter open. Runs of a task go from the first on, hence the lowest number that is left.
-SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= :cutoff
-    AND (CAST(:contract AS text) IS NULL OR j.contract = CAST(:contract AS text))
-    AND (CAST(:queue AS text) IS NULL OR j.queue = CAST(:queue AS text))
-    AND (CAST(:status AS text) IS NULL OR j.status = CAST(:status AS text))
+SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= (
+      SELECT (r.value ->> 4)::bigint FROM json_array_elements(:rules::json) WITH ORDINALITY r (value, n) WHERE (r.value ->> 0 IS NULL OR r.value ->> 0 = j.contract)
+      AND (r.value ->> 1 IS NULL OR r.value ->> 1 = j.queue)
+      AND (r.value ->> 2 IS NULL OR r.value ->> 2 = j.job_type)
+      AND (r.value ->> 3 IS NULL OR r.value ->> 3 = j.status)
+      ORDER BY r.n LIMIT 1)
     AND NOT EXISTS (SELECT 1 FROM jobs p WHERE p.phase <> 'final' AND p.id =
       CASE WHEN j.parent_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN j.parent_id::uuid END)
     AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),

@@ -16,7 +16,7 @@ WITH t AS MATERIALIZED (
     updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
   FROM held h WHERE j.ctid = h.at
-  RETURNING j.id, j.version, h.event, h.source, h.target, j.updated_at, h.worker, j.execution_no, j.retries
+  RETURNING j.id, j.version, h.event, h.source, h.target, j.updated_at, h.worker, j.execution_no, j.retries, j.lane
 ), named AS MATERIALIZED (          -- a message that tells of an earlier try finds another count and takes nothing
   SELECT j.at, x.source, x.event, x.target, s.token
   FROM unnest(CAST(:named_ids::text[] AS uuid[]), :named_tokens::text[], CAST(:named_counts::text[] AS integer[]))
@@ -34,18 +34,19 @@ WITH t AS MATERIALIZED (
   FROM named n WHERE j.ctid = n.at
   RETURNING j.id, j.token, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries,
     j.version, j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested,
-    n.event, n.source, n.target, j.updated_at, j.worker
+    j.due_at, j.traceparent, j.lane, n.event, n.source, n.target, j.updated_at, j.worker
 ), logged AS (
-  INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, xid)
+  INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane, xid)
   SELECT *, (SELECT pg_current_xact_id()::text::bigint) FROM (
-    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM settled
+    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries, lane FROM settled
     UNION ALL
-    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries FROM claimed) e
+    SELECT id, version, event, source, target, updated_at, worker, execution_no, retries, lane FROM claimed) e
 )
 SELECT NULL, NULL, NULL, NULL, NULL, NULL,
   CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END,
-  (SELECT count(*)::int FROM settled), NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  (SELECT count(*)::int FROM settled), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 UNION ALL
 SELECT id::text, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms,
-  trace_id, coalesce(effect_root, id::text), idempotency_key, cancel_requested FROM claimed;
+  trace_id, coalesce(effect_root, id::text), idempotency_key, cancel_requested, due_at, traceparent
+FROM claimed;

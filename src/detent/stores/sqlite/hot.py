@@ -132,9 +132,9 @@ class SqliteTx(SqliteCold):
 def claimed_from(row: Sequence[Any], token: str) -> Claimed:
     """A picked row (as it was before the claim) as the claim the worker is handed."""
     job_id, contract, job_type, queue, tenant, payload, executions, retries, version, *rest = row
-    timeout, trace, root, key, cancel, _ = rest
+    timeout, trace, root, key, cancel, due, parent, _ = rest
     told = (job_id, token, contract, job_type, queue, tenant, payload, executions + 1, retries, version + 1)
-    return Claimed(*told, timeout, trace, root or job_id, key, cancel)
+    return Claimed(*told, timeout, trace, root or job_id, key, cancel, due, parent)
 
 
 def _remembering(walk: Callable[[int], list[int]]) -> Callable[[int], list[int]]:

@@ -10,16 +10,17 @@ INSERT INTO jobs ({created}, lane, execution_no, failures, retries, interruption
 VALUES ({created_places}, ?, 0, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING;
 
 -- name: insert_first_event
-INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data)
-VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?);
+INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data, lane)
+VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?);
 
 -- name: logged
 SELECT DISTINCT job_id FROM events WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: succeed_events
 -- Hot. Events of plain successes, before the rows change: {id: token} joined by primary key.
-INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries)
-SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), j.worker, j.execution_no, j.retries
+INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)
+SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), j.worker, j.execution_no, j.retries,
+  j.lane
 FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key
 WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.contract = :contract;
 
@@ -54,13 +55,14 @@ SELECT lane FROM walk WHERE lane IS NOT NULL;
 -- name: pick_lane
 -- Hot. The oldest claimable jobs of one lane; relies on jobs_ready.
 SELECT id, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  effect_root, idempotency_key, cancel_requested, status
+  effect_root, idempotency_key, cancel_requested, due_at, traceparent, status
 FROM jobs WHERE ready = 1 AND lane = ? ORDER BY due_at, id LIMIT ?;
 
 -- name: claim_events
 -- Hot. Events of the picked, before the rows change.
-INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries)
-SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), :worker, j.execution_no + 1, j.retries
+INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)
+SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), :worker, j.execution_no + 1, j.retries,
+  j.lane
 FROM json_each(:ids) p CROSS JOIN jobs j ON j.id = p.value;
 
 -- name: claim_jobs
@@ -164,10 +166,12 @@ ON CONFLICT (contract, status) DO UPDATE SET phase = excluded.phase, retry_at = 
 -- name: prune_look
 -- The next jobs along the primary key, and whether each may go: ended long enough, its parent not alive, no dead
 -- letter open. Runs of a task go from the first on, hence the lowest number that is left.
-SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= :cutoff
-    AND (CAST(:contract AS text) IS NULL OR j.contract = CAST(:contract AS text))
-    AND (CAST(:queue AS text) IS NULL OR j.queue = CAST(:queue AS text))
-    AND (CAST(:status AS text) IS NULL OR j.status = CAST(:status AS text))
+SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= (
+      SELECT r.value ->> 4 FROM json_each(:rules) r WHERE (r.value ->> 0 IS NULL OR r.value ->> 0 = j.contract)
+      AND (r.value ->> 1 IS NULL OR r.value ->> 1 = j.queue)
+      AND (r.value ->> 2 IS NULL OR r.value ->> 2 = j.job_type)
+      AND (r.value ->> 3 IS NULL OR r.value ->> 3 = j.status)
+      ORDER BY r.key LIMIT 1)
     AND NOT EXISTS (SELECT 1 FROM jobs p WHERE p.id = j.parent_id AND p.phase <> 'final')
     AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
   CASE WHEN j.task_attempt IS NOT NULL THEN (
@@ -227,7 +231,8 @@ SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0);
 -- name: named
 -- Hot. [id, token, failures] each: which of these wait for a worker, and in which status.
 SELECT j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
-  j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.status, n.value ->> 1
+  j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.due_at,
+  j.traceparent, j.status, n.value ->> 1
 FROM json_each(:named) n CROSS JOIN jobs j ON j.id = n.value ->> 0
 WHERE j.phase = 'claimable' AND j.failures = n.value ->> 2 AND j.due_at <= :now
   AND j.contract IN (SELECT value FROM json_each(:contracts));

@@ -51,7 +51,8 @@ class SqliteCold(ColdTx):
         if self.connection.total_changes() - before != len(rows):
             present = self._there_before(changes)
         fresh = [change for change in changes if change.after.id not in present] if present else changes
-        events = [_logged(event) for change in fresh for event in change.events]
+        lanes = {row[0]: row[-1] for row in rows}
+        events = [(*_logged(event), lanes[event.job_id]) for change in fresh for event in change.events]
         self.connection.executemany(SQL["insert_first_event"], events)
         for change in fresh:
             if change.notes:

@@ -1,0 +1,169 @@
+"""Alerts as data: rules with their defaults, and the one function that says what becomes of an alert."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from .job import Micros
+from .times import SECOND
+
+
+class State(StrEnum):
+    PENDING = "pending"
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+SEVERITIES = ("P1", "P2", "P3")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When something is wrong. threshold is reached or passed for so long: it fires; below for so long: it resolves."""
+
+    name: str
+    kind: str
+    severity: str
+    threshold: float
+    for_seconds: float = 0.0
+    resolve_after_seconds: float = 60.0
+    resolve_below: float | None = None
+    """A firing alert holds until the value is below this; None: below the threshold."""
+    window_seconds: float = 300.0
+    """How far back kinds look that count what happened."""
+    min_count: int = 0
+    """Shares over fewer things than this mean nothing."""
+    contract: str | None = None
+    queue: str | None = None
+    job_type: str | None = None
+    tenant_id: str | None = None
+    enabled: bool = True
+
+
+DEFAULT_RULES = (
+    Rule("retrying_share", "retrying_share", "P2", 0.3, for_seconds=60, min_count=20),
+    Rule("dlq_arrivals", "dlq_arrivals", "P2", 10, window_seconds=300, resolve_after_seconds=120),
+    Rule("illegal_transitions", "illegal_transitions", "P1", 3, window_seconds=300, resolve_after_seconds=300),
+    Rule("no_worker", "no_worker", "P2", 30, for_seconds=30, resolve_after_seconds=30),
+    Rule("backlog_age", "backlog_age", "P2", 300, for_seconds=60, resolve_below=240),
+    Rule("stuck_running", "stuck_running", "P3", 3_600, for_seconds=60),
+    Rule("schedule_missed", "schedule_missed", "P2", 120, for_seconds=30),
+    Rule("lease_losses", "lease_losses", "P2", 10, window_seconds=600, resolve_after_seconds=120),
+    Rule("error_rate", "error_rate", "P2", 0.5, for_seconds=60, window_seconds=300, min_count=20),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a rule found about one subject."""
+
+    labels: Mapping[str, str]
+    value: float
+    summary: str
+    count: int | None = None
+    """Over how many things a share was taken."""
+
+    @property
+    def subject(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.labels.items()) or "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One rule and one subject. fired_at, resolved_at: of the episode that is or was last."""
+
+    rule: str
+    subject: str
+    state: str
+    severity: str
+    value: float
+    summary: str
+    since: Micros
+    fired_at: Micros | None
+    clear_since: Micros | None
+    resolved_at: Micros | None
+    updated_at: Micros
+    episode: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One piece of news for one sink. due_at None: delivered, or given up if delivered_at is None too."""
+
+    id: str
+    rule: str
+    subject: str
+    sink: str
+    body: str
+    created_at: Micros
+    due_at: Micros | None
+    attempts: int = 0
+    delivered_at: Micros | None = None
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What becomes of an alert. after None: it is forgotten; news: the state to tell people of."""
+
+    after: Alert | None
+    news: State | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def breached(rule: Rule, found: Measured | None, *, firing: bool) -> bool:
+    if found is None or (found.count is not None and found.count < rule.min_count):
+        return False
+    limit = rule.resolve_below if firing and rule.resolve_below is not None else rule.threshold
+    return found.value >= limit
+
+
+def advance(rule: Rule, subject: str, before: Alert | None, found: Measured | None, now: Micros) -> Step:
+    """The next state of an alert, given what was measured now; pure, so that any process decides the same."""
+    firing = before is not None and before.state == State.FIRING
+    wrong = breached(rule, found, firing=firing)
+    if before is None or before.state == State.RESOLVED:
+        return _begin(rule, subject, before, found, now) if wrong and found else Step(before)
+    after = replace(before, updated_at=now, version=before.version + 1)
+    if found is not None:
+        after = replace(after, value=found.value, summary=found.summary)
+    if before.state == State.PENDING:
+        if not wrong:
+            return Step(None) if before.episode == 1 else Step(_resolved(after, now))
+        return _fire_if_due(rule, after, now)
+    if wrong:
+        return Step(replace(after, clear_since=None))
+    clear_since = before.clear_since if before.clear_since is not None else now
+    if now - clear_since >= rule.resolve_after_seconds * SECOND:
+        return Step(_resolved(after, now), State.RESOLVED)
+    return Step(replace(after, clear_since=clear_since))
+
+
+def _begin(rule: Rule, subject: str, before: Alert | None, found: Measured, now: Micros) -> Step:
+    alert = Alert(
+        rule=rule.name,
+        subject=subject,
+        state=State.PENDING,
+        severity=rule.severity,
+        value=found.value,
+        summary=found.summary,
+        since=now,
+        fired_at=None,
+        clear_since=None,
+        resolved_at=None,
+        updated_at=now,
+        episode=before.episode + 1 if before else 1,
+        version=before.version + 1 if before else 1,
+    )
+    return _fire_if_due(rule, alert, now)
+
+
+def _fire_if_due(rule: Rule, alert: Alert, now: Micros) -> Step:
+    if now - alert.since < rule.for_seconds * SECOND:
+        return Step(alert)
+    return Step(replace(alert, state=State.FIRING, fired_at=now), State.FIRING)
+
+
+def _resolved(alert: Alert, now: Micros) -> Alert:
+    return replace(alert, state=State.RESOLVED, clear_since=None, resolved_at=now)

@@ -1,0 +1,67 @@
+"""A page for Prometheus in a process that serves nothing else: GET /metrics and /healthz on one small port."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+log = logging.getLogger("detent.metrics")
+_READ_SECONDS = 10.0
+_LONGEST_HEAD = 8_192
+Page = Callable[[], Awaitable[tuple[bytes, str]]]
+
+
+class MetricsPage:
+    """One request a connection; what cannot be read is hung up on."""
+
+    def __init__(self, page: Page, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._page = page
+        self._host = host
+        self.port = port
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, self._host, self.port, limit=_LONGEST_HEAD)
+        self.port = self._server.sockets[0].getsockname()[1]
+        log.info("metrics at http://%s:%d/metrics", self._host, self.port)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            status, body, kind = await self._answer(head)
+            start = (
+                f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            )
+            writer.write(start.encode() + body)
+            async with asyncio.timeout(_READ_SECONDS):
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer(self, head: bytes) -> tuple[str, bytes, str]:
+        plain = "text/plain; charset=utf-8"
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3:
+            return "400 Bad Request", b"not HTTP\n", plain
+        path = words[1].partition("?")[0]
+        if words[0] not in ("GET", "HEAD"):
+            return "405 Method Not Allowed", b"only GET\n", plain
+        if path == "/healthz":
+            return "200 OK", b"ok\n", plain
+        if path != "/metrics":
+            return "404 Not Found", b"see /metrics\n", plain
+        try:
+            body, kind = await self._page()
+            return "200 OK", body, kind
+        except Exception as error:
+            log.warning("metrics cannot be told: %s", error)
+            return "503 Service Unavailable", f"{error}\n".encode(), plain

@@ -1,0 +1,125 @@
+-- What the logs add up to, alerts and their deliveries, orders to workers and what was taken from them.
+
+-- name: tails
+SELECT log, position, version FROM tails;
+
+-- name: first_tail
+INSERT INTO tails (log, position, version) VALUES (:log, 0, 0) ON CONFLICT DO NOTHING;
+
+-- name: advance_tail
+-- Compare-and-set: of several who counted the same stretch one adds it up.
+UPDATE tails SET position = :until WHERE log = :log AND position = :position AND version = :version;
+
+-- name: recount_tail
+-- Something ahead of the position was counted otherwise: whoever is counting must look again.
+UPDATE tails SET version = version + 1 WHERE log = :log;
+
+-- name: tallies
+SELECT log, lane_group, party, source, event, target, number FROM tallies ORDER BY log, lane_group, party, source, event;
+
+-- name: tally_slots
+SELECT slot, log, lane_group, party, source, event, target, number FROM tally_slots WHERE slot >= :since;
+
+-- name: drop_tally_slots
+DELETE FROM tally_slots WHERE slot < :before;
+
+-- name: lane_parties
+SELECT id, tenant_id FROM lane_parties;
+
+-- name: first_turn
+INSERT INTO turns (name, at) VALUES (:name, 0) ON CONFLICT DO NOTHING;
+
+-- name: take_turn
+-- Compare-and-set: one process in so long.
+UPDATE turns SET at = :now WHERE name = :name AND at <= :latest;
+
+-- name: turns
+SELECT name, at FROM turns;
+
+-- name: alerts
+SELECT {alert_columns} FROM alerts ORDER BY rule, subject;
+
+-- name: add_alert
+INSERT INTO alerts ({alert_columns}) VALUES ({alert_places}) ON CONFLICT DO NOTHING;
+
+-- name: change_alert
+-- Compare-and-set on version; the caller checks that one row changed.
+UPDATE alerts SET state = :state, severity = :severity, value = :value, summary = :summary, since = :since,
+  fired_at = :fired_at, clear_since = :clear_since, resolved_at = :resolved_at, updated_at = :updated_at,
+  episode = :episode, version = :version
+WHERE rule = :rule AND subject = :subject AND version = :version - 1;
+
+-- name: drop_alert
+DELETE FROM alerts WHERE rule = :rule AND subject = :subject AND version = :version;
+
+-- name: add_delivery
+INSERT INTO alert_deliveries ({delivery_columns}) VALUES ({delivery_places});
+
+-- name: due_deliveries
+-- Relies on alert_deliveries_due. What was to be told earlier to the same sink about the same alert goes first.
+SELECT {delivery_columns} FROM alert_deliveries d WHERE due_at <= :now AND NOT EXISTS (
+  SELECT 1 FROM alert_deliveries e WHERE e.due_at IS NOT NULL AND e.rule = d.rule AND e.subject = d.subject
+    AND e.sink = d.sink AND e.id < d.id)
+ORDER BY due_at LIMIT :limit;
+
+-- name: deliveries
+SELECT {delivery_columns} FROM alert_deliveries ORDER BY id DESC LIMIT :limit;
+
+-- name: take_delivery
+-- Compare-and-set: one process tries it at a time; if that one dies, another tries again later.
+UPDATE alert_deliveries SET attempts = attempts + 1, due_at = :until WHERE id = :id AND attempts = :attempts;
+
+-- name: end_delivery
+UPDATE alert_deliveries SET due_at = :due_at, delivered_at = :delivered_at, last_error = :last_error
+WHERE id = :id AND attempts = :attempts;
+
+-- name: drop_deliveries
+DELETE FROM alert_deliveries WHERE due_at IS NULL AND created_at < :before;
+
+-- name: put_order
+INSERT INTO worker_orders (worker, act, actor, reason, at) VALUES (:worker, :act, :actor, :reason, :now)
+ON CONFLICT (worker) DO UPDATE SET act = excluded.act, actor = excluded.actor, reason = excluded.reason, at = excluded.at;
+
+-- name: order_of
+SELECT worker, act, actor, reason, at FROM worker_orders WHERE worker = :worker;
+
+-- name: orders
+SELECT worker, act, actor, reason, at FROM worker_orders;
+
+-- name: drop_order
+DELETE FROM worker_orders WHERE worker = :worker;
+
+-- name: drop_orders
+-- Orders nobody came to see.
+DELETE FROM worker_orders WHERE at < :before;
+
+-- name: drop_workers
+-- Workers that were not seen for so long are not kept as a reminder any longer.
+DELETE FROM workers WHERE seen_at < :before;
+
+-- name: add_loss
+INSERT INTO losses ({loss_columns}) VALUES ({loss_places}) ON CONFLICT DO NOTHING;
+
+-- name: losses
+-- Relies on losses_at.
+SELECT {loss_columns} FROM losses WHERE at >= :since ORDER BY at DESC, job_id LIMIT :limit;
+
+-- name: count_losses
+SELECT count(*) FROM losses WHERE at >= :since;
+
+-- name: drop_losses
+DELETE FROM losses WHERE at < :before;
+
+-- name: held_jobs
+-- Relies on jobs_leased: what every worker has in its hands.
+SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
+FROM jobs WHERE phase = 'leased' ORDER BY lease_until LIMIT :limit;
+
+-- name: long_held
+-- Relies on jobs_leased. An extension of the lease leaves updated_at alone, so it tells when the execution began.
+SELECT queue, job_type, count(*), min(updated_at) FROM jobs WHERE phase = 'leased' GROUP BY queue, job_type;
+
+-- name: missed_schedules
+-- What should have fired and has not, and what missed a fire lately.
+SELECT tenant_id, name, next_fire_at, misfires, last_misfire_at, last_error FROM schedules
+WHERE next_fire_at <= :now OR last_misfire_at >= :since ORDER BY next_fire_at LIMIT 1000;

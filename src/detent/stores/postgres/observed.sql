@@ -1,0 +1,76 @@
+-- Postgres only: the logs in commit order by transaction id, see ADR 0007.
+
+-- name: tail_mode
+-- A block summary is read by bitmap, which is otherwise switched off here.
+SELECT set_config('enable_bitmapscan', 'on', true);
+
+-- name: tail_end_events
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+-- name: tail_end_notes
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+-- name: count_events
+-- A stretch of the log, added up; relies on events_xid.
+SELECT (k.lane >> 31) & 16777215, k.lane & 2147483647, k.source, k.event, k.target, k.slot, sum(k.number)::bigint FROM (
+  SELECT coalesce(e.lane, (SELECT j.lane FROM jobs j WHERE j.id = e.job_id), 0) AS lane, coalesce(e.source, '') AS source,
+    e.event, e.target, e.at / :slot AS slot, 1 AS number
+  FROM events e WHERE e.xid >= :position AND e.xid < :until) k
+GROUP BY k.lane, k.source, k.event, k.target, k.slot;
+
+-- name: count_notes
+SELECT 0, 0, '', name, '', at / :slot, count(*) FROM notes WHERE xid >= :position AND xid < :until GROUP BY name, at / :slot;
+
+-- name: count_going_events
+-- Events of these jobs that nobody has counted yet.
+SELECT (coalesce(lane, 0) >> 31) & 16777215, coalesce(lane, 0) & 2147483647, coalesce(source, ''), event, target,
+  at / :slot, count(*)
+FROM events WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
+  AND xid >= coalesce((SELECT position FROM tails WHERE log = 'events'), 0)
+GROUP BY lane, source, event, target, at / :slot;
+
+-- name: count_going_notes
+SELECT 0, 0, '', name, '', at / :slot, count(*)
+FROM notes WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
+  AND xid >= coalesce((SELECT position FROM tails WHERE log = 'notes'), 0)
+GROUP BY name, at / :slot;
+
+-- name: lock_tails
+-- Nobody moves a position between the look at what is not counted and its end.
+SELECT log FROM tails ORDER BY log FOR UPDATE;
+
+-- name: clamp_tail_events
+-- Transaction ids are never given twice.
+UPDATE tails SET version = version WHERE false;
+
+-- name: clamp_tail_notes
+UPDATE tails SET version = version WHERE false;
+
+-- name: add_tallies
+INSERT INTO tallies (log, lane_group, party, source, event, target, number)
+SELECT :log::text, (value ->> 0)::bigint, (value ->> 1)::bigint, value ->> 2, value ->> 3, value ->> 4,
+  (value ->> 5)::bigint FROM json_array_elements(:rows::json)
+ON CONFLICT (log, lane_group, party, source, event, target) DO UPDATE SET number = tallies.number + excluded.number;
+
+-- name: add_tally_slots
+INSERT INTO tally_slots (slot, log, lane_group, party, source, event, target, number)
+SELECT (value ->> 0)::bigint, :log::text, (value ->> 1)::bigint, (value ->> 2)::bigint, value ->> 3, value ->> 4,
+  value ->> 5, (value ->> 6)::bigint FROM json_array_elements(:rows::json)
+ON CONFLICT (slot, log, lane_group, party, source, event, target) DO UPDATE
+SET number = tally_slots.number + excluded.number;
+
+-- name: oldest_due
+-- Since when the oldest due job of each kind is due, by hopping along jobs_ready: one probe a lane, however many wait.
+WITH RECURSIVE walk (lane, hops) AS (
+  SELECT (SELECT lane FROM jobs WHERE ready ORDER BY lane LIMIT 1), 1
+  UNION ALL
+  SELECT (SELECT j.lane FROM jobs j WHERE j.ready AND j.lane > walk.lane ORDER BY j.lane LIMIT 1), hops + 1
+  FROM walk WHERE walk.lane IS NOT NULL AND hops < 100000
+), due (lane, due_at) AS (
+  SELECT lane, (SELECT due_at FROM jobs j WHERE j.ready AND j.lane = walk.lane ORDER BY j.due_at LIMIT 1)
+  FROM walk WHERE lane IS NOT NULL
+  UNION ALL
+  SELECT lane, due_at FROM (SELECT lane, due_at FROM jobs WHERE NOT ready AND due_at IS NOT NULL
+    AND phase IN ('claimable', 'blocked') AND phase = 'claimable' AND due_at <= :now ORDER BY due_at LIMIT 1000) later
+)
+SELECT (lane >> 31) & 16777215, min(due_at) FROM due WHERE due_at <= :now GROUP BY 1;

@@ -1,0 +1,71 @@
+-- SQLite only: the logs in commit order are their rowids.
+
+-- name: tail_mode
+SELECT 1;
+
+-- name: tail_end_events
+SELECT coalesce(max(n), 0) FROM events;
+
+-- name: tail_end_notes
+SELECT coalesce(max(n), 0) FROM notes;
+
+-- name: count_events
+-- A stretch of the log, added up; walks the rowid. The target goes with source and event.
+SELECT coalesce(lane, (SELECT lane FROM jobs j WHERE j.id = e.job_id), 0) >> 31 & 16777215,
+  coalesce(lane, (SELECT lane FROM jobs j WHERE j.id = e.job_id), 0) & 2147483647,
+  coalesce(source, ''), event, target, at / :slot, count(*)
+FROM events e WHERE n > :position AND n <= :until GROUP BY lane, source, event, at / :slot;
+
+-- name: count_notes
+SELECT 0, 0, '', name, '', at / :slot, count(*) FROM notes WHERE n > :position AND n <= :until GROUP BY name, at / :slot;
+
+-- name: count_going_events
+-- Events of these jobs that nobody has counted yet.
+SELECT coalesce(lane, 0) >> 31 & 16777215, coalesce(lane, 0) & 2147483647, coalesce(source, ''), event, target,
+  at / :slot, count(*)
+FROM events WHERE job_id IN (SELECT value FROM json_each(:ids)) AND n > coalesce((SELECT position FROM tails WHERE log = 'events'), 0)
+GROUP BY lane, source, event, at / :slot;
+
+-- name: count_going_notes
+SELECT 0, 0, '', name, '', at / :slot, count(*)
+FROM notes WHERE job_id IN (SELECT value FROM json_each(:ids)) AND n > coalesce((SELECT position FROM tails WHERE log = 'notes'), 0)
+GROUP BY name, at / :slot;
+
+-- name: lock_tails
+SELECT log FROM tails;
+
+-- name: clamp_tail_events
+-- A rowid that was deleted at the end is given again: the position may not lie ahead of it.
+UPDATE tails SET version = version + 1, position = (SELECT coalesce(max(n), 0) FROM events)
+WHERE log = 'events' AND position > (SELECT coalesce(max(n), 0) FROM events);
+
+-- name: clamp_tail_notes
+UPDATE tails SET version = version + 1, position = (SELECT coalesce(max(n), 0) FROM notes)
+WHERE log = 'notes' AND position > (SELECT coalesce(max(n), 0) FROM notes);
+
+-- name: add_tallies
+INSERT INTO tallies (log, lane_group, party, source, event, target, number)
+SELECT :log, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(:rows) WHERE true
+ON CONFLICT (log, lane_group, party, source, event, target) DO UPDATE SET number = number + excluded.number;
+
+-- name: add_tally_slots
+INSERT INTO tally_slots (slot, log, lane_group, party, source, event, target, number)
+SELECT value ->> 0, :log, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6
+FROM json_each(:rows) WHERE true
+ON CONFLICT (slot, log, lane_group, party, source, event, target) DO UPDATE SET number = number + excluded.number;
+
+-- name: oldest_due
+-- Since when the oldest due job of each kind is due, by hopping along jobs_ready: one probe a lane, however many wait.
+WITH RECURSIVE walk (lane, hops) AS (
+  SELECT (SELECT lane FROM jobs WHERE ready = 1 ORDER BY lane LIMIT 1), 1
+  UNION ALL
+  SELECT (SELECT j.lane FROM jobs j WHERE j.ready = 1 AND j.lane > walk.lane ORDER BY j.lane LIMIT 1), hops + 1
+  FROM walk WHERE walk.lane IS NOT NULL AND hops < 100000
+), due (lane, due_at) AS (
+  SELECT lane, (SELECT due_at FROM jobs j WHERE j.ready = 1 AND j.lane = walk.lane ORDER BY j.due_at LIMIT 1)
+  FROM walk WHERE lane IS NOT NULL
+  UNION ALL
+  SELECT lane, due_at FROM (SELECT lane, due_at FROM jobs WHERE ready = 0 AND due_at IS NOT NULL
+    AND phase IN ('claimable', 'blocked') AND phase = 'claimable' AND due_at <= :now ORDER BY due_at LIMIT 1000)
+)
+SELECT lane >> 31 & 16777215, min(due_at) FROM due WHERE due_at <= :now GROUP BY 1;

@@ -1,0 +1,1 @@
+"""Seeing it run: tallies, alerts, metrics, workers, logs, traces, retention."""
