@@ -16,6 +16,7 @@ REQUEUED = (
 )
 MADE = "SELECT id FROM jobs WHERE requeued_from IN (SELECT id FROM dead_letters) ORDER BY id LIMIT 1"
 AGAIN = "SELECT id FROM jobs WHERE requeued_from IN (SELECT id FROM jobs) ORDER BY id LIMIT 1"
+STEPPED = "SELECT min(job_id) FROM steps WHERE job_id IN (SELECT id FROM jobs WHERE requeued_from IS NULL)"
 DISCARDED = (
     "SELECT job_id FROM dead_letters WHERE contract = 'standard' AND status = 'discarded' ORDER BY job_id LIMIT 1"
 )
@@ -368,6 +369,9 @@ OTHERS = (
     broken("last job row lost", "event-orphan", "SELECT max(id) FROM jobs", "DELETE FROM jobs WHERE id = :job"),
     broken("note of nobody", "note-orphan", None, f"UPDATE notes SET job_id = {GHOST}"),
     broken("step of nobody", "step-orphan", None, f"UPDATE steps SET job_id = {GHOST} || job_id"),
+    broken("step from the future", "step-unearned", STEPPED, "UPDATE steps SET execution_no = 9 WHERE job_id = :job"),
+    broken("step before the first run", "step-unearned", STEPPED, "UPDATE steps SET execution_no = 0"),
+    broken("step without a result", "step-empty", STEPPED, "UPDATE steps SET result = NULL WHERE job_id = :job"),
     broken("signal of nobody", "signal-orphan", None, f"UPDATE signals SET job_id = {GHOST} || job_id"),
     broken(
         "note from the future",

@@ -32,6 +32,8 @@ FOUND = {
     "live-lease-expired": Found(),
     "lost-twice-forgotten": Found(states=None, seeds=10),
     "wait-misses-signal": Found(seeds=10, under="formal"),
+    "zombie-step": Found(states=None, seeds=20, under="streams"),
+    "once-not-begun": Found(states=None, seeds=10, under="standard"),
     "dead-letter-forgotten": Found(),
     "second-final-event": Found(),
     "lost-submit": Found(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ..core.contract import Move, Phase
-from ..core.job import Change, Job, Micros, Signal
+from ..core.job import Change, Job, Micros, Signal, Step
 from ..core.schedule import FIRE_KEY, Fire, Plan, Schedule
 from ..ports import Extended, Success
 from ..stores.sqlite.hot import SqliteTx
@@ -87,6 +87,21 @@ class MissesSignal(SqliteTx):
     async def add_signal(self, signal: Signal) -> None:
         if await super().signal(signal.job_id, signal.name) is None:
             await super().add_signal(signal)
+
+
+class RecordsWithoutToken(SqliteTx):
+    """Takes a step from whoever sends it, also from a worker that lost the job."""
+
+    async def record_step(self, step: Step, token: str) -> bool:
+        job = (await self.lock([step.job_id])).get(step.job_id)
+        return await super().record_step(step, (job and job.token) or token)
+
+
+class ForgetsBegun(SqliteTx):
+    """Says that a step is begun and writes nothing."""
+
+    async def record_step(self, step: Step, token: str) -> bool:
+        return await super().record_step(step, token) if step.finished else True
 
 
 class ForgetsDeadLetter(SqliteTx):
@@ -212,6 +227,8 @@ BUGS: Mapping[str, Bug] = MappingProxyType(
             _bug("live-lease-expired", "leases are ended long before their time", ExpiresLiveLeases),
             _bug("lost-twice-forgotten", "a job that lost its worker before is never expired again", ForgetsExpired),
             _bug("wait-misses-signal", "a job goes to wait without looking for the signal", MissesSignal),
+            _bug("zombie-step", "a step is recorded for a worker that lost the job", RecordsWithoutToken),
+            _bug("once-not-begun", "a once is not on record before it acts", ForgetsBegun),
             _bug("dead-letter-forgotten", "a job is given up and leaves no dead letter", ForgetsDeadLetter),
             _bug("second-final-event", "the end of a job is logged twice", EndsTwice),
             _bug("lost-submit", "some submits are acknowledged and not written", LosesSubmits),

@@ -59,6 +59,8 @@ RULES = {
     "event-orphan": "Every event belongs to a job.",
     "note-orphan": "Every note belongs to a job.",
     "step-orphan": "Every recorded step belongs to a job.",
+    "step-unearned": "A step was recorded in an execution its job had, or taken over by a requeue.",
+    "step-empty": "A finished step has a result.",
     "signal-orphan": "Every signal belongs to a job.",
     "note-adrift": "A note follows an event that exists.",
     "final-reopened": "Warning: an operator reopened an ended job (formal invariant 1).",

@@ -27,6 +27,8 @@ class Watchman:
         self._leases: dict[str, Micros] = {}
         self._fires = FireWatch(connection)
         self._changes = -1
+        self._step_sums: list[Any] = []
+        self._steps: dict[tuple[str, str], tuple[Any, Any]] = {}
         self.events = 0
         self.acknowledged: set[str] = set()
         self.violations: list[Violation] = []
@@ -48,6 +50,7 @@ class Watchman:
         for finding in self._fires.committed():
             self.blame(*finding)
         self._leases = {row[0]: row[1] for row in self._connection.execute(_LEASES, (str(Phase.LEASED),))}
+        self._watch_steps()
         return bool(fresh)
 
     def _look(self, job_id: str, fresh: list[Entry]) -> None:
@@ -93,6 +96,30 @@ class Watchman:
             if token != before.token:
                 self.blame(row.id, "settle.stale", f"{token} settled a job held under {before.token}", row.version)
 
+    def _watch_steps(self) -> None:
+        """A step is recorded by the holder of its job, and what is finished never changes."""
+        sums = self._connection.execute(_STEP_SUMS).fetchall()
+        if sums == self._step_sums:
+            return
+        self._step_sums = sums
+        for job_id, name, result, finished, token, phase in self._connection.execute(_STEPS):
+            before, now = self._steps.get((job_id, name)), (result, finished)
+            if now == before:
+                continue
+            self._steps[job_id, name] = now
+            if before is not None and before[1]:
+                self.blame(job_id, "step.changed", f"{name}: {before[0]} became {result}")
+            told = json.loads(result) if result else None
+            by = told.get("told_by") if isinstance(told, dict) else token
+            if by != token or phase != Phase.LEASED:
+                self.blame(job_id, "step.stale", f"{name} was recorded by {by}, the job was {phase} under {token}")
+
+    def steps_are_told(self) -> None:
+        """What a success says of its steps is what is on record, whoever recorded it."""
+        for job_id, name, result, told in self._connection.execute(_TOLD):
+            if json.loads(told).get(name, _NOTHING) not in (_NOTHING, json.loads(result)):
+                self.blame(job_id, "step.differs", f"{name} is recorded as {result}, the result says {told}")
+
     def between_tries(self) -> list[str]:
         """Jobs that have run, have not ended, and that nobody holds."""
         at_rest = (Phase.CLAIMABLE, Phase.BLOCKED)
@@ -100,6 +127,7 @@ class Watchman:
 
     def final_check(self) -> None:
         """Everything once more, from scratch."""
+        self.steps_are_told()
         self.violations += check_database(self._connection, self._contracts, self.acknowledged)
         for finding in self._fires.final_check():
             self.blame(*finding)
@@ -110,4 +138,11 @@ class Watchman:
         return [Row(*values) for values in found]
 
 
+_NOTHING = object()
+_STEPS = "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase FROM steps s JOIN jobs j ON j.id = s.job_id"
+_STEP_SUMS = "SELECT count(*), sum(finished), sum(at), sum(length(result)) FROM steps"
+_TOLD = (
+    "SELECT s.job_id, s.name, s.result, j.result FROM steps s JOIN jobs j ON j.id = s.job_id "
+    "WHERE s.finished AND j.result IS NOT NULL"
+)
 _LEASES = "SELECT id, lease_until FROM jobs WHERE phase = ?"

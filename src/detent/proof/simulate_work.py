@@ -1,11 +1,14 @@
 """Workers in virtual time: the real machine, engine, heart, runner and context; only their tasks are the loop's."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..context import Context
-from ..core.errors import DetentError, StaleLease, StoreUnavailable
+from ..core.errors import DetentError, OnceUnfinished, StaleLease, StoreUnavailable
 from ..core.job import Micros
 from ..core.outcome import Outcome, Stopped
 from ..handlers import Options, inspect_handler
@@ -23,18 +26,44 @@ if TYPE_CHECKING:
 JOB_TYPE = "work"
 SIGNAL = "go"
 _SLICES = 4
+_LONG_SECONDS = 1.0
 
 
-async def work(ctx: Context, plan: list[list[Any]]) -> dict[str, Any]:
-    """One execution follows one line of the job's plan, [act, seconds]; past its end it does well at once."""
+async def work(ctx: Context, plan: list[list[Any]], steps: bool = False) -> dict[str, Any]:
+    """One execution follows one line of the job's plan, [act, seconds]; past its end it does well at once.
+
+    With steps it records one before its act and one after it, and does something that must not happen twice.
+    """
     number = ctx.execution_no - 1
     line: list[Any] = plan[number] if number < len(plan) else ["succeed", 0.01]
     act, seconds = line
+    trail: dict[str, Any] = {"told_by": ctx._claimed.token}
     who = f"told by {ctx._claimed.token} in execution {ctx.execution_no}"
-    for _ in range(_SLICES):
-        await Pause(int(seconds * SECOND / _SLICES))
-        if ctx.cancelled and act != "ignore":
-            raise Cancel("asked to stop")
+    try:
+        if steps:
+            trail["first"] = await ctx.step("first", _teller(ctx))
+        for _ in range(_SLICES):
+            await Pause(int(seconds * SECOND / _SLICES))
+            if ctx.cancelled and act != "ignore":
+                raise Cancel("asked to stop")
+            if steps and seconds > _LONG_SECONDS:  # long enough to lose the job in between
+                await ctx.step("slice", _teller(ctx))
+        _say(act, who)
+        if act == "wait":
+            await ctx.wait_for(SIGNAL, timeout=20.0)
+        if act == "wait long":
+            await ctx.wait_for(SIGNAL)
+        if act == "sleep":
+            await ctx.sleep(3.0)
+        if steps:
+            trail["last"] = await ctx.step("last", _teller(ctx))
+            await _once(ctx)
+    except (StoreUnavailable, WaitTimeout) as error:
+        raise Retry(f"{who}: {type(error).__name__}") from None
+    return trail
+
+
+def _say(act: str, who: str) -> None:
     if act == "retry":
         raise Retry(who)
     if act == "retry soon":
@@ -45,16 +74,22 @@ async def work(ctx: Context, plan: list[list[Any]]) -> dict[str, Any]:
         raise Snooze(1.0)
     if act == "cancel":
         raise Cancel("of its own will")
-    try:
-        if act == "wait":
-            await ctx.wait_for(SIGNAL, timeout=20.0)
-        if act == "wait long":
-            await ctx.wait_for(SIGNAL)
-        if act == "sleep":
-            await ctx.sleep(3.0)
-    except (StoreUnavailable, WaitTimeout) as error:
-        raise Retry(f"{who}: {type(error).__name__}") from None
-    return {"told_by": ctx._claimed.token}
+
+
+def _teller(ctx: Context) -> Callable[[], dict[str, str]]:
+    """A step that says under which token it was done."""
+    return lambda: {"told_by": ctx._claimed.token}
+
+
+async def _once(ctx: Context) -> None:
+    effects: Counter[str] = ctx._engine.store.effects  # type: ignore[attr-defined]
+
+    async def act() -> None:
+        effects[ctx.job_id] += 1
+        await Pause(200 * MS)
+
+    with suppress(OnceUnfinished):
+        await ctx.once("only", act)
 
 
 HANDLER = inspect_handler(JOB_TYPE, work, Options(), "auto")

@@ -34,7 +34,7 @@ class World:
         self.clock = HandClock()
         self.loop = Loop(self.clock)
         self.loop.store = self._serve
-        store = ProofStore(self.clock, hooks)
+        self.store = store = ProofStore(self.clock, hooks)
         self.engine: Engine = hooks.engine(store, ids=SeededIds(("ids", config.seed)))
         run_all(self.engine.open())
         self.connection = store.session.connection
@@ -68,6 +68,9 @@ class World:
         self.loop.run(self.config.seconds * SECOND, self._broken)
         self._make_peace([*producers, *operators, *planners])
         self.loop.run(self.loop.time + PATIENCE, lambda: self._broken() or self._all_ended([*producers, *planners]))
+        for job_id, times in self.store.effects.items():
+            if times > 1:
+                self.watchman.blame(job_id, "once.twice", f"what may happen at most once happened {times} times")
         if not self._broken():
             self.watchman.final_check()
         if not self._broken():
@@ -82,7 +85,7 @@ class World:
     def digest(self) -> str:
         """Of everything that happened and everything that is stored."""
         told = self._digest.copy()
-        for table in ("jobs", "events", "notes", "dead_letters", "signals", "keys", "audit", "schedules", "fires"):
+        for table in _STORED:
             for row in self.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2"):
                 told.update(repr(row).encode())
         return told.hexdigest()
@@ -257,3 +260,6 @@ class Closer(Process):
 def _shares(jobs: int) -> list[int]:
     """Two producers, as even as it goes."""
     return [share for share in (jobs - jobs // 2, jobs // 2) if share]
+
+
+_STORED = ("jobs", "events", "notes", "dead_letters", "signals", "steps", "keys", "audit", "schedules", "fires")

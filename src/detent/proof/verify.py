@@ -208,9 +208,19 @@ class _Run:
             else:
                 told = f"note {name} follows event {seq}, the job has events 1 to {version}"
                 self.report.add(job_id, seq, "note-adrift", told)
-        for kind in ("step", "signal"):
-            for job_id, name in await tx.query(f"verify_{kind}s", span.where("s.job_id"), **span.values):
-                self.report.add(job_id, None, f"{kind}-orphan", f"{kind} {name!r} of a job that does not exist")
+        for job_id, name in await tx.query("verify_signals", span.where("s.job_id"), **span.values):
+            self.report.add(job_id, None, "signal-orphan", f"signal {name!r} of a job that does not exist")
+        for row in await tx.query("verify_steps", span.where("s.job_id"), **span.values):
+            self._wrong_step(*row)
+
+    def _wrong_step(self, job_id: str, name: str, execution: int, had: int | None) -> None:
+        if had is None:
+            self.report.add(job_id, None, "step-orphan", f"step {name!r} of a job that does not exist")
+        elif not 1 <= execution <= had:
+            told = f"step {name!r} was recorded in execution {execution}, the job had {had}"
+            self.report.add(job_id, None, "step-unearned", told)
+        else:
+            self.report.add(job_id, None, "step-empty", f"step {name!r} is finished and has no result")
 
     async def letters(self) -> None:
         """All dead letters in scope, by their own id."""

@@ -1,5 +1,6 @@
 """A SQLite store whose every call can be held back, failed or undone by whoever drives the coroutine that made it."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -69,6 +70,8 @@ class ProofStore(SqliteStore):
     def __init__(self, clock: Clock, hooks: Hooks = HONEST) -> None:
         super().__init__(":memory:", clock=clock, inline=True, synchronous="OFF")
         self._hooks = hooks
+        self.effects: Counter[str] = Counter()
+        """What handlers did to the world outside, by job: what no store can undo."""
 
     @property
     def session(self) -> Session:

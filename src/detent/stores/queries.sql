@@ -258,8 +258,10 @@ SELECT n.job_id, n.seq, n.name, j.version FROM notes n LEFT JOIN jobs j ON j.id 
 WHERE {where} AND (j.id IS NULL OR n.seq < 1 OR n.seq > j.version) ORDER BY n.job_id, n.seq;
 
 -- name: verify_steps
-SELECT s.job_id, s.name FROM steps s
-WHERE {where} AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = s.job_id) ORDER BY s.job_id, s.name;
+-- Steps of no job, of an execution that job never had (steps may be taken over by a requeue), finished with nothing.
+SELECT s.job_id, s.name, s.execution_no, j.execution_no FROM steps s LEFT JOIN jobs j ON j.id = s.job_id
+WHERE {where} AND (j.id IS NULL OR s.execution_no < 1 OR (j.requeued_from IS NULL AND s.execution_no > j.execution_no)
+  OR (s.finished AND s.result IS NULL)) ORDER BY s.job_id, s.name;
 
 -- name: verify_signals
 SELECT s.job_id, s.name FROM signals s
