@@ -17,6 +17,7 @@ LAYER_OF = {
     "schedule_port": "ports",
     "pruning_port": "ports",
     "wire": "ports",
+    "limit_port": "ports",
     "clock": "system",
     "ids": "system",
     "stores": "stores",

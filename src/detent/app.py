@@ -11,81 +11,24 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpa
 
 from .connect import default_url, store_from
 from .context import PARK_SECONDS, Context, SyncContext
-from .core.contract import Contract, Move, Phase
+from .core.contract import Contract
 from .core.errors import InvalidInput, JobFailed
 from .core.job import Job
 from .engine import Engine, Submission
-from .engine.views import history_view, job_view
 from .handlers import Handler, Options, inspect_handler
-from .options import JobOptions, Using, UsingOptions
+from .handles import Handle
+from .options import JobOptions, Limited, Using, UsingOptions
 from .schedules import Schedules, Scheduling, SyncSchedules
 from .settings import Settings, load_settings
 from .streams import stream_worker
 from .transactions import submit_on, submit_on_sync
 from .worker import DEFAULT_SLOTS, Worker
 
+__all__ = ["Detent", "Handle", "JobDefinition", "JobFailed", "SyncClient", "SyncHandle"]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-class Handle(Generic[R]):
-    """A submitted job, to be asked about later."""
-
-    def __init__(self, app: "Detent", job_id: str, handler: Handler | None, hit: bool = False) -> None:
-        self.id = job_id
-        self.hit = hit
-        """True: the idempotency key was known, this is the job that was there already."""
-        self._app = app
-        self._handler = handler
-
-    async def job(self) -> Job:
-        return await (await self._app.ready()).job(self.id)
-
-    async def status(self) -> str:
-        return (await self.job()).status
-
-    async def events(self) -> list[dict[str, Any]]:
-        """Status changes and notes, in order."""
-        history = await (await self._app.ready()).history(self.id)
-        return history_view(history.contract, history.job, history.events, history.notes)
-
-    async def show(self) -> dict[str, Any]:
-        engine = await self._app.ready()
-        job = await self.job()
-        return job_view(engine.contract(job.contract), job)
-
-    async def result(self, timeout: float | None = None) -> R:
-        """Wait for the end; the result in its declared type, or JobFailed with the job's own code."""
-        engine = await self._app.ready()
-        loop = asyncio.get_running_loop()
-        end = None if timeout is None else loop.time() + timeout
-        watch = engine.store.watch()
-        while (job := await engine.job(self.id)).phase is not Phase.FINAL:
-            left = 1.0 if end is None else end - loop.time()
-            if left <= 0:
-                raise TimeoutError(f"job {self.id} is {job.status} after {timeout} s; it goes on")
-            await watch.changed(min(0.1, left))
-        if not _succeeded(engine.contract(job.contract), job):
-            raise JobFailed(
-                f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}",
-                job_code=job.error_code,
-                status=job.status,
-            )
-        value: Any = self._handler.result_value(job.result) if self._handler else job.result
-        return value  # type: ignore[no-any-return]
-
-    async def cancel(self, reason: str | None = None, *, actor: str = "app") -> Job:
-        return await (await self._app.ready()).cancel(self.id, actor=actor, reason=reason)
-
-    async def signal(self, name: str, data: Any = None, *, actor: str = "app") -> bool:
-        """True: this was the first signal under the name."""
-        _, news = await (await self._app.ready()).signal(self.id, name, data, actor=actor)
-        return news
-
-
-def _succeeded(contract: Contract, job: Job) -> bool:
-    return any(edge.move is Move.SUCCEED and edge.target == job.status for edge in contract.edges)
 
 
 class JobDefinition(Generic[P, R]):
@@ -152,6 +95,8 @@ class JobDefinition(Generic[P, R]):
             priority=own.priority if use.priority is None else use.priority,
             trace_id=use.trace_id,
             hold=use.hold,
+            limit_key=use.limit_key,
+            deadline=use.deadline,
         )
 
 
@@ -174,7 +119,7 @@ class Declare(Protocol):
     def __call__(self, function: Callable[P, R], /) -> JobDefinition[P, R]: ...
 
 
-class Detent(Scheduling):
+class Detent(Scheduling, Limited):
     """One application: a database, its contracts and its jobs. Opens by itself, once per event loop and process."""
 
     def __init__(
@@ -244,6 +189,7 @@ class Detent(Scheduling):
                 await self._close_engines_of_closed_loops()
                 engine = self.make_engine()
                 await engine.open()
+                await engine.declare_limits(self.limits)
                 self._engines[loop] = engine
         return engine
 

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypedDict
+from functools import cached_property
+from typing import TypedDict, Unpack
+
+from .core.limits import Limit, limit_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,9 @@ class Using:
     trace_id: str | None = None
     task_id: str | None = None
     hold: bool = False
+    limit_key: str = ""
+    deadline: datetime | str | float | None = None
+    """A moment, or seconds from now: if nobody has begun the job by then, it ends."""
 
 
 class UsingOptions(TypedDict, total=False):
@@ -38,6 +44,8 @@ class UsingOptions(TypedDict, total=False):
     trace_id: str | None
     task_id: str | None
     hold: bool
+    limit_key: str
+    deadline: datetime | str | float | None
 
 
 class JobOptions(TypedDict, total=False):
@@ -52,3 +60,28 @@ class JobOptions(TypedDict, total=False):
     retryable_errors: tuple[type[BaseException], ...]
     park_seconds: float
     strict_steps: bool
+
+
+class LimitOptions(TypedDict, total=False):
+    """What app.limit takes: what it bounds (nothing named: everything), and by how much."""
+
+    queue: str | None
+    job_type: str | None
+    tenant: str | None
+    key: str | None
+    per: str | None
+    concurrency: int | None
+    rate: tuple[int, float] | None
+
+
+class Limited:
+    """Part of an application: the limits its code declares, brought to the database when it opens."""
+
+    @cached_property
+    def limits(self) -> list[Limit]:
+        return []
+
+    def limit(self, **said: Unpack[LimitOptions]) -> Limit:
+        """Declare a limit: queue=, job_type=, tenant=, key= (on what), per=, concurrency=, rate=(N, seconds)."""
+        self.limits.append(limit_of(**said))
+        return self.limits[-1]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .core.contract import Contract
 from .core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
+from .limit_port import LimitTx
 from .pruning_port import PruneTx
 from .schedule_port import ScheduleTx
 from .wire import Named, OutboxTx
@@ -153,7 +154,7 @@ class Backlog(NamedTuple):
     oldest_due: Micros | None
 
 
-class Tx(ScheduleTx, OutboxTx, PruneTx, Protocol):
+class Tx(ScheduleTx, OutboxTx, PruneTx, LimitTx, Protocol):
     """One write transaction. Everything done through it commits together or not at all."""
 
     now: Micros
@@ -358,6 +359,10 @@ class Store(Protocol):
         ...
 
     async def begin(self) -> OpenTransaction: ...
+
+    def held_back(self) -> tuple[bool, Micros | None]:
+        """Did limits keep the last claim from jobs, and when does a rate let the next one begin?"""
+        ...
 
     def watch(self) -> "Watch":
         """From now on, hear of commits; take the watch first, then look, then wait."""

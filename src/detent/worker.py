@@ -350,6 +350,8 @@ class Worker:
 
     async def _until_due(self) -> float:
         due: int | None = await self.engine.store.read(lambda tx: tx.next_due())
+        opens = self.engine.store.held_back()[1]
+        due = min((moment for moment in (due, opens) if moment is not None), default=None)
         if due is None:
             return _POLL_SECONDS
         # What is overdue and was not claimed is not for us: the longer it is, the more rarely we look.
@@ -357,6 +359,8 @@ class Worker:
 
     async def _nothing_left(self) -> bool:
         types = list(self.handlers)
+        if self.engine.store.held_back()[0]:
+            return False
         try:
             return not await self.engine.store.read(lambda tx: tx.anything_left(types, _IDLE_HORIZON))
         except DetentError as error:

@@ -9,10 +9,13 @@ from ..engine import Engine
 from ..engine.queues import look_at_queues
 from ..engine.why import Pause
 from .connection import on_engine
+from .limits import limit_group, numbers, tenant_group
 from .options import Actor, AsJson, Reason, Url, actor_or_user, option
 from .output import say, say_json, show_table, tell, when
 
-group = typer.Typer(help="See what is left to do, pause and resume.", no_args_is_help=True)
+group = typer.Typer(help="See what is left to do, pause and resume, limit and weigh.", no_args_is_help=True)
+group.add_typer(limit_group, name="limit")
+group.add_typer(tenant_group, name="tenant")
 
 Queue = Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue.")]
 JobType = Annotated[str | None, option("--type", "This job type, in every queue.")]
@@ -35,6 +38,8 @@ def list_queues(url: Url = None, as_json: AsJson = False) -> None:
         _show(now, queues, look.paused)
     for pause in others:
         say(f"paused: {pause.kind.replace('_', ' ')} {pause.name} {_by(now, pause)}")
+    for limit in look.limits:
+        say(f"limit: {limit.describe()}: {numbers(limit)}")
 
 
 def _show(now: Micros, queues: list[dict[str, Any]], paused: dict[str, Pause]) -> None:

@@ -224,6 +224,9 @@ class WitnessStore:
 
         return await self.witnessed("write", record)
 
+    def held_back(self) -> tuple[bool, Micros | None]:
+        return self._store.held_back()
+
     async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         return await self.witnessed("cycle", lambda calls: self._store.cycle(successes, request))
 

@@ -255,6 +255,12 @@ class Contract:
     def in_phase(self, phase: Phase) -> list[str]:
         return [status for status, its in self.statuses.items() if its is phase]
 
+    @property
+    def ends_late(self) -> bool:
+        """Can a job that has missed its deadline be ended from wherever it may wait to begin?"""
+        waiting = [status for status in self.in_phase(Phase.CLAIMABLE) if status not in self.unreachable]
+        return all(self.edge(status, Move.CANCEL) for status in waiting)
+
     def code(self, name: str) -> str:
         return self.codes[name] or ""
 

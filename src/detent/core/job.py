@@ -67,6 +67,8 @@ class Job:
     finished_at: Micros | None = None
     traceparent: str | None = None
     """The W3C trace context the job was submitted in, if anyone traces."""
+    deadline_at: Micros | None = None
+    """If nobody has begun it by then, it is too late."""
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from ..core.times import SECOND
 from ..ids import RandomIds
 from ..ports import Audit, Claimed, ClaimRequest, Extended, Filter, Ids, Store, Success, Tx
 from . import letters, operate, pruning, sweep, views
+from .limiting import Limiting
 from .refusal import Refused, find, unwrap
 from .settle import Settlement, check_outcome, settle_in, sort_out
 from .submission import MAX_PAYLOAD, Submission, check_name
@@ -71,7 +72,7 @@ class History:
         }
 
 
-class Engine:
+class Engine(Limiting):
     """One door to a store. Knows the contracts, decides nothing itself, spells no status."""
 
     def __init__(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.job import Micros
+from ..core.limits import Limit
 from ..core.times import iso
 from ..ports import Backlog, Tx, WorkerRow
 from .why import Pause, is_live, serves
@@ -20,6 +21,7 @@ class Queues:
     backlog: list[Backlog]
     pauses: list[Pause]
     live: list[WorkerRow]
+    limits: list[Limit]
 
     @property
     def paused(self) -> dict[str, Pause]:
@@ -30,6 +32,7 @@ class Queues:
         return {
             "queues": [self._queue(name) for name in names],
             "pauses": [pause_view(pause) for pause in self.pauses],
+            "limits": [limit.as_dict() for limit in self.limits],
         }
 
     def _queue(self, name: str) -> dict[str, Any]:
@@ -54,6 +57,8 @@ def pause_view(pause: Pause) -> dict[str, Any]:
 async def look_at_queues(engine: "Engine") -> Queues:
     async def look(tx: Tx) -> Queues:
         live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
-        return Queues(tx.now, await tx.backlog(), [Pause(*row) for row in await tx.pauses()], live)
+        pauses = [Pause(*row) for row in await tx.pauses()]
+        limits = [limit for limit, _ in await tx.limits()]
+        return Queues(tx.now, await tx.backlog(), pauses, live, limits)
 
     return await engine.store.read(look)

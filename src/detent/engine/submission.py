@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..core.contract import Contract
-from ..core.errors import InvalidInput
+from ..core.errors import InvalidInput, NotSupported
 from ..core.job import Micros
 from ..core.times import from_iso
 
@@ -41,6 +41,8 @@ class Submission:
     trace_id: str | None = None
     parent_id: str | None = None
     limit_key: str = ""
+    deadline: datetime | str | float | None = None
+    """A moment, or seconds from now: if nobody has begun the job by then, it ends."""
     hold: bool = False
     actor: str | None = None
     id: str | None = None
@@ -120,6 +122,36 @@ def moment_of(contract: Contract, ask: Submission, now: Micros) -> tuple[Micros,
         )
     asked = from_iso(moment, field="scheduled_at", utc_only=contract.utc_only)
     return asked, asked
+
+
+def deadline_of(contract: Contract, ask: Submission, now: Micros) -> Micros | None:
+    """The moment from which on the job may not begin; a contract that cannot end it then does not take one."""
+    asked = ask.deadline
+    if asked is None:
+        return None
+    if not contract.ends_late:
+        raise NotSupported(
+            f"the contract {contract.name} cannot end a job nobody has begun, so it takes no deadline; use standard",
+            code="DEADLINE_UNSUPPORTED",
+            field="deadline",
+        )
+    if isinstance(asked, datetime) and asked.tzinfo is not None:
+        asked = asked.isoformat()
+    if isinstance(asked, str):
+        moment = from_iso(asked, field="deadline", utc_only=contract.utc_only)
+    elif isinstance(asked, int | float) and not isinstance(asked, bool) and 0 < asked * 1_000 <= MAX_SPAN_MS:
+        moment = now + int(asked * 1_000_000)
+    else:
+        raise InvalidInput(
+            "deadline must be seconds above 0, a datetime with a zone, or ISO-8601 text",
+            code="DEADLINE_INVALID",
+            field="deadline",
+        )
+    if moment <= now:
+        raise InvalidInput(
+            "the deadline has already passed; the job would never begin", code="DEADLINE_PASSED", field="deadline"
+        )
+    return moment
 
 
 def check_name(value: Any, field: str) -> None:

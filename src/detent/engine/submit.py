@@ -12,7 +12,7 @@ from ..core.errors import IdempotencyConflict, InvalidInput, TenantViolation, Ve
 from ..core.job import Change, Event, Facts, Job, Micros
 from ..ports import Tx
 from .settle import lacks
-from .submission import Submission, check_submission, moment_of, payload_text
+from .submission import Submission, check_submission, deadline_of, moment_of, payload_text
 
 if TYPE_CHECKING:
     from . import Engine
@@ -71,6 +71,7 @@ def prepare(engine: "Engine", ask: Submission, now: Micros) -> Prepared:
         parent_id=ask.parent_id,
         requeued_from=ask.requeued_from,
         effect_root=ask.effect_root or job_id,
+        deadline_at=deadline_of(contract, ask, now),
     )
     move = _creation_move(contract, ask, due_at > now)
     change = create(contract, job, move, now, Facts(actor=ask.actor, due_at=due_at))

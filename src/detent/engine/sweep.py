@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..core.contract import Move
 from ..core.decide import decide
-from ..core.job import Facts, Job, Signal
+from ..core.job import Facts, Failure, Job, Signal
 from ..core.outcome import after_loss
 from ..ports import Claimed, ClaimRequest, Tx
 from .fleet import note_losses
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import Engine
 
 ACTOR = "detent"
+TOO_LATE = "DEADLINE_EXCEEDED"
 
 
 async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
@@ -30,9 +31,24 @@ async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
     return [change.after for change in changed]
 
 
+async def end_late(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
+    """Jobs that nobody holds at their deadline come too late to be of use: they end."""
+    changed = []
+    for job in await tx.late(limit, list(engine.contracts)):
+        contract = engine.contract(job.contract)
+        if not contract.edge(job.status, Move.CANCEL):
+            continue
+        failure = Failure(TOO_LATE, "the job had not begun by its deadline", "DeadlineExceeded")
+        facts = Facts(actor=ACTOR, reason="deadline", failure=failure, charged=False)
+        change = decide(contract, job, Move.CANCEL, tx.now, facts)
+        await tx.apply([change])
+        changed.append(change.after)
+    return changed
+
+
 async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
     """Wake blocked jobs whose moment came: scheduled ones, and waits that ran into their timeout."""
-    changed = []
+    changed = await end_late(engine, tx, limit)
     for job in await tx.due_blocked(limit, list(engine.contracts)):
         contract = engine.contract(job.contract)
         reason = None

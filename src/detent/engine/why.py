@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.contract import Contract, Phase
 from ..core.job import Job, Micros, Note
+from ..core.limits import Meter
 from ..core.times import SECOND, iso
 from ..ports import Tx, WorkerRow
 from .refusal import find
@@ -57,6 +58,8 @@ class Scene:
     live: list[WorkerRow]
     ahead: int
     notes: list[Note] = field(default_factory=list)
+    gauges: list[tuple[Meter, int]] = field(default_factory=list)
+    """The limits that concern the job, and how many each counts as held."""
 
 
 async def why(engine: "Engine", job_id: str, tenant: str | None = None, *, payloads: bool = True) -> Why:
@@ -70,7 +73,8 @@ async def why(engine: "Engine", job_id: str, tenant: str | None = None, *, paylo
         notes = await tx.notes(job.id)
         if not payloads:
             job, notes = blind_job(job), [blind_note(note) for note in notes]
-        return Scene(tx.now, job, engine.contract(job.contract), pauses, live, ahead, notes)
+        gauges = await tx.gauges([job]) if job.phase is Phase.CLAIMABLE else []
+        return Scene(tx.now, job, engine.contract(job.contract), pauses, live, ahead, notes, gauges)
 
     return explain(await engine.store.read(act))
 
@@ -164,7 +168,14 @@ def _blocked(scene: Scene) -> Iterator[Why]:
 
 def _claimable(scene: Scene) -> Iterator[Why]:
     """In the order in which they must be cleared; without any, the job is next or has others before it."""
-    held_back = [*_not_due(scene), *_cancel(scene), *_paused(scene), *_no_worker(scene)]
+    held_back = [
+        *_late(scene),
+        *_not_due(scene),
+        *_cancel(scene),
+        *_paused(scene),
+        *_no_worker(scene),
+        *_limited(scene),
+    ]
     yield from held_back
     if held_back:
         return
@@ -213,6 +224,27 @@ def _paused(scene: Scene) -> Iterator[Why]:
         kind = pause.kind.replace("_", " ")
         said = f"the {kind} {pause.name!r} was paused by {pause.actor} at {since}{cause}; {how}"
         yield Why("PAUSED", said, {**pause._asdict(), "at": iso(pause.at)})
+
+
+def _limited(scene: Scene) -> Iterator[Why]:
+    """Limits that let nothing more begin now."""
+    for meter, held in scene.gauges:
+        limit, now = meter.limit, scene.now
+        told = {**limit.as_dict(), "held": held}
+        if limit.concurrency is not None and held >= limit.concurrency:
+            yield Why("LIMITED", f"it waits: {limit.describe()} runs {held} of {limit.concurrency}", told)
+        opens = meter.opens_at(now)
+        if opens is not None and limit.period is not None:
+            said = f"it waits: {limit.describe()} began {limit.rate} of {limit.rate} in {span(limit.period)}"
+            yield Why("LIMITED", f"{said}; the next may begin at {moment(now, opens)}", told | {"opens_at": iso(opens)})
+
+
+def _late(scene: Scene) -> Iterator[Why]:
+    deadline = scene.job.deadline_at
+    if deadline is not None and deadline <= scene.now:
+        then = "the next sweep ends it" if scene.live else "nobody sweeps: start a worker"
+        said = f"its deadline passed {ago(scene.now, deadline)}; {then}"
+        yield Why("TOO_LATE", said, {"deadline_at": iso(deadline)})
 
 
 def _no_worker(scene: Scene) -> Iterator[Why]:

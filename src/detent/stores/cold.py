@@ -12,6 +12,7 @@ from ..core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Ste
 from ..ports import Audit, Backlog, ClaimRequest, Extended, Filter, WorkerRow
 from ..pruning_port import Mark, Prunable
 from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
+from .limit_acts import LimitActs
 from .outbox import Outbox
 from .people import TOKEN_COLUMNS, People
 from .rows import (
@@ -35,7 +36,11 @@ from .rows import (
 from .schedules import DECIDED, SCHEDULE_COLUMNS, ScheduleRows
 from .tail import TAIL_COLUMNS, Tail
 
-_PARTS = {"lane_group": ("contract", "queue", "job_type"), "lane_party": ("tenant_id", "limit_key")}
+_PARTS = {
+    "lane_group": ("contract", "queue", "job_type"),
+    "lane_party": ("tenant_id", "limit_key"),
+    "lane_mark": ("kind", "name"),
+}
 
 FILL = {
     "{columns}": ", ".join(JOB_COLUMNS),
@@ -67,7 +72,7 @@ def filled(text: str) -> str:
     return text
 
 
-class ColdTx(ScheduleRows, People, Tail, Outbox):
+class ColdTx(ScheduleRows, People, Tail, Outbox, LimitActs):
     """Everything but submitting, claiming and plain success. A store says how a named query is run."""
 
     letter_query = "dead_letter"
@@ -83,6 +88,9 @@ class ColdTx(ScheduleRows, People, Tail, Outbox):
     async def lane_of(self, job: Job) -> int:
         group = await self._intern("lane_group", job.contract, job.queue, job.job_type)
         party = await self._intern("lane_party", job.tenant_id, job.limit_key)
+        await self._intern("lane_mark", "rank", str(job.priority))
+        if job.deadline_at is not None:
+            await self._intern("lane_mark", "deadline", "")
         return lane(job.priority, group, party)
 
     async def _intern(self, table: str, *names: str) -> int:
@@ -202,6 +210,7 @@ class ColdTx(ScheduleRows, People, Tail, Outbox):
         for kind, name, *_ in await self.query("pauses"):
             book.paused.setdefault(kind, set()).add(name)
         book.paused_parties = {row[0] for row in await self.query("paused_parties")}
+        await self.refresh_rules()
         book.version = version
 
     async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]:

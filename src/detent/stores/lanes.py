@@ -4,14 +4,19 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
+from ..core.job import Micros
+from ..core.limits import Kind, Limit
 from ..ports import ClaimRequest
 
 GROUP_BITS, PARTY_BITS = 24, 31
 RANK_SHIFT = GROUP_BITS + PARTY_BITS
 GROUP_MASK = (1 << GROUP_BITS) - 1
 PARTY_MASK = (1 << PARTY_BITS) - 1
+CELL_MASK = (1 << RANK_SHIFT) - 1
 LOWEST, HIGHEST = -100, 100
 """Priorities; a higher one is claimed first."""
+RELIEF = 8
+"""One claim in so many begins at the next priority in turn instead of the highest, so that none waits for ever."""
 
 
 def lane(priority: int, group: int, party: int) -> int:
@@ -54,6 +59,41 @@ class LaneBook:
     floors: dict[int, tuple[int, str]] = field(default_factory=dict)
     """lane -> (due_at, id) below which there was nothing left a moment ago; spares walking over dead index entries"""
     interned: dict[tuple[str, ...], int] = field(default_factory=dict)
+    limits: tuple[Limit, ...] = ()
+    weights: dict[str, int] = field(default_factory=dict)
+    """tenant -> its share beside others, where it is not 1"""
+    parties: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """party id -> (tenant, limit key), as far as they were looked up"""
+    closed: set[int] = field(default_factory=set)
+    """Cells (lanes without their rank) that were full a moment ago, when there were too many lanes to look at all"""
+    closed_until: Micros = 0
+    dated: bool = False
+    """Some job of this database has a deadline."""
+    many_ranks: bool = False
+    """Jobs of more than one priority were ever submitted."""
+    turns: int = 0
+    relieved: int = -1
+    """The rank that was served first in the last claim that did not begin at the highest."""
+    held_back: bool = False
+    """The last claim left jobs alone because of a limit."""
+    opens_at: Micros | None = None
+    """When a rate that held jobs back lets the next one begin."""
+
+    @property
+    def ruled(self) -> bool:
+        """Must a claim be planned? Otherwise the plain one is used, which knows nothing of all this."""
+        return bool(self.limits or self.weights or self.dated)
+
+    def relief(self) -> int | None:
+        """The rank this claim begins at, if it is one of those that give lower priorities their turn."""
+        if not self.many_ranks:
+            return None
+        self.turns += 1
+        return self.relieved + 1 if self.turns % RELIEF == 0 else None
+
+    def kind(self, value: int) -> Kind:
+        _, queue, job_type = self.groups[group_of(value)]
+        return Kind(queue, job_type, *self.parties[party_of(value)])
 
     def remember(self, names: tuple[str, ...], number: int) -> None:
         if len(self.interned) >= _INTERNED_AT_MOST:
@@ -88,9 +128,11 @@ Walk = Callable[[int], list[int]]
 """The next few lanes that hold something claimable, from this one on; empty at the end."""
 
 
-def ranks(walk: Walk, allowed: Mapping[int, str], book: LaneBook, at_most: int) -> Iterator[list[int]]:
-    """Lanes with work, rank by rank, each list starting behind the lane served last."""
-    start = 0
+def ranks(
+    walk: Walk, allowed: Mapping[int, str], book: LaneBook, at_most: int, from_rank: int = 0
+) -> Iterator[list[int]]:
+    """Lanes with work, rank by rank from the first on, each list starting behind the lane served last."""
+    start = from_rank << RANK_SHIFT
     while (first := next(open_lanes(walk, allowed, book, start, 1 << 63), None)) is not None:
         low = rank_of(first) << RANK_SHIFT
         high = low + (1 << RANK_SHIFT)

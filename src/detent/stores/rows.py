@@ -45,6 +45,7 @@ FIXED = frozenset(
         "parent_id",
         "requeued_from",
         "effect_root",
+        "deadline_at",
     }
 )
 """Columns a job keeps from its creation to its end."""

@@ -2,6 +2,7 @@
 -- Hot: settle plain successes, promote what has become due, claim what is next, log all of it, in one statement.
 -- Relies on the primary key for settling, on jobs_later for promoting, on jobs_ready for walking and picking.
 -- Arrays come as text: asyncpg knows text[] by itself, for others it asks the server before the first call.
+-- {first} and {closed} are filled by dialect.py: where the walk begins, and what it leaves out under limits.
 -- Every join to jobs is by LATERAL or by the ctid of a row locked above: a plan made on an empty table cannot scan.
 WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing: a pause holds from its commit on
   SELECT {clock} AS now, value AS version, CASE value WHEN :version::bigint THEN :wanted::int ELSE 0 END AS wanted,
@@ -31,7 +32,7 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
   SELECT * FROM unnest(CAST(:floor_lanes::text[] AS bigint[]), CAST(:floor_dues::text[] AS bigint[]),
     CAST(:floor_ids::text[] AS uuid[])) f (lane, due_at, id)
 ), walk (pos, stop, turn, rank, lap, lane, found, step) AS (  -- lap 0: next rank, 1: cursor to end, 2: start to cursor
-  SELECT -1::bigint, 9223372036854775807, -1::bigint, 0::bigint, 0, NULL::bigint, 0, 0
+  SELECT {first}, 9223372036854775807, -1::bigint, 0::bigint, 0, NULL::bigint, 0, 0
   UNION ALL
   SELECT n.pos, n.stop, n.turn, n.rank, n.lap, n.lane, w.found + (n.lane IS NOT NULL)::int, w.step + 1
   FROM walk w
@@ -49,7 +50,7 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
       WHERE h.lane IS NOT NULL AND w.lap = 0
     UNION ALL
     SELECT h.lane, w.stop, w.turn, w.rank, w.lap,
-      CASE WHEN (h.lane & 2147483647) = ANY ((SELECT paused FROM t)::bigint[]) THEN NULL ELSE h.lane END
+      CASE WHEN (h.lane & 2147483647) = ANY ((SELECT paused FROM t)::bigint[]){closed} THEN NULL ELSE h.lane END
       WHERE h.lane IS NOT NULL AND w.lap > 0 AND h.grp = ANY ((SELECT groups FROM t)::bigint[])
     UNION ALL
     SELECT coalesce((((SELECT min(g) FROM unnest((SELECT groups FROM t)) g WHERE g > h.grp) << 31) | (w.rank << 55)) - 1,

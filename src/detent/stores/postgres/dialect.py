@@ -42,6 +42,51 @@ def reading(text: str) -> str:
 @cache
 def queries(own_clock: bool) -> dict[str, str]:
     """Every named query, reading the database's clock or the one a test brings along as :now."""
-    texts = {**load_queries(), **load_queries(__package__)}
+    own = load_queries(__package__)
+    texts = {**load_queries(), **own, **_claims(own["cycle"], own["look_rest"], own["take_planned"])}
     clock = GIVEN_CLOCK if own_clock else DATABASE_CLOCK
     return {name: filled(text).replace("{clock}", clock) for name, text in texts.items()}
+
+
+def _claims(cycle: str, look: str, taking: str) -> dict[str, str]:
+    """A plain claim, one that begins at a lower priority, and the two halves of a planned one, made of its parts."""
+    return {
+        "cycle": _walking(cycle, "-1::bigint"),
+        "cycle_in_turn": _walking(cycle, ":first::bigint"),
+        "look": _walking(_before(cycle, "picked"), ":first::bigint", _CLOSED)
+        + look.replace("{logged}", _logging(cycle, "settled")),
+        "take_planned": taking.replace("{claimed}", _part(cycle, "claimed")).replace(
+            "{logged}", _logging(cycle, "claimed")
+        ),
+    }
+
+
+_CLOSED = "\n        OR (h.lane & 36028797018963967) = ANY (CAST(:closed::text[] AS bigint[]))"
+
+
+def _walking(text: str, first: str, closed: str = "") -> str:
+    return text.replace("{first}", first).replace("{closed}", closed)
+
+
+def _before(cycle: str, part: str) -> str:
+    """The statement up to where this part of it begins."""
+    return cycle[: _start(cycle, part)]
+
+
+def _part(cycle: str, part: str) -> str:
+    """One part of the statement, so that a planned claim writes its rows word for word like a plain one."""
+    start = _start(cycle, part)
+    return cycle[start : cycle.index("\n), ", start + 1)]
+
+
+def _logging(cycle: str, rows: str) -> str:
+    """The part that writes events, for one kind of rows only."""
+    start = _start(cycle, "logged")
+    lines = cycle[start : cycle.index("\n)\n", start + 1)].splitlines()
+    own = next(line for line in lines if f"FROM {rows}" in line).removesuffix(") e")
+    head = lines[: next(number for number, line in enumerate(lines) if "FROM settled" in line)]
+    return "\n".join([*head, f"{own}) e"])
+
+
+def _start(cycle: str, part: str) -> int:
+    return cycle.index(f"\n), {part} AS ")

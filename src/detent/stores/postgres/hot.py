@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core.contract import Contract, Move, Phase
 from ...ports import Claimed, ClaimRequest, Success
-from ..lanes import LaneBook, rank_of
+from ..lanes import RANK_SHIFT, LaneBook, rank_of
 from .dialect import Query, compiled
 from .orphans import less
 from .take import Taken, take_values
@@ -97,7 +97,7 @@ def cycle_values(
 class Answer:
     """What the statement told: how many were settled and promoted, the lane version, the claims."""
 
-    __slots__ = ("_settled", "claimed", "last", "promoted", "version", "wrote")
+    __slots__ = ("_settled", "claimed", "last", "partial", "promoted", "version", "wrote")
 
     def __init__(self, rows: Sequence[Any], token: str) -> None:
         head, *found = rows
@@ -105,6 +105,8 @@ class Answer:
         self.promoted: int = head[7]
         self.version: int = head[14]
         self.wrote = len(rows) > 1 or head[6] > 0
+        self.partial = False
+        """The claim began at a lower priority: what it left free is for the others."""
         found.sort(key=_served_order)
         self.claimed = [
             Claimed(
@@ -117,21 +119,37 @@ class Answer:
 
     def unsettled(self, successes: Sequence[Success]) -> list[Success]:
         """Those whose token did not stand, or whose row somebody else held."""
-        if self._settled is None:
-            return []
-        done = set(self._settled.split(","))
-        return [success for success in successes if success.id not in done]
+        return unsettled_of(self._settled, successes)
 
     def rest(self, request: ClaimRequest, book: LaneBook) -> ClaimRequest | None:
         """What to ask for again at once: the book was out of date, or what has just come due can be claimed now."""
-        passing = self.promoted > 0 or self.version != book.version
+        passing = self.promoted > 0 or self.version != book.version or self.partial
         return less(request, len(self.claimed)) if passing else None
+
+    def relieved(self, book: LaneBook) -> None:
+        """This claim gave a lower priority its turn; the next such claim goes on behind it."""
+        self.partial = True
+        book.relieved = min(map(rank_of, self.last), default=-1)
 
     def advance(self, book: LaneBook, *, remember_floors: bool) -> None:
         for lane in self.last:
             book.cursors[rank_of(lane)] = lane
         if remember_floors:
             book.floors.update(self.last)
+
+
+def unsettled_of(settled: str | None, successes: Sequence[Success]) -> list[Success]:
+    """settled: the ids that were, if not all."""
+    if settled is None:
+        return []
+    done = set(settled.split(","))
+    return [success for success in successes if success.id not in done]
+
+
+def in_turn(book: LaneBook, request: ClaimRequest | None) -> tuple[str, dict[str, int]]:
+    """Which statement a plain claim takes: the one that begins at the highest priority, or now and then lower."""
+    first = book.relief() if request else None
+    return ("cycle", {}) if first is None else ("cycle_in_turn", {"first": (first << RANK_SHIFT) - 1})
 
 
 def _served_order(row: Any) -> tuple[int, int, str]:
@@ -157,6 +175,10 @@ class PostgresTx(PostgresCold):
         claimed: list[Claimed] = []
         for _ in range(1 + AGAIN):
             await self.refresh_book()
+            if self.book.ruled:
+                claimed += await self.claim_planned(request)
+                if self.book.ruled:
+                    break
             answer = await self._cycle([], request)
             answer.advance(self.book, remember_floors=False)
             claimed += answer.claimed
@@ -167,22 +189,29 @@ class PostgresTx(PostgresCold):
         return claimed
 
     async def _take(self, request: ClaimRequest) -> list[Claimed]:
-        await self._prepare()
+        await self.prepare()
         values = take_values([], request, self._edges, self.now)
         answer = Taken(await run_cycle(self.connection, compiled(self._texts["take"]), values))
         self.wrote |= answer.wrote
         return answer.claimed
 
-    async def _prepare(self) -> None:
+    async def claim_planned(self, request: ClaimRequest) -> list[Claimed]:
+        """A claim under limits; see planned.py."""
+        raise NameError("claim_planned")
+
+    async def prepare(self) -> None:
         if not self._set:
             await self.connection.execute(_LOCAL)
             self._set = True
 
     async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
-        await self._prepare()
-        values = cycle_values(successes, request, self.book, self._edges, self.now)
-        query = compiled(self._texts["cycle"])
+        await self.prepare()
+        name, more = in_turn(self.book, request)
+        values = cycle_values(successes, request, self.book, self._edges, self.now) | more
+        query = compiled(self._texts[name])
         answer = Answer(await run_cycle(self.connection, query, values), request.token if request else "")
+        if more:
+            answer.relieved(self.book)
         self.wrote |= answer.wrote
         return answer
 

@@ -16,7 +16,7 @@ from .connections import drop
 from .dialect import is_uuid
 from .trouble import told
 
-_BIG = {"created_at", "updated_at", "due_at", "timeout_ms", "scheduled_at", "at", "lane"}
+_BIG = {"created_at", "updated_at", "due_at", "timeout_ms", "scheduled_at", "deadline_at", "at", "lane"}
 _KINDS = {bool: "boolean", int: "integer"}
 _AT_MOST = 1_000
 _EVENT = attrgetter(*EVENT_COLUMNS[:-1])

@@ -126,6 +126,38 @@ class Ear:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
+class Sleepers:
+    """Those of this process who wait for a commit. The version moves with each one told of."""
+
+    def __init__(self) -> None:
+        self._version = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def tell(self) -> None:
+        self._version += 1
+        for sleeper in self._waiting:
+            _wake(sleeper)
+
+    async def told(self, seen: int, timeout: float) -> int:
+        """Wait until the version has moved, at most this long; the version now."""
+        if self._version == seen and timeout > 0:
+            loop = asyncio.get_running_loop()
+            sleeper: asyncio.Future[None] = loop.create_future()
+            self._waiting.add(sleeper)
+            alarm = loop.call_later(timeout, _wake, sleeper)
+            try:
+                await sleeper
+            finally:
+                alarm.cancel()
+                self._waiting.discard(sleeper)
+        return self._version
+
+
+def _wake(sleeper: "asyncio.Future[None]") -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
 class ServerWatch:
     """Hears of commits of this process at once, of others by notification; whoever waits polls as a floor."""
 

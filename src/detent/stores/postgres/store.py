@@ -16,14 +16,16 @@ from ..cold import ColdTx
 from ..lanes import LaneBook
 from .borrowed import Borrowed
 from .connections import drop, nothing_to_reset, prepare
-from .dialect import DATABASE_CLOCK, Query, compiled, queries
+from .dialect import DATABASE_CLOCK, compiled, queries
 from .hosts import Hosts
-from .hot import AGAIN, SETTINGS, Answer, Edges, PostgresTx, cycle_values, run_cycle
+from .hot import AGAIN, SETTINGS, Answer, Edges, cycle_values, in_turn, run_cycle
 from .inserting import Inserts
-from .listen import Aside, Bell, Ear, ServerWatch
+from .listen import Aside, Bell, Ear, ServerWatch, Sleepers
 from .loan import Loan, Loans
 from .migrate import ensure_schema, register
 from .orphans import Orphans, less
+from .planned import PlanningTx as PostgresTx
+from .planned import planned
 from .recorder import Recorder
 from .take import Taken, take_values
 from .trouble import TIES, told
@@ -78,8 +80,7 @@ class PostgresStore:
         self._floors_since = 0.0
         self._edges = Edges({})
         self._offset: Micros = 0
-        self._version = 0
-        self._sleepers: set[asyncio.Future[None]] = set()
+        self._sleepers = Sleepers()
         self._orphans = Orphans()
         self._lanes = PostgresCold(None, 0, self._book, self._texts, self._intern_apart)
         self._inserts = Inserts(lambda: self._connect(POOL_SETTINGS, self._command_seconds))
@@ -235,6 +236,11 @@ class PostgresStore:
         if self.bouncer:
             return await self._cycle_apart(successes, request)
         async with self._hot_turns:
+            if self._book.ruled and request:
+                done = await self._cycle_planned(successes, request)
+                if not self._book.ruled:  # the last limit has just gone
+                    done.claimed += (await self._hot_cycle([], request)).claimed
+                return done
             answer = await self._hot_cycle(successes, request)
             done, wrote = Cycle(answer.claimed, answer.unsettled(successes)), answer.wrote
             for _ in range(AGAIN):
@@ -243,6 +249,9 @@ class PostgresStore:
                     break
                 if answer.version != self._book.version:
                     await self._refresh_book()
+                if self._book.ruled:
+                    done.claimed += (await self._cycle_planned([], request)).claimed
+                    break
                 answer = await self._hot_cycle([], request)
                 done.claimed += answer.claimed
                 wrote |= answer.wrote
@@ -254,10 +263,17 @@ class PostgresStore:
         """Jobs by their ids: whoever asks again for what it already holds is told so by the engine."""
         async with self._hot_turns:
             values = take_values(successes, request, self._edges, self.now())
-            answer = Taken(await self._hot_rows(compiled(self._texts["take"]), values))
+            answer = Taken(await self._run_hot("take", values))
         if answer.wrote:
             self.tell(ring=False)
         return Cycle(answer.claimed, answer.unsettled(successes))
+
+    async def _cycle_planned(self, successes: Sequence[Success], request: ClaimRequest) -> Cycle:
+        """Two statements instead of one; others who are held back by a limit hear that something has ended."""
+        done = await planned(self._run_hot, self._refresh_book, self._book, self._edges, successes, request, self.now())
+        if done.wrote:
+            self.tell(ring=bool(successes))
+        return Cycle(done.claimed, done.refused)
 
     async def _cycle_apart(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         async def act(tx: PostgresTx) -> Cycle:
@@ -272,15 +288,18 @@ class PostgresStore:
             self._book.floors.clear()
         # Losing a bare claim costs a fenced rerun, so its commit need not reach the disk.
         values = cycle_values(successes, request, self._book, self._edges, self.now(), relaxed=not successes)
-        rows = await self._hot_rows(compiled(self._texts["cycle"]), values)
-        answer = Answer(rows, request.token if request else "")
+        name, more = in_turn(self._book, request)
+        answer = Answer(await self._run_hot(name, values | more if more else values), request.token if request else "")
+        if more:
+            answer.relieved(self._book)
         slow = self._clock.monotonic() - started > _SLOW_SECONDS
         if slow and not self._book.floors:
             self._floors_since = started
         answer.advance(self._book, remember_floors=slow or bool(self._book.floors))
         return answer
 
-    async def _hot_rows(self, query: Query, values: Mapping[str, Any]) -> list[Any]:
+    async def _run_hot(self, name: str, values: Mapping[str, Any]) -> list[Any]:
+        query = compiled(self._texts[name])
         connection: Connection | None = None
         try:
             for _ in range(_REPEATS):
@@ -333,6 +352,9 @@ class PostgresStore:
             connection, self.now(), self._book, self._texts, self._intern_apart, writes=writes, edges=self._edges
         )
 
+    def held_back(self) -> tuple[bool, Micros | None]:
+        return self._book.held_back, self._book.opens_at
+
     def borrow(self, connection: Borrowed, run: Callable[[Coroutine[Any, Any, int]], int] | None = None) -> PostgresTx:
         """A transaction that is somebody else's to commit. run: the way from their thread to this store's loop."""
 
@@ -354,37 +376,16 @@ class PostgresStore:
     def watch(self) -> ServerWatch:
         if self._ear is None and not self.bouncer:
             self._ear = Ear(self._connect, lambda: self.tell(ring=False))
-        return ServerWatch(self.told)
+        return ServerWatch(self._sleepers.told)
 
     def tell(self, *, ring: bool) -> None:
         """Something was committed: everyone here who waits looks again, and other processes are rung."""
-        self._version += 1
-        for sleeper in self._sleepers:
-            _wake(sleeper)
+        self._sleepers.tell()
         if ring and not self.bouncer:
             self._bell.ring()
-
-    async def told(self, seen: int, timeout: float) -> int:
-        """Wait until the version has moved, at most this long; the version now."""
-        if self._version == seen and timeout > 0:
-            loop = asyncio.get_running_loop()
-            sleeper: asyncio.Future[None] = loop.create_future()
-            self._sleepers.add(sleeper)
-            alarm = loop.call_later(timeout, _wake, sleeper)
-            try:
-                await sleeper
-            finally:
-                alarm.cancel()
-                self._sleepers.discard(sleeper)
-        return self._version
 
     async def _guard(self, work: Awaitable[T]) -> T:
         try:
             return await work
         except Exception as error:
             raise told(error) from error
-
-
-def _wake(sleeper: "asyncio.Future[None]") -> None:
-    if not sleeper.done():
-        sleeper.set_result(None)

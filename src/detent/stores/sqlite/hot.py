@@ -2,7 +2,8 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import apsw
@@ -11,7 +12,8 @@ from ...core.contract import Contract, Move, Phase
 from ...core.job import Micros
 from ...ports import Claimed, ClaimRequest, Success
 from ...wire import Named
-from ..lanes import LaneBook, group_of, quotas, rank_of, ranks
+from ..lanes import LaneBook, Walk, group_of, quotas, rank_of, ranks
+from ..plan import Found, Plan, Seen, make_plan, readings, remembered
 from .tx import SQL, SqliteCold
 
 _HOPS = 64
@@ -73,7 +75,9 @@ class SqliteTx(SqliteCold):
         if not allowed or request.limit <= 0:
             return claimed
         walk = _remembering(self._walk)
-        for lanes in ranks(walk, allowed, book, request.limit):
+        if book.ruled:
+            return await self._claim_planned(request, allowed, walk)
+        for lanes in self._in_turn(walk, allowed, request.limit):
             for even in (True, False):  # first an even share, then whoever has more
                 wanted = request.limit - len(claimed)
                 shares = quotas(lanes, wanted) if even else ((value, wanted) for value in lanes)
@@ -87,12 +91,72 @@ class SqliteTx(SqliteCold):
                 break
         return claimed
 
+    def _in_turn(self, walk: Walk, allowed: Mapping[int, str], at_most: int) -> Iterator[list[int]]:
+        """Lanes rank by rank, the highest first; now and then the next rank in turn goes before them."""
+        book = self.book
+        first = book.relief()
+        if first is None:
+            return ranks(walk, allowed, book, at_most)
+        relieved = next(ranks(walk, allowed, book, at_most, first), None)
+        book.relieved = rank_of(relieved[0]) if relieved else -1
+        return chain([relieved] if relieved else (), ranks(walk, allowed, book, at_most))
+
+    async def _claim_planned(self, request: ClaimRequest, allowed: Mapping[int, str], walk: Walk) -> list[Claimed]:
+        """The same under limits and weights: look at everything that counts, then take what the plan says."""
+        seen = Seen(self.now)
+        if any(limit.concurrency for limit in self.book.limits):
+            seen.held = await self.holding()
+        left = request.limit
+        for lanes in self._in_turn(walk, allowed, request.limit + _HOPS):
+            known = {found.lane for found in seen.lanes}
+            seen.lanes += await self._found([lane for lane in lanes if lane not in known], request.limit, seen)
+            left = request.limit - sum(make_plan(self.book, seen, request.limit).quotas.values())
+            if left <= 0:
+                break
+        plan = make_plan(self.book, seen, request.limit)
+        claimed: list[Claimed] = []
+        for value, quota in plan.quotas.items():
+            contract = self.known[allowed[group_of(value)]]
+            claimed += self._claim_lane(value, quota, contract, request, in_time=self.book.dated)
+            self.book.cursors[rank_of(value)] = value
+        await self._turn_meters(seen, plan, [one.id for one in claimed])
+        return claimed
+
+    async def _found(self, lanes: Sequence[int], at_most: int, seen: Seen) -> list[Found]:
+        await self.know_parties(lanes)
+        for value in lanes:
+            for reading in readings(self.book, value):
+                if reading not in seen.meters:
+                    await self.add_meters([reading])
+                    limit = next(limit for limit in self.book.limits if limit.id == reading[0])
+                    meter = await self.meter(limit, reading[1])
+                    assert meter is not None, "it was made just now, in this transaction"
+                    seen.meters[reading] = meter
+        name = "available_in_time" if self.book.dated else "available"
+        values = {"at_most": at_most, "now": self.now}
+        counted = [(value, (await self.query(name, lane=value, **values))[0][0]) for value in lanes]
+        return [Found(value, number) for value, number in counted if number]
+
+    async def _turn_meters(self, seen: Seen, plan: Plan, ids: list[str]) -> None:
+        """A rate remembers the moment the log tells: where a clock was set back, that is later than now."""
+        if not ids or not plan.takes:
+            return
+        latest = (await self.query("latest_change", ids=json.dumps(ids)))[0][0]
+        for meter in seen.meters.values():
+            number = plan.takes.get(meter.id, 0)
+            if number:
+                spent = remembered(meter, self.now) + (f"{latest}:{number} " if meter.limit.rate else "")
+                await self.change("turn_meter", id=meter.id, number=number, spent=spent, now=self.now)
+
     def _walk(self, start: int) -> list[int]:
         found = self.connection.execute(SQL["walk_lanes"], {"from": start, "hops": _HOPS})
         return [row[0] for row in found]
 
-    def _claim_lane(self, value: int, quota: int, contract: Contract, request: ClaimRequest) -> list[Claimed]:
-        picked = self.rows("pick_lane", value, quota)
+    def _claim_lane(
+        self, value: int, quota: int, contract: Contract, request: ClaimRequest, *, in_time: bool = False
+    ) -> list[Claimed]:
+        late = (self.now,) if in_time else ()
+        picked = self.rows("pick_lane_in_time" if in_time else "pick_lane", value, *late, quota)
         by_status: dict[str, list[str]] = defaultdict(list)
         for row in picked:
             by_status[row[-1]].append(row[0])

@@ -144,6 +144,10 @@ class SqliteStore:
         # A claim that settles nothing need not reach the disk: losing it costs a fenced rerun.
         return await self._soon("claim", act, relaxed=True)
 
+    def held_back(self) -> tuple[bool, Micros | None]:
+        book = self._writer.book if self._writer else None
+        return (book.held_back, book.opens_at) if book else (False, None)
+
     async def _soon(self, kind: str, act: Act[T], *, relaxed: bool = False) -> T:
         """Share a commit with whoever else asks in this turn of the loop; see Turns."""
         if self.inline or self._writer is None:

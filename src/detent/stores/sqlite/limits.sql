@@ -1,0 +1,30 @@
+-- Limits, priorities in turn, tenants, deadlines.
+
+-- name: holding
+-- How many are held in each lane; relies on jobs_leased.
+SELECT lane, count(*) FROM jobs WHERE phase = 'leased' GROUP BY lane;
+
+-- name: available
+-- How many of a lane can be claimed, counted up to a bound; relies on jobs_ready.
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE ready = 1 AND lane = :lane LIMIT :at_most);
+
+-- name: available_in_time
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE ready = 1 AND lane = :lane
+  AND (deadline_at IS NULL OR deadline_at > :now) LIMIT :at_most);
+
+-- name: pick_lane_in_time
+-- pick_lane without those that are too late.
+SELECT id, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
+  effect_root, idempotency_key, cancel_requested, due_at, traceparent, status
+FROM jobs WHERE ready = 1 AND lane = ? AND (deadline_at IS NULL OR deadline_at > ?) ORDER BY due_at, id LIMIT ?;
+
+-- name: latest_change
+SELECT max(updated_at) FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: lanes_of
+SELECT lane FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: late
+-- Relies on jobs_deadline.
+SELECT {columns} FROM jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND deadline_at <= :now
+  AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY deadline_at LIMIT :limit;

@@ -1,0 +1,50 @@
+-- Limits, shares and quotas, priorities in use, deadlines.
+
+-- What jobs of this database make use of (priorities, deadlines), so that claims look for no more than that.
+CREATE TABLE lane_marks (
+  id   INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL,
+  UNIQUE (kind, name)
+) STRICT;
+INSERT INTO lane_marks (kind, name) SELECT DISTINCT 'rank', CAST(priority AS TEXT) FROM jobs;
+
+-- Bounds on what runs at once and begins within a period; '' matches any.
+CREATE TABLE limits (
+  id          INTEGER PRIMARY KEY,
+  queue       TEXT NOT NULL,
+  job_type    TEXT NOT NULL,
+  tenant_id   TEXT NOT NULL,
+  limit_key   TEXT NOT NULL,
+  per         TEXT NOT NULL CHECK (per IN ('', 'queue', 'job_type', 'tenant_id', 'limit_key')),
+  concurrency INTEGER CHECK (concurrency >= 1),
+  rate        INTEGER CHECK (rate >= 1),
+  period      INTEGER CHECK ((period IS NOT NULL) = (rate IS NOT NULL)),
+  declared    TEXT,
+  CHECK (concurrency IS NOT NULL OR rate IS NOT NULL),
+  UNIQUE (queue, job_type, tenant_id, limit_key, per)
+) STRICT;
+
+-- The count of one limit for one subject. taken only grows: whoever planned with an older count can tell by how much.
+CREATE TABLE meters (
+  id         INTEGER PRIMARY KEY,
+  limit_id   INTEGER NOT NULL,
+  subject    TEXT NOT NULL,
+  taken      INTEGER NOT NULL DEFAULT 0,
+  spent      TEXT NOT NULL DEFAULT '',
+  touched_at INTEGER NOT NULL,
+  UNIQUE (limit_id, subject)
+) STRICT;
+
+-- What is agreed with a tenant: its share beside others, and how much it may leave with us.
+CREATE TABLE tenants (
+  tenant_id   TEXT PRIMARY KEY NOT NULL,
+  weight      INTEGER NOT NULL CHECK (weight >= 1),
+  max_backlog INTEGER CHECK (max_backlog >= 0),
+  max_payload INTEGER CHECK (max_payload >= 2),
+  backlog     INTEGER NOT NULL
+) STRICT;
+
+-- A job that has not begun by then ends; see docs/limits.md.
+ALTER TABLE jobs ADD COLUMN deadline_at INTEGER;
+CREATE INDEX jobs_deadline ON jobs (deadline_at) WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked');

@@ -1,0 +1,127 @@
+"""Four real processes, two of them killed: no limit is exceeded at any line of the log, and everything ends."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from servers.databases import house, newest
+
+import detent
+from detent.connect import store_from
+from detent.core.contracts import CONTRACTS
+from detent.core.limits import Limit
+from detent.engine import Engine, Submission
+from detent.proof.limits import check_limits
+from detent.proof.verify import verify
+
+from .log import steps_of_file, steps_of_server
+
+pytestmark = pytest.mark.anyio
+CLAIMER = Path(__file__).with_name("claimer.py")
+SECONDS = 120.0
+LIMITS = (
+    {"queue": "mail", "concurrency": 7},
+    {"per": "tenant", "concurrency": 20},
+    {"queue": "mail", "per": "key", "concurrency": 2},
+    {"queue": "calls", "rate": (60, 0.3)},
+    {"queue": "calls", "tenant": "t1", "rate": (20, 0.3)},
+)
+
+
+async def start(url: str, name: str, seed: int, dies_at: int) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(CLAIMER), url, name, str(seed), str(dies_at),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(detent.__file__ or "").parent.parent)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n", await process.communicate()
+    return process
+
+
+async def crowd(url: str, kills: list[int]) -> None:
+    processes = [await start(url, f"w{n}", n, kill) for n, kill in enumerate(kills)]
+    try:
+        told = await asyncio.wait_for(asyncio.gather(*(one.communicate(b"go\n") for one in processes)), SECONDS)
+    finally:
+        for one in processes:
+            if one.returncode is None:
+                one.kill()
+                await one.wait()
+    for process, kill, (_, errors) in zip(processes, kills, told, strict=True):
+        fine = (0, -signal.SIGKILL) if kill else (0,)
+        assert process.returncode in fine, errors.decode()[-2000:]
+    assert not any(kills) or -signal.SIGKILL in [process.returncode for process in processes]
+
+
+async def fill(url: str, jobs: int) -> list[Limit]:
+    engine = Engine(store_from(url), CONTRACTS)
+    await engine.open()
+    try:
+        for limit in LIMITS:
+            await engine.limit(**limit, actor="ann")  # type: ignore[arg-type]
+        asks = [
+            Submission(
+                "work",
+                queue=("mail", "calls", "free")[n % 3],
+                tenant_id=f"t{n % 4}",
+                limit_key=("", "k1", "k2")[n % 5 % 3],
+                priority=n % 2,
+                max_retries=20,
+            )
+            for n in range(jobs)
+        ]
+        await engine.submit_many(asks)
+        return await engine.limits()
+    finally:
+        await engine.close()
+
+
+@pytest.mark.parametrize("jobs", [360, pytest.param(6_000, marks=pytest.mark.drill)])
+async def test_on_one_file(tmp_path: Path, jobs: int) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    limits = await fill(url, jobs)
+    await crowd(url, [0, jobs // 30, jobs // 20, 0])
+    await check(url)
+    steps = steps_of_file(tmp_path / "jobs.db")
+    assert [str(excess) for excess in check_limits(limits, steps, CONTRACTS)] == []
+
+
+@pytest.mark.parametrize("jobs", [360, pytest.param(6_000, marks=pytest.mark.drill)])
+async def test_on_one_server(jobs: int) -> None:
+    database = house(newest()).database()
+    try:
+        limits = await fill(database.url, jobs)
+        await crowd(database.url, [0, jobs // 30, jobs // 20, 0])
+        await check(database.url)
+        steps = steps_of_server(database)
+        assert [str(excess) for excess in check_limits(limits, steps, CONTRACTS)] == []
+    finally:
+        database.release()
+
+
+async def test_a_count_that_is_not_compared_under_the_lock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: every process plans with what it has read, and takes it without looking again."""
+    monkeypatch.setenv("BLIND", "1")
+    database = house(newest()).database()
+    try:
+        limits = await fill(database.url, 300)
+        await crowd(database.url, [0, 0, 0, 0])
+        assert list(check_limits(limits, steps_of_server(database), CONTRACTS))
+    finally:
+        database.release()
+
+
+async def check(url: str) -> None:
+    engine = Engine(store_from(url))
+    await engine.open()
+    try:
+        report = await verify(engine.store)
+        assert report.ok, report.violations[:5]
+        phases = {phase for _, _, phase, _ in await engine.store.read(lambda tx: tx.counts())}
+        assert phases == {"final"}
+    finally:
+        await engine.close()
