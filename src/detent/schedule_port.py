@@ -58,3 +58,9 @@ class ScheduleTx(Protocol):
     async def unfinished_fires(self, schedule_id: str, limit: int) -> list[str]:
         """Among the last fires, the jobs that have not ended."""
         ...
+
+    async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[tuple[Micros, bool]]:
+        """The oldest fires before a moment, and whether their jobs are still there."""
+        ...
+
+    async def drop_fires(self, schedule_id: str, upto: Micros) -> None: ...

@@ -15,6 +15,7 @@ from detent.engine.backfill import backfill
 from detent.engine.firing import fire_due
 from detent.engine.schedule_request import ScheduleRequest
 from detent.ports import Filter
+from detent.proof.verify import verify
 
 from .acts import LONG, PERMANENT, claim, events_of, note_names, refused
 from .clock import START, FakeClock
@@ -126,6 +127,25 @@ async def test_the_second_guard_outlives_pruning(engine: Engine, place: Place, c
     await engine.prune(1.0, lap_seconds=0)
     await engine.prune(1.0, lap_seconds=0)
     assert [row[1] for row in place.dump()["fires"]] == [minute(1)], "and go with them"
+
+
+async def test_old_fires_are_forgotten_and_never_made_again(engine: Engine, place: Place, clock: FakeClock) -> None:
+    await add(engine, job_type="once")
+    jobs = []
+    for _ in range(4):
+        clock.advance(60)
+        jobs += await fire(engine)
+    for job in (jobs[0], jobs[1], jobs[3]):
+        await engine.cancel(job.id, actor="ann")
+    clock.advance(1_000)
+    await engine.prune(1.0, keep_fires_for=500)
+    assert [row[1] for row in place.dump()["fires"]] == [minute(3), minute(4)], "whose job is there, and the last"
+    span = ("2026-02-25T12:02:00Z", "2026-02-25T12:05:00Z")
+    error = await refused(backfill(engine, "tick", *span, actor="ann"), "BACKFILL_FORGOTTEN", 422)
+    assert error.extra["limit"] == "2026-02-25T12:02:00Z"
+    done = await backfill(engine, "tick", "2026-02-25T12:03:00Z", "2026-02-25T12:05:00Z", actor="ann")
+    assert (done.known, done.made) == (2, 1)
+    assert (await verify(engine.store, engine.contracts)).ok
 
 
 @pytest.mark.parametrize(("misfire", "expected"), [("skip", []), ("once", [5]), ("all", [3, 4, 5])])

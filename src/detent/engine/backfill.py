@@ -13,6 +13,7 @@ from ..core.schedule import Schedule, fires_between
 from ..core.times import SECOND, iso
 from ..ports import Audit, Tx
 from .firing import make_job
+from .forgetting import forgotten
 from .schedule_request import INVALID, moment_of
 from .schedules import get
 
@@ -63,6 +64,10 @@ async def backfill(
     """
     schedule = await get(engine, reference, tenant=tenant)
     moments = _range(engine, schedule, first, last)
+    limit = await engine.store.read(partial(forgotten, schedule.id))
+    if limit is not None and moments and moments[0] <= limit:
+        told = f"which fires up to {iso(limit)} made jobs is no longer known; begin behind that moment"
+        raise InvalidInput(told, code="BACKFILL_FORGOTTEN", field="from", limit=iso(limit))
     order = _Order(schedule, actor, reason, apart(rate))
     found = Backfill(len(moments))
     for start in range(0, len(moments), _BATCH):

@@ -17,6 +17,7 @@ from ..core.times import SECOND
 from ..ports import Tx
 from ..pruning_port import Mark, Prunable
 from . import tally
+from .forgetting import forget_fires
 from .submission import json_text
 from .submit import keys_of
 from .views import history_view, job_view, letter_view
@@ -60,6 +61,8 @@ class Choice:
     """Instead of the above: of several rules the first that fits a job decides; what none fits stays."""
     keep_keys_for: float = 0.0
     """Seconds for which the keys of a deleted job are still refused to others."""
+    keep_fires_for: float = 400 * DAY
+    """Seconds for which a schedule remembers which of its fires made jobs that are gone."""
     batch: int = 500
     """Jobs looked at, and at most deleted, in one transaction."""
     lap_seconds: float = DAY
@@ -67,7 +70,7 @@ class Choice:
 
     def check(self) -> None:
         kept = [rule.keep_seconds for rule in self.rules if rule.keep_seconds is not None]
-        spans = (self.older_than, self.keep_keys_for, self.lap_seconds, *kept)
+        spans = (self.older_than, self.keep_keys_for, self.keep_fires_for, self.lap_seconds, *kept)
         if min(spans) < 0 or not 1 <= self.batch <= MAX_BATCH:
             raise InvalidInput(
                 f"pruning needs spans of at least 0 seconds and a batch of 1 to {MAX_BATCH}", code="PRUNE_INVALID"
@@ -121,6 +124,8 @@ async def prune(engine: "Engine", choice: Choice, batches: int | None, export: E
         total.looked_at += len(seen.jobs)
         total.more = seen.more
         done += 1
+    if not total.more:
+        await forget_fires(engine, choice.keep_fires_for, choice.batch)
     return total
 
 

@@ -43,6 +43,8 @@ def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> dict[str
         "idempotency_key": job.idempotency_key,
         "idempotency_scope": job.idempotency_scope,
         "task_id": job.task_id,
+        "schedule_type": job.schedule_type,
+        "scheduled_at": iso(job.scheduled_at),
         "trace_id": job.trace_id,
         "parent_id": job.parent_id,
         "dlq_id": job.dlq_id,

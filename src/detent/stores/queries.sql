@@ -167,6 +167,13 @@ ON CONFLICT DO NOTHING;
 SELECT schedule_id, fire_at, job_id, made_at FROM fires WHERE schedule_id = :schedule_id AND {where}
 ORDER BY fire_at DESC LIMIT :limit;
 
+-- name: old_fires
+SELECT f.fire_at, j.id IS NOT NULL FROM fires f LEFT JOIN jobs j ON j.id = f.job_id
+WHERE f.schedule_id = :schedule_id AND f.fire_at < :before ORDER BY f.fire_at LIMIT :limit;
+
+-- name: drop_fires
+DELETE FROM fires WHERE schedule_id = :schedule_id AND fire_at <= :upto;
+
 -- name: unfinished_fires
 -- Nothing is locked: whoever ends a job meanwhile need not wait for us.
 SELECT j.id FROM (

@@ -77,6 +77,13 @@ class ScheduleRows(NamedQueries):
     async def unfinished_fires(self, schedule_id: str, limit: int) -> list[str]:
         return [row[0] for row in await self.query("unfinished_fires", schedule_id=schedule_id, limit=limit)]
 
+    async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[tuple[Micros, bool]]:
+        rows = await self.query("old_fires", schedule_id=schedule_id, before=before, limit=limit)
+        return [(row[0], bool(row[1])) for row in rows]
+
+    async def drop_fires(self, schedule_id: str, upto: Micros) -> None:
+        await self.change("drop_fires", schedule_id=schedule_id, upto=upto)
+
 
 _FILTERS = {
     **{name: f"{name} = :{name}" for name in ("contract", "queue", "tenant_id", "job_type")},

@@ -69,6 +69,8 @@ class Job(BaseModel):
     idempotency_key: str | None
     idempotency_scope: str | None
     task_id: str | None
+    schedule_type: str | None
+    scheduled_at: Moment | None
     trace_id: str | None
     parent_id: str | None
     dlq_id: str | None

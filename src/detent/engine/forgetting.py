@@ -1,0 +1,57 @@
+"""Forgetting old fires: a schedule remembers which made jobs, but not for ever; how far back is on record."""
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..core.job import Micros
+from ..core.schedule import Schedule
+from ..core.times import SECOND
+from ..ports import Filter, Tx
+from ..pruning_port import Mark
+
+if TYPE_CHECKING:
+    from . import Engine
+
+_PAGE = 200
+
+
+async def forget_fires(engine: "Engine", keep_seconds: float, batch: int) -> int:
+    """Of every schedule the oldest fires whose jobs are gone; never the last one. How many rows went."""
+    cutoff = engine.store.now() - int(keep_seconds * SECOND)
+    gone, page = 0, Filter(limit=_PAGE)
+    while found := await engine.store.read(partial(_schedules, page)):
+        for schedule in found:
+            number = batch
+            while number == batch:
+                number = await engine.store.write(partial(_forget, schedule, cutoff, batch))
+                gone += number
+        page = replace(page, before=found[-1].id)
+    return gone
+
+
+async def _schedules(page: Filter, tx: Tx) -> list[Schedule]:
+    return await tx.schedules(page)
+
+
+async def _forget(schedule: Schedule, cutoff: Micros, batch: int, tx: Tx) -> int:
+    before = min(cutoff, schedule.last_fire_at or cutoff)
+    upto, number = None, 0
+    for fire_at, has_job in await tx.old_fires(schedule.id, before, batch):
+        if has_job:
+            break
+        upto, number = fire_at, number + 1
+    if upto is not None:
+        await tx.put_mark(_scope(schedule.id), Mark(str(upto), "", "", tx.now))
+        await tx.drop_fires(schedule.id, upto)
+    return number
+
+
+async def forgotten(schedule_id: str, tx: Tx) -> Micros | None:
+    """Up to this moment nobody knows any more which fires made jobs."""
+    mark = await tx.mark(_scope(schedule_id))
+    return None if mark is None else int(mark.position)
+
+
+def _scope(schedule_id: str) -> str:
+    return f"fires {schedule_id}"
