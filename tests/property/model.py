@@ -9,6 +9,7 @@ from detent.core.contract import derive_status, replay
 from detent.core.contracts import CONTRACTS
 from detent.core.job import Event
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
+from detent.stores.rows import EVENT_COLUMNS
 
 from .places import Place
 
@@ -190,7 +191,7 @@ def look(place: Place) -> Snapshot:
         seen.jobs[row["id"]] = row
         seen.events[row["id"]] = []
     for row in tables["events"]:
-        row.pop("n", None)
+        row = {name: value for name, value in row.items() if name in EVENT_COLUMNS}
         data = row.pop("data")
         seen.events[row["job_id"]].append(Event(**row, data=None if data is None else json.loads(data)))
     seen.letters = {row["id"]: row for row in tables["dead_letters"]}

@@ -23,11 +23,8 @@ SLOWER = {"postgres": settings(QUICK, max_examples=6, phases=(Phase.generate,))}
 CASES = {**{name: (name,) for name in FACTS}, "mixed": tuple(FACTS)}
 
 
-IN_THE_DRILL_ONLY = {("mixed", "postgres")}
-"""Open: a claim over several contracts on Postgres can leave a claimable job to the next claim."""
-
-
-@pytest.mark.parametrize(("case", "place"), [(c, p) for c in CASES for p in PLACES if (c, p) not in IN_THE_DRILL_ONLY])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("case", CASES)
 def test_any_calls_keep_every_promise(case: str, place: str) -> None:
     run_state_machine_as_test(machine(case, place), settings=SLOWER.get(place, QUICK))
 

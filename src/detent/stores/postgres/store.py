@@ -119,9 +119,13 @@ class PostgresStore:
         assert self._pool is not None
         async with self._pool.acquire() as connection:
             await ensure_schema(connection, may_migrate=self._may_migrate)
-            before = self._clock.monotonic()
-            theirs = await connection.fetchval(f"SELECT {DATABASE_CLOCK}")
-            self._offset = theirs - int((before + self._clock.monotonic()) / 2 * 1_000_000)
+            await self._set_clock(connection)
+
+    async def _set_clock(self, connection: Connection) -> None:
+        """With every server we come to: another one may take over, whose clock is another."""
+        before = self._clock.monotonic()
+        theirs = await connection.fetchval(f"SELECT {DATABASE_CLOCK}")
+        self._offset = theirs - int((before + self._clock.monotonic()) / 2 * 1_000_000)
 
     async def _register(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> dict[str, Contract]:
         assert self._pool is not None
@@ -177,7 +181,7 @@ class PostgresStore:
                 await asyncio.sleep(0.001 * attempt)
             except Exception as error:
                 trouble = told(error)
-                self._orphans.lose(claims, trouble, self._clock.monotonic())
+                self._orphans.lose(claims, trouble)
                 raise trouble from error
         raise told(lost)
 
@@ -224,13 +228,14 @@ class PostgresStore:
         try:
             return await self._cycle(successes, request)
         except Exception as error:
-            self._orphans.lose([request] if request else [], error, self._clock.monotonic())
+            self._orphans.lose([request] if request else [], error)
             raise
 
     async def _adopt(self, request: ClaimRequest) -> list[Claimed]:
         """What an earlier claim of this worker took before its answer was lost."""
-        tokens = self._orphans.tokens(request.worker, self._clock.monotonic())
-        return self._orphans.found(await self.read(lambda tx: tx.query("adopt", tokens=tokens)))
+        tokens = self._orphans.tokens(request.worker)
+        rows = await self.read(lambda tx: tx.query("adopt", tokens=tokens))
+        return self._orphans.found(request.worker, rows, self._clock.monotonic())
 
     async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
         if self.bouncer:
@@ -325,7 +330,9 @@ class PostgresStore:
             connection = self._hot.pop()
             if not connection.is_closed():
                 return connection
-        return await self._connect(SETTINGS)
+        connection = await self._connect(SETTINGS)
+        await self._set_clock(connection)
+        return connection
 
     async def _connect(
         self, settings: Mapping[str, str] | None = None, command_seconds: float = _HOT_SECONDS
