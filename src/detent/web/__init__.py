@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -11,11 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from ..core.contracts import CONTRACTS
 from ..engine import Engine
 from ..version import __version__
 from . import pages
-from .document import ABOUT, document
+from .document import ABOUT
 from .guard import GuardedRoute
 from .headers import SecurityHeaders
 from .problems import problem_of
@@ -67,7 +66,6 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
     for router in (*ROUTERS, internal.router) if web.settings.internal else ROUTERS:
         app.router.routes.extend(router.routes)
     pages.install(app)
-    app.openapi = lambda: document(app, _contracts(web))  # type: ignore[method-assign]
     return app
 
 
@@ -82,9 +80,5 @@ def _methods(request: Request) -> set[str]:
     """Whatever any route takes at this address."""
     routes = [route for route in request.app.router.routes if isinstance(route, GuardedRoute)]
     fitting = [route for route in routes if route.matches(dict(request.scope))[0] is not Match.NONE]
-    return {method for route in fitting for method in route.methods or ()}
-
-
-def _contracts(web: Web) -> dict[str, Any]:
-    engine = web.opened
-    return dict(engine.contracts) if engine else dict(CONTRACTS)
+    exact = [route for route in fitting if not route.param_convertors]
+    return {method for route in exact or fitting for method in route.methods or ()}

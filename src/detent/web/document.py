@@ -14,21 +14,17 @@ from .shapes import PRINTABLE, Problem
 
 ABOUT = (
     "A durable job engine in which a job can only be where its contract allows. Errors are problem+json with a stable "
-    "code. Tokens travel as `Authorization: Bearer`. Every POST takes an Idempotency-Key."
+    "code. Tokens travel as `Authorization: Bearer`. Every POST takes an Idempotency-Key header: asked again under the "
+    "same key it gives the same answer and does nothing twice; another request under that key is 422, one under way 409. "
+    "GET /api/v1/events/stream follows all changes as server-sent events and goes on from Last-Event-ID."
 )
 _NAME = {"type": ["string", "null"], "minLength": 1, "maxLength": 200, "pattern": PRINTABLE}
-_UTC = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z$"
-_KEY_HEADER = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": False,
-    "description": "Asked again under the same key, the same answer is given and nothing is done twice.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-}
+_YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})"
+_UTC = rf"^{_YEAR}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,6}})?Z$"
 
 
-def document(app: FastAPI, contracts: Mapping[str, Contract]) -> dict[str, Any]:
-    """Made anew when asked: the contracts a database knows may be more than those we carry."""
+def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) -> dict[str, Any]:
+    """Made anew when asked: a database may know more contracts than we carry, and tokens may have come meanwhile."""
     made = get_openapi(title="Detent", version=__version__, description=ABOUT, routes=app.routes)
     schemas = made.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = Problem.model_json_schema()
@@ -37,17 +33,16 @@ def document(app: FastAPI, contracts: Mapping[str, Contract]) -> dict[str, Any]:
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     made["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    for _, method, operation in _operations(made):
+    for operation in _operations(made):
         operation["responses"].pop("default", None)
-        if method == "post" and operation.get("security"):
-            operation.setdefault("parameters", []).append(_KEY_HEADER)
+        if is_open:
+            operation.pop("security", None)
     return made
 
 
-def _operations(made: dict[str, Any]) -> Iterable[tuple[str, str, dict[str, Any]]]:
-    for path, methods in made["paths"].items():
-        for method, operation in methods.items():
-            yield path, method, operation
+def _operations(made: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    for methods in made["paths"].values():
+        yield from methods.values()
 
 
 def submission_schema(contracts: Mapping[str, Contract]) -> dict[str, Any]:

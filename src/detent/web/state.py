@@ -38,13 +38,12 @@ class Web:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._probing: asyncio.Future[bool] | None = None
         self._started = False
-        self.opened: Engine | None = None
 
     async def engine(self) -> Engine:
         target = self._target
         engine = target if isinstance(target, Engine) else await target.ready()
         if not self._started:
-            self._started, self.opened = True, engine
+            self._started = True
             if self.settings.sweep:
                 sweeper = Sweeper(engine, SystemClock(), engine.contract(None).lease_seconds)
                 self.keep(asyncio.create_task(sweeper.run(), name="detent-web-sweeper"))

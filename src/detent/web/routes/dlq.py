@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import Body, Query
-from pydantic import Field
+from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from ...core.people import Power
@@ -42,8 +42,12 @@ class Many(shapes.Because):
     dry_run: bool = True
 
 
+class ManyDiscarded(Many):
+    reason: Annotated[str, StringConstraints(max_length=2_000, pattern=r"^[^\x00]*[^\x00-\x20\s][^\x00]*$")]
+
+
 class ManyRequeued(Many):
-    rate: float | None = Field(None, gt=0, le=1_000_000, description="So many of the new jobs fall due a second.")
+    rate: float | None = Field(None, ge=0.001, le=1_000_000, description="So many of the new jobs fall due a second.")
     take_steps: bool = False
 
 
@@ -120,7 +124,7 @@ async def requeue_these(asked: Asked, body: ManyRequeued) -> Response:
 
 
 @router.route_for("POST", "/dlq/discard", needs=Power.DISCARD, answers={200: shapes.ManyDone})
-async def discard_these(asked: Asked, body: Many) -> Response:
+async def discard_these(asked: Asked, body: ManyDiscarded) -> Response:
     """Discard all open letters that match, where one person's word is enough; the dry run says how many."""
     done = await discard_many(
         await asked.engine(),

@@ -1,9 +1,12 @@
 """At the root: is it alive, is it ready, the OpenAPI document and a page made from it."""
 
+from typing import Any
+
 from starlette.responses import HTMLResponse, Response
 
 from .. import shapes
 from ..docs_page import page
+from ..document import document
 from ..guard import Asked, Router, answer
 
 router = Router("", tags=["service"])
@@ -24,12 +27,17 @@ async def ready(asked: Asked) -> Response:
 
 
 @router.route_for("GET", "/openapi.json", needs=None, answers={200: {"description": "OpenAPI 3.1"}})
-async def document(asked: Asked) -> Response:
+async def openapi(asked: Asked) -> Response:
     """This document."""
-    return answer(asked.app.openapi())
+    return answer(await _document(asked))
 
 
 @router.route_for("GET", "/docs", needs=None, answers={200: {"description": "a page", "content": {"text/html": {}}}})
 async def docs(asked: Asked) -> Response:
     """The document for people to read; it loads nothing from anywhere."""
-    return HTMLResponse(page(asked.app.openapi()))
+    return HTMLResponse(page(await _document(asked)))
+
+
+async def _document(asked: Asked) -> dict[str, Any]:
+    engine = await asked.engine()
+    return document(asked.app, engine.contracts, is_open=await asked.web.people.is_open())

@@ -83,7 +83,7 @@ class Coming(BaseModel):
 class Range(shapes.Because):
     first: Line
     last: Line
-    rate: float | None = Field(None, gt=0)
+    rate: float | None = Field(None, ge=0.001, le=1_000_000)
     dry_run: bool = True
 
 
