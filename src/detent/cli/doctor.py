@@ -13,11 +13,11 @@ from ..core.errors import DetentError
 from ..core.job import Job, Micros
 from ..core.times import SECOND, iso
 from ..engine import Engine
+from ..engine.pulse import Pulse, take_pulse
 from ..engine.why import handles, is_live, serves, span
 from ..ports import Filter, Tx, WorkerRow
 from .connection import on_engine
 from .database import Database, describe, shown_url
-from .health import Pulse, take_pulse
 from .options import AsJson, Url
 from .output import FINE, NO, counted, say_json, show_table
 

@@ -98,6 +98,12 @@ ORDER BY id LIMIT 1;
 -- name: counts
 SELECT contract, status, phase, count(*) FROM jobs GROUP BY contract, status, phase;
 
+-- name: counts_of_tenant
+SELECT contract, status, phase, count(*) FROM jobs WHERE tenant_id = :tenant GROUP BY contract, status, phase;
+
+-- name: letters_of_tenant
+SELECT status, count(*) FROM dead_letters WHERE tenant_id = :tenant GROUP BY status;
+
 -- name: count_letters
 SELECT status, count(*) FROM dead_letters GROUP BY status;
 

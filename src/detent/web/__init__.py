@@ -18,7 +18,7 @@ from .document import ABOUT
 from .guard import GuardedRoute
 from .headers import SecurityHeaders
 from .problems import problem_of
-from .routes import dlq, events, internal, job_acts, jobs, people, queues, root, schedules, session, worker
+from .routes import dlq, events, fleet, internal, job_acts, jobs, people, queues, root, schedules, session, worker
 from .settings import Settings
 from .state import Web
 
@@ -33,6 +33,8 @@ ROUTERS = (
     dlq.router,
     queues.router,
     schedules.router,
+    fleet.router,
+    fleet.at_root,
     events.router,
     people.router,
     session.router,

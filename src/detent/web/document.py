@@ -15,7 +15,7 @@ from .shapes import PRINTABLE, Problem
 ABOUT = (
     "A durable job engine in which a job can only be where its contract allows. Errors are problem+json with a stable "
     "code. Tokens travel as `Authorization: Bearer`. Every POST takes an Idempotency-Key header: asked again under the "
-    "same key it gives the same answer and does nothing twice; another request under that key is 422, one under way 409. "
+    "same key it gives the same answer and does nothing twice; another request under it is 422, one under way 409. "
     "GET /api/v1/events/stream follows all changes as server-sent events and goes on from Last-Event-ID."
 )
 _NAME = {"type": ["string", "null"], "minLength": 1, "maxLength": 200, "pattern": PRINTABLE}

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ..clock import SystemClock
 from ..core.errors import DetentError
 from ..engine import Engine
+from ..lookout import Lookout
 from ..ports import Tx
+from ..settings import load_settings
 from ..sweeper import Sweeper
 from .changes import Changes
 from .limits import Buckets
@@ -47,6 +49,7 @@ class Web:
             if self.settings.sweep:
                 sweeper = Sweeper(engine, SystemClock(), engine.contract(None).lease_seconds)
                 self.keep(asyncio.create_task(sweeper.run(), name="detent-web-sweeper"))
+                self.keep(asyncio.create_task(Lookout(engine, load_settings()).run(), name="detent-web-lookout"))
         return engine
 
     def keep(self, task: "asyncio.Task[Any]") -> None:
