@@ -87,7 +87,7 @@ SELECT count(*) FROM (
 -- Leased rows that bear one of these tokens; relies on jobs_leased, and is asked only after a lost answer.
 SELECT id, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
   coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested, due_at, traceparent
-FROM jobs WHERE phase = 'leased'
+FROM jobs WHERE phase = 'leased' AND lease_until > {clock}
   AND token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json))) ORDER BY lane, due_at, id;
 
 -- name: clock
