@@ -21,6 +21,7 @@ from .options import JobOptions, Limited, Using, UsingOptions
 from .schedules import Schedules, Scheduling, SyncSchedules
 from .settings import Settings, load_settings
 from .streams import stream_worker
+from .tracing import Tracer
 from .transactions import submit_on, submit_on_sync
 from .worker import DEFAULT_SLOTS, Worker
 
@@ -137,6 +138,7 @@ class Detent(Scheduling, Limited):
         self.schedules = Schedules(self)
         self.sync = SyncClient(self)
         self.companions: list[Callable[[], Awaitable[None]]] = []
+        self.tracer: Tracer | None = options.pop("tracer", None)
         self.config: Settings | None = options.pop("config", None)
         self._options = options
         self._defaults = Options(park_seconds=park_seconds, strict_steps=strict_steps)
@@ -208,7 +210,9 @@ class Detent(Scheduling, Limited):
                 await engine.close()
 
     def make_engine(self, **store_options: Any) -> Engine:
-        return Engine(store_from(self.url, **store_options), self.contracts, **self._options)
+        engine = Engine(store_from(self.url, **store_options), self.contracts, **self._options)
+        engine.tracer = self.tracer
+        return engine
 
     @property
     def engine(self) -> Engine:

@@ -20,6 +20,7 @@ from .engine.submission import check_name
 from .outcomes import Suspend, WaitTimeout
 from .ports import Claimed, OpenTransaction, Tx
 from .steps import NEW, Asked, Numbers, Sleep, Steps, called
+from .tracing import step_span
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -69,6 +70,11 @@ class BaseContext:
     @property
     def trace_id(self) -> str | None:
         return self._claimed.trace_id
+
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C trace context the job was submitted in, to be passed on."""
+        return self._claimed.traceparent
 
     @property
     def idempotency_key(self) -> str | None:
@@ -157,7 +163,7 @@ class Context(BaseContext):
         self, asked: Asked, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """Run it and write it down, together with what it wrote in a transaction of its own."""
-        with InStep(self) as scope:
+        with step_span(self._engine, asked.name), InStep(self) as scope:
             try:
                 return await self._steps.finish(asked, await called(fn, args, kwargs), scope)
             finally:
@@ -307,7 +313,7 @@ class SyncContext(BaseContext):
             raise
 
     def _recorded(self, asked: Asked, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        with InStep(self._context) as scope:
+        with step_span(self._context._engine, asked.name), InStep(self._context) as scope:
             try:
                 value = self._called(fn, args, kwargs)
                 return self._run(lambda: self._context._steps.finish(asked, value, scope))

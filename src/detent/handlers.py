@@ -29,6 +29,8 @@ class Options:
     priority: int = 0
     permanent_errors: tuple[type[BaseException], ...] = ()
     retryable_errors: tuple[type[BaseException], ...] = ()
+    capture_logs: bool = False
+    """True: what an execution logs is kept beside its job, up to a bound."""
     park_seconds: float = PARK_SECONDS
     """A wait that may last longer than this is parked."""
     strict_steps: bool = False
@@ -128,6 +130,9 @@ def inspect_handler(name: str, function: Callable[..., Any], options: Options, m
     is_async = inspect.iscoroutinefunction(function)
     if is_async and mode != "auto":
         raise InvalidInput(f"{name} is async and runs on the event loop; leave run_in out", code="HANDLER_INVALID")
+    if options.capture_logs and mode == "process":
+        told = f"{name}: what another process logs cannot be captured; leave capture_logs or run_in='process' out"
+        raise InvalidInput(told, code="HANDLER_INVALID")
     signature = inspect.signature(function)
     hints = _hints(function)
     parameters = list(signature.parameters.values())

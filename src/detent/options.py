@@ -58,6 +58,7 @@ class JobOptions(TypedDict, total=False):
     priority: int
     permanent_errors: tuple[type[BaseException], ...]
     retryable_errors: tuple[type[BaseException], ...]
+    capture_logs: bool
     park_seconds: float
     strict_steps: bool
 

@@ -16,6 +16,7 @@ from typing import Any
 from .context import BaseContext
 from .core.outcome import Outcome
 from .handlers import Handler
+from .logs import bound, chosen, set_up
 from .ports import Claimed
 
 _Call = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -70,7 +71,7 @@ class Processes:
     async def run(self, handler: Handler, codes: Mapping[str, str | None], claimed: Claimed) -> Outcome:
         if self._pool is None:  # not forked: this process has threads
             fresh = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._size, mp_context=fresh, initializer=_begin)
+            self._pool = ProcessPoolExecutor(self._size, mp_context=fresh, initializer=_begin, initargs=(list(chosen),))
         pool = self._pool
         name = (handler.function.__module__, handler.function.__qualname__)
         try:
@@ -91,9 +92,11 @@ class Processes:
             child.kill()
 
 
-def _begin() -> None:
+def _begin(log_forms: list[str]) -> None:
     """In a child: signals are its parent's to judge, and without a parent there is nothing to do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for form in log_forms:
+        set_up(form)
     parent = multiprocessing.parent_process()
     assert parent is not None, "a child of the pool has a parent"
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -113,6 +116,7 @@ def _run(module: str, qualname: str, codes: dict[str, str | None], claimed: tupl
         found = getattr(found, part)
     handler: Handler = found.handler
     its = Claimed(*claimed)
+    bound.set(its)
     try:
         first = (BaseContext(its),) if handler.takes_context else ()
         return succeeded(handler, handler.function(*first, **handler.call_arguments(its.payload)))

@@ -1,10 +1,12 @@
 """Running one handler: arguments in, outcome out, whatever the function does."""
 
 import asyncio
+import logging
 import os
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from contextvars import copy_context
 from typing import Any
 
 from .context import Context, SyncContext
@@ -13,11 +15,14 @@ from .core.errors import DetentError
 from .core.job import Failure
 from .core.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, Waits
 from .core.times import SECOND
+from .engine import Engine
 from .handlers import Handler
+from .logs import Capture, bound, capturing, keep
 from .outcomes import Cancel, Fail, Retry, Snooze, Suspend
 from .pools import Processes, Threads
 from .ports import Claimed
 
+log = logging.getLogger("detent.worker")
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 8_000
 MAX_CODE = 200
@@ -34,7 +39,26 @@ class Runner:
         self._pool: Processes | None = None
 
     async def run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
-        """Never raises but for a cancellation."""
+        """Never raises but for a cancellation. Every line logged inside knows the job, every span its trace."""
+        bound.set(claimed)
+        if handler.options.capture_logs:
+            with capturing() as capture:
+                try:
+                    return await self._traced(handler, contract, claimed, context)
+                finally:
+                    await _kept(context._engine, claimed, capture)
+        return await self._traced(handler, contract, claimed, context)
+
+    async def _traced(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
+        tracer = context._engine.tracer
+        if tracer is None:
+            return await self._run(handler, contract, claimed, context)
+        with tracer.executing(claimed) as ended:
+            outcome = await self._run(handler, contract, claimed, context)
+            ended(outcome)
+            return outcome
+
+    async def _run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         try:
             if handler.mode == "process":
                 outcome = await self._in_process(handler, contract.codes, claimed)
@@ -63,7 +87,8 @@ class Runner:
         if self._threads is None:
             self._threads = Threads()
         first = (SyncContext(context, loop),) if handler.takes_context else ()
-        return await loop.run_in_executor(self._threads, _call, handler.function, first, arguments)
+        carried = copy_context()  # the job a line belongs to, the span it runs in
+        return await loop.run_in_executor(self._threads, carried.run, _call, handler.function, first, arguments)
 
     async def _in_process(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
         if self._pool is None:
@@ -76,6 +101,15 @@ class Runner:
             self._threads.shutdown(wait=False)
         if self._pool is not None:
             self._pool.close()
+
+
+async def _kept(engine: Engine, claimed: Claimed, capture: Capture) -> None:
+    """Lines that cannot be kept are no reason to lose a result."""
+    if capture.lines:
+        try:
+            await keep(engine, claimed, capture)
+        except DetentError as error:
+            log.warning("what was logged could not be kept: %s", error)
 
 
 def _call(function: Callable[..., Any], first: tuple[Any, ...], arguments: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from ..core.times import from_iso
 from ..engine import Engine, History
 from ..engine.views import history_view, job_view
 from ..engine.why import why as ask_why
+from ..logs import CAPTURED
 from ..ports import Filter
 from .connection import on_engine, open_engine
 from .options import (
@@ -36,7 +37,7 @@ from .options import (
     Url,
     option,
 )
-from .output import console, say, say_json, shortened, show_fields, show_table, table, tell, when
+from .output import console, counted, say, say_json, shortened, show_fields, show_table, table, tell, when
 
 group = typer.Typer(help="Look at jobs and act on them.", no_args_is_help=True)
 
@@ -167,11 +168,30 @@ def events(job_id: JobId, tenant: Tenant = None, url: Url = None, as_json: AsJso
                 "" if row["note"] else f"{row['source'] or '·'} -> {row['target']}",
                 when(now, from_iso(row["at"], field="at")),
                 row["actor"],
-                shortened(", ".join(f"{name}={value}" for name, value in row["data"].items() if name != _MARK), 60),
+                shortened(_data(row), 60),
             ]
             for row in rows
         ],
     )
+    for row in rows:
+        if row["note"] and row["event"] == CAPTURED:
+            _show_log(row)
+
+
+def _data(row: dict[str, Any]) -> str:
+    data: dict[str, Any] = row["data"]
+    if row["note"] and row["event"] == CAPTURED:
+        return f"{counted(len(data.get('lines', ())), 'line')}, below"
+    return ", ".join(f"{name}={value}" for name, value in data.items() if name != _MARK)
+
+
+def _show_log(row: dict[str, Any]) -> None:
+    say()
+    say(f"logged in execution {row['execution_no']}:")
+    for line in row["data"].get("lines", ()):
+        say(f"  {line['at']} {line['level']} {line['logger']}: {line['message']}")
+    if left_out := row["data"].get("left_out"):
+        say(f"  and {counted(left_out, 'line')} more that were not kept")
 
 
 @group.command("why")

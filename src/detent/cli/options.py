@@ -3,10 +3,13 @@
 import getpass
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from .. import logs
 
 
 def option(name: str, help: str, *others: str, **rest: Any) -> Any:
@@ -16,6 +19,11 @@ def option(name: str, help: str, *others: str, **rest: Any) -> Any:
 
 def envvar(name: str) -> str:
     return "DETENT_" + name.removeprefix("--").replace("-", "_").upper()
+
+
+class LogForm(StrEnum):
+    TEXT = logs.TEXT
+    JSON = logs.JSON
 
 
 Url = Annotated[
@@ -36,6 +44,11 @@ DryRun = Annotated[bool, option("--dry-run", "Only say how many.")]
 Yes = Annotated[bool, option("--yes", "Do not ask.")]
 Rate = Annotated[float | None, option("--rate", "So many of the new jobs fall due a second.")]
 Text = Annotated[str | None, option("--text", "Only what contains this text (ids, keys, error codes, payloads).")]
+
+
+LogFormat = Annotated[
+    LogForm, option("--log-format", "Log lines for people, or as JSON with the job each line belongs to.")
+]
 
 
 def actor_or_user(actor: str | None) -> str:

@@ -1,7 +1,6 @@
 """`detent orchestrate`, and what other commands need to know of Redis Streams."""
 
 import asyncio
-import logging
 import signal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +10,11 @@ import typer
 from ..connect import default_url, redis_url, store_from, wire_from
 from ..core.contracts import CONTRACTS
 from ..engine import Engine
+from ..logs import set_up
 from ..orchestrator import Orchestrator
 from .database import shown_url
 from .loader import load_app
-from .options import AsJson, option
+from .options import AsJson, LogForm, LogFormat, option
 from .output import FINE, tell
 
 if TYPE_CHECKING:
@@ -49,12 +49,13 @@ def orchestrate(
     url: Annotated[
         str | None, option("--url", "The database; default: the application's, else sqlite:///detent.db.")
     ] = None,
+    log_format: LogFormat = LogForm.TEXT,
     as_json: AsJson = False,
 ) -> int:
     """Carry tasks to Redis Streams and results back, until SIGTERM or Ctrl-C. Several may run at once."""
     from ..streams import wire_settings
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    set_up(log_format)
     application = load_app(app) if app else None
     settings = wire_settings(redis_url, visibility_timeout_s=visibility_timeout_s, max_deliveries=max_deliveries)
     if application is not None and url:

@@ -1,15 +1,15 @@
 """`detent serve`: the REST API, without a worker."""
 
-import logging
 from typing import Annotated, Any
 
 import typer
 
 from ..app import Detent
 from ..connect import default_url
+from ..logs import set_up
 from .database import durability, shown_url
 from .loader import load_app
-from .options import AsJson, option
+from .options import AsJson, LogForm, LogFormat, option
 from .output import tell
 
 Host = Annotated[str, option("--host", "The address to listen on.")]
@@ -26,12 +26,13 @@ def serve(
     url: Annotated[
         str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
     ] = None,
+    log_format: LogFormat = LogForm.TEXT,
     as_json: AsJson = False,
 ) -> int:
     """Serve the REST API and its pages until SIGTERM or Ctrl-C. Without APP it knows jobs, but no handlers."""
     from ..web.serving import run
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    set_up(log_format)
     application = load_app(app) if app else Detent(url or default_url())
     if url:
         application.url = url

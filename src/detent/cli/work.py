@@ -1,7 +1,6 @@
 """Commands that make and do work: `up`, `worker`, `enqueue`, `migrate`."""
 
 import asyncio
-import logging
 from typing import Annotated, Any
 
 import typer
@@ -10,11 +9,12 @@ from ..connect import default_url
 from ..core.contract import Contract
 from ..engine import Engine, Submission, Submitted
 from ..engine.views import submitted_view
+from ..logs import set_up
 from ..settings import load_settings
 from .connection import on_engine
 from .database import describe, durability, scripts, shown_url
 from .loader import load_app
-from .options import Actor, AsJson, Url, actor_or_user, json_value, option
+from .options import Actor, AsJson, LogForm, LogFormat, Url, actor_or_user, json_value, option
 from .orchestrate import RedisUrl, Transport, VisibilityTimeout, transport_options
 from .output import say, tell
 from .serve import Host, Port, told
@@ -45,10 +45,11 @@ def worker(
     url: Annotated[
         str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
     ] = None,
+    log_format: LogFormat = LogForm.TEXT,
     as_json: AsJson = False,
 ) -> int:
     """Run the jobs of an application in this process until SIGTERM or Ctrl-C."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    set_up(log_format)
     application = load_app(app)
     if url:
         application.url = url
@@ -86,6 +87,7 @@ def up(
     no_screen: Annotated[bool, option("--no-screen", "Log instead of drawing a live view.")] = False,
     host: Host = "127.0.0.1",
     port: Port = 8400,
+    log_format: LogFormat = LogForm.TEXT,
     as_json: AsJson = False,
 ) -> int:
     """Everything in one process: migrate, work, serve API and pages, run the application's companions, show it live."""
@@ -98,7 +100,7 @@ def up(
     is_open = on_engine(application.url, lambda engine: check_address(engine, host), may_migrate=True)
     listening = bind(host, port)
     if no_screen or as_json:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        set_up(log_format)
     types = sorted(application.jobs)
     facts, serving = told(application, listening.getsockname(), is_open)
     said = f"up on {facts['url']} ({facts['durability']}): {', '.join(types) or 'no jobs'}; Ctrl-C stops in good order"

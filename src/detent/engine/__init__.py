@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.contract import Contract, Phase
 from ..core.contracts import CONTRACTS, DEFAULT
@@ -16,13 +16,13 @@ from ..core.errors import (
     UnknownContract,
     VersionConflict,
 )
-from ..core.job import DeadLetter, Event, Job, Micros, Note
+from ..core.job import DeadLetter, Job, Micros
 from ..core.outcome import Cancelled, Outcome, Succeeded
 from ..core.retry import Jitter, steady_jitter
 from ..core.times import SECOND
 from ..ids import RandomIds
 from ..ports import Audit, Claimed, ClaimRequest, Extended, Filter, Ids, Store, Success, Tx
-from . import letters, operate, pruning, sweep, views
+from . import letters, operate, pruning, sweep
 from .limiting import Limiting
 from .refusal import Refused, find, unwrap
 from .settle import Settlement, check_outcome, settle_in, sort_out
@@ -37,6 +37,10 @@ from .submit import (
     submit_in,
     submit_together,
 )
+from .views import History
+
+if TYPE_CHECKING:
+    from ..tracing import Tracer
 
 __all__ = ["Cycled", "Engine", "History", "Settlement", "Submission", "Submitted"]
 
@@ -56,24 +60,10 @@ class Cycled:
     """Not settled because somebody else holds the row; say them again in a while."""
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    """A job with both its logs."""
-
-    contract: Contract
-    job: Job
-    events: list[Event]
-    notes: list[Note]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "job": views.job_view(self.contract, self.job),
-            "events": views.history_view(self.contract, self.job, self.events, self.notes),
-        }
-
-
 class Engine(Limiting):
     """One door to a store. Knows the contracts, decides nothing itself, spells no status."""
+
+    tracer: "Tracer | None" = None
 
     def __init__(
         self,

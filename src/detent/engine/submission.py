@@ -17,6 +17,7 @@ MAX_NAME = 200
 MAX_RETRIES = 1_000
 MAX_SPAN_MS = 10**12
 PRIORITIES = (-100, 100)
+_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -49,6 +50,8 @@ class Submission:
     """Made by the client before the call, so that the call may be repeated after a lost reply."""
     requeued_from: str | None = None
     effect_root: str | None = None
+    traceparent: str | None = None
+    """The W3C trace context it is submitted in: 00-<trace>-<span>-<flags>."""
 
 
 def check_submission(contract: Contract, ask: Submission, max_payload: int = MAX_PAYLOAD) -> str:
@@ -58,6 +61,9 @@ def check_submission(contract: Contract, ask: Submission, max_payload: int = MAX
     for field in ("idempotency_scope", "task_id", "trace_id", "parent_id", "id"):
         if getattr(ask, field) is not None:
             check_name(getattr(ask, field), field)
+    if ask.traceparent is not None and not _TRACEPARENT.fullmatch(ask.traceparent):
+        told = "traceparent is not of the W3C form 00-<32 hex>-<16 hex>-<2 hex>; leave it out, or pass it on as it came"
+        raise InvalidInput(told, code="TRACEPARENT_INVALID", field="traceparent")
     if ask.limit_key != "":
         check_name(ask.limit_key, "limit_key")
     _check_key(contract, ask)

@@ -39,6 +39,8 @@ class Prepared:
 def prepare(engine: "Engine", ask: Submission, now: Micros) -> Prepared:
     contract = engine.contract(ask.contract)
     payload = check_submission(contract, ask, engine.max_payload)
+    if engine.tracer is not None and ask.traceparent is None:
+        ask = engine.tracer.stamped(ask)
     job_id = ask.id or engine.ids.job()
     _check_task_id(contract, ask, job_id)
     due_at, asked_for = moment_of(contract, ask, now)
@@ -67,11 +69,12 @@ def prepare(engine: "Engine", ask: Submission, now: Micros) -> Prepared:
         task_id=ask.task_id or (job_id if contract.names_tasks else None),
         schedule_type=ask.schedule_type or "at",
         scheduled_at=due_at if ask.hold and due_at > now else asked_for,
-        trace_id=ask.trace_id or _trace(engine, contract, job_id),
+        trace_id=_trace(engine, contract, ask, job_id),
         parent_id=ask.parent_id,
         requeued_from=ask.requeued_from,
         effect_root=ask.effect_root or job_id,
         deadline_at=deadline_of(contract, ask, now),
+        traceparent=ask.traceparent,
     )
     move = _creation_move(contract, ask, due_at > now)
     change = create(contract, job, move, now, Facts(actor=ask.actor, due_at=due_at))
@@ -99,13 +102,16 @@ def prepare_alike(engine: "Engine", ask: Submission, payloads: Sequence[Any], no
         for position in named:
             values[position] = job_id
         values[payload_at] = payload_text(payload, engine.max_payload)
-        values[trace_at] = ask.trace_id or _trace(engine, contract, job_id)
+        values[trace_at] = _trace(engine, contract, first.ask, job_id)
         copy = Change(None, Job(*values), [Event(job_id, *event)], parcel=change.parcel)
         prepared.append(Prepared(ask, contract, copy, []))
     return prepared
 
 
-def _trace(engine: "Engine", contract: Contract, job_id: str) -> str:
+def _trace(engine: "Engine", contract: Contract, ask: Submission, job_id: str) -> str:
+    """The id that was given, else the one of the trace it is submitted in, else one in the contract's form."""
+    if ask.trace_id or ask.traceparent:
+        return ask.trace_id or (ask.traceparent or "").split("-")[1]
     unique = engine.ids.job() if "{unique}" in contract.trace_form else ""
     return contract.trace_form.format(job_id=job_id, unique=unique)
 

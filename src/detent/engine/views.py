@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..core.contract import Contract
@@ -16,6 +16,22 @@ if TYPE_CHECKING:
 
 _PLAIN_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
 """What an event tells those who may not see payloads: codes, never texts that came out of a handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A job with both its logs."""
+
+    contract: Contract
+    job: Job
+    events: list[Event]
+    notes: list[Note]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "job": job_view(self.contract, self.job),
+            "events": history_view(self.contract, self.job, self.events, self.notes),
+        }
 
 
 def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> dict[str, Any]:

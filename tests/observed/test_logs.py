@@ -1,0 +1,199 @@
+"""Log lines inside a handler know their job, in whatever form; captured lines are kept beside it, bounded."""
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worker.conftest import working
+from worker.waiting import until
+
+import detent
+from detent import Context, Detent, Fail
+from detent.core.errors import InvalidInput
+from detent.engine import Submission
+from detent.logs import CAPTURED, MAX_LINE, MAX_LINES, JsonLine, TextLine, bound
+from detent.proof.verify import verify
+
+pytestmark = pytest.mark.anyio
+library = logging.getLogger("some.library")
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> Any:
+    async with Detent(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
+        yield app
+
+
+class Lines(logging.Handler):
+    """What the root logger was told, formatted in the context it was told in."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@pytest.fixture
+def told() -> Any:
+    handler = Lines(JsonLine())
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.INFO)
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
+    root.setLevel(before)
+
+
+async def test_every_line_of_a_handler_knows_its_job(app: Detent, told: Lines) -> None:
+    @app.job("loop", queue="fast")
+    async def on_the_loop(ctx: Context) -> None:
+        library.info("from a library")
+        ctx.log.info("from the context")
+        await asyncio.create_task(_later())
+        await asyncio.to_thread(library.info, "from a thread of its own")
+
+    @app.job("thread")
+    def in_a_thread() -> None:
+        library.info("from a plain handler")
+
+    async def _later() -> None:
+        library.info("from a task")
+
+    async with working(app):
+        first = await on_the_loop.using(trace_id="trace-7", tenant="acme").enqueue()
+        second = await in_a_thread.enqueue()
+        await first.result(10)
+        await second.result(10)
+    lines = [json.loads(line) for line in told.lines]
+    by_message = {line["message"]: line for line in lines}
+    for message in ("from a library", "from the context", "from a task", "from a thread of its own"):
+        line = by_message[message]
+        assert (line["job_id"], line["execution_no"], line["trace_id"]) == (first.id, 1, "trace-7"), message
+        assert (line["job_type"], line["queue"], line["tenant_id"]) == ("loop", "fast", "acme")
+    assert by_message["from a plain handler"]["job_id"] == second.id
+    assert by_message["from a library"]["logger"] == "some.library"
+
+
+async def test_jobs_at_once_do_not_lend_each_other_their_names(app: Detent, told: Lines) -> None:
+    @app.job("chat")
+    async def chat(ctx: Context, n: int) -> None:
+        for _ in range(3):
+            library.info("%s says %d", ctx.job_id, n)
+            await asyncio.sleep(0)
+
+    async with working(app, slots=8):
+        for handle in await chat.enqueue_many([{"n": n} for n in range(20)]):
+            await handle.result(10)
+    lines = [json.loads(line) for line in told.lines if "says" in line]
+    assert len(lines) == 60
+    assert all(line["message"].startswith(line["job_id"]) for line in lines)
+
+
+def test_lines_for_people_and_for_programs() -> None:
+    record = logging.LogRecord("a.b", logging.WARNING, "x.py", 1, "it is %s", ("late",), None)
+    assert TextLine().format(record).endswith("WARNING a.b: it is late")
+    record.job_id, record.execution_no = "j1", 2
+    assert TextLine().format(record).endswith("it is late [job=j1 execution=2]")
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        record.exc_info = (ValueError, error, error.__traceback__)
+    line = json.loads(JsonLine().format(record))
+    assert line["level"] == "WARNING" and line["job_id"] == "j1" and "ValueError: broken" in line["error"]
+    assert bound.get() is None
+
+
+async def notes(handle: Any) -> list[dict[str, Any]]:
+    return [event for event in await handle.events() if event["event"] == CAPTURED]
+
+
+async def test_captured_lines_are_kept_even_of_a_failure(app: Detent, told: Lines) -> None:
+    @app.job("talks", capture_logs=True, max_retries=0)
+    async def talks(ctx: Context, well: bool) -> None:
+        library.info("working on it")
+        await asyncio.to_thread(library.warning, "nearly there \x00 \ud800")
+        if not well:
+            raise Fail("no", code="NO", retryable=False)
+
+    @app.job("quiet")
+    async def quiet() -> None:
+        library.info("nobody keeps this")
+
+    async with working(app):
+        good = await talks.enqueue(well=True)
+        bad = await talks.enqueue(well=False)
+        other = await quiet.enqueue()
+        for handle in (good, bad, other):
+            await until(lambda handle=handle: _ended(handle))
+    for handle in (good, bad):
+        (note,) = await notes(handle)
+        assert [line["message"] for line in note["data"]["lines"]] == ["working on it", "nearly there \\x00 \\ud800"]
+        assert note["execution_no"] == 1 and note["note"]
+    assert await notes(other) == []
+    assert (await verify((await app.ready()).store)).ok
+
+
+async def _ended(handle: Any) -> bool:
+    return (await handle.job()).finished_at is not None
+
+
+async def test_what_is_captured_is_bounded(app: Detent, told: Lines) -> None:
+    @app.job("floods", capture_logs=True)
+    def floods(lines: int, width: int) -> None:
+        for n in range(lines):
+            library.info("%s", str(n % 10) * width)
+
+    async with working(app):
+        many = await floods.enqueue(lines=MAX_LINES + 50, width=1)
+        wide = await floods.enqueue(lines=30, width=10_000)
+        await many.result(10)
+        await wide.result(10)
+    (note,) = await notes(many)
+    assert len(note["data"]["lines"]) == MAX_LINES and note["data"]["left_out"] == 50
+    (note,) = await notes(wide)
+    assert all(len(line["message"]) == MAX_LINE for line in note["data"]["lines"])
+    assert len(json.dumps(note["data"])) < 50_000 and note["data"]["left_out"] > 0
+
+
+def test_another_process_cannot_be_captured(tmp_path: Path) -> None:
+    app = Detent(f"sqlite:///{tmp_path / 'jobs.db'}")
+
+    def compute() -> None: ...
+
+    with pytest.raises(InvalidInput, match="captured"):
+        app.job("compute", run_in="process", capture_logs=True)(compute)
+
+
+async def test_the_command_line_logs_json(tmp_path: Path) -> None:
+    """A worker of its own, a handler in a pool process: each line is one object that names its job."""
+    (tmp_path / "talker.py").write_text(
+        "import logging\nfrom detent import Detent\napp = Detent('sqlite:///jobs.db')\n"
+        "@app.job('loop')\nasync def loop():\n    logging.getLogger('lib').info('here')\n"
+        "@app.job('far', run_in='process')\ndef far():\n    logging.getLogger('lib').info('there')\n"
+    )
+    run = [sys.executable, "-m", "detent"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(detent.__file__).parent.parent)}
+    async with Detent(f"sqlite:///{tmp_path}/jobs.db") as app:
+        await (await app.ready()).submit_many([Submission("loop"), Submission("far")])
+    ended = subprocess.run(
+        [*run, "worker", "talker.py", "--until-idle", "--log-format", "json"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    told = {line["message"]: line for line in lines}
+    assert told["here"]["job_type"] == "loop" and told["there"]["job_type"] == "far"
