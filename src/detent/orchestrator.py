@@ -34,7 +34,7 @@ class Orchestrator:
         self.engine = engine
         self.wire = wire
         self.id = f"orchestrator-{worker_name(engine.ids)}"
-        self.published = self.heard = self.reclaimed = self.refilled = 0
+        self.published = self.heard = self.reclaimed = self.refilled = self.troubles = 0
         self._clock = clock or SystemClock()
         self._lease = int(wire.settings.visibility_timeout_s * SECOND)
         self._cautious_until = float("-inf")
@@ -61,6 +61,7 @@ class Orchestrator:
                     log.warning("%s: trying again in %.1f s: %s", name, pause, error)
                 else:
                     log.exception("%s: trying again in %.1f s", name, pause)
+                self.troubles += 1
                 self._be_cautious()
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)

@@ -75,13 +75,13 @@ def test_a_killed_worker_loses_its_message_to_another(yard: Yard) -> None:
 def test_only_the_dead_are_robbed(yard: Yard) -> None:
     """One worker lives on beyond the timeout, even with a blocked loop; another is stopped, and comes back too late."""
     yard.orchestrate()
+    stopped = yard.work("--slots", "1")
+    (late,) = yard.enqueue("doze", seconds=SECONDS)
+    yard.until_written("doze", late, 1, stopped.pid)
+    os.kill(stopped.pid, signal.SIGSTOP)
     blocked = yard.work("--slots", "1")
     (long,) = yard.enqueue("hog", seconds=2 * SECONDS)
     yard.until_written("hog", long, blocked.pid)
-    stopped = yard.work("--slots", "1")
-    (late,) = yard.enqueue("doze", seconds=2 * SECONDS)
-    yard.until_written("doze", late, 1, stopped.pid)
-    os.kill(stopped.pid, signal.SIGSTOP)
     yard.work()
     yard.until_ended(late)
     os.kill(stopped.pid, signal.SIGCONT)

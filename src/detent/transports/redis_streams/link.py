@@ -1,40 +1,52 @@
 """One connection to the server: commands go out together, answers come back in order, trouble has one name."""
 
 import asyncio
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection, ConnectionPool
-from redis.exceptions import RedisError, ResponseError
+import hiredis
+from redis.connection import parse_url
 
 from ...core.errors import InvalidInput
 from ...wire import WireUnavailable
 
 SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
+_PIECE = 1 << 18
 _ELSEWHERE = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "OOM", "MISCONF", "TRYAGAIN", "BUSY ")
 """Answers of a server that cannot be written now, or is no longer the one to write to."""
+_NOT_YET = object()
 
 Command = Sequence[Any]
 
 
+class Refusal(Exception):
+    """The server's own error answer to one command."""
+
+
 class Link:
-    """A connection that is made when it is needed and dropped when an answer stays out."""
+    """A connection that is made when it is needed and dropped when an answer stays out.
+
+    Spoken by hand, because the asyncio client of redis-py may swallow a cancellation while it connects.
+    """
 
     def __init__(self, url: str) -> None:
         try:
-            self._pool = ConnectionPool.from_url(url, protocol=2, socket_connect_timeout=_CONNECT_SECONDS)
+            self._place: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
         except ValueError as error:
             raise InvalidInput(
                 f"cannot read the Redis URL: {error}; write redis://host:6379/0", code="REDIS_URL_INVALID"
             ) from None
-        self._connection: AbstractConnection | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._answers = _parser()
         self._lock = asyncio.Lock()
 
     async def one(self, *command: Any, seconds: float = SECONDS) -> Any:
         """One command; an error it answers is raised."""
         answer = (await self.all([command], seconds=seconds))[0]
-        if isinstance(answer, Exception):
+        if isinstance(answer, Refusal):
             raise answer
         return answer
 
@@ -42,7 +54,7 @@ class Link:
         """Many commands; the first error among the answers is raised."""
         answers = await self.all(commands)
         for answer in answers:
-            if isinstance(answer, Exception):
+            if isinstance(answer, Refusal):
                 raise answer
         return answers
 
@@ -51,7 +63,7 @@ class Link:
         answers = await self.every([("MULTI",), *commands, ("EXEC",)])
         results: list[Any] = answers[-1]
         for answer in results:
-            if isinstance(answer, Exception):
+            if isinstance(answer, Refusal):
                 raise answer
         return results
 
@@ -62,38 +74,70 @@ class Link:
         async with self._lock:
             try:
                 async with asyncio.timeout(seconds):
-                    connection = await self._connected()
-                    await connection.send_packed_command(connection.pack_commands(commands))
-                    answers = [await _answer(connection) for _ in commands]
+                    if self._writer is None:
+                        await self._connect()
+                    answers = await self._call(commands)
             except BaseException as error:  # answers that are still on their way belong to nobody
-                await self._drop()
-                if isinstance(error, RedisError | OSError | TimeoutError):
+                self._drop()
+                if isinstance(error, OSError | TimeoutError | EOFError | hiredis.ProtocolError):
                     raise WireUnavailable(f"Redis does not answer: {type(error).__name__}: {error}") from error
                 raise
             for answer in answers:
-                if isinstance(answer, ResponseError) and str(answer).startswith(_ELSEWHERE):
-                    await self._drop()
+                if isinstance(answer, Refusal) and str(answer).startswith(_ELSEWHERE):
+                    self._drop()
                     raise WireUnavailable(f"Redis cannot be written: {answer}") from answer
         return answers
 
-    async def _connected(self) -> AbstractConnection:
-        if self._connection is None:
-            connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
-            await connection.connect()  # type: ignore[no-untyped-call]
-            self._connection = connection
-        return self._connection
+    async def _call(self, commands: Sequence[Command]) -> list[Any]:
+        assert self._writer is not None and self._reader is not None
+        self._writer.write(b"".join([hiredis.pack_command(tuple(command)) for command in commands]))
+        answers: list[Any] = []
+        while len(answers) < len(commands):
+            answer = self._answers.gets()
+            if answer is not _NOT_YET:
+                answers.append(answer)
+                continue
+            data = await self._reader.read(_PIECE)
+            if not data:
+                raise EOFError("the server closed the connection")
+            self._answers.feed(data)
+        return answers
 
-    async def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.disconnect(nowait=True)
+    async def _connect(self) -> None:
+        place = self._place
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            if "path" in place:
+                self._reader, self._writer = await asyncio.open_unix_connection(place["path"])
+            else:
+                where = place.get("host", "localhost"), place.get("port", 6379)
+                self._reader, self._writer = await asyncio.open_connection(*where, ssl=_secured(place))
+            self._answers = _parser()
+            hello: list[Command] = []
+            if place.get("password"):
+                hello.append(("AUTH", *filter(None, (place.get("username"), place["password"]))))
+            if place.get("db"):
+                hello.append(("SELECT", place["db"]))
+            for answer in await self._call(hello):
+                if isinstance(answer, Refusal):
+                    raise OSError(f"the server does not let us in: {answer}")
+
+    def _drop(self) -> None:
+        writer, self._writer, self._reader = self._writer, None, None
+        if writer is not None:
+            writer.transport.abort()
 
     async def close(self) -> None:
-        await self._drop()
+        self._drop()
 
 
-async def _answer(connection: AbstractConnection) -> Any:
-    try:
-        return await connection.read_response(disconnect_on_error=False)
-    except ResponseError as error:
-        return error
+def _parser() -> Any:
+    return hiredis.Reader(replyError=Refusal, notEnoughData=_NOT_YET)
+
+
+def _secured(place: dict[str, Any]) -> ssl.SSLContext | None:
+    if "SSL" not in getattr(place.get("connection_class"), "__name__", ""):
+        return None
+    context = ssl.create_default_context(cafile=place.get("ssl_ca_certs"))
+    if str(place.get("ssl_cert_reqs", "required")).lower() == "none":
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context

@@ -3,12 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from redis.exceptions import ResponseError
-
 from ...core.job import DeadLetter
 from ...wire import Delivery, Health, Pending, Result, Stranded, TaskMessage, WireSettings
 from . import reclaim, upkeep
-from .link import SECONDS, Link
+from .link import SECONDS, Link, Refusal
 from .messages import delivery_of, fields_of, letter_fields, payload_problem, result_of
 
 T = TypeVar("T")
@@ -60,7 +58,7 @@ class RedisWire:
         """A server that came back empty has no groups: make them at 0, so that nothing published is missed."""
         try:
             return await call()
-        except ResponseError as error:
+        except Refusal as error:
             if not str(error).startswith("NOGROUP"):
                 raise
         await self.ensure_groups()

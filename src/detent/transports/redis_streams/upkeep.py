@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ResponseError
-
 from ...wire import Health
+from .link import Refusal
 
 if TYPE_CHECKING:
     from .link import Command
@@ -59,7 +58,7 @@ def _order(message_id: str) -> tuple[int, int]:
 async def _groups(wire: "RedisWire", stream: str) -> list[dict[str, Any]]:
     try:
         return [_table(row) for row in await wire.link.one("XINFO", "GROUPS", stream)]
-    except ResponseError:  # no such stream
+    except Refusal:  # no such stream
         return []
 
 
