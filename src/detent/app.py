@@ -13,7 +13,6 @@ from .connect import default_url, store_from
 from .context import PARK_SECONDS, Context, SyncContext
 from .core.contract import Contract
 from .core.errors import InvalidInput, JobFailed
-from .core.job import Job
 from .engine import Engine, Submission
 from .handlers import Handler, Options, inspect_handler
 from .handles import Handle
@@ -21,6 +20,7 @@ from .options import JobOptions, Limited, Using, UsingOptions
 from .schedules import Schedules, Scheduling, SyncSchedules
 from .settings import Settings, load_settings
 from .streams import stream_worker
+from .sync_handle import SyncHandle
 from .tracing import Tracer
 from .transactions import submit_on, submit_on_sync
 from .worker import DEFAULT_SLOTS, Worker
@@ -232,6 +232,10 @@ class Detent(Scheduling, Limited):
         known = self.jobs.get(job.job_type)
         return Handle(self, job_id, known.handler if known else None)
 
+    async def approvals(self, **choice: Any) -> list[dict[str, Any]]:
+        """What waits for people, oldest first; choice: tenant=, roles=, after=, limit=."""
+        return [line.as_dict() for line in await (await self.ready()).approvals_open(**choice)]
+
     async def worker(self, *, transport: str = "database", **options: Any) -> Worker:
         """transport "redis": its tasks come over Redis Streams; the server is $DETENT_REDIS_URL, or settings=."""
         engine = await self.ready()
@@ -317,29 +321,3 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
     finally:
         loop.close()
-
-
-class SyncHandle(Generic[R]):
-    """A handle whose calls block."""
-
-    def __init__(self, client: SyncClient, handle: Handle[R]) -> None:
-        self.id, self.hit = handle.id, handle.hit
-        self._client, self._handle = client, handle
-
-    def status(self) -> str:
-        return self._client.run(self._handle.status())
-
-    def result(self, timeout: float | None = None) -> R:
-        return self._client.run(self._handle.result(timeout))
-
-    def events(self) -> list[dict[str, Any]]:
-        return self._client.run(self._handle.events())
-
-    def show(self) -> dict[str, Any]:
-        return self._client.run(self._handle.show())
-
-    def cancel(self, reason: str | None = None, *, actor: str = "app") -> Job:
-        return self._client.run(self._handle.cancel(reason, actor=actor))
-
-    def signal(self, name: str, data: Any = None, *, actor: str = "app") -> bool:
-        return self._client.run(self._handle.signal(name, data, actor=actor))

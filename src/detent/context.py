@@ -19,6 +19,7 @@ from .engine.settle import Settlement, lacks, settle_last
 from .engine.submission import check_name
 from .outcomes import Suspend, WaitTimeout
 from .ports import Claimed, OpenTransaction, Tx
+from .relations import Relations, SyncRelations
 from .steps import NEW, Asked, Numbers, Sleep, Steps, called
 from .tracing import step_span
 
@@ -104,7 +105,7 @@ class BaseContext:
         self._cancelled.set()
 
 
-class Context(BaseContext):
+class Context(Relations, BaseContext):
     """The context of an async handler."""
 
     def __init__(
@@ -220,6 +221,9 @@ class Context(BaseContext):
             raise Suspend(Wait(name, kind, None if timeout is None else int(timeout * SECOND), park=long))
         return signal
 
+    def check_closed(self, what: str) -> None:
+        check_closed(self, what)
+
     def _check_can_wait(self) -> None:
         contract = self._engine.contract(self._claimed.contract)
         if not any(edge.move is Move.WAIT for edge in contract.edges):
@@ -272,7 +276,7 @@ class Context(BaseContext):
         await self._engine.store.write(act)
 
 
-class SyncContext(BaseContext):
+class SyncContext(SyncRelations, BaseContext):
     """The same for a plain `def` handler in its thread: each call blocks the thread, not the loop."""
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:

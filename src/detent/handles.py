@@ -6,6 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from .core.contract import Contract, Move, Phase
 from .core.errors import JobFailed
 from .core.job import Job
+from .decisions import Approvable
 from .engine.views import history_view, job_view
 from .handlers import Handler
 
@@ -20,7 +21,7 @@ class Home(Protocol):
         ...
 
 
-class Handle(Generic[R]):
+class Handle(Approvable, Generic[R]):
     """A submitted job, to be asked about later."""
 
     def __init__(self, app: Home, job_id: str, handler: Handler | None, hit: bool = False) -> None:

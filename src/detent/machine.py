@@ -155,7 +155,7 @@ class Machine:
             self.ghosts -= 1
             return False
         del self.held[job_id]
-        self.finished.append(Settlement(job_id, token, held.claimed.contract, outcome))
+        self.finished.append(Settlement(job_id, token, held.claimed.contract, outcome, held.claimed.parent_id))
         return True
 
     def next_deadline(self) -> float | None:
@@ -232,7 +232,7 @@ class Machine:
     def _hand_back(self, held: Held) -> None:
         claimed = held.claimed
         del self.held[claimed.id]
-        self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, Stopped()))
+        self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, Stopped(), claimed.parent_id))
 
     def _take_away(self, held: Held, outcome: Outcome | None, why: str) -> Interrupt:
         claimed = held.claimed
@@ -240,7 +240,7 @@ class Machine:
         if held.started:
             self.ghosts += 1
         if outcome is not None:
-            self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, outcome))
+            self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id))
         return Interrupt(claimed.id, why)
 
     def _push_deadline(self, deadline: float, claimed: Claimed) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .core.contract import Contract
 from .core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
+from .family_port import ApprovalTx, FamilyTx
 from .limit_port import LimitTx
 from .pruning_port import PruneTx
 from .schedule_port import ScheduleTx
@@ -46,6 +47,7 @@ class Claimed(NamedTuple):
     cancel_requested: str | None
     due_at: Micros | None = None
     traceparent: str | None = None
+    parent_id: str | None = None
 
 
 class Success(NamedTuple):
@@ -55,6 +57,8 @@ class Success(NamedTuple):
     token: str
     contract: str
     result: str | None
+    parent_id: str | None = None
+    """Must be told for a child, so that its parent hears of it; a child settled without is refused and looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ class Backlog(NamedTuple):
     oldest_due: Micros | None
 
 
-class Tx(ScheduleTx, OutboxTx, PruneTx, LimitTx, Protocol):
+class Tx(FamilyTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protocol):
     """One write transaction. Everything done through it commits together or not at all."""
 
     now: Micros

@@ -91,6 +91,7 @@ class Sweeper:
         woken = await self._engine.wake(BATCH)
         self.woken += len(woken)
         full |= len(woken) == BATCH
+        full |= len(await self._engine.tend(BATCH)) == BATCH
         fired = await fire_due(self._engine, BATCH)
         self.fired += len(fired.jobs)
         return 0.0 if full else await self._until_due(fired.next)

@@ -14,6 +14,7 @@ from . import (
     contracts,
     dlq,
     doctor,
+    family,
     health,
     job_acts,
     jobs,
@@ -58,6 +59,7 @@ app.command("verify")(proof.verify)
 app.command("replay")(proof.replay)
 app.command("simulate")(simulate.simulate_command)
 job_acts.register(jobs.group)
+family.register(jobs.group)
 
 
 def main() -> None:

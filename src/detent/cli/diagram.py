@@ -19,14 +19,14 @@ def draw(contract: Contract) -> str:
         label = f"{edge.move} {edge.event}" if edge.move else f"({edge.event})"
         lines.append(f"    {source} --> {names[edge.target]} : {_label(label)}")
     lines += [f"    {names[status]} --> [*]" for status in contract.in_phase(Phase.FINAL)]
-    for phase, colour in _COLOURS.items():
+    for phase, colour in COLOURS.items():
         members = [names[status] for status in contract.in_phase(phase)]
         if members:
             lines += [f"    classDef {phase}_phase {colour}", f"    class {', '.join(members)} {phase}_phase"]
     return "\n".join(lines)
 
 
-_COLOURS = {
+COLOURS = {
     Phase.CLAIMABLE: "fill:#fff4cc,color:#000",
     Phase.LEASED: "fill:#cce9ff,color:#000",
     Phase.BLOCKED: "fill:#ecd9ff,color:#000",

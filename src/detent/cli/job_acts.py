@@ -1,4 +1,4 @@
-"""`detent jobs`: acting on one job. cancel, abort, signal, approve, reject, requeue, reopen."""
+"""`detent jobs`: acting on one job. cancel, abort, signal, requeue, reopen."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -31,8 +31,6 @@ def register(group: typer.Typer) -> None:
         ("cancel", cancel),
         ("abort", abort),
         ("signal", signal),
-        ("approve", approve),
-        ("reject", reject),
         ("requeue", requeue),
         ("reopen", reopen),
     ):
@@ -64,32 +62,6 @@ def abort(
     """Give up a job that no worker holds: it fails for good, with a dead letter where the contract has them."""
     who = actor_or_user(actor)
     _act(url, as_json, lambda e: e.abort(job_id, actor=who, reason=reason, tenant=tenant))
-
-
-def approve(
-    job_id: JobId,
-    reason: Reason = None,
-    actor: Actor = None,
-    tenant: Tenant = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let a job go on that waits for approval."""
-    who = actor_or_user(actor)
-    _act(url, as_json, lambda e: e.approve(job_id, actor=who, reason=reason, tenant=tenant))
-
-
-def reject(
-    job_id: JobId,
-    reason: Reason = None,
-    actor: Actor = None,
-    tenant: Tenant = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Refuse a job that waits for approval: it ends, or its handler is told."""
-    who = actor_or_user(actor)
-    _act(url, as_json, lambda e: e.reject(job_id, actor=who, reason=reason, tenant=tenant))
 
 
 def reopen(

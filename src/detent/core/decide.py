@@ -28,6 +28,8 @@ def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) 
         _bury(contract, change, at, facts)
     if contract.wired:
         change.parcel = _parcel(change)
+    if after.phase is Phase.FINAL:
+        change.ended = move
     return change
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from .contract import Phase
+from .contract import Move, Phase
 
 Micros = int
 """A moment or a span in microseconds; moments count from 1970-01-01 UTC."""
@@ -185,14 +185,41 @@ class Failure:
     """A delay asked for instead of the backoff."""
 
 
+APPROVAL = "approval"
+"""The kind of a wait that people end by deciding."""
+CHILDREN = "children"
+"""The kind of a wait that the ends of children end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question put to people by a running job: what it is about, who may answer, how many must agree, until when."""
+
+    summary: str
+    about: str
+    """JSON: what exactly is to be approved, as far as the handler says."""
+    digest: str
+    """Of the summary and of what it is about; whoever approves, approves this."""
+    roles: tuple[str, ...] = ()
+    """One of these a person needs; none: anybody may decide."""
+    quorum: int = 1
+    """So many different people must approve; one who rejects is enough."""
+    on_expiry: str = "fail"
+    """What the deadline decides if people have not: approve, reject or fail."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a job goes to wait for. timeout None: only the signal ends it."""
+    """What a job goes to wait for. timeout None: only the signal, the people or the children end it."""
 
     name: str
     kind: str = "signal"
     timeout: Micros | None = None
     park: bool = False
+    asked: Asked | None = None
+    children: tuple[str, ...] = ()
+    wakes_on: str = "end"
+    """Which ends of children end it: `end` of all, `failure` of one or the end of all, `any` end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,3 +256,5 @@ class Change:
     dead_letter: DeadLetter | None = None
     parcel: str | None = None
     """What the stream is to be told of it: TASK, LETTER or nothing; kept in the outbox until it was told."""
+    ended: Move | None = None
+    """The move that ended the job, if this change did."""

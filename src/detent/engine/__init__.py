@@ -1,6 +1,6 @@
 """The engine: every act on a job, each one transaction on the store, each change decided by its contract."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +14,6 @@ from ..core.errors import (
     StoreRefused,
     StoreUnavailable,
     UnknownContract,
-    VersionConflict,
 )
 from ..core.job import DeadLetter, Job, Micros
 from ..core.outcome import Cancelled, Outcome, Succeeded
@@ -23,6 +22,7 @@ from ..core.times import SECOND
 from ..ids import RandomIds
 from ..ports import Audit, Claimed, ClaimRequest, Extended, Filter, Ids, Store, Success, Tx
 from . import letters, operate, pruning, sweep
+from .deciding import Deciding
 from .limiting import Limiting
 from .refusal import Refused, find, unwrap
 from .settle import Settlement, check_outcome, settle_in, sort_out
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Cycled", "Engine", "History", "Settlement", "Submission", "Submitted"]
 
-_REPEATS = 8
 MAX_LEASE = 86_400.0 * 365
 T = TypeVar("T")
 PAUSABLE = ("queue", "job_type", "tenant")
@@ -60,7 +59,7 @@ class Cycled:
     """Not settled because somebody else holds the row; say them again in a while."""
 
 
-class Engine(Limiting):
+class Engine(Deciding, Limiting):
     """One door to a store. Knows the contracts, decides nothing itself, spells no status."""
 
     tracer: "Tracer | None" = None
@@ -169,22 +168,24 @@ class Engine(Limiting):
         self, settled: list[Settlement], request: ClaimRequest | None
     ) -> tuple[Cycled, list[Settlement]]:
         plain = [
-            Success(s.id, s.token, s.contract, s.outcome.result) for s in settled if isinstance(s.outcome, Succeeded)
+            Success(s.id, s.token, s.contract, s.outcome.result, s.parent_id)
+            for s in settled
+            if isinstance(s.outcome, Succeeded)
         ]
-        if len(plain) < len(settled):
+        if len(plain) < len(settled) or any(s.parent_id is not None for s in plain):
             other = [s for s in settled if not isinstance(s.outcome, Succeeded)]
             return await self._again(lambda tx: self._mixed(tx, plain, other, request))
         answer = await self.store.cycle(plain, request)
-        doubtful = [Settlement(s.id, s.token, s.contract, Succeeded(s.result)) for s in answer.refused]
-        return Cycled(answer.claimed), doubtful
+        return Cycled(answer.claimed), [_said(success) for success in answer.refused]
 
     async def _mixed(
         self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
     ) -> tuple[Cycled, list[Settlement]]:
         done = Cycled()
         unsettled = await tx.succeed(plain) if plain else []
-        doubtful = [Settlement(s.id, s.token, s.contract, Succeeded(s.result)) for s in unsettled]
-        rows = await tx.lock([s.id for s in other], wait=False)
+        tx.kin.update(s.parent_id for s in plain if s.parent_id is not None)
+        doubtful = [_said(success) for success in unsettled]
+        rows = await tx.lock([s.id for s in other], wait=False) if other else {}
         for said in other:
             if said.id not in rows:
                 doubtful.append(said)
@@ -204,7 +205,7 @@ class Engine(Limiting):
         for said in doubtful:
             row = rows.get(said.id)
             ours = row is not None and row.phase is Phase.LEASED and row.token == said.token
-            if ours and row is not None and row.contract == said.contract:
+            if ours and row is not None and (row.contract, row.parent_id) == (said.contract, said.parent_id):
                 done.later.append(said)
             else:
                 rest.append(said)
@@ -266,16 +267,6 @@ class Engine(Limiting):
 
     async def transition(self, job_id: str, new_status: str, *, actor: str, tenant: str | None = None) -> Job:
         return unwrap(await self._again(lambda tx: operate.transition(self, tx, job_id, new_status, actor, tenant)))
-
-    async def approve(self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None) -> Job:
-        return unwrap(
-            await self._again(lambda tx: operate.decide_approval(self, tx, job_id, True, actor, reason, tenant))
-        )
-
-    async def reject(self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None) -> Job:
-        return unwrap(
-            await self._again(lambda tx: operate.decide_approval(self, tx, job_id, False, actor, reason, tenant))
-        )
 
     async def requeue(
         self,
@@ -371,14 +362,9 @@ class Engine(Limiting):
     async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
         return await self.store.read(lambda tx: tx.audit(limit))
 
-    async def _again(self, act: Callable[[Tx], Awaitable[T]]) -> T:
-        """Repeat an act that lost a race; what it read was stale, what it writes will not be."""
-        for _ in range(_REPEATS):
-            try:
-                return await self.store.write(act)
-            except VersionConflict as conflict:
-                lost = conflict
-        raise lost
+
+def _said(success: Success) -> Settlement:
+    return Settlement(success.id, success.token, success.contract, Succeeded(success.result), success.parent_id)
 
 
 async def _submit_each(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:

@@ -1,4 +1,4 @@
-"""What others do to a job from outside: cancel, abort, reopen, approve, reject, signal, transition."""
+"""What others do to a job from outside: cancel, abort, reopen, signal, transition."""
 
 import json
 from dataclasses import replace
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.contract import Contract, Move, Phase
 from ..core.decide import decide, illegal
-from ..core.errors import ApprovalRequired, DetentError, InvalidInput, SignalRefused
-from ..core.job import Change, Facts, Failure, Job, Note, Signal
+from ..core.errors import DetentError, InvalidInput, SignalRefused
+from ..core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Note, Signal
 from ..core.outcome import may_retry
 from ..ports import Audit, Tx
 from .refusal import MOVE_REFUSED, Refused, find, refuse
@@ -29,7 +29,7 @@ async def cancel(
     contract = engine.contract(job.contract)
     if job.status in contract.cancel_requests and not force:
         return await _request_cancel(tx, job, actor, reason)
-    return await _move(engine, tx, contract, job, Move.CANCEL, Facts(actor=actor, reason=reason), "job.cancel")
+    return await move_job(engine, tx, contract, job, Move.CANCEL, Facts(actor=actor, reason=reason), "job.cancel")
 
 
 async def _request_cancel(tx: Tx, job: Job, actor: str, reason: str | None) -> Job:
@@ -54,7 +54,7 @@ async def abort(
         return await refuse(tx, job, illegal(contract, job, "abort"), MOVE_REFUSED, actor)
     failure = Failure(job.error_code or "ABORTED", job.error_message or reason or f"aborted by {actor}", "Aborted")
     facts = Facts(actor=actor, reason=reason or "aborted", charged=False, failure=failure, dlq_id=engine.ids.job())
-    return await _move(engine, tx, contract, job, Move.FAIL, facts, "job.abort")
+    return await move_job(engine, tx, contract, job, Move.FAIL, facts, "job.abort")
 
 
 async def reopen(
@@ -62,7 +62,7 @@ async def reopen(
 ) -> Job | Refused:
     job = await find(tx, job_id, tenant)
     facts = Facts(actor=actor, reason=reason)
-    return await _move(engine, tx, engine.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
+    return await move_job(engine, tx, engine.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
 
 
 async def transition(
@@ -82,7 +82,7 @@ async def transition(
     facts = _as_if_it_happened(engine, contract, job, move, actor)
     if move is Move.RETRY and facts.failure and not may_retry(contract, job, facts.failure):
         return await refuse(tx, job, illegal(contract, job, f"-> {new_status} (no tries left)"), MOVE_REFUSED, actor)
-    return await _move(engine, tx, contract, job, move, facts, "job.transition")
+    return await move_job(engine, tx, contract, job, move, facts, "job.transition")
 
 
 def _as_if_it_happened(engine: "Engine", contract: Contract, job: Job, move: Move, actor: str) -> Facts:
@@ -106,35 +106,6 @@ def _as_if_it_happened(engine: "Engine", contract: Contract, job: Job, move: Mov
     )
 
 
-async def decide_approval(
-    engine: "Engine", tx: Tx, job_id: str, approved: bool, actor: str, reason: str | None, tenant: str | None
-) -> Job | Refused:
-    """Before dispatch a refusal ends the job; inside a handler the decision goes back to it as a signal."""
-    job = await find(tx, job_id, tenant)
-    contract = engine.contract(job.contract)
-    act = "approve" if approved else "reject"
-    if not actor.strip():
-        raise ApprovalRequired(f"to {act} a job, say who you are", code=contract.code("approval_required"))
-    if job.status not in contract.approval_statuses:
-        return await refuse(tx, job, illegal(contract, job, act), MOVE_REFUSED, actor)
-    inside = job.execution_no > 0
-    if inside:
-        decision = {"approved": approved, "actor": actor, "reason": reason}
-        name = job.wait_name or "approval"
-        if await tx.signal(job.id, name):  # an earlier hold of the same handler was answered under this name
-            name = f"{name}:{job.version}"
-        await tx.add_signal(Signal(job.id, name, json.dumps(decision), actor, tx.now))
-    note = contract.approval_notes.get("rejected")
-    if not approved and note:
-        data = {"reason": reason}
-        await tx.add_notes([Note(job.id, job.version, note, max(tx.now, job.updated_at), actor, 0, data)])
-    move = Move.WAKE if approved or inside else Move.REJECT
-    failure = None if move is Move.WAKE else Failure("APPROVAL_REJECTED", reason or f"rejected by {actor}", "Rejected")
-    later = job.scheduled_at if move is Move.WAKE and not inside and (job.scheduled_at or 0) > tx.now else None
-    facts = Facts(actor=actor, reason=reason, failure=failure, charged=False, due_at=later, data={"approved": approved})
-    return await _move(engine, tx, contract, job, move, facts, f"job.{act}")
-
-
 async def signal(
     engine: "Engine", tx: Tx, job_id: str, name: str, data: Any, actor: str | None, tenant: str | None
 ) -> tuple[Job, bool]:
@@ -156,7 +127,7 @@ async def signal(
         raise SignalRefused(
             f"job {job.id} waits for {job.wait_name!r}, not {name!r}", code="SIGNAL_KEY_MISMATCH", http_status=400
         )
-    awaited = waiting and job.wait_name == name
+    awaited = waiting and job.wait_name == name and job.wait_kind not in (APPROVAL, CHILDREN)
     if not awaited and await tx.count_signals(job.id) >= MAX_SIGNALS:
         raise SignalRefused(f"job {job.id} already keeps {MAX_SIGNALS} signals", code="SIGNAL_LIMIT")
     at = max(tx.now, job.updated_at)
@@ -169,7 +140,7 @@ async def signal(
     return job, True
 
 
-async def _move(
+async def move_job(
     engine: "Engine", tx: Tx, contract: Contract, job: Job, move: Move, facts: Facts, act: str
 ) -> Job | Refused:
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.contract import Contract, Move, Phase
 from ..core.decide import decide, then
 from ..core.errors import DetentError, InvalidInput, NotSupported, StaleLease
-from ..core.job import Change, Facts, Failure, Job, Micros
+from ..core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Micros, Wait
 from ..core.outcome import (
     Cancelled,
     Failed,
@@ -38,6 +38,8 @@ class Settlement:
     token: str
     contract: str
     outcome: Outcome
+    parent_id: str | None = None
+    """Of a child, as its claim told it; without it the settlement takes the longer way."""
 
 
 def sort_out(settled: Sequence[Settlement]) -> tuple[list[Settlement], list[Settlement], dict[str, DetentError]]:
@@ -67,6 +69,8 @@ def check_outcome(outcome: Outcome) -> None:
         check_name(outcome.wait.name, "wait name")
         if outcome.wait.timeout is not None and outcome.wait.timeout < 0:
             raise InvalidInput("a wait cannot end before it begins; give a timeout of at least 0", code="WAIT_INVALID")
+        if (outcome.wait.kind == APPROVAL) != (outcome.wait.asked is not None):
+            raise InvalidInput("an approval is a wait with a question; ask with ctx.approval", code="WAIT_INVALID")
     elif isinstance(outcome, Failed):
         if outcome.failure.after is not None and outcome.failure.after < 0:
             raise InvalidInput("a retry goes forward in time; give after of at least 0", code="RETRY_INVALID")
@@ -187,6 +191,9 @@ async def _cancel(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcom
 
 async def _wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Waits, facts: Facts) -> Change:
     """The row is locked; only now look for the signal, so that one which came meanwhile is never missed."""
+    if outcome.wait.kind in _OWN_WAITS:
+        change: Change = await _own_wait(engine, tx, contract, job, outcome.wait, facts)
+        return change
     move = Move.PARK if outcome.wait.park and contract.edge(job.status, Move.PARK) else Move.WAIT
     if not contract.edge(job.status, move):
         raise lacks(contract, "a wait")
@@ -194,6 +201,18 @@ async def _wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome:
     if await tx.signal(job.id, outcome.wait.name):
         return then(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="signalled"))
     return change
+
+
+async def _own_wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -> Change:
+    """Waits that people or children end."""
+    from . import approvals, family
+
+    if wait.kind == APPROVAL:
+        return await approvals.hold(tx, contract, job, wait, facts)
+    return await family.wait(engine, tx, contract, job, wait, facts)
+
+
+_OWN_WAITS = (APPROVAL, CHILDREN)
 
 
 async def _stop(

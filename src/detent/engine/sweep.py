@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 from ..core.contract import Move
 from ..core.decide import decide
-from ..core.job import Facts, Failure, Job, Signal
+from ..core.job import APPROVAL, Facts, Failure, Job, Signal
 from ..core.outcome import after_loss
 from ..ports import Claimed, ClaimRequest, Tx
+from . import approvals
 from .fleet import note_losses
 from .settle import obey_cancel
 
@@ -51,6 +52,11 @@ async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
     changed = await end_late(engine, tx, limit)
     for job in await tx.due_blocked(limit, list(engine.contracts)):
         contract = engine.contract(job.contract)
+        if job.wait_kind == APPROVAL:
+            change = await approvals.expire(tx, contract, job)
+            await tx.apply([change])
+            changed.append(change.after)
+            continue
         reason = None
         if job.wait_name:
             reason = "timeout"
@@ -106,4 +112,5 @@ def claimed_of(job: Job, token: str) -> Claimed:
         job.cancel_requested,
         job.due_at,
         job.traceparent,
+        job.parent_id,
     )

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core.approval import Approval
 from ..core.contract import Contract, Phase
-from ..core.job import Job, Micros, Note
+from ..core.job import APPROVAL, CHILDREN, Job, Micros, Note
 from ..core.limits import Meter
 from ..core.times import SECOND, iso
 from ..ports import Tx, WorkerRow
+from .approvals import approval_view
 from .refusal import find
 from .steps import STEP_ORPHANED
 from .views import blind_job, blind_note
@@ -60,6 +62,8 @@ class Scene:
     notes: list[Note] = field(default_factory=list)
     gauges: list[tuple[Meter, int]] = field(default_factory=list)
     """The limits that concern the job, and how many each counts as held."""
+    approval: Approval | None = None
+    children: list[tuple[str, str, str, str, int]] = field(default_factory=list)
 
 
 async def why(engine: "Engine", job_id: str, tenant: str | None = None, *, payloads: bool = True) -> Why:
@@ -74,7 +78,10 @@ async def why(engine: "Engine", job_id: str, tenant: str | None = None, *, paylo
         if not payloads:
             job, notes = blind_job(job), [blind_note(note) for note in notes]
         gauges = await tx.gauges([job]) if job.phase is Phase.CLAIMABLE else []
-        return Scene(tx.now, job, engine.contract(job.contract), pauses, live, ahead, notes, gauges)
+        scene = Scene(tx.now, job, engine.contract(job.contract), pauses, live, ahead, notes, gauges)
+        if job.wait_kind == APPROVAL:
+            return replace(scene, approval=await tx.approval(job.id, job.wait_name or ""))
+        return replace(scene, children=await tx.count_children(job.id)) if job.wait_kind == CHILDREN else scene
 
     return explain(await engine.store.read(act))
 
@@ -150,9 +157,15 @@ def _blocked(scene: Scene) -> Iterator[Why]:
         then = "the next sweep wakes it" if scene.live else "nobody sweeps: start a worker"
         yield Why("DUE_TO_WAKE", f"its moment came {ago(now, job.due_at)}; {then}", told)
     elif job.status in scene.contract.approval_statuses:
-        how = f"decide with `detent jobs approve {job.id}` or `reject`"
+        yield _asks(scene, until, told)
+    elif job.wait_kind == CHILDREN:
+        counts = {status: 0 for _, _, status, _, _ in scene.children}
+        for _, _, status, _, number in scene.children:
+            counts[status] += number
+        stand = ", ".join(f"{number} {status}" for status, number in counts.items())
+        how = f"`detent jobs draw {job.id} --tree` shows them"
         yield Why(
-            "WAITS_FOR_APPROVAL", f"it waits for approval since {moment(now, job.updated_at)}{until}; {how}", told
+            "WAITS_FOR_CHILDREN", f"it waits for its children ({stand}){until}; {how}", {**told, "children": counts}
         )
     elif job.wait_name is not None and job.wait_kind != TIMER:
         how = f"send it with `detent jobs signal {job.id} {job.wait_name}`"
@@ -164,6 +177,21 @@ def _blocked(scene: Scene) -> Iterator[Why]:
         yield Why("BLOCKED", f"it rests in {job.status} until someone moves it; moves from there: {moves}", told)
     yield from _cancel(scene)
     yield from _paused(scene)
+
+
+def _asks(scene: Scene, until: str, told: dict[str, Any]) -> Why:
+    job, approval = scene.job, scene.approval
+    how = f"decide with `detent jobs approve {job.id}` or `reject`"
+    asked = ""
+    if approval is not None:
+        votes = [f"{vote.person} {'approved' if vote.approved else 'rejected'}" for vote in approval.votes]
+        needed = f", {approval.missing} of {approval.asked.quorum} to go" if approval.asked.quorum > 1 else ""
+        roles = f", by {' or '.join(approval.asked.roles)}" if approval.asked.roles else ""
+        said = f" ({', '.join(votes)})" if votes else ""
+        asked = f" of {approval.asked.summary!r}{roles}{needed}{said}"
+        told = {**told, "approval": approval_view(approval)}
+    since = moment(scene.now, job.updated_at)
+    return Why("WAITS_FOR_APPROVAL", f"it waits for approval{asked} since {since}{until}; {how}", told)
 
 
 def _claimable(scene: Scene) -> Iterator[Why]:

@@ -11,6 +11,7 @@ from ..core.errors import VersionConflict
 from ..core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
 from ..ports import Audit, Backlog, ClaimRequest, Extended, Filter, WorkerRow
 from ..pruning_port import Mark, Prunable
+from .family import ApprovalQueries
 from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
 from .limit_acts import LimitActs
 from .outbox import Outbox
@@ -72,7 +73,7 @@ def filled(text: str) -> str:
     return text
 
 
-class ColdTx(ScheduleRows, People, Tail, Outbox, LimitActs):
+class ColdTx(ApprovalQueries, ScheduleRows, People, Tail, Outbox, LimitActs):
     """Everything but submitting, claiming and plain success. A store says how a named query is run."""
 
     letter_query = "dead_letter"
@@ -119,6 +120,7 @@ class ColdTx(ScheduleRows, People, Tail, Outbox, LimitActs):
                 await self.put_dead_letter(change.dead_letter)
             if change.notes:
                 await self.add_notes(change.notes)
+            await self.tell_family(change)
         await self.post(changes)
 
     async def add_events(self, events: Sequence[Event]) -> None:
@@ -205,13 +207,14 @@ class ColdTx(ScheduleRows, People, Tail, Outbox, LimitActs):
         book = self.book
         if book.version == version:
             return
-        book.groups = {row[0]: (row[1], row[2], row[3]) for row in await self.query("lane_groups")}
-        book.paused = {}
+        groups = {row[0]: (row[1], row[2], row[3]) for row in await self.query("lane_groups")}
+        paused: dict[str, set[str]] = {}
         for kind, name, *_ in await self.query("pauses"):
-            book.paused.setdefault(kind, set()).add(name)
-        book.paused_parties = {row[0] for row in await self.query("paused_parties")}
+            paused.setdefault(kind, set()).add(name)
+        parties = {row[0] for row in await self.query("paused_parties")}
         await self.refresh_rules()
-        book.version = version
+        # All at once: others claim by this book while we read.
+        book.groups, book.paused, book.paused_parties, book.version = groups, paused, parties, version
 
     async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]:
         return [
@@ -328,6 +331,8 @@ class ColdTx(ScheduleRows, People, Tail, Outbox, LimitActs):
         text = json.dumps(list(ids))
         await self.change("prune_outbox", ids=text)
         await self.change("prune_fires", ids=text)
+        for kind in _PRUNED_UNTOLD:
+            await self.change(f"prune_{kind}", ids=text)
         return {kind: await self.change(f"prune_{kind}", ids=text) for kind in _PRUNED}
 
     async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:
@@ -353,6 +358,7 @@ class ColdTx(ScheduleRows, People, Tail, Outbox, LimitActs):
         return [(n, at, with_json(Audit, rest)) for n, at, *rest in found]
 
 
+_PRUNED_UNTOLD = ("approvals", "votes", "news")
 _PRUNED = ("events", "notes", "steps", "signals", "letters", "jobs")
 _EXACT = ("contract", "status", "queue", "tenant_id", "job_type", "error_code")
 _MADE = {"since": "created_at >= :since", "until": "created_at <= :until"}

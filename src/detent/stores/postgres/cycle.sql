@@ -11,11 +11,11 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
 ), held AS MATERIALIZED (           -- ids come in order; a row somebody else holds is looked at again later
   SELECT j.at, j.worker, x.source, x.event, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, contract, status, phase, token, worker FROM jobs
+  CROSS JOIN LATERAL (SELECT ctid AS at, contract, status, phase, token, worker, parent_id FROM jobs
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(:end_contracts::text[], :end_sources::text[], :end_events::text[], :end_targets::text[])
     x (contract, source, event, target) ON x.contract = j.contract AND x.source = j.status
-  WHERE j.token = s.token AND j.phase = 'leased'
+  WHERE j.token = s.token AND j.phase = 'leased' AND (j.parent_id IS NULL OR :family::boolean)
 ), settled AS (
   UPDATE jobs j SET status = h.target, phase = 'final', version = j.version + 1, result = h.result,
     updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
@@ -88,7 +88,7 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
   WHERE j.ctid = p.at AND (SELECT count(*) FROM picked) > 0
   RETURNING j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
     j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.lane, j.due_at, p.step, j.traceparent,
-    x.event, x.source, x.target, j.updated_at, j.worker
+    j.parent_id, x.event, x.source, x.target, j.updated_at, j.worker
 ), logged AS (
   INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane, xid)
   SELECT *, (SELECT pg_current_xact_id()::text::bigint) FROM (
@@ -99,7 +99,7 @@ WITH RECURSIVE t AS MATERIALIZED (  -- a book that is out of date claims nothing
 SELECT NULL, NULL, NULL, NULL, NULL,
   CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END, (SELECT count(*)::int FROM settled),
-  (SELECT count(*)::int FROM promoted), NULL, NULL, NULL, NULL, NULL, NULL, (SELECT version FROM t), NULL, NULL, NULL
+  (SELECT count(*)::int FROM promoted), NULL, NULL, NULL, NULL, NULL, NULL, (SELECT version FROM t), NULL, NULL, NULL, NULL
 UNION ALL
 SELECT id::text, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  effect_root, idempotency_key, cancel_requested, lane, due_at, step, traceparent FROM claimed;
+  effect_root, idempotency_key, cancel_requested, lane, due_at, step, traceparent, parent_id FROM claimed;

@@ -65,7 +65,8 @@ def cycle_values(
     now: int,
     relaxed: bool = False,
 ) -> dict[str, Any]:
-    """Successes in the order of their ids, so that no two cycles wait for each other in a circle.
+    """Successes in the order of their ids, so that no two cycles wait for each other in a circle; all of them of
+    children, or none.
 
     relaxed: the commit need not reach the disk before it is answered.
     """
@@ -75,6 +76,7 @@ def cycle_values(
     return {
         "now": now,
         "relaxed": relaxed,
+        "family": bool(ordered) and ordered[0].parent_id is not None,
         "ids": [s[0] for s in ordered],
         "tokens": [s[1] for s in ordered],
         "results": [s[3] for s in ordered],
@@ -111,7 +113,7 @@ class Answer:
         self.claimed = [
             Claimed(
                 row[0], token, row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10],
-                row[11] or row[0], row[12], row[13], row[15], row[17],
+                row[11] or row[0], row[12], row[13], row[15], row[17], row[18],
             )
             for row in found
         ]  # fmt: skip
@@ -166,7 +168,13 @@ class PostgresTx(PostgresCold):
         self.claims: list[ClaimRequest] = []
 
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
-        return (await self._cycle(successes, None)).unsettled(successes)
+        refused: list[Success] = []
+        for family in (False, True):
+            batch = [s for s in successes if (s.parent_id is not None) is family]
+            if batch:
+                refused += (await self._cycle(batch, None)).unsettled(batch)
+        await self.tell_parents_of(successes, refused)
+        return refused
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         if request.named is not None:

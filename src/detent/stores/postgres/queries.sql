@@ -57,7 +57,8 @@ ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED;
 SELECT EXISTS (SELECT 1 FROM jobs WHERE phase = 'leased'
     AND job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json))))
   OR EXISTS (SELECT 1 FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND due_at <= (SELECT {clock} + :horizon) AND job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json))));
+    AND due_at <= (SELECT {clock} + :horizon) AND job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json))))
+  OR EXISTS (SELECT 1 FROM family_news);
 
 -- name: backlog
 -- What is due, comes later and is held, per lane group; walks the three partial indexes, never a final row.
@@ -86,7 +87,7 @@ SELECT count(*) FROM (
 -- name: adopt
 -- Leased rows that bear one of these tokens; relies on jobs_leased, and is asked only after a lost answer.
 SELECT id, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested, due_at, traceparent
+  coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested, due_at, traceparent, parent_id
 FROM jobs WHERE phase = 'leased' AND lease_until > {clock}
   AND token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json))) ORDER BY lane, due_at, id;
 

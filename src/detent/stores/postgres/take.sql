@@ -6,11 +6,11 @@ WITH t AS MATERIALIZED (
 ), held AS MATERIALIZED (           -- ids come in order; a row somebody else holds is looked at again later
   SELECT j.at, j.worker, x.source, x.event, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, contract, status, phase, token, worker FROM jobs
+  CROSS JOIN LATERAL (SELECT ctid AS at, contract, status, phase, token, worker, parent_id FROM jobs
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(:end_contracts::text[], :end_sources::text[], :end_events::text[], :end_targets::text[])
     x (contract, source, event, target) ON x.contract = j.contract AND x.source = j.status
-  WHERE j.token = s.token AND j.phase = 'leased'
+  WHERE j.token = s.token AND j.phase = 'leased' AND j.parent_id IS NULL
 ), settled AS (
   UPDATE jobs j SET status = h.target, phase = 'final', version = j.version + 1, result = h.result,
     updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
@@ -34,7 +34,7 @@ WITH t AS MATERIALIZED (
   FROM named n WHERE j.ctid = n.at
   RETURNING j.id, j.token, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries,
     j.version, j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested,
-    j.due_at, j.traceparent, j.lane, n.event, n.source, n.target, j.updated_at, j.worker
+    j.due_at, j.traceparent, j.parent_id, j.lane, n.event, n.source, n.target, j.updated_at, j.worker
 ), logged AS (
   INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane, xid)
   SELECT *, (SELECT pg_current_xact_id()::text::bigint) FROM (
@@ -45,8 +45,8 @@ WITH t AS MATERIALIZED (
 SELECT NULL, NULL, NULL, NULL, NULL, NULL,
   CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END,
-  (SELECT count(*)::int FROM settled), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  (SELECT count(*)::int FROM settled), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 UNION ALL
 SELECT id::text, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms,
-  trace_id, coalesce(effect_root, id::text), idempotency_key, cancel_requested, due_at, traceparent
+  trace_id, coalesce(effect_root, id::text), idempotency_key, cancel_requested, due_at, traceparent, parent_id
 FROM claimed;

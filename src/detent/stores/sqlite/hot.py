@@ -32,23 +32,26 @@ class SqliteTx(SqliteCold):
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
         """End these jobs well; returns those whose token does not stand on a leased row."""
         refused: list[Success] = []
-        by_contract: dict[str, list[Success]] = defaultdict(list)
+        alike: dict[tuple[str, bool], list[Success]] = defaultdict(list)
         for success in successes:
-            by_contract[success.contract].append(success)
-        for name, batch in by_contract.items():
+            alike[success.contract, success.parent_id is not None].append(success)
+        for (name, _), batch in alike.items():
             contract = self.known.get(name)
             leased = contract.in_phase(Phase.LEASED) if contract else []
             for source in leased:
                 assert contract is not None
                 batch = self._succeed_from(contract, source, batch)
             refused += batch
+        await self.tell_parents_of(successes, refused)
         return refused
 
     def _succeed_from(self, contract: Contract, source: str, batch: list[Success]) -> list[Success]:
         edge = contract.edge(source, Move.SUCCEED)
         assert edge is not None, "a checked contract can succeed from every leased status"
         held = {s.id: s.token for s in batch}
+        family = bool(batch) and batch[0].parent_id is not None
         values = {"held": json.dumps(held), "source": source, "contract": contract.name, "now": self.now}
+        values["family"] = family
         told = {**values, "target": edge.target, "event": edge.event}
         rest: list[Success] = []
         self.connection.execute(SQL["succeed_events"], told)
@@ -196,9 +199,9 @@ class SqliteTx(SqliteCold):
 def claimed_from(row: Sequence[Any], token: str) -> Claimed:
     """A picked row (as it was before the claim) as the claim the worker is handed."""
     job_id, contract, job_type, queue, tenant, payload, executions, retries, version, *rest = row
-    timeout, trace, root, key, cancel, due, parent, _ = rest
+    timeout, trace, root, key, cancel, due, traceparent, parent, _ = rest
     told = (job_id, token, contract, job_type, queue, tenant, payload, executions + 1, retries, version + 1)
-    return Claimed(*told, timeout, trace, root or job_id, key, cancel, due, parent)
+    return Claimed(*told, timeout, trace, root or job_id, key, cancel, due, traceparent, parent)
 
 
 def _remembering(walk: Callable[[int], list[int]]) -> Callable[[int], list[int]]:

@@ -22,7 +22,8 @@ INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no,
 SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), j.worker, j.execution_no, j.retries,
   j.lane
 FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key
-WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.contract = :contract;
+WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.contract = :contract
+  AND (j.parent_id IS NULL OR :family);
 
 -- name: succeed_jobs
 -- Hot. The rows themselves: leased -> final.
@@ -31,7 +32,7 @@ UPDATE jobs SET status = :target, phase = 'final', version = version + 1, update
   error_message = NULL, cancel_requested = NULL
 FROM json_each(:held) h
 WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased' AND jobs.status = :source
-  AND jobs.contract = :contract;
+  AND jobs.contract = :contract AND (jobs.parent_id IS NULL OR :family);
 
 -- name: succeed_results
 -- Results of those that have one: {id: result}, right after succeed_jobs in the same transaction.
@@ -40,7 +41,8 @@ UPDATE jobs SET result = r.value FROM json_each(:results) r WHERE jobs.id = r.ke
 -- name: holders
 -- Which of {id: token} stand on a leased row of this contract.
 SELECT h.key FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key
-WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.contract = :contract;
+WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.contract = :contract
+  AND (j.parent_id IS NULL OR :family);
 
 -- name: walk_lanes
 -- Hot. The next lanes that hold something claimable, by hopping along jobs_ready: one probe a lane.
@@ -55,7 +57,7 @@ SELECT lane FROM walk WHERE lane IS NOT NULL;
 -- name: pick_lane
 -- Hot. The oldest claimable jobs of one lane; relies on jobs_ready.
 SELECT id, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  effect_root, idempotency_key, cancel_requested, due_at, traceparent, status
+  effect_root, idempotency_key, cancel_requested, due_at, traceparent, parent_id, status
 FROM jobs WHERE ready = 1 AND lane = ? ORDER BY due_at, id LIMIT ?;
 
 -- name: claim_events
@@ -95,7 +97,8 @@ SELECT min(due_at) FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN
 -- name: anything_left
 SELECT EXISTS (SELECT 1 FROM jobs WHERE phase = 'leased' AND job_type IN (SELECT value FROM json_each(:types)))
   OR EXISTS (SELECT 1 FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND due_at <= :now + :horizon AND job_type IN (SELECT value FROM json_each(:types)));
+    AND due_at <= :now + :horizon AND job_type IN (SELECT value FROM json_each(:types)))
+  OR EXISTS (SELECT 1 FROM family_news);
 
 -- name: due_blocked
 SELECT {columns} FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
@@ -232,7 +235,7 @@ SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0);
 -- Hot. [id, token, failures] each: which of these wait for a worker, and in which status.
 SELECT j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
   j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.due_at,
-  j.traceparent, j.status, n.value ->> 1
+  j.traceparent, j.parent_id, j.status, n.value ->> 1
 FROM json_each(:named) n CROSS JOIN jobs j ON j.id = n.value ->> 0
 WHERE j.phase = 'claimable' AND j.failures = n.value ->> 2 AND j.due_at <= :now
   AND j.contract IN (SELECT value FROM json_each(:contracts));

@@ -1,0 +1,82 @@
+-- Families and approvals: queries every store understands.
+
+-- name: add_news
+INSERT INTO family_news (parent_id, child_id, failed) VALUES (:parent_id, :child_id, :failed);
+
+-- name: add_orphans
+-- A cancelled job with open children: they are to be cancelled. Relies on jobs_children.
+INSERT INTO family_news (parent_id, child_id, failed) SELECT CAST(:parent_id AS text), NULL, true
+WHERE EXISTS (SELECT 1 FROM jobs WHERE parent_id = CAST(:parent_id AS text) AND phase <> 'final');
+
+-- name: families_with_news
+SELECT parent_id FROM family_news GROUP BY parent_id ORDER BY min(n) LIMIT :limit;
+
+-- name: take_news
+DELETE FROM family_news WHERE parent_id = :parent_id AND child_id IS NOT NULL RETURNING child_id, failed;
+
+-- name: has_orphans
+SELECT 1 FROM family_news WHERE parent_id = :parent_id AND child_id IS NULL LIMIT 1;
+
+-- name: drop_orphans
+DELETE FROM family_news WHERE parent_id = :parent_id AND child_id IS NULL;
+
+-- name: drop_news
+DELETE FROM family_news WHERE parent_id = :parent_id;
+
+-- name: still_awaited
+SELECT wakes_on FROM awaited WHERE parent_id = :parent_id LIMIT 1;
+
+-- name: drop_awaited
+DELETE FROM awaited WHERE parent_id = :parent_id;
+
+-- name: children
+-- By id, from one page to the next; relies on jobs_children.
+SELECT {columns} FROM jobs WHERE parent_id = :parent_id AND parent_id IS NOT NULL AND {where} ORDER BY id LIMIT :limit;
+
+-- name: count_children
+SELECT job_type, contract, status, phase, count(*) FROM jobs WHERE parent_id = :parent_id AND parent_id IS NOT NULL
+GROUP BY job_type, contract, status, phase ORDER BY job_type, contract, status;
+
+-- name: approval
+SELECT job_id, name, summary, about, digest, roles, quorum, on_expiry, asked_at, deadline, decision, decided_at, expired
+FROM approvals WHERE job_id = :job_id AND name = :name;
+
+-- name: approvals_of
+SELECT job_id, name, summary, about, digest, roles, quorum, on_expiry, asked_at, deadline, decision, decided_at, expired
+FROM approvals WHERE job_id = :job_id ORDER BY asked_at, name;
+
+-- name: put_approval
+INSERT INTO approvals (job_id, name, summary, about, digest, roles, quorum, on_expiry, asked_at, deadline, expired)
+VALUES (:job_id, :name, :summary, :about, :digest, :roles, :quorum, :on_expiry, :asked_at, :deadline, false)
+ON CONFLICT (job_id, name) DO UPDATE SET summary = excluded.summary, about = excluded.about, digest = excluded.digest,
+  roles = excluded.roles, quorum = excluded.quorum, on_expiry = excluded.on_expiry, asked_at = excluded.asked_at,
+  deadline = excluded.deadline;
+
+-- name: decide_approval
+UPDATE approvals SET decision = :decision, decided_at = :at, expired = :expired
+WHERE job_id = :job_id AND name = :name AND decision IS NULL;
+
+-- name: votes
+SELECT person, approved, reason, roles, at FROM votes WHERE job_id = :job_id AND name = :name ORDER BY at, person;
+
+-- name: put_vote
+INSERT INTO votes (job_id, name, person, approved, reason, roles, at)
+VALUES (:job_id, :name, :person, :approved, :reason, :roles, :at)
+ON CONFLICT (job_id, name, person) DO UPDATE SET approved = excluded.approved, reason = excluded.reason,
+  roles = excluded.roles, at = excluded.at;
+
+-- name: drop_votes
+DELETE FROM votes WHERE job_id = :job_id AND name = :name;
+
+-- name: asking
+-- Jobs that wait for people, oldest first; relies on jobs_asking.
+SELECT {columns} FROM jobs
+WHERE phase = 'blocked' AND (wait_kind = 'approval' OR wait_kind IS NULL AND due_at IS NULL) AND {where}
+ORDER BY id LIMIT :limit;
+
+-- name: verify_family_news
+-- What nobody took yet, with the parent it is for.
+SELECT n.parent_id, n.child_id FROM family_news n WHERE {where} ORDER BY n.n LIMIT :limit;
+
+-- name: verify_awaited
+SELECT a.parent_id, a.child_id FROM awaited a WHERE {where} ORDER BY a.parent_id, a.child_id LIMIT :limit;

@@ -1,0 +1,64 @@
+-- Families: what differs by dialect.
+
+-- name: add_news_of
+-- Plain successes of children, right after they were settled in the same transaction.
+INSERT INTO family_news (parent_id, child_id, failed)
+SELECT j.parent_id, i.value, false FROM json_each(:ids) i
+CROSS JOIN jobs j ON j.id = i.value
+WHERE j.parent_id IS NOT NULL;
+
+-- name: await_children
+-- Of these children those that have not ended.
+INSERT INTO awaited (parent_id, child_id, wakes_on)
+SELECT j.parent_id, i.value, CAST(:wakes_on AS text) FROM json_each(:ids) i
+CROSS JOIN jobs j ON j.id = i.value
+WHERE j.parent_id = :parent_id AND j.phase <> 'final';
+
+-- name: ended_badly
+-- One of these that has ended, and not in one of the statuses that are a success.
+SELECT 1 FROM json_each(:ids) i
+CROSS JOIN jobs j ON j.id = i.value
+WHERE j.phase = 'final' AND j.contract || ' ' || j.status NOT IN (SELECT value FROM json_each(:good)) LIMIT 1;
+
+-- name: end_awaited
+DELETE FROM awaited WHERE parent_id = :parent_id AND child_id IN (SELECT value FROM json_each(:ids))
+RETURNING child_id, wakes_on;
+
+-- name: families_ready
+-- Of these parents those who have something to do at once: all they wait for has ended, or enough of it.
+SELECT p.value FROM json_each(:parents) p
+WHERE EXISTS (SELECT 1 FROM family_news n WHERE n.parent_id = p.value AND n.child_id IS NULL)
+  OR EXISTS (SELECT 1 FROM awaited a WHERE a.parent_id = p.value) AND (
+    (SELECT a.child_id FROM awaited a WHERE a.parent_id = p.value AND NOT EXISTS (
+      SELECT 1 FROM family_news n WHERE n.parent_id = a.parent_id AND n.child_id = a.child_id)
+      ORDER BY a.child_id DESC LIMIT 1) IS NULL  -- from the end, because they are claimed from the beginning
+    OR EXISTS (SELECT 1 FROM family_news n JOIN awaited a ON a.parent_id = n.parent_id AND a.child_id = n.child_id
+      WHERE n.parent_id = p.value AND n.failed = 1 AND a.wakes_on = 'failure')
+    OR (SELECT a.wakes_on FROM awaited a WHERE a.parent_id = p.value LIMIT 1) = 'any' AND EXISTS (
+      SELECT 1 FROM family_news n JOIN awaited a ON a.parent_id = n.parent_id AND a.child_id = n.child_id
+      WHERE n.parent_id = p.value));
+
+-- name: child_ends
+-- How these children stand.
+SELECT i.value, j.parent_id, j.job_type, j.contract, j.status, j.phase, j.result, j.error_code, j.error_message
+FROM json_each(:ids) i
+CROSS JOIN jobs j ON j.id = i.value;
+
+-- name: stoppable
+-- Open children that can still be cancelled or asked to stop; relies on jobs_children.
+SELECT {columns} FROM jobs WHERE parent_id = :parent_id AND parent_id IS NOT NULL AND phase <> 'final'
+  AND cancel_requested IS NULL AND contract || ' ' || status IN (SELECT value FROM json_each(:where_to))
+ORDER BY id LIMIT :limit;
+
+-- name: stoppable_left
+SELECT 1 FROM jobs WHERE parent_id = :parent_id AND parent_id IS NOT NULL AND phase <> 'final'
+  AND cancel_requested IS NULL AND contract || ' ' || status IN (SELECT value FROM json_each(:where_to)) LIMIT 1;
+
+-- name: prune_approvals
+DELETE FROM approvals WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: prune_votes
+DELETE FROM votes WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: prune_news
+DELETE FROM family_news WHERE parent_id IN (SELECT value FROM json_each(:ids));

@@ -1,0 +1,25 @@
+"""An application on SQLite and on Postgres, and workers beside the test on the same loop."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from servers.databases import house, newest
+
+from detent import Detent
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'jobs.db'}"
+        return
+    database = house(newest()).database()
+    yield database.url
+    database.release()
+
+
+@pytest.fixture
+async def app(url: str) -> AsyncIterator[Detent]:
+    async with Detent(url) as app:
+        yield app
