@@ -8,11 +8,11 @@ import pytest
 
 from detent.core.errors import InvalidInput
 from detent.core.job import Job
-from detent.core.schedule import Schedule
+from detent.core.schedule import Schedule, plan
 from detent.core.times import SECOND, iso
 from detent.engine import Engine, schedules
 from detent.engine.backfill import backfill
-from detent.engine.firing import fire_due
+from detent.engine.firing import _fire, fire_due, make_job
 from detent.engine.schedule_request import ScheduleRequest
 from detent.ports import Filter
 from detent.proof.verify import verify
@@ -93,9 +93,6 @@ async def test_many_see_it_due_and_one_gets_it(engine: Engine, place: Place, clo
 
 async def test_whoever_looked_too_early_writes_nothing(engine: Engine, clock: FakeClock) -> None:
     """The plan was made of a row that has since moved on, been edited or been paused."""
-    from detent.core.schedule import plan
-    from detent.engine.firing import _fire
-
     await add(engine)
     clock.advance(60)
     seen = await stored(engine)
@@ -104,7 +101,16 @@ async def test_whoever_looked_too_early_writes_nothing(engine: Engine, clock: Fa
     assert await engine.store.write(lambda tx: _fire(engine, tx, seen, planned)) == []
     assert [job.priority for job in await fire(engine)] == [5]
     assert await engine.store.write(lambda tx: _fire(engine, tx, seen, planned)) == []
-    assert len(await engine.jobs(Filter())) == 1
+    seen = await stored(engine)
+    clock.advance(60)
+    late = plan(seen, clock.now())
+    for _ in range(2):
+        assert len(await fire(engine)) == 1
+        clock.advance(60)
+    before = await stored(engine)
+    assert await engine.store.write(lambda tx: _fire(engine, tx, seen, late)) == []
+    assert await stored(engine) == before, "it does not go back either"
+    assert len(await engine.jobs(Filter())) == 3
 
 
 async def test_the_second_guard_outlives_pruning(engine: Engine, place: Place, clock: FakeClock) -> None:
@@ -115,6 +121,7 @@ async def test_the_second_guard_outlives_pruning(engine: Engine, place: Place, c
     clock.advance(LONG)
     await schedules.pause(engine, "tick", actor="ann")
     assert (await engine.prune(1.0)).jobs == 1
+    assert await engine.store.write(lambda tx: make_job(engine, tx, made, minute(1), "ann")) is None
     again = await backfill(engine, "tick", iso(minute(1)) or "", iso(minute(2)) or "", actor="ann")
     assert (again.fires, again.known, again.made) == (2, 1, 1)
     told = await schedules.fires(engine, "tick")
@@ -211,6 +218,17 @@ async def test_pause_and_resume(engine: Engine, clock: FakeClock) -> None:
         ("bo", "schedule.pause", "holiday"),
         ("ann", "schedule.add", None),
     ]
+
+
+async def test_a_clock_that_was_set_back_fires_nothing_again(engine: Engine, clock: FakeClock) -> None:
+    await add(engine)
+    clock.advance(60)
+    assert len(await fire(engine)) == 1
+    clock.advance(-30)
+    assert await fire(engine) == []
+    await schedules.pause(engine, "tick", actor="ann")
+    assert (await schedules.resume(engine, "tick", actor="ann")).next_fire_at == minute(2)
+    assert (await schedules.edit(engine, "tick", {"cron": "*/1 * * * *"}, actor="ann")).next_fire_at == minute(2)
 
 
 async def test_edit(engine: Engine, clock: FakeClock) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from detent.clock import SystemClock
 from detent.core.errors import StoreUnavailable
-from detent.core.times import SECOND
-from detent.engine import Engine, Submission
+from detent.core.times import SECOND, iso
+from detent.engine import Engine, Submission, schedules
+from detent.engine.schedule_request import ScheduleRequest
 from detent.stores.sqlite import SqliteStore
 from detent.sweeper import BATCH, Sweeper
 
@@ -82,6 +83,15 @@ async def test_wakes_in_bounded_passes_and_sleeps_until_the_next(engine: Engine,
     clock.advance(0.2)
     assert await sweeper.sweep() == 0.0 and sweeper.woken == BATCH
     assert await sweeper.sweep() == pytest.approx(0.5, abs=0.01) and sweeper.woken == BATCH + 1
+
+
+async def test_sleeps_until_the_next_fire(engine: Engine, clock: TwoClocks) -> None:
+    sweeper = Sweeper(engine, clock, LEASE, interval=0.5)
+    soon = iso(clock.wall + SECOND // 5)
+    await schedules.add(engine, ScheduleRequest("soon", "mail", at=soon), actor="ann")
+    assert await sweeper.sweep() == pytest.approx(0.2, abs=0.01) and sweeper.fired == 0
+    clock.advance(0.2)
+    assert await sweeper.sweep() == 0.5 and sweeper.fired == 1
 
 
 async def test_two_sweepers_share_the_work(engine: Engine, clock: TwoClocks) -> None:
