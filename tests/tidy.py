@@ -25,6 +25,7 @@ LAYER_OF = {
     "transports": "transports",
     "app": "assembly",
     "connect": "assembly",
+    "dead_letters": "assembly",
     "schedules": "assembly",
     "transactions": "assembly",
     "streams": "assembly",

@@ -13,6 +13,7 @@ from .connect import default_url, store_from
 from .context import PARK_SECONDS, Context, SyncContext
 from .core.contract import Contract
 from .core.errors import InvalidInput, JobFailed
+from .dead_letters import DeadLetters, SyncDeadLetters
 from .engine import Engine, Submission
 from .handlers import Handler, Options, inspect_handler
 from .handles import Handle
@@ -136,6 +137,7 @@ class Detent(Scheduling, Limited):
         self.contracts = {contract.name: contract for contract in contracts}
         self.jobs: dict[str, JobDefinition[Any, Any]] = {}
         self.schedules = Schedules(self)
+        self.dead_letters = DeadLetters(self)
         self.sync = SyncClient(self)
         self.companions: list[Callable[[], Awaitable[None]]] = []
         self.tracer: Tracer | None = options.pop("tracer", None)
@@ -277,6 +279,7 @@ class SyncClient:
     def __init__(self, app: Detent) -> None:
         self._app = app
         self.schedules = SyncSchedules(self, app.schedules)
+        self.dead_letters = SyncDeadLetters(self, app.dead_letters)
         self._forget()
         forget = weakref.WeakMethod(self._forget)
         os.register_at_fork(after_in_child=lambda: (method := forget()) and method())

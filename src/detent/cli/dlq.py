@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -37,9 +37,6 @@ from .options import (
     option,
 )
 from .output import asked, counted, say, say_json, shortened, show_fields, show_table, tell, when
-
-if TYPE_CHECKING:
-    from ..app import Detent
 
 group = typer.Typer(help="Look at dead letters, requeue or discard them.", no_args_is_help=True)
 
@@ -173,22 +170,15 @@ def requeue_letters(
     async def act(engine: Engine, dry: bool) -> Bulk:
         matching = aged(chosen, engine.store.now(), older_than, newer_than)
         who = actor_or_user(actor)
-        options: dict[str, Any] = {"rate": rate, "take_steps": take_steps, "dry_run": dry, "check": _check(known)}
+        options: dict[str, Any] = {"rate": rate, "take_steps": take_steps, "dry_run": dry}
+        if known is not None:
+            options["check"] = known.dead_letters.check
         return await requeue_many(engine, matching, actor=who, reason=reason, **options)
 
     def run(dry: bool) -> Bulk:
         return on_engine(url_of(url, known), lambda engine: act(engine, dry))
 
     return _in_bulk(run, "requeued", dry_run, yes, as_json)
-
-
-def _check(known: "Detent | None") -> Callable[[DeadLetter], None]:
-    def check(item: DeadLetter) -> None:
-        job = known.jobs.get(item.job_type) if known else None
-        if job is not None:
-            job.handler.call_arguments(item.payload)
-
-    return check
 
 
 @group.command("discard")

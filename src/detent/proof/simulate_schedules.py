@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from ..core.contract import Move
 from ..core.schedule import FIRE_KEY, Misfire, Overlap, read_every
 from ..core.times import iso
 from ..engine import schedules
@@ -50,7 +51,10 @@ class Planner(Person):
     def _draw(self, name: str) -> ScheduleRequest:
         random, steady = self.random, name == STEADY
         contract = random.choice(self.world.config.contracts)
-        overlap = Overlap.ALLOW if steady else random.choice((Overlap.ALLOW, Overlap.SKIP))
+        cancels = any(edge.move is Move.CANCEL for edge in self.engine.contract(contract).edges)
+        overlap = (
+            Overlap.ALLOW if steady else random.choice(list(Overlap) if cancels else [Overlap.ALLOW, Overlap.SKIP])
+        )
         return ScheduleRequest(
             name,
             JOB_TYPE,
