@@ -47,7 +47,7 @@ except redis.ResponseError as error:
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Iterator[Yard]:
-    with yard_in(tmp_path, "sqlite", 2.0) as made:
+    with yard_in(tmp_path, "sqlite", 1.5) as made:
         yield made
 
 
@@ -105,7 +105,7 @@ def test_a_worker_in_node(yard: Yard, packages: Path) -> None:
     yard.orchestrate()
     node(yard, packages)
     good, bad = foreign(yard, "text.upper", text="ab\n\"ü'"), foreign(yard, "always.fails")
-    slow = foreign(yard, "text.slowly", text="zz", ms=3_500)
+    slow = foreign(yard, "text.slowly", text="zz", ms=2_500)
     check(yard, good, bad, foreign(yard, "nowhere.known"))
     assert yard.ask(lambda e: e.job(good)).result == '{"text":"AB\\n\\"Ü\'"}'
     yard.until_ended(slow)
