@@ -6,6 +6,7 @@ from .context import Context, SyncContext
 from .core.contract import Contract, Edge, Move, Phase
 from .core.errors import DetentError, JobFailed, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from .decisions import ApprovalExpired, Decision
+from .guard import Guard, Rule
 from .outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 from .version import __version__
 from .workflow import Workflow, WorkflowInvalid
@@ -22,6 +23,7 @@ __all__ = [
     "DetentError",
     "Edge",
     "Fail",
+    "Guard",
     "Handle",
     "JobDefinition",
     "JobFailed",
@@ -29,6 +31,7 @@ __all__ = [
     "OnceUnfinished",
     "Phase",
     "Retry",
+    "Rule",
     "Snooze",
     "StaleLease",
     "StepMismatch",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from .connect import default_url, store_from
+from .connect import default_url, environment_guard, store_from
 from .context import PARK_SECONDS, Context, SyncContext
 from .core.contract import Contract
 from .core.errors import InvalidInput, JobFailed
@@ -214,6 +214,7 @@ class Detent(Scheduling, Limited):
     def make_engine(self, **store_options: Any) -> Engine:
         engine = Engine(store_from(self.url, **store_options), self.contracts, **self._options)
         engine.tracer = self.tracer
+        engine.guard = engine.guard or environment_guard()
         return engine
 
     @property

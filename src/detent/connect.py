@@ -3,6 +3,7 @@
 import os
 
 from .core.errors import InvalidInput
+from .guard import Guard, guard_from_file
 from .ports import Store
 from .wire import Wire, WireSettings
 
@@ -30,6 +31,12 @@ def store_from(url: str | None = None, *, may_migrate: bool = False, inline: boo
         f"cannot read the database URL {url!r}; write sqlite:///jobs.db or postgresql://user@host/database",
         code="URL_INVALID",
     )
+
+
+def environment_guard() -> Guard | None:
+    """The rules in the file $DETENT_GUARD names."""
+    path = os.environ.get("DETENT_GUARD")
+    return guard_from_file(path) if path else None
 
 
 def redis_url() -> str | None:

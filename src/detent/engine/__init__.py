@@ -19,6 +19,7 @@ from ..core.job import DeadLetter, Job, Micros
 from ..core.outcome import Cancelled, Outcome, Succeeded
 from ..core.retry import Jitter, steady_jitter
 from ..core.times import SECOND
+from ..guard import Guard
 from ..ids import RandomIds
 from ..ports import Audit, Claimed, ClaimRequest, Extended, Filter, Ids, Store, Success, Tx
 from . import letters, operate, pruning, sweep
@@ -72,6 +73,7 @@ class Engine(Deciding, Limiting):
         ids: Ids | None = None,
         jitter: Jitter = steady_jitter,
         max_payload: int = MAX_PAYLOAD,
+        guard: Guard | None = None,
     ) -> None:
         self.store = store
         self._own = dict(contracts or {})
@@ -79,6 +81,7 @@ class Engine(Deciding, Limiting):
         self.ids: Ids = ids or RandomIds()
         self.jitter = jitter
         self.max_payload = max_payload
+        self.guard = guard
 
     async def open(self) -> None:
         await self.store.open(self._own, CONTRACTS)
@@ -89,7 +92,8 @@ class Engine(Deciding, Limiting):
 
     def sibling(self) -> "Engine":
         """The same engine for another event loop; open it there."""
-        return Engine(self.store.sibling(), self._own, ids=self.ids, jitter=self.jitter, max_payload=self.max_payload)
+        kept: dict[str, Any] = {"ids": self.ids, "jitter": self.jitter, "max_payload": self.max_payload}
+        return Engine(self.store.sibling(), self._own, guard=self.guard, **kept)
 
     def contract(self, name: str | None) -> Contract:
         try:

@@ -36,9 +36,12 @@ class Prepared:
     keys: list[tuple[str, str]]
 
 
-def prepare(engine: "Engine", ask: Submission, now: Micros) -> Prepared:
+def prepare(engine: "Engine", ask: Submission, now: Micros, *, guarded: bool = True) -> Prepared:
     contract = engine.contract(ask.contract)
     payload = check_submission(contract, ask, engine.max_payload)
+    held_for = engine.guard.reason_to_hold(ask.job_type, ask.payload or {}) if guarded and engine.guard else None
+    if held_for is not None:
+        ask = replace(ask, hold=True, actor=ask.actor or "guard")
     if engine.tracer is not None and ask.traceparent is None:
         ask = engine.tracer.stamped(ask)
     job_id = ask.id or engine.ids.job()
@@ -77,7 +80,7 @@ def prepare(engine: "Engine", ask: Submission, now: Micros) -> Prepared:
         traceparent=ask.traceparent,
     )
     move = _creation_move(contract, ask, due_at > now)
-    change = create(contract, job, move, now, Facts(actor=ask.actor, due_at=due_at))
+    change = create(contract, job, move, now, Facts(actor=ask.actor, due_at=due_at, reason=held_for))
     return Prepared(ask, contract, change, keys_of(contract, change.after))
 
 
@@ -90,7 +93,7 @@ def prepare_alike(engine: "Engine", ask: Submission, payloads: Sequence[Any], no
     """The same request with many payloads: checked once, then copied. What names the job by its id is its own."""
     first = prepare(engine, replace(ask, payload=payloads[0]), now)
     change = first.change
-    if needs_transaction(first) or change.notes or len(change.events) != 1:
+    if needs_transaction(first) or engine.guard or change.notes or len(change.events) != 1:
         return [first, *(prepare(engine, replace(ask, payload=payload), now) for payload in payloads[1:])]
     contract, job, event = first.contract, change.after, _event_values(change.events[0])[1:]
     values = list(_values(job))
