@@ -73,7 +73,7 @@ class Producer(Person):
         plan = [self._line(contract) for _ in range(random.randint(1, 5))]
         return Submission(
             JOB_TYPE,
-            {"plan": plan, "steps": number % 3 != 0},
+            {"plan": plan, "steps": number % 2 == 0},
             contract=name,
             id=self.engine.ids.job(),
             queue=random.choice(("default", "other")),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 JOB_TYPE = "work"
 SIGNAL = "go"
 _SLICES = 4
-_LONG_SECONDS = 1.0
+_LONG_SECONDS = 0.5
 
 
 async def work(ctx: Context, plan: list[list[Any]], steps: bool = False) -> dict[str, Any]:
@@ -42,8 +42,9 @@ async def work(ctx: Context, plan: list[list[Any]], steps: bool = False) -> dict
     try:
         if steps:
             trail["first"] = await ctx.step("first", _teller(ctx))
-        for _ in range(_SLICES):
-            await Pause(int(seconds * SECOND / _SLICES))
+        for number in range(_SLICES):
+            part = Pause(int(seconds * SECOND / _SLICES))
+            await (_once(ctx, part) if steps and number == 0 else part)
             if ctx.cancelled and act != "ignore":
                 raise Cancel("asked to stop")
             if steps and seconds > _LONG_SECONDS:  # long enough to lose the job in between
@@ -57,7 +58,6 @@ async def work(ctx: Context, plan: list[list[Any]], steps: bool = False) -> dict
             await ctx.sleep(3.0)
         if steps:
             trail["last"] = await ctx.step("last", _teller(ctx))
-            await _once(ctx)
     except (StoreUnavailable, WaitTimeout) as error:
         raise Retry(f"{who}: {type(error).__name__}") from None
     return trail
@@ -81,12 +81,13 @@ def _teller(ctx: Context) -> Callable[[], dict[str, str]]:
     return lambda: {"told_by": ctx._claimed.token}
 
 
-async def _once(ctx: Context) -> None:
+async def _once(ctx: Context, work: Pause) -> None:
+    """Something that takes a while and must not happen twice."""
     effects: Counter[str] = ctx._engine.store.effects  # type: ignore[attr-defined]
 
     async def act() -> None:
         effects[ctx.job_id] += 1
-        await Pause(200 * MS)
+        await work
 
     with suppress(OnceUnfinished):
         await ctx.once("only", act)
