@@ -43,6 +43,7 @@ GOALS = (
     Goal("Postgres bulk, of graphile-worker", "enqueue in bulk", "detent-postgres", "graphile-worker", 1.0),
     Goal("Postgres pickup p50, of graphile-worker", "pickup p50", "detent-postgres", "graphile-worker", 1.0),
     Goal("Postgres pickup p99, of graphile-worker", "pickup p99", "detent-postgres", "graphile-worker", 1.0),
+    Goal("Postgres, ten steps a job, of DBOS", "ten recorded steps a job", "detent-postgres", "dbos", 2.0),
     Goal("SQLite pickup p50, same process, ms", "pickup p50, same process", "detent-sqlite", None, 1.0),
     Goal("SQLite pickup p50, other process, ms", "pickup p50", "detent-sqlite", None, 12.0),
 )

@@ -6,14 +6,27 @@ import psycopg
 from dbos import DBOS, DBOSClient, DBOSConfig
 
 from .counting import handled, picked_up
-from .protocol import URL, Peer
+from .protocol import PART, STEPS, URL, Peer
 
 POLL_SECONDS = 0.02
+CONNECTIONS = 20
 _LEFT = "SELECT count(*) FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING')"
 
 
 @DBOS.workflow()
 def noop() -> None:
+    handled()
+
+
+@DBOS.step()
+def piece(number: int) -> int:
+    return number
+
+
+@DBOS.workflow()
+def stepped() -> None:
+    for number in range(STEPS):
+        piece(number)
     handled()
 
 
@@ -35,6 +48,8 @@ def launch(executor: str) -> None:
 
 
 class OnDbos(Peer):
+    has_steps = True
+
     def open(self) -> None:
         launch("schema")  # launching makes the tables
         DBOS.destroy()
@@ -46,6 +61,10 @@ class OnDbos(Peer):
 
     def one(self, caller: int) -> None:
         self.client.enqueue({"queue_name": "q", "workflow_name": noop.__qualname__})
+
+    def stepped(self, jobs: int) -> None:
+        for _ in range(jobs):
+            self.client.enqueue({"queue_name": "q", "workflow_name": stepped.__qualname__})
 
     def left(self) -> int:
         row = self.aside.execute(_LEFT).fetchone()
@@ -60,7 +79,8 @@ class OnDbos(Peer):
 
     def work(self) -> None:
         launch("worker")
-        DBOS.register_queue("q", polling_interval_sec=POLL_SECONDS)
+        at_once = CONNECTIONS if PART == "steps" else None  # more than its pool has run into timeouts
+        DBOS.register_queue("q", polling_interval_sec=POLL_SECONDS, worker_concurrency=at_once)
         threading.Event().wait()
 
 

@@ -12,11 +12,15 @@ import asyncpg
 from detent import Context, Detent
 
 from .counting import handled, picked_up
-from .protocol import PART, URL, Peer
+from .protocol import PART, STEPS, URL, Peer
 
-SLOTS = {"drain": 500, "pickup": 64}
+SLOTS = {"drain": 500, "steps": 500, "pickup": 64}
 _LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready{yes}) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
-_EMPTIED = "TRUNCATE jobs, events, notes, keys, workers"
+_EMPTIED = "TRUNCATE jobs, events, notes, steps, keys, workers"
+
+
+async def piece(number: int) -> int:
+    return number
 
 
 def make_app(delays: list[float] | None = None) -> Detent:
@@ -24,6 +28,12 @@ def make_app(delays: list[float] | None = None) -> Detent:
 
     @app.job("noop")
     async def noop(ctx: Context) -> None:
+        handled()
+
+    @app.job("stepped")
+    async def stepped(ctx: Context) -> None:
+        for number in range(STEPS):
+            await ctx.step("work", piece, number)
         handled()
 
     @app.job("stamp")
@@ -40,6 +50,7 @@ class OnDetent(Peer):
     """What both databases have in common."""
 
     bulk = True
+    has_steps = True
 
     async def open(self) -> None:
         self.here: list[float] = []
@@ -54,6 +65,9 @@ class OnDetent(Peer):
 
     async def many(self, jobs: int) -> None:
         await self.app.jobs["noop"].enqueue_many([{}] * jobs)
+
+    async def stepped(self, jobs: int) -> None:
+        await self.app.jobs["stepped"].enqueue_many([{}] * jobs)
 
     async def stamp(self, sent: float) -> None:
         await self.app.jobs["stamp"].enqueue(sent=sent)

@@ -18,10 +18,12 @@ from typing import Any
 URL = os.environ.get("BENCH_URL", "")
 """The database, the server or the file's path, as the contestant's driver wants it."""
 PART = os.environ.get("BENCH_PART", "drain")
-"""What a worker is started for: drain or pickup."""
+"""What a worker is started for: drain, steps or pickup."""
 VARIANT = os.environ.get("BENCH_VARIANT", "")
 BATCH = 1_000
 """Jobs a bulk call."""
+STEPS = 10
+"""Recorded steps of a job that has them."""
 
 
 class Peer:
@@ -42,6 +44,13 @@ class Peer:
     def many(self, jobs: int) -> Any:
         """Enqueue at most BATCH jobs in one call."""
         raise RuntimeError("has no bulk call")
+
+    has_steps = False
+    """True: `stepped` exists."""
+
+    def stepped(self, jobs: int) -> Any:
+        """Enqueue at most BATCH jobs of STEPS recorded steps each."""
+        raise RuntimeError("has no recorded steps")
 
     def left(self) -> Any:
         """How many jobs are not done yet."""
@@ -106,6 +115,8 @@ async def _carry_out(peer: Peer, ask: dict[str, Any]) -> dict[str, Any]:
             return await _enqueue(peer, ask["seconds"], ask["at_most"], ask["callers"])
         case "fill":
             return await _fill(peer, ask["jobs"])
+        case "fill stepped":
+            return await _fill_stepped(peer, ask["jobs"])
         case "left":
             return {"left": await _now(peer.left())}
         case "pickup":
@@ -163,6 +174,13 @@ async def _fill(peer: Peer, jobs: int) -> dict[str, Any]:
         for _ in range(jobs):
             await _now(peer.one(0))
     return {"jobs": jobs, "seconds": time.monotonic() - started, "bulk": peer.bulk}
+
+
+async def _fill_stepped(peer: Peer, jobs: int) -> dict[str, Any]:
+    if peer.has_steps:
+        for done in range(0, jobs, BATCH):
+            await _now(peer.stepped(min(BATCH, jobs - done)))
+    return {"jobs": jobs if peer.has_steps else 0}
 
 
 async def _stamp(peer: Peer, jobs: int, pause: float) -> dict[str, Any]:

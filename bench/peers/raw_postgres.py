@@ -17,7 +17,7 @@ from detent.stores.postgres.inserting import insert
 from detent.stores.postgres.store import POOL_SETTINGS
 
 from .counting import handled
-from .protocol import URL, VARIANT, Peer, stay
+from .protocol import PART, STEPS, URL, VARIANT, Peer, stay
 from .template import first_change
 
 CALLERS = 16
@@ -53,6 +53,7 @@ class RawPostgres(Peer):
     """The insert and the cycle statement, called as bare as asyncpg allows."""
 
     bulk = True
+    has_steps = True
 
     async def open(self) -> None:
         change, lane = await first_change(URL)
@@ -67,7 +68,7 @@ class RawPostgres(Peer):
         self.connections = [await connected(POOL_SETTINGS) for _ in range(CALLERS)]
 
     async def reset(self) -> None:
-        await self.connections[0].execute("TRUNCATE jobs, events, notes, keys, workers")
+        await self.connections[0].execute("TRUNCATE jobs, events, notes, steps, keys, workers")
 
     async def one(self, caller: int) -> None:
         mine = self.ids.job()
@@ -80,6 +81,9 @@ class RawPostgres(Peer):
             for column in self.columns
         )
         await self.connections[0].fetch(self.text_of_many, *columns)
+
+    async def stepped(self, jobs: int) -> None:
+        await self.many(jobs)
 
     async def left(self) -> int:
         return int(await self.connections[0].fetchval(_LEFT))
@@ -98,6 +102,8 @@ class RawPostgres(Peer):
         rows: list[Any] = await connection.fetch(query.text, *arguments)
         while len(rows) > 1:
             ids = [row[0] for row in rows if row[0] is not None]
+            if PART == "steps":
+                await record(connection, ids, values["token"])
             handled(len(ids))
             arguments[places["ids"]] = sorted(ids)
             arguments[places["tokens"]] = [values["token"]] * len(ids)
@@ -105,6 +111,24 @@ class RawPostgres(Peer):
             rows = await connection.fetch(query.text, *arguments)
         await connection.close()
         stay()
+
+
+async def record(connection: Any, ids: list[str], token: str) -> None:
+    """One statement a step for all jobs that were claimed together."""
+    query = compiled(queries(False)["record_steps"])
+    size = len(ids)
+    for number in range(STEPS):
+        name = "work" if number == 0 else f"work#{number + 1}"
+        told = {
+            "ids": ids,
+            "tokens": [token] * size,
+            "names": [name] * size,
+            "digests": ["0" * 24] * size,
+            "results": [str(number)] * size,
+            "finished": ["true"] * size,
+        }
+        rows = await connection.fetch(query.text, *(told[name] for name in query.names))
+        assert len(rows) == size, "every step is recorded"
 
 
 async def unchanging_values(connection: Any) -> dict[str, Any]:
