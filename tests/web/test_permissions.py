@@ -10,6 +10,8 @@ from detent.core.people import POWERS, Power, Role
 from detent.engine.schedule_request import ScheduleRequest
 from detent.engine.schedules import add
 from detent.web.guard import GuardedRoute
+from detent.web.pages import PAGES
+from detent.web.pages.assets import PREFIX
 from web.conftest import API, Api
 
 pytestmark = pytest.mark.anyio
@@ -21,6 +23,8 @@ BODIES: dict[str, Any] = {
     "/internal/jobs/{job_id}/transition": {"new_status": "nowhere"},
     "/dlq/requeue": {},
     "/dlq/discard": {"reason": "x"},
+    "/bulk/cancel": {},
+    "/bulk/requeue": {},
     "/tokens": {"name": "new", "role": "viewer"},
     "/session": {"token": "nope"},
     "/worker/claim": {"worker": "w", "job_types": ["none"]},
@@ -35,7 +39,7 @@ BODIES: dict[str, Any] = {
 SHARED = {"/alerts", "/alerts/deliveries", "/workers/recoveries", "/workers/{worker_id}/drain",
           "/workers/{worker_id}/stop",
           "/queues", "/queues/{name}/pause", "/queues/{name}/resume", "/workers", "/worker/claim", "/worker/heartbeat",
-          "/worker/settle"}  # fmt: skip
+          "/worker/settle", "/overview", "/verification"}  # fmt: skip
 """What belongs to all tenants: refused to every token that is bound to one."""
 OWNED = {"job_id", "dlq_id", "reference"}
 """Parts of a path that name something of a tenant."""
@@ -56,7 +60,8 @@ async def test_every_route_declares_its_power(api: Api) -> None:
     loose = [route.path for route in _all(api.app) if not isinstance(route, GuardedRoute)]
     assert not loose, "routes that bypass the door"
     public = {route.path for route in _all(api.app) if isinstance(route, GuardedRoute) and route.needs is None}
-    assert public <= {"/", "/healthz", "/readyz", "/openapi.json", "/docs", f"{API}/session"}
+    shells = {page.path for page in PAGES} | {"/sign-in", f"{PREFIX}/{{name:path}}"}
+    assert public <= {"/healthz", "/readyz", "/openapi.json", "/docs", f"{API}/session"} | shells
 
 
 def test_a_route_without_a_power_cannot_be_made() -> None:

@@ -155,6 +155,12 @@ class Cancel(Because):
     force: bool = False
 
 
+class Decide(Because):
+    digest: str | None = Field(
+        None, min_length=8, max_length=200, description="Of what was looked at; if something else is asked now, 409."
+    )
+
+
 class Requeue(Because):
     payload: dict[str, Any] | None = None
 

@@ -14,10 +14,12 @@ from ..ports import Tx
 from ..settings import load_settings
 from ..sweeper import Sweeper
 from .changes import Changes
+from .counting import Counter
 from .limits import Buckets
 from .people import People
 from .settings import Settings
 from .stream import Stream
+from .verifying import Verifier
 
 if TYPE_CHECKING:
     from ..app import Detent
@@ -34,6 +36,8 @@ class Web:
         self.people = People(self)
         self.stream = Stream(self)
         self.changes = Changes(self)
+        self.counts = Counter(self)
+        self.verifier = Verifier(self)
         self.buckets = Buckets(settings.rate_per_second)
         self.on_close: list[Callable[[], Any]] = []
         self._target = target

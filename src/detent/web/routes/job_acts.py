@@ -16,6 +16,7 @@ from .reading import JobId
 
 router = Router(tags=["jobs"])
 Because = Annotated[shapes.Because | None, Body()]
+Decide = Annotated[shapes.Decide | None, Body()]
 
 
 async def _acted(asked: Asked, act: Callable[[Engine], Awaitable[Job]]) -> Response:
@@ -45,17 +46,21 @@ async def abort(asked: Asked, job_id: JobId, body: Because = None) -> Response:
 
 
 @router.route_for("POST", "/jobs/{job_id}/approve", needs=Power.REVIEW, answers={200: shapes.Job})
-async def approve(asked: Asked, job_id: JobId, body: Because = None) -> Response:
+async def approve(asked: Asked, job_id: JobId, body: Decide = None) -> Response:
     """Let a job go on that waits for approval."""
-    who = asked.caller
-    return await _acted(asked, lambda e: e.approve(job_id, actor=who.person, reason=_reason(body), tenant=who.tenant))
+    who, seen = asked.caller, body.digest if body else None
+    return await _acted(
+        asked, lambda e: e.approve(job_id, actor=who.person, reason=_reason(body), tenant=who.tenant, digest=seen)
+    )
 
 
 @router.route_for("POST", "/jobs/{job_id}/reject", needs=Power.REVIEW, answers={200: shapes.Job})
-async def reject(asked: Asked, job_id: JobId, body: Because = None) -> Response:
+async def reject(asked: Asked, job_id: JobId, body: Decide = None) -> Response:
     """Refuse a job that waits for approval."""
-    who = asked.caller
-    return await _acted(asked, lambda e: e.reject(job_id, actor=who.person, reason=_reason(body), tenant=who.tenant))
+    who, seen = asked.caller, body.digest if body else None
+    return await _acted(
+        asked, lambda e: e.reject(job_id, actor=who.person, reason=_reason(body), tenant=who.tenant, digest=seen)
+    )
 
 
 @router.route_for("POST", "/jobs/{job_id}/reopen", needs=Power.OPERATE, answers={200: shapes.Job})

@@ -1,0 +1,52 @@
+"""Counting all jobs takes a while where there are millions: done aside, and a page gets the last count at once."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..clock import SystemClock
+from ..core.job import Micros
+
+if TYPE_CHECKING:
+    from .state import Web
+
+_PATIENCE_SECONDS = 0.1
+_FRESH_SECONDS = 0.5
+_SHARE = 20.0
+"""Counting may take a twentieth of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """(contract, status, phase, how many), and when that was so."""
+
+    at: Micros
+    rows: list[tuple[str, str, str, int]]
+
+
+class Counter:
+    """One count at a time for everybody; the last one is kept until the next."""
+
+    def __init__(self, web: "Web") -> None:
+        self._web = web
+        self._clock = SystemClock()
+        self._last: Counts | None = None
+        self._good_until = 0.0
+        self._counting: asyncio.Task[None] | None = None
+
+    async def look(self) -> Counts | None:
+        """The newest count there is within a moment; None if there is none yet."""
+        if self._clock.monotonic() >= self._good_until and (self._counting is None or self._counting.done()):
+            self._counting = asyncio.create_task(self._count(), name="detent-web-count")
+            self._web.keep(self._counting)
+        if self._counting is not None:
+            await asyncio.wait({self._counting}, timeout=_PATIENCE_SECONDS)
+        return self._last
+
+    async def _count(self) -> None:
+        began = self._clock.monotonic()
+        engine = await self._web.engine()
+        rows = await engine.store.read(lambda tx: tx.counts())
+        self._last = Counts(engine.store.now(), rows)
+        now = self._clock.monotonic()
+        self._good_until = now + max(_FRESH_SECONDS, (now - began) * _SHARE)

@@ -1,0 +1,1 @@
+"""The dashboard, driven by a real browser against a real server."""
