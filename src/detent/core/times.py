@@ -1,6 +1,7 @@
 """Moments as text and back: ISO-8601 in UTC outside, microseconds inside."""
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from .errors import InvalidInput
 from .job import Micros
@@ -12,8 +13,14 @@ SECOND: Micros = 1_000_000
 def iso(moment: Micros | None) -> str | None:
     if moment is None:
         return None
-    text = (_EPOCH + timedelta(microseconds=moment)).replace(tzinfo=None).isoformat()
-    return text + "Z"
+    seconds, micros = divmod(moment, SECOND)
+    return f"{_second(seconds)}.{micros:06d}Z" if micros else f"{_second(seconds)}Z"
+
+
+@lru_cache(maxsize=1_024)
+def _second(seconds: int) -> str:
+    """Moments come in swarms: a page of jobs, a burst of events."""
+    return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
 def from_datetime(moment: datetime) -> Micros:

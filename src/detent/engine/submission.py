@@ -161,6 +161,8 @@ def deadline_of(contract: Contract, ask: Submission, now: Micros) -> Micros | No
 
 
 def check_name(value: Any, field: str) -> None:
+    if type(value) is str and value.isascii() and value.isprintable() and value.strip() and len(value) <= MAX_NAME:
+        return
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_NAME or _CONTROL.search(value):
         raise InvalidInput(
             f"{field} must be 1 to {MAX_NAME} printable characters, got {str(value)[:80]!r}",

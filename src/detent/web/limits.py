@@ -82,7 +82,7 @@ def _too_large(at_most: int) -> TooLarge:
 def strict_json(body: bytes, max_depth: int) -> Any:
     """JSON as the standard has it: no NaN, no endless nesting, no numbers of a million digits."""
     try:
-        value = json.loads(body, parse_constant=_no_constant)
+        value = _decode(body.decode())
     except RecursionError:
         raise _too_deep(max_depth) from None
     except (ValueError, UnicodeDecodeError) as error:
@@ -94,6 +94,9 @@ def strict_json(body: bytes, max_depth: int) -> Any:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
+
+
+_decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def _too_deep(max_depth: int) -> InvalidInput:

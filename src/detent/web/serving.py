@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from ..core.errors import DetentError
 from ..engine import Engine
@@ -73,8 +74,13 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(target: "Detent | Engine", settings: Settings, *, own_signals: bool = True) -> Server:
-    config = uvicorn.Config(
-        create_app(target, settings),
+    return Server(config_of(create_app(target, settings)), own_signals=own_signals)
+
+
+def config_of(app: ASGIApp) -> uvicorn.Config:
+    """Short patience, no word about ourselves, no proxies believed."""
+    return uvicorn.Config(
+        app,
         http="httptools" if importlib.util.find_spec("httptools") else "h11",
         log_level="warning",
         access_log=False,
@@ -87,7 +93,6 @@ def make_server(target: "Detent | Engine", settings: Settings, *, own_signals: b
         h11_max_incomplete_event_size=64 << 10,
         proxy_headers=False,
     )
-    return Server(config, own_signals=own_signals)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -43,6 +43,9 @@ class Web:
         self._target = target
         self._tasks: set[asyncio.Task[Any]] = set()
         self._probing: asyncio.Future[bool] | None = None
+        self.documents: dict[Any, dict[str, Any]] = {}
+        self.alive_at = float("-inf")
+        """When a request was last answered, by the loop's clock."""
         self._started = False
 
     async def engine(self) -> Engine:

@@ -75,6 +75,7 @@ class Stream:
         try:
             await self._begin()
             position = self._head if start is None else start
+            yield b": following\n\n"
             while position < self._floor:  # from the database until the kept frames take over
                 frames, position = await self._older(position)
                 yield _chunk(frames, choose, payloads)

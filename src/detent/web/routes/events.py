@@ -105,7 +105,6 @@ class EventStream(Response):
 
     async def _write(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        await self._send(send, b": following\n\n")
         try:
             async for chunk in self._follow:
                 if chunk:

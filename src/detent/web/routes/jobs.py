@@ -99,7 +99,7 @@ def submission(engine: Engine, caller: Caller, body: Any, fresh_id: str | None) 
     if unknown:
         named = ", ".join(sorted(unknown))[:200]
         raise InvalidInput(f"unknown fields: {named}; /docs lists the known", code="FIELD_UNKNOWN", field=named)
-    told = {name: value for name, value in body.items() if value is not None}
+    told = {name: _whole(value) for name, value in body.items() if value is not None}
     if "job_type" not in told:
         told["job_type"] = _unnamed_type(engine.contract(told.get("contract")))
     if not isinstance(told.get("hold", False), bool):
@@ -107,6 +107,11 @@ def submission(engine: Engine, caller: Caller, body: Any, fresh_id: str | None) 
     if caller.tenant is not None:
         told["tenant_id"] = caller.tenant_for(told.get("tenant_id"))
     return Submission(**told, actor=caller.person, id=fresh_id)
+
+
+def _whole(value: Any) -> Any:
+    """In JSON 3.0 is a whole number too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _unnamed_type(contract: Contract) -> str:

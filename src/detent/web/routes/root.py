@@ -39,5 +39,11 @@ async def docs(asked: Asked) -> Response:
 
 
 async def _document(asked: Asked) -> dict[str, Any]:
-    engine = await asked.engine()
-    return document(asked.app, engine.contracts, is_open=await asked.web.people.is_open())
+    """Kept until the contracts change, or the first token comes."""
+    contracts, is_open = (await asked.engine()).contracts, await asked.web.people.is_open()
+    known: dict[Any, dict[str, Any]] = asked.web.documents
+    key = (frozenset(contracts), is_open)
+    if key not in known:
+        known.clear()
+        known[key] = document(asked.app, contracts, is_open=is_open)
+    return known[key]

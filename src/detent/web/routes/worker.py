@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, WithJsonSchema
 from starlette.responses import Response
 
 from ...core.contract import Phase
@@ -28,6 +28,16 @@ Seconds = Annotated[float, Field(ge=0, le=31_536_000)]
 LeaseSeconds = Annotated[float, Field(ge=1, le=86_400)]
 
 
+_KEY = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"}
+_HELD = {
+    "type": "object",
+    "description": "job id -> token of its lease",
+    "maxProperties": 1_000,
+    "propertyNames": _KEY,
+    "additionalProperties": _KEY,
+}
+
+
 class Claim(shapes.Asks):
     worker: shapes.Name
     job_types: Annotated[list[shapes.Name], Field(min_length=1, max_length=500)]
@@ -39,7 +49,7 @@ class Claim(shapes.Asks):
 
 class Heartbeat(shapes.Asks):
     worker: shapes.Name
-    held: Annotated[dict[Key, Key], Field(max_length=1_000, description="job id -> token of its lease")]
+    held: Annotated[dict[Key, Key], Field(max_length=1_000), WithJsonSchema(_HELD)]
     lease_seconds: LeaseSeconds = 30.0
 
 

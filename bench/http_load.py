@@ -1,0 +1,179 @@
+"""Load on the REST API over real sockets: enqueue against a no-op of the same server, and many followers of the stream.
+
+python -m bench.http_load enqueue --url postgresql://… [--clients 32] [--seconds 5]
+python -m bench.http_load follow [--clients 1000] [--events 2000]
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import perf_counter
+from typing import Any
+
+API = "/api/v1"
+JOB = json.dumps({"job_type": "noop", "payload": {"n": 1}}).encode()
+
+
+def serve(url: str) -> None:
+    """The API as `detent serve` serves it, with one more route that passes the same door and does nothing."""
+    from starlette.responses import Response
+
+    from detent import Detent
+    from detent.core.people import Power
+    from detent.web import Settings, create_app
+    from detent.web.guard import Asked, Router, answer
+    from detent.web.serving import Server, bind, config_of, run
+
+    router = Router()
+
+    @router.route_for("POST", "/noop", needs=Power.OPERATE, answers={200: {"description": "nothing"}})
+    async def noop(asked: Asked) -> Response:
+        return answer(await asked.json())
+
+    app = create_app(Detent(url), Settings(open_without_tokens=True))
+    app.router.routes[:0] = router.routes
+    listening = bind("127.0.0.1", 0)
+    print(json.dumps({"at": f"http://127.0.0.1:{listening.getsockname()[1]}"}), flush=True)
+    run(Server(config_of(app)).serve([listening]))
+
+
+@asynccontextmanager
+async def server(url: str) -> AsyncIterator[tuple[str, int, int]]:
+    """(host, port, pid) of a server in a process of its own."""
+    words = [sys.executable, "-m", "bench.http_load", "serve", "--url", url]
+    process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        text = b""
+        while b"}" not in text:
+            text += await process.stdout.readline()
+        host, _, port = json.loads(text)["at"].removeprefix("http://").rpartition(":")
+        yield host, int(port), process.pid
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def request(method: str, path: str, body: bytes = b"", headers: str = "") -> bytes:
+    length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+    return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{length}{headers}\r\n".encode() + body
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytes) -> int:
+    """One request on a connection that stays open; the status of its answer."""
+    writer.write(said)
+    head = await reader.readuntil(b"\r\n\r\n")
+    lower = head.lower()
+    start = lower.index(b"content-length: ") + 16
+    await reader.readexactly(int(lower[start : lower.index(b"\r\n", start)]))
+    return int(head[9:12])
+
+
+async def rate(host: str, port: int, said: bytes, expect: int, clients: int, seconds: float) -> float:
+    """Answers a second with so many clients at once, each asking as soon as it was answered."""
+    end = perf_counter() + seconds
+    done = 0
+
+    async def client() -> None:
+        nonlocal done
+        reader, writer = await asyncio.open_connection(host, port)
+        while perf_counter() < end:
+            status = await ask(reader, writer, said)
+            assert status == expect, status
+            done += 1
+        writer.close()
+
+    started = perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return done / (perf_counter() - started)
+
+
+async def enqueue(url: str, clients: int, seconds: float, rounds: int = 3) -> dict[str, float]:
+    """Alternating, so that whatever else the machine does hits both."""
+    noop, jobs = [], []
+    async with server(url) as (host, port, _):
+        for path, expect in (("/noop", 200), ("/jobs", 201)):
+            await rate(host, port, request("POST", API + path, JOB), expect, clients, 0.5)
+        for _ in range(rounds):
+            noop.append(await rate(host, port, request("POST", f"{API}/noop", JOB), 200, clients, seconds / rounds))
+            jobs.append(await rate(host, port, request("POST", f"{API}/jobs", JOB), 201, clients, seconds / rounds))
+    best_noop, best_jobs = sorted(noop)[rounds // 2], sorted(jobs)[rounds // 2]
+    return {"noop_per_second": best_noop, "jobs_per_second": best_jobs, "ratio": best_jobs / best_noop}
+
+
+def memory_of(pid: int) -> int:
+    """Resident bytes."""
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+async def follow(url: str, clients: int, events: int, rounds: int = 4) -> dict[str, Any]:
+    """Every client reads every event; the server's memory after each round."""
+    allow_files(clients)
+    read = [0] * clients
+
+    async def follower(number: int, host: str, port: int, ready: asyncio.Semaphore) -> None:
+        reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
+        writer.write(request("GET", f"{API}/events/stream"))
+        await reader.readuntil(b": following")
+        ready.release()
+        while line := await reader.readline():
+            read[number] += line.startswith(b"data: ")
+
+    async with server(url) as (host, port, pid):
+        ready = asyncio.Semaphore(0)
+        tasks = [asyncio.create_task(follower(n, host, port, ready)) for n in range(clients)]
+        for _ in tasks:
+            await ready.acquire()
+        memory, took = [memory_of(pid)], []
+        reader, writer = await asyncio.open_connection(host, port)
+        bulk = json.dumps({"jobs": [json.loads(JOB)] * 100}).encode()
+        for done in range(1, rounds + 1):
+            started = perf_counter()
+            for _ in range(events // rounds // 100):
+                assert await ask(reader, writer, request("POST", f"{API}/jobs/bulk", bulk)) == 201
+            wanted = done * (events // rounds // 100) * 100
+            while min(read) < wanted:
+                assert not any(task.done() for task in tasks), "a follower was dropped"
+                await asyncio.sleep(0.05)
+            took.append(perf_counter() - started)
+            memory.append(memory_of(pid))
+        for task in tasks:
+            task.cancel()
+    assert set(read) == {wanted}, "somebody missed an event or saw one twice"
+    return {"clients": clients, "events": wanted, "seconds": took, "memory_mb": [round(one / 1e6, 1) for one in memory]}
+
+
+def allow_files(clients: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, clients + 500)), hard))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("enqueue", "follow", "serve"))
+    parser.add_argument("--url", default=os.environ.get("DETENT_URL"))
+    parser.add_argument("--clients", type=int)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--events", type=int, default=2_000)
+    said = parser.parse_args()
+    if said.what == "serve":
+        serve(said.url)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        url = said.url or f"sqlite:///{folder}/load.db"
+        if said.what == "enqueue":
+            print(json.dumps(asyncio.run(enqueue(url, said.clients or 32, said.seconds))))
+        else:
+            print(json.dumps(asyncio.run(follow(url, said.clients or 1_000, said.events))))
+
+
+if __name__ == "__main__":
+    main()
