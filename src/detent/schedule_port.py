@@ -23,6 +23,10 @@ class ScheduleTx(Protocol):
         """Those with this id or name, of any tenant; locked in a transaction that may write."""
         ...
 
+    async def next_fire(self, contracts: Sequence[str]) -> Micros | None:
+        """The first moment at which anything fires."""
+        ...
+
     async def soonest_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
         """The next to fire, due or not."""
         ...

@@ -1,6 +1,7 @@
 """Fires: each makes one job, however many processes see it due. Any process may run it at any time."""
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import DetentError, IdempotencyConflict, StoreUnavailable, VersionConflict
@@ -27,22 +28,23 @@ class Fired(NamedTuple):
 
 async def fire_due(engine: "Engine", limit: int) -> Fired:
     """One bounded pass over what is due, each schedule in a transaction of its own. One look if nothing is."""
-    now, soonest = await engine.store.read(lambda tx: _soonest(engine, tx, limit))
+    contracts = list(engine.contracts)
+    now, due, following = await engine.store.read(partial(_due, contracts, limit))
+    if not due:
+        return Fired([], following)
     jobs: list[Job] = []
-    moments: list[Micros] = []
-    for schedule in soonest:
-        moment = schedule.next_fire_at
-        if moment is not None and moment <= now:
-            planned = plan(schedule, now)
-            jobs += await _handle(engine, schedule, planned)
-            moment = planned.next
-        if moment is not None:
-            moments.append(moment)
-    return Fired(jobs, min(moments, default=None))
+    for schedule in due:
+        jobs += await _handle(engine, schedule, plan(schedule, now))
+    return Fired(jobs, await engine.store.read(lambda tx: tx.next_fire(contracts)))
 
 
-async def _soonest(engine: "Engine", tx: Tx, limit: int) -> tuple[Micros, list[Schedule]]:
-    return tx.now, await tx.soonest_schedules(limit, list(engine.contracts))
+async def _due(contracts: list[str], limit: int, tx: Tx) -> tuple[Micros, list[Schedule], Micros | None]:
+    following = await tx.next_fire(contracts)
+    if following is None or following > tx.now:
+        return tx.now, [], following
+    soonest = await tx.soonest_schedules(limit, contracts)
+    due = [one for one in soonest if one.next_fire_at is not None and one.next_fire_at <= tx.now]
+    return tx.now, due, following
 
 
 async def _handle(engine: "Engine", schedule: Schedule, planned: Plan) -> list[Job]:

@@ -37,6 +37,10 @@ class ScheduleRows(NamedQueries):
     async def schedules_called(self, reference: str) -> list[Schedule]:
         return [Schedule(*row) for row in await self.query("schedules_called", reference=reference)]
 
+    async def next_fire(self, contracts: Sequence[str]) -> Micros | None:
+        found = await self.query("next_fire", contracts=json.dumps(list(contracts)))
+        return found[0][0] if found else None
+
     async def soonest_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
         rows = await self.query("soonest_schedules", limit=limit, contracts=json.dumps(list(contracts)))
         return [Schedule(*row) for row in rows]

@@ -102,6 +102,11 @@ SELECT min(due_at) FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN
 -- name: schedules_called
 SELECT {schedule_columns} FROM schedules WHERE id = :reference OR name = :reference ORDER BY id FOR UPDATE;
 
+-- name: next_fire
+-- Hot: looked at by every sweep. Relies on schedules_next.
+SELECT next_fire_at FROM schedules WHERE next_fire_at IS NOT NULL
+  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))) ORDER BY next_fire_at LIMIT 1;
+
 -- name: soonest_schedules
 -- Relies on schedules_next.
 SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL

@@ -145,6 +145,11 @@ SELECT {schedule_columns} FROM schedules WHERE id = :reference
 UNION ALL
 SELECT {schedule_columns} FROM schedules WHERE name = :reference AND id <> :reference;
 
+-- name: next_fire
+-- Hot: looked at by every sweep. Relies on schedules_next.
+SELECT next_fire_at FROM schedules WHERE next_fire_at IS NOT NULL
+  AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY next_fire_at LIMIT 1;
+
 -- name: soonest_schedules
 -- Relies on schedules_next.
 SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL
