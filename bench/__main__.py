@@ -10,7 +10,7 @@ from typing import Any
 from . import chart, docs, homes, report
 from .contestants import CONTESTANTS, Contestant, chosen
 from .harness import ROUNDS, compete
-from .measures import MEASURES, NOT_MEASURED, Sizes
+from .measures import MEASURES, Sizes
 from .services import Services
 
 OUT = homes.ROOT / "bench" / "results" / "latest.json"
@@ -105,8 +105,6 @@ def _list() -> None:
     print("measures (* in the short form)")
     for name, (_, says) in MEASURES.items():
         print(f" {'*' if name in SHORT else ' '} {name:<9} {says}")
-    for text in NOT_MEASURED:
-        print(f"   not measured: {text}")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def _includes(data: dict[str, Any], readings: Readings) -> str:
 
 
 def _missing(data: dict[str, Any], readings: Readings) -> str:
-    lines = [f"- not measured: {text}" for text in data["not_measured"]]
+    lines: list[str] = []
     for miss in data["missing"]:
         which = f", {miss['measure']}" if miss["measure"] else ""
         lines += [f"- {miss['contestant']}{which}: {miss['reason']}"]

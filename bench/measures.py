@@ -247,4 +247,3 @@ MEASURES: dict[str, tuple[Run, str]] = {
     "growth": (growth, "cost a job as backlog and history grow (full form)"),
     "workers": (several_workers, "drain by several worker processes (full form)"),
 }
-NOT_MEASURED: tuple[str, ...] = ()

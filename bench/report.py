@@ -11,7 +11,6 @@ from typing import Any
 
 from .contestants import BY_NAME, Contestant
 from .goals import GOALS
-from .measures import NOT_MEASURED
 from .readings import Measure, Miss, Readings
 
 SCHEMA = 1
@@ -42,8 +41,6 @@ def show(readings: Readings, contestants: Sequence[Contestant]) -> None:
     if readings.syncs:
         low, high = min(readings.syncs), max(readings.syncs)
         print(f"\nthe disk synced {number(low)} to {number(high)} pages a second, once a round")
-    for text in NOT_MEASURED:
-        print(f"not measured: {text}")
     for miss in readings.missing:
         print(f"missing: {miss.contestant}{', ' + miss.measure if miss.measure else ''}: {miss.reason}")
 
@@ -80,7 +77,6 @@ def as_json(
              "met": g.met(readings)}
             for g in GOALS
         ],
-        "not_measured": list(NOT_MEASURED),
         "missing": [{"contestant": m.contestant, "measure": m.measure, "reason": m.reason} for m in readings.missing],
     }  # fmt: skip
 
