@@ -78,7 +78,7 @@ class RawSqlite(Peer):
             now = time.time_ns() // 1_000
             connection.execute("BEGIN IMMEDIATE")
             if held:
-                told = END | {"held": json.dumps(held), "now": now}
+                told = END | {"held": json.dumps(held), "now": now, "family": False}
                 connection.execute(SQL["succeed_events"], told)
                 connection.execute(SQL["succeed_jobs"], told)
             ids = [row[0] for row in connection.execute(SQL["pick_lane"], (lane, CLAIMED_AT_ONCE)).fetchall()]
