@@ -21,6 +21,7 @@ def serving(folder: Path, url: str, *words: str, **environment: str) -> Iterator
     told = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1", **environment}
     with (folder / "serve.log").open("w") as log:
         process = subprocess.Popen(command, cwd=folder, env=told, stdout=subprocess.PIPE, stderr=log, text=True)
+        (folder / "serve.pid").write_text(str(process.pid))
         try:
             yield str(first_json(process)["at"])
         finally:

@@ -16,6 +16,7 @@ from ..engine.people import has_tokens
 from . import create_app
 from .people import is_loopback
 from .settings import Settings
+from .state import Web
 
 if TYPE_CHECKING:
     from ..app import Detent
@@ -31,11 +32,17 @@ class CannotServe(DetentError):
 
 
 class Server(uvicorn.Server):
-    """A server that leaves signals to whoever runs it, if told so."""
+    """Leaves signals to whoever runs it, if told so; and sends those away who follow or wait before it closes."""
 
     def __init__(self, config: uvicorn.Config, *, own_signals: bool = True) -> None:
         super().__init__(config)
         self._own_signals = own_signals
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        web = getattr(getattr(self.config.app, "state", None), "web", None)
+        if isinstance(web, Web):
+            web.leaving.set()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -44,6 +44,8 @@ class Web:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._probing: asyncio.Future[bool] | None = None
         self.documents: dict[Any, dict[str, Any]] = {}
+        self.leaving = asyncio.Event()
+        """Set when the server is about to stop: whoever follows or waits is sent away."""
         self.alive_at = float("-inf")
         """When a request was last answered, by the loop's clock."""
         self._started = False

@@ -1,6 +1,7 @@
 """GET /events/stream: every change of status as it is committed, from a position on, none lost and none twice."""
 
 import asyncio
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Header, Query
@@ -91,17 +92,21 @@ class EventStream(Response):
     def __init__(self, asked: Asked, stream: Stream, start: Position | None, choose: Choice) -> None:
         super().__init__()
         self._settings = asked.web.settings
+        self._leaving = asked.web.leaving
         self._follow = stream.follow(start, choose, payloads=asked.caller.payloads, beat=self._settings.beat_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.create_task(self._write(send))
-        leaving = asyncio.create_task(_left(receive))
+        others = {asyncio.create_task(_left(receive)), asyncio.create_task(self._leaving.wait())}
         try:
-            await asyncio.wait({writing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({writing, *others}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (writing, leaving):
+            for task in (writing, *others):
                 task.cancel()
-            await asyncio.gather(writing, leaving, return_exceptions=True)
+            await asyncio.gather(writing, *others, return_exceptions=True)
+        if self._leaving.is_set():
+            with suppress(OSError):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})

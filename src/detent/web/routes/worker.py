@@ -93,7 +93,7 @@ async def claim(asked: Asked, body: Claim) -> Response:
         if found or left <= 0:
             break
         await asked.web.changes.wait(min(left, _POLL_SECONDS))
-        if await asked.is_disconnected():
+        if asked.web.leaving.is_set() or await asked.is_disconnected():
             break
     if found and await asked.is_disconnected():
         await _hand_back(engine, found)

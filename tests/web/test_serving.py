@@ -1,0 +1,147 @@
+"""Serving: alone, beside a worker, mounted in another application; and where it refuses to."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from detent import Detent
+from detent.cli import run
+from detent.web import Settings, create_app
+from web.conftest import API, Api, code
+from web.served import SOURCES, first_json, serving
+
+APP = '''"""One job."""
+
+from detent import Detent
+
+app = Detent("sqlite:///jobs.db")
+
+
+@app.job("double")
+async def double(number: int) -> int:
+    return 2 * number
+'''
+
+
+def test_an_address_others_reach_needs_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
+        assert run(["serve", "--host", host, "--url", url]) == 1
+        assert "TOKENS_REQUIRED" in capsys.readouterr().err
+    assert run(["token", "create", "--name", "ann", "--role", "viewer", "--url", url]) == 0
+    token = capsys.readouterr().out.split()[0]
+    with serving(tmp_path, url, "--host", "0.0.0.0") as at:
+        port = at.rpartition(":")[2]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            assert code(client.get(f"{API}/jobs"), 401) == "UNAUTHORIZED"
+            assert client.get(f"{API}/jobs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+
+
+def test_an_address_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with serving(tmp_path, url) as at:
+        assert run(["serve", "--port", at.rpartition(":")[2], "--url", url]) == 1
+        assert "CANNOT_SERVE" in capsys.readouterr().err
+
+
+def test_a_revoked_token_is_refused_by_a_server_that_knew_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    assert run(["token", "create", "--name", "ann", "--role", "viewer", "--json", "--url", url]) == 0
+    made = json.loads(capsys.readouterr().out)
+    told = {"Authorization": f"Bearer {made['token']}"}
+    with serving(tmp_path, url) as at, httpx.Client(base_url=at, headers=told) as client:
+        assert client.get(f"{API}/jobs").status_code == 200
+        assert run(["token", "revoke", made["id"], "--url", url]) == 0
+        time.sleep(0.15)  # a token is believed for a tenth of a second without looking again
+        assert client.get(f"{API}/jobs").status_code == 401
+
+
+def test_up_works_and_serves_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(APP)
+    words = [sys.executable, "-m", "detent", "up", "one.py", "--port", "0", "--json"]
+    told = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        words, cwd=tmp_path, env=told, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        with httpx.Client(base_url=first_json(process)["at"], timeout=20) as client:
+            assert client.get("/readyz").json() == {"ok": True}
+            ask = {"job_type": "double", "payload": {"number": 21}}
+            path = f"{API}/jobs/{client.post(f'{API}/jobs', json=ask).json()['job']['id']}"
+            while (job := client.get(path).json())["phase"] != "final":
+                pass
+            assert job["result"] == 42
+            assert client.get("/").status_code == 200 and "Detent" in client.get("/").text
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def test_a_server_that_stops_sends_away_who_follows_and_who_waits(tmp_path: Path) -> None:
+    with serving(tmp_path, f"sqlite:///{tmp_path}/jobs.db") as at, httpx.Client(base_url=at, timeout=20) as client:
+        waiting = {"worker": "w", "job_types": ["x"], "wait_seconds": 20.0}
+        with ThreadPoolExecutor(1) as other, client.stream("GET", f"{API}/events/stream") as stream:
+            claim = other.submit(httpx.post, f"{at}{API}/worker/claim", json=waiting, timeout=30)
+            lines = stream.iter_lines()
+            assert next(lines).startswith(":")
+            while not client.get(f"{API}/workers").json()["workers"]:
+                pass
+            started = time.monotonic()
+            os.kill(int((tmp_path / "serve.pid").read_text()), signal.SIGTERM)
+            assert [line for line in lines if line] == []
+            assert claim.result(10).json()["jobs"] == []
+            assert time.monotonic() - started < 4
+    assert "Traceback" not in (tmp_path / "serve.log").read_text()
+
+
+@pytest.mark.anyio
+async def test_mounted_below_a_prefix(tmp_path: Path) -> None:
+    """An application that was mounted hears nothing of the server's start, and opens by itself."""
+    app = Detent(f"sqlite:///{tmp_path}/jobs.db")
+    api = create_app(app, Settings(open_without_tokens=True))
+    outer = Starlette()
+    outer.mount("/jobs-api", api)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(outer), base_url="http://127.0.0.1") as client:
+        made = await client.post(f"/jobs-api{API}/jobs", json={"job_type": "x"})
+        assert made.status_code == 201
+        assert made.headers["location"] == f"/jobs-api{API}/jobs/{made.json()['job']['id']}"
+        assert (await client.get(made.headers["location"])).json()["id"] == made.json()["job"]["id"]
+        assert (await client.get("/jobs-api/readyz")).status_code == 200
+        assert code(await client.get("/jobs-api/nowhere"), 404) == "ROUTE_NOT_FOUND"
+        assert (await client.get("/jobs-api/openapi.json")).json()["paths"]
+    await api.state.web.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("place", ["sqlite-thread"], indirect=True)
+async def test_a_client_that_sends_slowly_holds_nothing(api: Api) -> None:
+    """Its body does not arrive: it is told so and let go, and others are answered meanwhile."""
+    api.app.state.web.settings = Settings(open_without_tokens=True, body_seconds=0.2)
+    never = asyncio.Event()
+
+    async def slowly() -> Any:
+        yield b'{"job_type":'
+        await never.wait()
+
+    media = {"content-type": "application/json"}
+    slow = asyncio.create_task(api.open.post(f"{API}/jobs", content=slowly(), headers=media))
+    assert (await api.open.get(f"{API}/jobs")).status_code == 200
+    answer = await asyncio.wait_for(slow, 10)
+    assert code(answer, 408) == "BODY_TOO_SLOW"
