@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from .clock import SystemClock
@@ -148,12 +149,11 @@ class Orchestrator:
         if known is not None:
             self._be_cautious()
         there = await self.wire.messages()
-        self.refilled += await self.engine.store.write(lambda tx: self._refill(tx, there, mark))
+        self.refilled += await self.engine.store.write(lambda tx: self._refill(tx, there, mark, known))
 
-    async def _refill(self, tx: Tx, there: set[tuple[str, int]], mark: str) -> int:
+    async def _refill(self, tx: Tx, there: set[tuple[str, int]], mark: str, known: str | None) -> int:
         """Publish again what waits for a worker and is not on the stream."""
-        known = await tx.epoch(self.wire.settings.task_stream)
-        if known == mark:  # another orchestrator was faster
+        if not await tx.put_epoch(self.wire.settings.task_stream, mark, known):  # another orchestrator was faster
             return 0
         wired = [name for name, contract in self.engine.contracts.items() if contract.wired]
         waiting = await tx.claimable(wired)
@@ -161,7 +161,6 @@ class Orchestrator:
         if known is None or known.partition("/")[0] != mark.partition("/")[0]:
             parcels += [Parcel(job_id, LETTER, version, tx.now) for job_id, version in await tx.open_letters(wired)]
         await tx.put_parcels(parcels)
-        await tx.put_epoch(self.wire.settings.task_stream, mark)
         if known is not None and parcels:
             log.warning("the stream server came back without %d messages; they are published again", len(parcels))
         return len(parcels)
@@ -177,9 +176,10 @@ class Orchestrator:
         await self.wire.give_back(judged.alive)
         await self.wire.hand_back([one.delivery for one in judged.again])
         await self.wire.acknowledge([one.delivery.message_id for one in judged.drop])
-        for one in judged.again:
-            self._offered[one.delivery.message_id] = self._clock.monotonic()
-            log.info("message %s of %s is published again", one.delivery.message_id, one.consumer)
+        now = self._clock.monotonic()
+        self._offered |= {one.delivery.message_id: now for one in judged.again}
+        for consumer, number in Counter(one.consumer for one in judged.again).items():
+            log.info("%d messages of %s are published again: it showed no sign of life", number, consumer)
         self.reclaimed += len(judged.again)
         return len(stranded)
 

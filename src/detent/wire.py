@@ -164,7 +164,9 @@ class OutboxTx(Protocol):
 
     async def epoch(self, name: str) -> str | None: ...
 
-    async def put_epoch(self, name: str, epoch: str) -> None: ...
+    async def put_epoch(self, name: str, epoch: str, known: str | None) -> bool:
+        """False: it was no longer the known one."""
+        ...
 
 
 class Wire(Protocol):

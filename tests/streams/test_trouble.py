@@ -80,7 +80,8 @@ async def test_only_what_is_missing_is_published_again(stage: Stage) -> None:
     entries = stage.redis.xrange(TASKS)
     stage.redis.xdel(TASKS, *[message for message, fields in entries if fields["task_id"] in (jobs[2].id, jobs[5].id)])
     epoch, _ = await stage.orchestrator.wire.mark("unused")
-    await stage.engine.store.write(lambda tx: tx.put_epoch(TASKS, f"{epoch}/another run"))
+    known = await stage.engine.store.read(lambda tx: tx.epoch(TASKS))
+    await stage.engine.store.write(lambda tx: tx.put_epoch(TASKS, f"{epoch}/another run", known))
     before = stage.orchestrator.refilled
     await stage.publish()
     tasks = [fields["task_id"] for _, fields in stage.redis.xrange(TASKS)]

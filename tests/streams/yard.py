@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from servers.databases import house, newest
+from servers.databases import Database, house, newest
 from servers.valkey import fresh_url
 from worker.waiting import until_now
 
@@ -35,6 +35,7 @@ class Yard:
         self.log = folder / "log"
         self.redis: Any = redis.Redis.from_url(redis_url, decode_responses=True)
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.database: Database | None = None
         self.app: Detent = application
         self.app.url = url
 
@@ -139,6 +140,7 @@ def yard_in(folder: Path, store: str, seconds: float = 300.0, redis_url: str | N
     database = house(newest()).database() if store == "postgres" else None
     url = database.url if database else f"sqlite:///{folder / 'jobs.db'}"
     yard = Yard(folder, url, redis_url or fresh_url(), seconds)
+    yard.database = database
     try:
         yield yard
     finally:

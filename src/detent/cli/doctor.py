@@ -20,6 +20,7 @@ from .connection import on_engine
 from .database import Database, describe, shown_url
 from .options import AsJson, Url
 from .output import FINE, NO, counted, say_json, show_table
+from .stream_health import check_streams
 
 _LOOK_AT = 1_000
 _CLOCKS_APART: Micros = 2 * SECOND
@@ -89,6 +90,7 @@ def examine(url: str) -> Iterator[Finding]:
     yield from _types(chart)
     yield _leases(chart)
     yield _clock(chart)
+    yield from check_streams(url)
 
 
 async def _read(engine: Engine) -> Chart:

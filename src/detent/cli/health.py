@@ -5,12 +5,16 @@ from ..engine.why import span
 from .connection import on_engine
 from .options import AsJson, Url
 from .output import counted, say, say_json, show_fields, show_table
+from .stream_health import look_at_streams, streams_line
 
 
 def stats(url: Url = None, as_json: AsJson = False) -> None:
     """Count jobs by status and phase, the backlog, dead letters and workers."""
     pulse = on_engine(url, take_pulse)
     view = stats_view(pulse)
+    streams = look_at_streams(url)
+    if streams is not None:
+        view["streams"] = streams
     if as_json:
         say_json(view)
         return
@@ -33,5 +37,6 @@ def stats(url: Url = None, as_json: AsJson = False) -> None:
             "dead letters": ", ".join(f"{number} {fate}" for fate, number in sorted(pulse.letters.items())) or "none",
             "workers": f"{workers['live']} live, {workers['busy']} of {counted(workers['slots'], 'slot')} busy",
             "paused": paused or "nothing",
+            **{f"{one['stream']}": streams_line(one) for one in (streams or {}).get("streams", ())},
         }
     )

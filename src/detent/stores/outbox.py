@@ -60,8 +60,8 @@ class Outbox:
         found = await self.query("epoch", name=name)
         return found[0][0] if found else None
 
-    async def put_epoch(self, name: str, epoch: str) -> None:
-        await self.change("put_epoch", name=name, epoch=epoch, now=self.now)
+    async def put_epoch(self, name: str, epoch: str, known: str | None) -> bool:
+        return await self.change("put_epoch", name=name, epoch=epoch, known=known, now=self.now) > 0
 
 
 def _parcel_of(change: Change) -> Parcel:

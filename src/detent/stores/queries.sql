@@ -325,7 +325,7 @@ SELECT epoch FROM wires WHERE name = :name;
 
 -- name: put_epoch
 INSERT INTO wires (name, epoch, at) VALUES (:name, :epoch, :now)
-ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, at = excluded.at;
+ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, at = excluded.at WHERE wires.epoch = :known;
 
 -- name: count_parcels
 SELECT count(*) FROM outbox;
