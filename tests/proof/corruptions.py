@@ -372,6 +372,13 @@ OTHERS = (
     broken("step from the future", "step-unearned", STEPPED, "UPDATE steps SET execution_no = 9 WHERE job_id = :job"),
     broken("step before the first run", "step-unearned", STEPPED, "UPDATE steps SET execution_no = 0"),
     broken("step without a result", "step-empty", STEPPED, "UPDATE steps SET result = NULL WHERE job_id = :job"),
+    broken("parcel of nobody", "parcel-orphan", None, f"UPDATE outbox SET job_id = {GHOST} || job_id"),
+    broken(
+        "takeover from nobody",
+        "takeover-unnamed",
+        "SELECT job_id FROM events WHERE event = 'task.reclaimed' ORDER BY job_id LIMIT 1",
+        "UPDATE events SET data = replace(data, 'old_consumer', 'somebody') WHERE job_id = :job",
+    ),
     broken("signal of nobody", "signal-orphan", None, f"UPDATE signals SET job_id = {GHOST} || job_id"),
     broken(
         "note from the future",

@@ -14,7 +14,7 @@ def stats(url: Url = None, as_json: AsJson = False) -> None:
     view = stats_view(pulse)
     streams = look_at_streams(url)
     if streams is not None:
-        view["streams"] = streams
+        view["streams"] = streams.view()
     if as_json:
         say_json(view)
         return
@@ -37,6 +37,6 @@ def stats(url: Url = None, as_json: AsJson = False) -> None:
             "dead letters": ", ".join(f"{number} {fate}" for fate, number in sorted(pulse.letters.items())) or "none",
             "workers": f"{workers['live']} live, {workers['busy']} of {counted(workers['slots'], 'slot')} busy",
             "paused": paused or "nothing",
-            **{f"{one['stream']}": streams_line(one) for one in (streams or {}).get("streams", ())},
+            **{one.stream: streams_line(one) for one in (streams.found if streams else ())},
         }
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..connect import redis_url, wire_from
@@ -16,7 +17,20 @@ if TYPE_CHECKING:
 _MANY_PARCELS = 10_000
 
 
-def look_at_streams(url: str | None) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """One look at the wire: what is still to be published, and the streams if the server answers."""
+
+    outbox: int
+    problem: str | None
+    found: list[Health]
+
+    def view(self) -> dict[str, Any]:
+        streams = [health._asdict() for health in self.found]
+        return {"outbox": self.outbox, "problem": self.problem, "streams": streams}
+
+
+def look_at_streams(url: str | None) -> Streams | None:
     """None: no Redis is named. A server that does not answer is told, not raised."""
     from ..streams import wire_settings
 
@@ -26,8 +40,8 @@ def look_at_streams(url: str | None) -> dict[str, Any] | None:
     try:
         found = asyncio.run(_health(wire_settings()))
     except WireUnavailable as error:
-        return {"outbox": outbox, "problem": error.message, "streams": []}
-    return {"outbox": outbox, "problem": None, "streams": [health._asdict() for health in found]}
+        return Streams(outbox, error.message, [])
+    return Streams(outbox, None, found)
 
 
 async def _parcels(engine: Engine) -> int:
@@ -42,10 +56,10 @@ async def _health(settings: WireSettings) -> list[Health]:
         await wire.close()
 
 
-def streams_line(one: dict[str, Any]) -> str:
-    idle = one["oldest_idle_ms"]
+def streams_line(one: Health) -> str:
+    idle = one.oldest_idle_ms
     waits = "" if idle is None else f", the oldest silent for {span(idle * 1_000)}"
-    return f"{one['length']} long, {one['pending']} pending{waits}, {one['lag']} not delivered yet"
+    return f"{one.length} long, {one.pending} pending{waits}, {one.lag} not delivered yet"
 
 
 def check_streams(url: str) -> Iterator["Finding"]:
@@ -56,18 +70,18 @@ def check_streams(url: str) -> Iterator["Finding"]:
     seen = look_at_streams(url)
     if seen is None:
         return
-    if seen["problem"]:
-        yield Finding("streams", False, seen["problem"], "start Redis, or set DETENT_REDIS_URL to the right one")
+    if seen.problem:
+        yield Finding("streams", False, seen.problem, "start Redis, or set DETENT_REDIS_URL to the right one")
         return
     limit = 2_000 * wire_settings().visibility_timeout_s
-    for one in seen["streams"]:
-        says = f"{one['stream']}: {streams_line(one)}"
+    for one in seen.found:
+        says = f"{one.stream}: {streams_line(one)}"
         do = ""
-        if (one["oldest_idle_ms"] or 0) > limit:
+        if (one.oldest_idle_ms or 0) > limit:
             do = "start `detent orchestrate`: it gives them to other workers"
-        elif one["lag"] and not one["consumers"]:
-            do = f"start a reader of {one['group']}: a worker with --transport redis, or `detent orchestrate`"
+        elif one.lag and not one.consumers:
+            do = f"start a reader of {one.group}: a worker with --transport redis, or `detent orchestrate`"
         yield Finding("streams", not do, says, do)
-    full = seen["outbox"] > _MANY_PARCELS
+    full = seen.outbox > _MANY_PARCELS
     do = "start `detent orchestrate`, or see its log" if full else ""
-    yield Finding("outbox", not full, f"{seen['outbox']} not published yet", do)
+    yield Finding("outbox", not full, f"{seen.outbox} not published yet", do)

@@ -61,6 +61,8 @@ RULES = {
     "step-orphan": "Every recorded step belongs to a job.",
     "step-unearned": "A step was recorded in an execution its job had, or taken over by a requeue.",
     "step-empty": "A finished step has a result.",
+    "takeover-unnamed": "A takeover names the old consumer, the new one and the message (streams).",
+    "parcel-orphan": "What waits in the outbox tells of a job that exists (streams).",
     "signal-orphan": "Every signal belongs to a job.",
     "note-adrift": "A note follows an event that exists.",
     "final-reopened": "Warning: an operator reopened an ended job (formal invariant 1).",

@@ -210,6 +210,12 @@ class _Run:
                 self.report.add(job_id, seq, "note-adrift", told)
         for job_id, name in await tx.query("verify_signals", span.where("s.job_id"), **span.values):
             self.report.add(job_id, None, "signal-orphan", f"signal {name!r} of a job that does not exist")
+        for job_id, kind in await tx.query("verify_parcels", span.where("o.job_id"), **span.values):
+            self.report.add(job_id, None, "parcel-orphan", f"a {kind} of a job that does not exist")
+        takeovers = json.dumps(sorted({event for table in self.tables.values() for event in table.takeovers}))
+        unnamed = await tx.query("verify_takeovers", span.where("e.job_id"), **span.values, events=takeovers)
+        for job_id, seq, event in unnamed:
+            self.report.add(job_id, seq, "takeover-unnamed", f"{event} does not say who took what from whom")
         for row in await tx.query("verify_steps", span.where("s.job_id"), **span.values):
             self._wrong_step(*row)
 

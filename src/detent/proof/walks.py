@@ -77,6 +77,7 @@ class Table:
             moves.setdefault((edge.source, edge.event, edge.target), []).append(edge.move)
         self.moves = moves
         self.passing = {edge.source for edge in contract.edges if edge.move is Move.FOLLOW}
+        self.takeovers = {edge.event for edge in contract.edges if contract.wired and edge.move is Move.RECLAIM}
         self.taking = {edge.event for edge in contract.edges if edge.move in _TAKING}
         self.reopens = any(edge.move is Move.REOPEN for edge in contract.edges)
         self.timed = contract.retry_at_statuses

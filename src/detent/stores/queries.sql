@@ -329,3 +329,7 @@ ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, at = excluded.at WHERE 
 
 -- name: count_parcels
 SELECT count(*) FROM outbox;
+
+-- name: verify_parcels
+SELECT o.job_id, o.kind FROM outbox o
+WHERE {where} AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = o.job_id) ORDER BY o.job_id, o.kind;

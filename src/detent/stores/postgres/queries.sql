@@ -277,3 +277,9 @@ WHERE j.token = h.value AND j.phase = 'leased' AND j.updated_at <= {clock} - :ol
 -- [space, key, job_id] each.
 INSERT INTO keys (space, key, job_id, created_at)
 SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid, :now::bigint FROM json_array_elements(:owned::json) ON CONFLICT DO NOTHING;
+
+-- name: verify_takeovers
+-- Events of these names that do not name old consumer, new consumer and message.
+SELECT e.job_id, e.seq, e.event FROM events e WHERE {where} AND e.event = ANY (ARRAY(SELECT json_array_elements_text(:events::json)))
+  AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
+    AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;
