@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -342,6 +343,17 @@ async def test_a_job_that_cannot_be_made_is_told_and_passed_over(engine: Engine,
     clock.advance(60)
     assert len(await fire(engine)) == 2
     assert (await stored(engine)).last_error is None
+
+
+async def test_a_schedule_nobody_can_read_stops_no_other(engine: Engine, clock: FakeClock) -> None:
+    broken = await add(engine, "broken")
+    await add(engine, "fine")
+    astray = replace(broken, timezone="Mars/Base", version=2)
+    assert await engine.store.write(lambda tx: tx.change_schedule(broken, astray))
+    clock.advance(60)
+    told = await fire_due(engine, 10)
+    assert [job.scheduled_at for job in told.jobs] == [minute(1)] and told.next == minute(1)
+    assert (await stored(engine, "broken")).next_fire_at == minute(1), "it stays due for whoever can read it"
 
 
 async def test_a_contract_we_do_not_know_is_left_to_others(engine: Engine, clock: FakeClock) -> None:

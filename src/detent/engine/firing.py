@@ -1,6 +1,7 @@
 """Fires: each makes one job, however many processes see it due. Any process may run it at any time."""
 
 import json
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ from .submit import prepare, submit_in
 if TYPE_CHECKING:
     from . import Engine
 
+log = logging.getLogger("detent.schedules")
 LOOKED_BACK = 100
 """How many fires back an overlap is looked for."""
 
@@ -34,7 +36,14 @@ async def fire_due(engine: "Engine", limit: int) -> Fired:
         return Fired([], following)
     jobs: list[Job] = []
     for schedule in due:
-        jobs += await _handle(engine, schedule, plan(schedule, now))
+        try:
+            planned = plan(schedule, now)
+        except Exception as error:  # a zone this machine does not know, say: others may, and its neighbours go on
+            log.warning(
+                "schedule %s (%s) cannot be read here, it is left to others: %s", schedule.name, schedule.id, error
+            )
+            continue
+        jobs += await _handle(engine, schedule, planned)
     return Fired(jobs, await engine.store.read(lambda tx: tx.next_fire(contracts)))
 
 
