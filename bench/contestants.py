@@ -77,7 +77,7 @@ _FULL = "every event, row kept"
 
 CONTESTANTS = (
     Contestant(
-        "detent-postgres", "postgres", "detent", "public API, 200 slots, worker process of its own",
+        "detent-postgres", "postgres", "detent", "public API, 500 slots, worker process of its own",
         _FULL, DURABLE_PG, short=True, here=True, grows=True,
     ),
     Contestant(
@@ -114,7 +114,7 @@ CONTESTANTS = (
     ),
     _peer("dbos", "postgres", "queue polled every 20 ms", "workflow row kept", DURABLE_PG, most=2_000),
     Contestant(
-        "detent-sqlite", "sqlite", "detent", "public API, 200 slots, worker process of its own", _FULL,
+        "detent-sqlite", "sqlite", "detent", "public API, 500 slots, worker process of its own", _FULL,
         "every commit (WAL, FULL)", short=True, here=True, grows=True,
     ),
     Contestant(
