@@ -85,7 +85,7 @@ CONTESTANTS = (
         _FULL, DURABLE_PG, _NONE_RAW, short=True, grows=True,
     ),
     Contestant(
-        "raw-postgres-200", "postgres", "raw_postgres", "as raw-postgres, batch 200: about what a cycle of Detent carries",
+        "raw-postgres-200", "postgres", "raw_postgres", "as raw-postgres, batch 200: about one cycle of Detent",
         _FULL, DURABLE_PG, _NONE_RAW, variant="200", short=True, measures=frozenset({"drain"}),
     ),
     Contestant(
@@ -122,7 +122,7 @@ CONTESTANTS = (
         "every commit (WAL, FULL)", _NONE_RAW, short=True, callers=False, grows=True,
     ),
     Contestant(
-        "raw-sqlite-200", "sqlite", "raw_sqlite", "as raw-sqlite, batch 200: about what a cycle of Detent carries", _FULL,
+        "raw-sqlite-200", "sqlite", "raw_sqlite", "as raw-sqlite, batch 200: about one cycle of Detent", _FULL,
         "every commit (WAL, FULL)", _NONE_RAW, variant="200", short=True, measures=frozenset({"drain"}),
     ),
     Contestant(
