@@ -97,15 +97,32 @@ async def rate(host: str, port: int, said: bytes, expect: int, clients: int, sec
 
 async def enqueue(url: str, clients: int, seconds: float, rounds: int = 3) -> dict[str, float]:
     """Alternating, so that whatever else the machine does hits both."""
-    noop, jobs = [], []
-    async with server(url) as (host, port, _):
+    noop, jobs, spent = [], [], {"/noop": 0.0, "/jobs": 0.0}
+    async with server(url) as (host, port, pid):
         for path, expect in (("/noop", 200), ("/jobs", 201)):
             await rate(host, port, request("POST", API + path, JOB), expect, clients, 0.5)
         for _ in range(rounds):
-            noop.append(await rate(host, port, request("POST", f"{API}/noop", JOB), 200, clients, seconds / rounds))
-            jobs.append(await rate(host, port, request("POST", f"{API}/jobs", JOB), 201, clients, seconds / rounds))
-    best_noop, best_jobs = sorted(noop)[rounds // 2], sorted(jobs)[rounds // 2]
-    return {"noop_per_second": best_noop, "jobs_per_second": best_jobs, "ratio": best_jobs / best_noop}
+            for path, expect, found in (("/noop", 200, noop), ("/jobs", 201, jobs)):
+                before = cpu_of(pid)
+                found.append(
+                    await rate(host, port, request("POST", API + path, JOB), expect, clients, seconds / rounds)
+                )
+                spent[path] += (cpu_of(pid) - before) / (found[-1] * seconds / rounds)
+    middle_noop, middle_jobs = sorted(noop)[rounds // 2], sorted(jobs)[rounds // 2]
+    return {
+        "noop_per_second": middle_noop,
+        "jobs_per_second": middle_jobs,
+        "ratio": middle_jobs / middle_noop,
+        "server_cpu_ratio": spent["/noop"] / spent["/jobs"],
+        "server_cpu_us_per_job": spent["/jobs"] / rounds * 1e6,
+    }
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds this process has worked so far."""
+    with open(f"/proc/{pid}/stat") as file:
+        words = file.read().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_of(pid: int) -> int:

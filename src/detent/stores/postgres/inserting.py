@@ -107,6 +107,8 @@ def _columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
+_TURNS = 4
+"""Turns of the loop before a shared commit: on a busy one callers on their way come along, an idle one has none."""
 Batch = tuple[Sequence[Change], Sequence[int]]
 
 
@@ -139,6 +141,8 @@ class Inserts:
 
     async def _serve(self) -> None:
         """Everybody who waits, up to a bound. One whose rows the database refuses must not take the others along."""
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
         taken: list[tuple[Batch, asyncio.Future[set[str]]]] = []
         rows = 0
         while self._waiting and (not taken or rows + len(self._waiting[0][0][0]) <= _AT_MOST):
