@@ -27,6 +27,7 @@ LAYER_OF = {
     "connect": "assembly",
     "dead_letters": "assembly",
     "schedules": "assembly",
+    "tenants": "assembly",
     "transactions": "assembly",
     "streams": "assembly",
     "sync_handle": "assembly",

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from .connect import default_url, environment_guard, store_from
 from .context import PARK_SECONDS, Context, SyncContext
@@ -27,6 +27,9 @@ from .transactions import submit_on, submit_on_sync
 from .worker import DEFAULT_SLOTS, Worker
 
 __all__ = ["Detent", "Handle", "JobDefinition", "JobFailed", "SyncClient", "SyncHandle"]
+
+if TYPE_CHECKING:
+    from .tenants import TenantApp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -168,6 +171,12 @@ class Detent(Scheduling, Limited):
         """Declare a coroutine that `detent up` runs beside the worker: a producer, a watcher."""
         self.companions.append(function)
         return function
+
+    def for_tenant(self, tenant: str) -> "TenantApp":
+        """The same application within one tenant: nothing of another's is seen or changed."""
+        from .tenants import TenantApp
+
+        return TenantApp(self, tenant)
 
     async def __aenter__(self) -> "Detent":
         await self.open()

@@ -12,6 +12,7 @@ from typing import Any
 from .core.errors import NotSupported, VersionConflict
 from .engine import Engine, Submission, Submitted
 from .engine.submit import Prepared, needs_transaction, prepare, submit_in
+from .engine.submitting import submit_within
 from .ports import Tx
 
 _REPEATS = 3
@@ -55,7 +56,8 @@ async def _submit(
     theirs = _borrowed(engine, connection, blocks=run is not None)
     prepared = prepare(engine, ask, engine.store.now())
     tx = engine.store.borrow(theirs, run)  # type: ignore[attr-defined]
-    made = await _kept_apart(theirs, tx, prepared) if needs_transaction(prepared) else await submit_in(tx, prepared)
+    apart = needs_transaction(prepared) or await tx.lock_terms(ask.tenant_id) is not None
+    made = await _kept_apart(theirs, tx, prepared) if apart else await submit_in(tx, prepared)
     if notify and not made.hit:
         from .stores.postgres.listen import CHANNEL
 
@@ -85,7 +87,7 @@ async def _kept_apart(theirs: Any, tx: Tx, prepared: Prepared) -> Submitted:
     for _ in range(_REPEATS):
         await theirs.execute(f"SAVEPOINT {_SAVEPOINT}")
         try:
-            made = await submit_in(tx, prepared)
+            (made,) = await submit_within(tx, [prepared])
         except Exception as error:
             await theirs.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
             await theirs.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")

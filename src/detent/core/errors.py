@@ -78,6 +78,14 @@ class TenantViolation(DetentError):
     http_status = 403
 
 
+class QuotaExceeded(DetentError):
+    """A tenant has left as much with us as was agreed."""
+
+    code = "TENANT_BACKLOG_FULL"
+    http_status = 429
+    retryable = True
+
+
 class ApprovalRequired(DetentError):
     code = "APPROVAL_REQUIRED"
     http_status = 400

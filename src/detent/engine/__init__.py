@@ -28,16 +28,8 @@ from .limiting import Limiting
 from .refusal import Refused, find, unwrap
 from .settle import Settlement, check_outcome, settle_in, sort_out
 from .submission import MAX_PAYLOAD, Submission, check_name
-from .submit import (
-    Prepared,
-    Submitted,
-    needs_transaction,
-    prepare,
-    prepare_alike,
-    repeated,
-    submit_in,
-    submit_together,
-)
+from .submit import Submitted
+from .submitting import Submitting
 from .views import History
 
 if TYPE_CHECKING:
@@ -60,7 +52,7 @@ class Cycled:
     """Not settled because somebody else holds the row; say them again in a while."""
 
 
-class Engine(Deciding, Limiting):
+class Engine(Deciding, Submitting, Limiting):
     """One door to a store. Knows the contracts, decides nothing itself, spells no status."""
 
     tracer: "Tracer | None" = None
@@ -101,26 +93,6 @@ class Engine(Deciding, Limiting):
         except (KeyError, TypeError):
             known = ", ".join(sorted(self.contracts))
             raise UnknownContract(f"contract {name!r} is not known; known are {known}", contract=name) from None
-
-    async def submit(self, ask: Submission) -> Submitted:
-        return (await self.submit_many([ask]))[0]
-
-    async def submit_many(self, asks: Sequence[Submission]) -> list[Submitted]:
-        """All or none. Bad input is refused before anything is written."""
-        now = self.store.now()
-        return await self._submit([prepare(self, ask, now) for ask in asks])
-
-    async def submit_alike(self, ask: Submission, payloads: Sequence[Any]) -> list[Submitted]:
-        """The same request once for each payload: all or none."""
-        return await self._submit(prepare_alike(self, ask, payloads, self.store.now())) if payloads else []
-
-    async def _submit(self, prepared: list[Prepared]) -> list[Submitted]:
-        if any(needs_transaction(p) for p in prepared):
-            return await self._again(lambda tx: _submit_each(tx, prepared))
-        present = await self.store.insert([p.change for p in prepared])
-        if not present:
-            return [Submitted(p.change.after) for p in prepared]
-        return await self.store.read(lambda tx: _told_again(tx, prepared, present))
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         return (await self.cycle([], request)).claimed
@@ -369,11 +341,3 @@ class Engine(Deciding, Limiting):
 
 def _said(success: Success) -> Settlement:
     return Settlement(success.id, success.token, success.contract, Succeeded(success.result), success.parent_id)
-
-
-async def _submit_each(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
-    return await submit_together(tx, prepared) or [await submit_in(tx, p) for p in prepared]
-
-
-async def _told_again(tx: Tx, prepared: list[Prepared], present: set[str]) -> list[Submitted]:
-    return [await repeated(tx, p) if p.change.after.id in present else Submitted(p.change.after) for p in prepared]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..core.errors import InvalidInput, NotFound
 from ..core.job import Micros
@@ -11,6 +11,10 @@ from ..core.limits import MAX_NUMBER, Limit, Meter, limit_of
 from ..limit_port import Terms
 from ..ports import Audit, Store, Tx
 from .submission import check_name
+
+if TYPE_CHECKING:
+    from . import Engine
+    from .tenancy import TenantEngine
 
 T = TypeVar("T")
 _DECLARED = "app"
@@ -21,9 +25,16 @@ class Limiting:
     """Mixed into the engine."""
 
     store: Store
+    _quotas: dict[str, Terms] | None
 
     async def _again(self, act: Callable[[Tx], Awaitable[T]]) -> T:
         raise NameError("_again")
+
+    def for_tenant(self, tenant: str) -> "TenantEngine":
+        """Every act within one tenant; what is another's is TENANT_SCOPE_VIOLATION."""
+        from .tenancy import TenantEngine
+
+        return TenantEngine(cast("Engine", self), tenant)
 
     async def limit(self, *, actor: str, reason: str | None = None, **said: Any) -> Limit:
         """Set a limit: queue=, job_type=, tenant=, key= (what it bounds), per=, concurrency=, rate=(N, seconds)."""
@@ -108,7 +119,9 @@ class Limiting:
             await tx.add_audit(Audit(actor, "tenant.agree", tenant, tenant, reason, terms._asdict()))
             return terms
 
-        return await self._again(act)
+        terms = await self._again(act)
+        self._quotas = None
+        return terms
 
     async def terms(self) -> list[Terms]:
         return await self.store.read(lambda tx: tx.tenants())

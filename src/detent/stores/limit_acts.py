@@ -13,8 +13,6 @@ from .plan import Reading, held_by_reading, readings
 from .rows import job_from
 
 _SCOPE = ("queue", "job_type", "tenant_id", "limit_key", "per")
-UNKNOWN = -1
-"""A backlog nobody has counted yet."""
 
 
 class LimitActs(NamedQueries):
@@ -55,12 +53,20 @@ class LimitActs(NamedQueries):
         return [Terms(*row) for row in await self.query("tenants")]
 
     async def put_tenant(self, terms: Terms) -> None:
-        await self.change("put_tenant", **terms._asdict(), unknown=UNKNOWN)
+        await self.change("put_tenant", **terms._asdict())
         await self.change("raise_lane_version")
 
     async def drop_tenant(self, tenant_id: str) -> None:
         await self.change("drop_tenant", tenant_id=tenant_id)
         await self.change("raise_lane_version")
+
+    async def lock_terms(self, tenant_id: str) -> Terms | None:
+        rows = await self.query("lock_terms", tenant_id=tenant_id)
+        return Terms(*rows[0]) if rows else None
+
+    async def backlog_of(self, tenant_id: str, at_most: int) -> int:
+        number: int = (await self.query("backlog_of", tenant_id=tenant_id, at_most=at_most))[0][0]
+        return number
 
     async def meter(self, limit: Limit, subject: str) -> Meter | None:
         rows = await self.query("meter", limit_id=limit.id, subject=subject)

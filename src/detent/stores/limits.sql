@@ -44,10 +44,10 @@ DELETE FROM meters WHERE subject <> '' AND touched_at < :before;
 SELECT tenant_id, weight, max_backlog, max_payload FROM tenants ORDER BY tenant_id;
 
 -- name: put_tenant
-INSERT INTO tenants (tenant_id, weight, max_backlog, max_payload, backlog)
-VALUES (:tenant_id, :weight, :max_backlog, :max_payload, :unknown)
+INSERT INTO tenants (tenant_id, weight, max_backlog, max_payload)
+VALUES (:tenant_id, :weight, :max_backlog, :max_payload)
 ON CONFLICT (tenant_id) DO UPDATE SET weight = excluded.weight, max_backlog = excluded.max_backlog,
-  max_payload = excluded.max_payload, backlog = excluded.backlog;
+  max_payload = excluded.max_payload;
 
 -- name: drop_tenant
 DELETE FROM tenants WHERE tenant_id = :tenant_id;

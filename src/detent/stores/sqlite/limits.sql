@@ -28,3 +28,25 @@ SELECT lane FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
 -- Relies on jobs_deadline.
 SELECT {columns} FROM jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND deadline_at <= :now
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY deadline_at LIMIT :limit;
+
+-- name: lock_terms
+-- Whoever submits for a tenant with a quota does so alone until the commit.
+SELECT tenant_id, weight, max_backlog, max_payload FROM tenants WHERE tenant_id = :tenant_id;
+
+-- name: backlog_of
+-- A tenant's jobs that are due, come later or are held, counted up to a bound: lane by lane along jobs_ready, then
+-- jobs_later and jobs_leased.
+WITH RECURSIVE walk (lane) AS (
+  SELECT (SELECT lane FROM jobs WHERE ready = 1 ORDER BY lane LIMIT 1)
+  UNION ALL
+  SELECT (SELECT j.lane FROM jobs j WHERE j.ready = 1 AND j.lane > walk.lane ORDER BY j.lane LIMIT 1)
+  FROM walk WHERE walk.lane IS NOT NULL
+)
+SELECT count(*) FROM (
+  SELECT 1 FROM walk w JOIN jobs j ON j.ready = 1 AND j.lane = w.lane
+  WHERE w.lane & 2147483647 IN (SELECT id FROM lane_parties WHERE tenant_id = :tenant_id)
+  UNION ALL
+  SELECT 1 FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND tenant_id = :tenant_id
+  UNION ALL
+  SELECT 1 FROM jobs WHERE phase = 'leased' AND tenant_id = :tenant_id
+  LIMIT :at_most) b;

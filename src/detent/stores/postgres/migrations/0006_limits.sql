@@ -41,8 +41,7 @@ CREATE TABLE tenants (
   tenant_id   text PRIMARY KEY NOT NULL,
   weight      bigint NOT NULL CHECK (weight >= 1),
   max_backlog bigint CHECK (max_backlog >= 0),
-  max_payload bigint CHECK (max_payload >= 2),
-  backlog     bigint NOT NULL
+  max_payload bigint CHECK (max_payload >= 2)
 );
 
 -- A job that has not begun by then ends; see docs/limits.md.

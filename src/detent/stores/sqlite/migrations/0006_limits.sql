@@ -41,8 +41,7 @@ CREATE TABLE tenants (
   tenant_id   TEXT PRIMARY KEY NOT NULL,
   weight      INTEGER NOT NULL CHECK (weight >= 1),
   max_backlog INTEGER CHECK (max_backlog >= 0),
-  max_payload INTEGER CHECK (max_payload >= 2),
-  backlog     INTEGER NOT NULL
+  max_payload INTEGER CHECK (max_payload >= 2)
 ) STRICT;
 
 -- A job that has not begun by then ends; see docs/limits.md.

@@ -1,0 +1,112 @@
+"""The engine's acts of submitting: alone in one statement, or in a transaction where keys or quotas ask for one."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ..core.errors import InvalidInput, QuotaExceeded
+from ..core.job import Micros
+from ..core.times import SECOND
+from ..limit_port import Terms
+from ..ports import Store, Tx
+from .submission import Submission
+from .submit import (
+    Prepared,
+    Submitted,
+    needs_transaction,
+    prepare,
+    prepare_alike,
+    repeated,
+    submit_in,
+    submit_together,
+)
+
+if TYPE_CHECKING:
+    from . import Engine
+
+T = TypeVar("T")
+_KNOWN_FOR: Micros = SECOND
+"""How long a process may not have heard of a quota that was set by another one."""
+
+
+class Submitting:
+    """Part of the engine."""
+
+    store: Store
+    _quotas: dict[str, Terms] | None = None
+    _quotas_at: Micros = 0
+
+    async def _again(self, act: Callable[[Tx], Awaitable[T]]) -> T:
+        raise NameError("_again")
+
+    async def submit(self, ask: Submission) -> Submitted:
+        return (await self.submit_many([ask]))[0]
+
+    async def submit_many(self, asks: Sequence[Submission]) -> list[Submitted]:
+        """All or none. Bad input is refused before anything is written."""
+        now = self.store.now()
+        return await self._submit([prepare(cast("Engine", self), ask, now) for ask in asks])
+
+    async def submit_alike(self, ask: Submission, payloads: Sequence[Any]) -> list[Submitted]:
+        """The same request once for each payload: all or none."""
+        if not payloads:
+            return []
+        return await self._submit(prepare_alike(cast("Engine", self), ask, payloads, self.store.now()))
+
+    async def _submit(self, prepared: list[Prepared]) -> list[Submitted]:
+        quotas = await self._known_quotas()
+        if quotas and any(p.ask.tenant_id in quotas for p in prepared):
+            return await self._again(lambda tx: submit_within(tx, prepared))
+        if any(needs_transaction(p) for p in prepared):
+            return await self._again(lambda tx: _submit_each(tx, prepared))
+        present = await self.store.insert([p.change for p in prepared])
+        if not present:
+            return [Submitted(p.change.after) for p in prepared]
+        return await self.store.read(lambda tx: _told_again(tx, prepared, present))
+
+    async def _known_quotas(self) -> dict[str, Terms]:
+        now = self.store.now()
+        if self._quotas is None or not self._quotas_at <= now < self._quotas_at + _KNOWN_FOR:
+            terms = await self.store.read(lambda tx: tx.tenants())
+            self._quotas = {one.tenant_id: one for one in terms if one.max_backlog is not None or one.max_payload}
+            self._quotas_at = now
+        return self._quotas
+
+
+async def submit_within(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
+    """Submit under the quotas of these tenants. A hit makes nothing, so it is answered whatever the quota says."""
+    tenants = sorted({p.ask.tenant_id for p in prepared})
+    agreed = [terms for tenant in tenants if (terms := await tx.lock_terms(tenant))]
+    for terms in agreed:
+        _check_payloads(terms, prepared)
+    made = await _submit_each(tx, prepared)
+    for terms in agreed:
+        news = any(one.job.tenant_id == terms.tenant_id and not one.hit for one in made)
+        if terms.max_backlog is not None and news:
+            backlog = await tx.backlog_of(terms.tenant_id, terms.max_backlog + 1)
+            if backlog > terms.max_backlog:
+                raise QuotaExceeded(
+                    f"tenant {terms.tenant_id} may have {terms.max_backlog} jobs waiting and under way; "
+                    "submit again when some have ended",
+                    limit=terms.max_backlog,
+                )
+    return made
+
+
+def _check_payloads(terms: Terms, prepared: list[Prepared]) -> None:
+    for one in prepared:
+        size = len(one.change.after.payload.encode())
+        if one.ask.tenant_id == terms.tenant_id and terms.max_payload is not None and size > terms.max_payload:
+            raise InvalidInput(
+                f"the payload has {size} bytes, tenant {terms.tenant_id} may use {terms.max_payload}; pass a reference",
+                code="TENANT_PAYLOAD_TOO_LARGE",
+                size=size,
+                limit=terms.max_payload,
+            )
+
+
+async def _submit_each(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
+    return await submit_together(tx, prepared) or [await submit_in(tx, p) for p in prepared]
+
+
+async def _told_again(tx: Tx, prepared: list[Prepared], present: set[str]) -> list[Submitted]:
+    return [await repeated(tx, p) if p.change.after.id in present else Submitted(p.change.after) for p in prepared]
