@@ -40,6 +40,7 @@ FOUND = {
     "heartbeat-revives": Found(seeds=20, under="standard"),
     "backoff-ignored": Found(),
     "time-runs-back": Found(states=None, seeds=10),
+    "limit-counted-early": Found(states=None, seeds=10),
     "late-cancel": Found(seeds=20, under="standard"),
     "fire-without-compare": Found(states=None, seeds=10),
 }

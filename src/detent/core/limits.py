@@ -143,7 +143,7 @@ def spent_text(spent: Iterable[tuple[Micros, int]]) -> str:
 
 
 def within(spent: Spent, now: Micros, period: Micros) -> Spent:
-    """Entries that a window which ends now still holds; a clock that was set back lets nothing out early."""
+    """Entries that a window which ends now still holds."""
     return tuple(entry for entry in spent if entry[0] > now - period)
 
 
@@ -175,13 +175,23 @@ class Meter:
         room = MAX_NUMBER if limit.concurrency is None else limit.concurrency - held
         if limit.rate is not None and limit.period is not None:
             room = min(room, limit.rate - sum(number for _, number in within(self.spent, now, limit.period)))
+            if now < self._latest:
+                return 0
         return max(0, room)
+
+    @property
+    def _latest(self) -> Micros:
+        """The clock may have been set back. What is older than a period is forgotten, so time must not run back here:
+        nothing begins before the clock has caught up."""
+        return max((at for at, _ in self.spent), default=0)
 
     def opens_at(self, now: Micros) -> Micros | None:
         """When the rate lets one more begin; None: it does so now, or has no say."""
         limit = self.limit
         if limit.rate is None or limit.period is None:
             return None
+        if now < self._latest:
+            return self.opens_at(self._latest) or self._latest
         kept = within(self.spent, now, limit.period)
         over = sum(number for _, number in kept) - limit.rate + 1
         for at, number in kept:

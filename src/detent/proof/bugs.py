@@ -6,6 +6,8 @@ Nothing here is reachable from production code: a world is built of Hooks, and o
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from ..core.contract import Move, Phase
 from ..core.job import Change, Job, Micros, Signal, Step
@@ -165,6 +167,18 @@ class TurnsBackTime(SqliteTx):
             await super().apply([_with(replace(change, events=events), updated_at=at, finished_at=finished)])
 
 
+class CountsEarlier(SqliteTx):
+    """Goes by what was held when it last looked, as one would who counts before the lock is his."""
+
+    async def holding(self) -> dict[int, int]:
+        now = await super().holding()
+        before, _EARLIER[self.connection] = _EARLIER.get(self.connection, {}), now
+        return before
+
+
+_EARLIER: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
+
+
 class CancelsEnded(SqliteTx):
     """Takes a final row for one that still waits, so that an operator's late cancel undoes a success."""
 
@@ -235,6 +249,7 @@ BUGS: Mapping[str, Bug] = MappingProxyType(
             _bug("heartbeat-revives", "a late heartbeat takes back a lease that was expired", RevivesLeases),
             _bug("backoff-ignored", "a retry is due at once", IgnoresBackoff),
             _bug("time-runs-back", "event times follow a clock that was set back", TurnsBackTime),
+            _bug("limit-counted-early", "a limit goes by a count that was made before the lock", CountsEarlier),
             _bug("late-cancel", "a cancel that comes after the success is obeyed", CancelsEnded),
             _bug("fire-without-compare", "whoever saw a fire due makes its job, even a second", FiresWithoutCompare),
         )

@@ -34,30 +34,45 @@ class Excess(NamedTuple):
         return f"{self.limit.describe()} ({self.subject!r}): {self.number} {what} at {self.at}"
 
 
-def check_limits(limits: Sequence[Limit], steps: Iterable[Step], contracts: Mapping[str, Contract]) -> Iterator[Excess]:
-    """Every event at which a limit was exceeded. The steps come in the order in which they were committed."""
-    held: dict[Count, int] = {}
-    begun: dict[Count, deque[Micros]] = {}
-    for step in steps:
+class LimitCheck:
+    """Counts what limits bound, event by event, in the order of commits."""
+
+    def __init__(self, limits: Sequence[Limit]) -> None:
+        self._limits = limits
+        self._held: dict[Count, int] = {}
+        self._begun: dict[Count, deque[Micros]] = {}
+
+    def feed(self, step: Step, contracts: Mapping[str, Contract]) -> Iterator[Excess]:
+        """Take one event; yields the limits that were exceeded by it."""
         contract = contracts[step.contract]
         before = step.source is not None and contract.phase(step.source) is Phase.LEASED
         after = contract.phase(step.target) is Phase.LEASED
         if before == after:
-            continue
-        for position, limit in enumerate(limits):
+            return
+        for position, limit in enumerate(self._limits):
             subject = limit.subject(step.kind)
             if subject is None:
                 continue
             count = (position, subject)
-            held[count] = held.get(count, 0) + (1 if after else -1)
-            if not after:
-                continue
-            if limit.concurrency is not None and held[count] > limit.concurrency:
-                yield Excess(limit, subject, step.at, held[count])
-            if limit.rate is not None and limit.period is not None:
-                window = begun.setdefault(count, deque())
-                window.append(step.at)
-                while window[0] <= step.at - limit.period:
-                    window.popleft()
-                if len(window) > limit.rate:
-                    yield Excess(limit, subject, step.at, len(window))
+            self._held[count] = self._held.get(count, 0) + (1 if after else -1)
+            if after:
+                yield from self._judge(limit, count, step.at)
+
+    def _judge(self, limit: Limit, count: Count, at: Micros) -> Iterator[Excess]:
+        if limit.concurrency is not None and self._held[count] > limit.concurrency:
+            yield Excess(limit, count[1], at, self._held[count])
+        if limit.rate is not None and limit.period is not None:
+            window = self._begun.setdefault(count, deque())
+            window.append(at)
+            latest = max(window)
+            while window[0] <= latest - limit.period:
+                window.popleft()
+            if len(window) > limit.rate:
+                yield Excess(limit, count[1], at, len(window))
+
+
+def check_limits(limits: Sequence[Limit], steps: Iterable[Step], contracts: Mapping[str, Contract]) -> Iterator[Excess]:
+    """Every event at which a limit was exceeded. The steps come in the order in which they were committed."""
+    check = LimitCheck(limits)
+    for step in steps:
+        yield from check.feed(step, contracts)

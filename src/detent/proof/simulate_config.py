@@ -27,6 +27,8 @@ class Config:
     """How long a producer waits between two submits, more or less."""
     schedules: int = 0
     """How many there are; the first is steady, the others are meddled with."""
+    limits: int = 0
+    """How many limits hold; see simulate_limits."""
     faults: tuple[str, ...] = FAULTS
     lease_seconds: float = 6.0
 
@@ -47,6 +49,7 @@ class Config:
             operators=random.randint(1, 2),
             gap_ms=seconds * 1_500 // jobs,
             schedules=schedules,
+            limits=seeded(("limits", seed)).randint(0, 3),
         )
 
     def smaller(self) -> list["Config"]:
@@ -69,7 +72,7 @@ class Config:
         return asdict(self)
 
 
-_SIZES = (("jobs", 1), ("seconds", 2), ("workers", 1), ("slots", 1), ("operators", 0), ("schedules", 0))
+_SIZES = (("jobs", 1), ("seconds", 2), ("workers", 1), ("slots", 1), ("operators", 0), ("schedules", 0), ("limits", 0))
 
 
 def _less(value: int, least: int) -> list[int]:

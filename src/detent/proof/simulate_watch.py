@@ -1,14 +1,17 @@
 """The watchman of a simulation: looks at the raw tables after every commit and says what may never happen."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apsw
 
 from ..core.contract import Contract, Move, Phase
 from ..core.job import Micros
+from ..core.limits import Limit
 from .checkers import ENTRIES, ROWS, Entry, Fold, Row, check_database, move_of
+from .limits import LimitCheck
+from .simulate_limits import LimitWatch
 from .simulate_schedules import FireWatch
 from .world import HandClock, Violation
 
@@ -18,7 +21,13 @@ _TOLD_BY = "told by "
 class Watchman:
     """Folds every log as it grows and compares each step with the row before and after it."""
 
-    def __init__(self, connection: apsw.Connection, contracts: Mapping[str, Contract], clock: HandClock) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        contracts: Mapping[str, Contract],
+        clock: HandClock,
+        limits: Sequence[Limit] = (),
+    ) -> None:
         self._connection = connection
         self._contracts = contracts
         self._clock = clock
@@ -26,6 +35,7 @@ class Watchman:
         self._rows: dict[str, Row] = {}
         self._leases: dict[str, Micros] = {}
         self._fires = FireWatch(connection)
+        self._limits = LimitWatch(connection, contracts, LimitCheck(limits))
         self._changes = -1
         self._step_sums: list[Any] = []
         self._steps: dict[tuple[str, str], tuple[Any, Any]] = {}
@@ -47,7 +57,7 @@ class Watchman:
         touched = dict.fromkeys(entry.job_id for entry in fresh)
         for job_id in touched:
             self._look(job_id, [entry for entry in fresh if entry.job_id == job_id])
-        for finding in self._fires.committed():
+        for finding in (*self._fires.committed(), *self._limits.committed(fresh)):
             self.blame(*finding)
         self._leases = {row[0]: row[1] for row in self._connection.execute(_LEASES, (str(Phase.LEASED),))}
         self._watch_steps()

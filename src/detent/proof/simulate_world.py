@@ -12,6 +12,7 @@ from ..engine import Cycled, Engine, Settlement
 from ..ids import SeededIds, seeded
 from ..ports import Claimed
 from .simulate_config import Config
+from .simulate_limits import LIMITS
 from .simulate_loop import MS, SECOND, Loop, Pause, Process, Task, unavailable
 from .simulate_people import Operator, Producer
 from .simulate_schedules import Planner
@@ -38,7 +39,10 @@ class World:
         self.engine: Engine = hooks.engine(store, ids=SeededIds(("ids", config.seed)))
         run_all(self.engine.open())
         self.connection = store.session.connection
-        self.watchman = Watchman(self.connection, self.engine.contracts, self.clock)
+        for limit in LIMITS[: config.limits]:
+            run_all(self.engine.limit(**limit, actor="world"))
+        limits = run_all(self.engine.limits())
+        self.watchman = Watchman(self.connection, self.engine.contracts, self.clock, limits)
         self.faults: dict[str, int] = {}
         self.stale_refused = 0
         self.trace: list[str] | None = [] if keep_trace else None
