@@ -96,6 +96,10 @@ CONTESTANTS = (
         "detent-postgres-uvloop", "postgres", "detent", "as detent-postgres, on uvloop", _FULL, DURABLE_PG,
         variant="uvloop",
     ),
+    Contestant(
+        "detent-postgres-limited", "postgres", "detent", "as detent-postgres, three limits and a weight in use", _FULL,
+        DURABLE_PG, variant="limited", measures=frozenset({"drain"}),
+    ),
     _peer(
         "graphile-worker", "postgres", "concurrency 24, local queue 500, completions batched without delay",
         "none, row deleted", DURABLE_PG, short=True, grows=True,
@@ -128,6 +132,10 @@ CONTESTANTS = (
     Contestant(
         "minimal-sqlite", "sqlite", "minimal_sqlite", "a small row, apsw, batch 100", "three events, row kept",
         "every commit (WAL, FULL)", _NONE_RAW, short=True, callers=False,
+    ),
+    Contestant(
+        "detent-sqlite-limited", "sqlite", "detent", "as detent-sqlite, three limits and a weight in use", _FULL,
+        "every commit (WAL, FULL)", variant="limited", measures=frozenset({"drain"}),
     ),
     _peer(
         "plainjob", "sqlite", "as documented, pickup polled every 10 ms", "row kept", "not at a commit (WAL, NORMAL)",

@@ -12,7 +12,7 @@ import asyncpg
 from detent import Context, Detent
 
 from .counting import handled, picked_up
-from .protocol import PART, STEPS, URL, Peer
+from .protocol import PART, STEPS, URL, VARIANT, Peer
 
 SLOTS = {"drain": 500, "steps": 500, "pickup": 64}
 _LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready{yes}) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
@@ -25,6 +25,10 @@ async def piece(number: int) -> int:
 
 def make_app(delays: list[float] | None = None) -> Detent:
     app = Detent(URL)
+    if VARIANT == "limited":  # limits that are counted at every claim, and never reached
+        app.limit(queue="default", concurrency=100_000)
+        app.limit(per="tenant", concurrency=100_000)
+        app.limit(job_type="noop", rate=(100_000_000, 60))
 
     @app.job("noop")
     async def noop(ctx: Context) -> None:
@@ -57,6 +61,8 @@ class OnDetent(Peer):
         self.app = make_app(self.here)
         engine = self.app.make_engine(may_migrate=True)
         await engine.open()
+        if VARIANT == "limited":
+            await engine.agree("default", weight=3, actor="bench")
         await engine.close()
         await self.app.open()
 

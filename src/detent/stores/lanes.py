@@ -64,6 +64,8 @@ class LaneBook:
     """tenant -> its share beside others, where it is not 1"""
     parties: dict[int, tuple[str, str]] = field(default_factory=dict)
     """party id -> (tenant, limit key), as far as they were looked up"""
+    counts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """meter -> (what it counted as held, what it had taken), when that was last counted"""
     closed: set[int] = field(default_factory=set)
     """Cells (lanes without their rank) that were full a moment ago, when there were too many lanes to look at all"""
     closed_until: Micros = 0

@@ -30,6 +30,7 @@ class LimitActs(NamedQueries):
         book.dated = any(kind == "deadline" for kind, _ in marks)
         book.many_ranks = sum(kind == "rank" for kind, _ in marks) > 1
         book.closed.clear()
+        book.counts.clear()
         if not book.ruled:
             book.held_back, book.opens_at = False, None
 

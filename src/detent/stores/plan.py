@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ..core.job import Micros
-from ..core.limits import Choice, Meter, compacted, share_out, spent_text
+from ..core.limits import MAX_NUMBER, Choice, Meter, compacted, share_out, spent_text
 from .lanes import CELL_MASK, LaneBook, rank_of
 
 Reading = tuple[int, str]
@@ -26,8 +26,8 @@ class Seen:
 
     now: Micros
     lanes: list[Found] = field(default_factory=list)
-    held: dict[int, int] = field(default_factory=dict)
-    """lane -> jobs that workers hold"""
+    held: dict[int, int] | None = None
+    """lane -> jobs that workers hold; None: not counted, what was known before is good enough to begin with"""
     meters: dict[Reading, Meter] = field(default_factory=dict)
 
 
@@ -44,6 +44,8 @@ class Plan:
     """Meters that do not exist yet; nothing is taken that they would count."""
     full: set[int] = field(default_factory=set)
     """Cells in which nothing may begin now."""
+    uncertain: bool = False
+    """More may have room than is known: count what is held, and plan again."""
 
 
 def readings(book: LaneBook, lane: int) -> tuple[Reading, ...]:
@@ -63,9 +65,9 @@ def held_by_reading(book: LaneBook, held: Mapping[int, int]) -> dict[Reading, in
 def make_plan(book: LaneBook, seen: Seen, wanted: int) -> Plan:
     """Rank by rank, in the order the lanes come in; also tells the book what was held back and until when."""
     plan = Plan()
-    held = held_by_reading(book, seen.held) if any(limit.concurrency for limit in book.limits) else {}
+    held = _held(book, seen)
     by_id = {meter.id: meter for meter in seen.meters.values()}
-    room = {meter.id: meter.room(held.get(reading, 0), seen.now) for reading, meter in seen.meters.items()}
+    room = {number: meter.room(held[number], seen.now) for number, meter in by_id.items()}
     plan.rooms = dict(room)
     left = wanted
     for _, lanes in groupby(seen.lanes, key=lambda found: rank_of(found.lane)):
@@ -75,7 +77,23 @@ def make_plan(book: LaneBook, seen: Seen, wanted: int) -> Plan:
         left -= sum(given.values())
     plan.takes = {number: plan.rooms[number] - after for number, after in room.items() if plan.rooms[number] > after}
     _hold_back(book, seen, plan, by_id, room)
+    plan.uncertain = seen.held is None and any(
+        by_id[number].limit.concurrency for number in plan.rooms if not room[number]
+    )
     return plan
+
+
+def _held(book: LaneBook, seen: Seen) -> dict[int, int]:
+    """How many each meter counts as held, at the most: only claims add to that, and `taken` tells how many there were."""
+    if seen.held is not None:
+        exact = held_by_reading(book, seen.held)
+        for reading, meter in seen.meters.items():
+            book.counts[meter.id] = exact.get(reading, 0), meter.taken
+    held = {}
+    for meter in seen.meters.values():
+        then, taken = book.counts.get(meter.id, (MAX_NUMBER, meter.taken))
+        held[meter.id] = then + meter.taken - taken if meter.limit.concurrency is not None else 0
+    return held
 
 
 def _choices(book: LaneBook, seen: Seen, lanes: Iterable[Found], plan: Plan) -> Iterator[Choice]:

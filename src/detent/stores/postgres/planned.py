@@ -30,22 +30,24 @@ class Looked:
     settled: str | None
 
     @staticmethod
-    def of(rows: Sequence[Any], book: LaneBook) -> "Looked":
+    def of(rows: Sequence[Any], book: LaneBook, *, counted: bool) -> "Looked":
         _, now, version, promoted, settled, _ = rows[0]
         looked = Looked(Seen(now), version, promoted, settled)
         limits = {limit.id: limit for limit in book.limits}
         seen, steps = looked.seen, {}
+        held: dict[int, int] = {}
         for row, first, second, number, name, other in rows[1:]:
             if row == 1:
                 steps[first] = second
                 seen.lanes.append(Found(first, number))
                 book.parties[party_of(first)] = name, other
             elif row == 2:
-                seen.held[first] = number
+                held[first] = number
                 book.parties[party_of(first)] = name, other
             elif number in limits:
                 seen.meters[number, name] = Meter(first, limits[number], second, spent_from(other))
         seen.lanes.sort(key=lambda found: steps[found.lane])
+        seen.held = held if counted else None
         return looked
 
 
@@ -72,14 +74,15 @@ async def planned(
     """Settle and claim; again where the first attempt tells that there is more to have. once: lock meters once."""
     done = Planned([], [])
     rest: ClaimRequest | None = request
-    first, lanes_at_most = book.relief(), request.limit
+    first, lanes_at_most, counting = book.relief(), request.limit, False
     if book.closed and now >= book.closed_until:
         book.closed.clear()
     for attempt in range(1 + AGAIN):
         assert rest is not None
         asked = replace(rest, limit=lanes_at_most)
         values = cycle_values(successes, asked, book, edges, now, relaxed=not successes)
-        looked = Looked.of(await run("look", values | _look_values(book, rest, first)), book)
+        rows = await run("look", values | _look_values(book, rest, first, counting))
+        looked = Looked.of(rows, book, counted=counting)
         if attempt == 0:
             done.refused = unsettled_of(looked.settled, successes)
             done.wrote = len(done.refused) < len(successes)
@@ -91,14 +94,15 @@ async def planned(
             continue
         plan = make_plan(book, looked.seen, rest.limit)
         if plan.missing:
-            numbers, subjects = zip(*sorted(plan.missing), strict=True)
-            made = {"limit_ids": [str(number) for number in numbers], "subjects": list(subjects), "now": now}
-            await run("add_meters", made)
+            await run("add_meters", _missing_values(plan, now))
             continue
-        in_turn, first = first is not None, None
+        if plan.uncertain and attempt < AGAIN:
+            counting = True
+            continue
+        in_turn, first, counting = first is not None, None, False
         if in_turn:
             book.relieved = min((rank_of(found.lane) for found in looked.seen.lanes), default=-1)
-        took = await _take(run, book, edges, rest, looked.seen, plan, now)
+        took, unfit = await _take(run, book, edges, rest, looked.seen, plan, now)
         done.claimed += took
         done.wrote |= bool(took)
         rest = less(rest, len(took))
@@ -108,8 +112,8 @@ async def planned(
         if crowded:
             lanes_at_most = min(lanes_at_most * _WIDER, _LANES_AT_MOST)
             _close(book, plan, looked.seen.now)
-        short = len(took) < sum(plan.quotas.values())
-        if not (looked.promoted or crowded or short or in_turn):
+        short = len(took) < sum(plan.quotas.values()) and len(looked.seen.lanes) > 1
+        if not (looked.promoted or crowded or short or unfit or in_turn or _more(looked.seen, plan)):
             break
     return done
 
@@ -121,21 +125,32 @@ def _close(book: LaneBook, plan: Plan, now: int) -> None:
         book.closed |= plan.full
 
 
-def _look_values(book: LaneBook, request: ClaimRequest, first: int | None) -> dict[str, Any]:
+def _more(seen: Seen, plan: Plan) -> bool:
+    """Lanes are counted up to a few times their even share: has one given all that was counted?"""
+    return len(seen.lanes) > 1 and any(plan.quotas.get(found.lane) == found.available > 1 for found in seen.lanes)
+
+
+def _missing_values(plan: Plan, now: int) -> dict[str, Any]:
+    numbers, subjects = zip(*sorted(plan.missing), strict=True)
+    return {"limit_ids": [str(number) for number in numbers], "subjects": list(subjects), "now": now}
+
+
+def _look_values(book: LaneBook, request: ClaimRequest, first: int | None, counting: bool) -> dict[str, Any]:
     return {
         "first": -1 if first is None else (first << RANK_SHIFT) - 1,
         "closed": [str(cell) for cell in book.closed],
         "dated": book.dated,
-        "counting": any(limit.concurrency for limit in book.limits),
+        "counting": counting,
         "at_most": request.limit,
     }
 
 
 async def _take(
     run: Run, book: LaneBook, edges: Edges, request: ClaimRequest, seen: Seen, plan: Plan, now: int
-) -> list[Claimed]:
+) -> tuple[list[Claimed], bool]:
+    """What was claimed, and whether a meter had become too small meanwhile."""
     if not plan.quotas:
-        return []
+        return [], False
     meters = sorted((meter for meter in seen.meters.values() if meter.id in plan.takes), key=lambda meter: meter.id)
     pairs = [(lane, number) for lane in plan.quotas for number in plan.meters[lane]]
     values = cycle_values([], request, book, edges, now, relaxed=True) | {
@@ -153,7 +168,7 @@ async def _take(
     }
     answer = Answer(await run("take_planned", values), request.token)
     answer.advance(book, remember_floors=False)
-    return answer.claimed
+    return answer.claimed, answer.promoted > 0
 
 
 class PlanningTx(PostgresTx):

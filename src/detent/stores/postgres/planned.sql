@@ -4,12 +4,12 @@
 -- Stands behind the first half of the cycle (settle, promote, walk). Rows: 0 the head, 1 lanes, 2 held, 3 meters.
 {logged}
 ), found AS MATERIALIZED (
-  SELECT l.lane, l.step, p.tenant_id, p.limit_key, (SELECT count(*) FROM (
+  SELECT l.lane, l.step, p.tenant_id, p.limit_key, CASE WHEN l.lanes = 1 THEN :at_most::int ELSE (SELECT count(*) FROM (
     SELECT 1 FROM jobs j WHERE j.ready AND j.lane = l.lane
       AND (j.due_at, j.id) >= (coalesce(l.due_at, -1), coalesce(l.id, '00000000-0000-0000-0000-000000000000'))
-      AND (NOT :dated::boolean OR j.deadline_at IS NULL OR j.deadline_at > (SELECT now FROM t)) LIMIT :at_most::int) a)
-    AS available
-  FROM lanes l
+      AND (NOT :dated::boolean OR j.deadline_at IS NULL OR j.deadline_at > (SELECT now FROM t)) 
+      LIMIT least(:at_most::int, 4 * (:at_most::int / l.lanes + 1))) a) END AS available
+  FROM (SELECT *, (SELECT count(*)::int FROM lanes) AS lanes FROM lanes) l
   CROSS JOIN LATERAL (SELECT tenant_id, limit_key FROM lane_parties WHERE id = l.lane & 2147483647 OFFSET 0) p
 ), holding AS MATERIALIZED (  -- what this very statement settles is held no longer, though it still looks so
   SELECT j.lane, count(*) AS n FROM jobs j WHERE :counting::boolean AND j.phase = 'leased'
@@ -39,7 +39,8 @@ FROM unnest(CAST(:limit_ids::text[] AS bigint[]), :subjects::text[]) u (limit_id
 
 -- name: take_planned
 -- Meters are locked in the order of their ids and only then compared: what others took since we looked (taken has
--- grown by it) comes off the room. A meter that has become too small gives up all of its lanes; they are planned anew.
+-- grown by it) comes off the room. A meter that has become too small gives up all of its lanes; they are planned anew
+-- (the head tells how many meters that were).
 WITH t AS MATERIALIZED (
   SELECT {clock} AS now, value AS version, value = :version::bigint AS current FROM lane_version
   WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
@@ -70,7 +71,7 @@ WITH t AS MATERIALIZED (
     spent = CASE WHEN l.rated THEN CASE WHEN l.unchanged THEN l.spent ELSE m.spent END || c.at || ':' || c.n || ' ' ELSE '' END
   FROM counted c JOIN locked l ON l.id = c.meter WHERE m.id = c.meter{logged}
 )
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT version FROM t), NULL, NULL, NULL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, 0, (SELECT count(*)::int FROM locked WHERE NOT fits), NULL, NULL, NULL, NULL, NULL, NULL, (SELECT version FROM t), NULL, NULL, NULL
 UNION ALL
 SELECT id::text, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
   effect_root, idempotency_key, cancel_requested, lane, due_at, step, traceparent FROM claimed;

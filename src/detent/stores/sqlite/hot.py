@@ -107,59 +107,57 @@ class SqliteTx(SqliteCold):
     async def _claim_planned(self, request: ClaimRequest, allowed: Mapping[int, str], walk: Walk) -> list[Claimed]:
         """The same under limits and weights: look at everything that counts, then take what the plan says."""
         seen = Seen(self.now)
-        if any(limit.concurrency for limit in self.book.limits):
-            seen.held = await self.holding()
-        left = request.limit
+        plan = Plan()
         for lanes in self._in_turn(walk, allowed, request.limit + _HOPS):
             known = {found.lane for found in seen.lanes}
             seen.lanes += await self._found([lane for lane in lanes if lane not in known], request.limit, seen)
-            left = request.limit - sum(make_plan(self.book, seen, request.limit).quotas.values())
-            if left <= 0:
+            plan = make_plan(self.book, seen, request.limit)
+            if plan.uncertain:
+                seen.held = await self.holding()
+                plan = make_plan(self.book, seen, request.limit)
+            if sum(plan.quotas.values()) >= request.limit:
                 break
-        plan = make_plan(self.book, seen, request.limit)
         claimed: list[Claimed] = []
+        latest = self.now
         for value, quota in plan.quotas.items():
-            contract = self.known[allowed[group_of(value)]]
-            claimed += self._claim_lane(value, quota, contract, request, in_time=self.book.dated)
+            picked = self.rows("pick_planned", value, self.now, quota)
+            assert len(picked) == quota, "what was counted in this transaction is there"
+            latest = max((latest, *(row[-1] for row in picked)))
+            claimed += self._lease([row[:-1] for row in picked], self.known[allowed[group_of(value)]], request)
             self.book.cursors[rank_of(value)] = value
-        await self._turn_meters(seen, plan, [one.id for one in claimed])
+        await self._turn_meters(seen, plan, latest)
         return claimed
 
     async def _found(self, lanes: Sequence[int], at_most: int, seen: Seen) -> list[Found]:
         await self.know_parties(lanes)
-        for value in lanes:
-            for reading in readings(self.book, value):
-                if reading not in seen.meters:
-                    await self.add_meters([reading])
-                    limit = next(limit for limit in self.book.limits if limit.id == reading[0])
-                    meter = await self.meter(limit, reading[1])
-                    assert meter is not None, "it was made just now, in this transaction"
-                    seen.meters[reading] = meter
-        name = "available_in_time" if self.book.dated else "available"
-        values = {"at_most": at_most, "now": self.now}
-        counted = [(value, (await self.query(name, lane=value, **values))[0][0]) for value in lanes]
+        limits = {limit.id: limit for limit in self.book.limits}
+        for reading in {reading for value in lanes for reading in readings(self.book, value)} - seen.meters.keys():
+            meter = await self.meter(limits[reading[0]], reading[1])
+            if meter is None:
+                await self.add_meters([reading])
+                meter = await self.meter(limits[reading[0]], reading[1])
+            assert meter is not None, "it was made just now, in this transaction"
+            seen.meters[reading] = meter
+        values = {"at_most": at_most, "now": self.now, "dated": self.book.dated}
+        counted = [(value, (await self.query("available", lane=value, **values))[0][0]) for value in lanes]
         return [Found(value, number) for value, number in counted if number]
 
-    async def _turn_meters(self, seen: Seen, plan: Plan, ids: list[str]) -> None:
+    async def _turn_meters(self, seen: Seen, plan: Plan, at: Micros) -> None:
         """A rate remembers the moment the log tells: where a clock was set back, that is later than now."""
-        if not ids or not plan.takes:
-            return
-        latest = (await self.query("latest_change", ids=json.dumps(ids)))[0][0]
         for meter in seen.meters.values():
             number = plan.takes.get(meter.id, 0)
             if number:
-                spent = remembered(meter, self.now) + (f"{latest}:{number} " if meter.limit.rate else "")
+                spent = remembered(meter, self.now) + (f"{at}:{number} " if meter.limit.rate else "")
                 await self.change("turn_meter", id=meter.id, number=number, spent=spent, now=self.now)
 
     def _walk(self, start: int) -> list[int]:
         found = self.connection.execute(SQL["walk_lanes"], {"from": start, "hops": _HOPS})
         return [row[0] for row in found]
 
-    def _claim_lane(
-        self, value: int, quota: int, contract: Contract, request: ClaimRequest, *, in_time: bool = False
-    ) -> list[Claimed]:
-        late = (self.now,) if in_time else ()
-        picked = self.rows("pick_lane_in_time" if in_time else "pick_lane", value, *late, quota)
+    def _claim_lane(self, value: int, quota: int, contract: Contract, request: ClaimRequest) -> list[Claimed]:
+        return self._lease(self.rows("pick_lane", value, quota), contract, request)
+
+    def _lease(self, picked: Sequence[Any], contract: Contract, request: ClaimRequest) -> list[Claimed]:
         by_status: dict[str, list[str]] = defaultdict(list)
         for row in picked:
             by_status[row[-1]].append(row[0])

@@ -6,20 +6,14 @@ SELECT lane, count(*) FROM jobs WHERE phase = 'leased' GROUP BY lane;
 
 -- name: available
 -- How many of a lane can be claimed, counted up to a bound; relies on jobs_ready.
-SELECT count(*) FROM (SELECT 1 FROM jobs WHERE ready = 1 AND lane = :lane LIMIT :at_most);
-
--- name: available_in_time
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE ready = 1 AND lane = :lane
-  AND (deadline_at IS NULL OR deadline_at > :now) LIMIT :at_most);
+  AND (NOT :dated OR deadline_at IS NULL OR deadline_at > :now) LIMIT :at_most);
 
--- name: pick_lane_in_time
--- pick_lane without those that are too late.
+-- name: pick_planned
+-- pick_lane without those that are too late, and with the moment each was last changed.
 SELECT id, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  effect_root, idempotency_key, cancel_requested, due_at, traceparent, status
+  effect_root, idempotency_key, cancel_requested, due_at, traceparent, status, updated_at
 FROM jobs WHERE ready = 1 AND lane = ? AND (deadline_at IS NULL OR deadline_at > ?) ORDER BY due_at, id LIMIT ?;
-
--- name: latest_change
-SELECT max(updated_at) FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: lanes_of
 SELECT lane FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
