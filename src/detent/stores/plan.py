@@ -77,14 +77,13 @@ def make_plan(book: LaneBook, seen: Seen, wanted: int) -> Plan:
         left -= sum(given.values())
     plan.takes = {number: plan.rooms[number] - after for number, after in room.items() if plan.rooms[number] > after}
     _hold_back(book, seen, plan, by_id, room)
-    plan.uncertain = seen.held is None and any(
-        by_id[number].limit.concurrency for number in plan.rooms if not room[number]
-    )
+    full = [meter for meter in by_id.values() if meter.limit.concurrency is not None and room[meter.id] == 0]
+    plan.uncertain = seen.held is None and bool(full)
     return plan
 
 
 def _held(book: LaneBook, seen: Seen) -> dict[int, int]:
-    """How many each meter counts as held, at the most: only claims add to that, and `taken` tells how many there were."""
+    """How many each meter counts as held, at the most: only claims add to that, and `taken` tells how many."""
     if seen.held is not None:
         exact = held_by_reading(book, seen.held)
         for reading, meter in seen.meters.items():

@@ -1,5 +1,6 @@
 """Claims under limits and weights on Postgres: look, plan, take; again at once when others were faster."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -102,7 +103,7 @@ async def planned(
         in_turn, first, counting = first is not None, None, False
         if in_turn:
             book.relieved = min((rank_of(found.lane) for found in looked.seen.lanes), default=-1)
-        took, unfit = await _take(run, book, edges, rest, looked.seen, plan, now)
+        took, more = await _take(run, book, edges, rest, looked.seen, plan, now)
         done.claimed += took
         done.wrote |= bool(took)
         rest = less(rest, len(took))
@@ -112,8 +113,7 @@ async def planned(
         if crowded:
             lanes_at_most = min(lanes_at_most * _WIDER, _LANES_AT_MOST)
             _close(book, plan, looked.seen.now)
-        short = len(took) < sum(plan.quotas.values()) and len(looked.seen.lanes) > 1
-        if not (looked.promoted or crowded or short or unfit or in_turn or _more(looked.seen, plan)):
+        if not (looked.promoted or crowded or more or in_turn):
             break
     return done
 
@@ -123,11 +123,6 @@ def _close(book: LaneBook, plan: Plan, now: int) -> None:
     book.closed_until = min(now + _CLOSED_MICROS, book.opens_at or now + _CLOSED_MICROS)
     if len(book.closed) < _CLOSED_AT_MOST:
         book.closed |= plan.full
-
-
-def _more(seen: Seen, plan: Plan) -> bool:
-    """Lanes are counted up to a few times their even share: has one given all that was counted?"""
-    return len(seen.lanes) > 1 and any(plan.quotas.get(found.lane) == found.available > 1 for found in seen.lanes)
 
 
 def _missing_values(plan: Plan, now: int) -> dict[str, Any]:
@@ -148,7 +143,8 @@ def _look_values(book: LaneBook, request: ClaimRequest, first: int | None, count
 async def _take(
     run: Run, book: LaneBook, edges: Edges, request: ClaimRequest, seen: Seen, plan: Plan, now: int
 ) -> tuple[list[Claimed], bool]:
-    """What was claimed, and whether a meter had become too small meanwhile."""
+    """What was claimed, and whether there is more: a lane gave all it was asked for while another came short, or a
+    meter had become too small meanwhile."""
     if not plan.quotas:
         return [], False
     meters = sorted((meter for meter in seen.meters.values() if meter.id in plan.takes), key=lambda meter: meter.id)
@@ -166,9 +162,12 @@ async def _take(
         "rated": [str(meter.limit.rate is not None) for meter in meters],
         "dated": book.dated,
     }
-    answer = Answer(await run("take_planned", values), request.token)
+    rows = await run("take_planned", values)
+    answer = Answer(rows, request.token)
     answer.advance(book, remember_floors=False)
-    return answer.claimed, answer.promoted > 0
+    given = Counter(row[14] for row in rows[1:])
+    served = any(given[lane] == quota for lane, quota in plan.quotas.items())
+    return answer.claimed, answer.promoted > 0 or (served and len(answer.claimed) < sum(plan.quotas.values()))
 
 
 class PlanningTx(PostgresTx):

@@ -2,14 +2,15 @@
 
 -- name: look_rest
 -- Stands behind the first half of the cycle (settle, promote, walk). Rows: 0 the head, 1 lanes, 2 held, 3 meters.
+-- Lanes of one rank are not counted: what one of them lacks is shared out again.
 {logged}
 ), found AS MATERIALIZED (
-  SELECT l.lane, l.step, p.tenant_id, p.limit_key, CASE WHEN l.lanes = 1 THEN :at_most::int ELSE (SELECT count(*) FROM (
+  SELECT l.lane, l.step, p.tenant_id, p.limit_key, CASE WHEN l.ranks = 1 THEN :at_most::int ELSE (SELECT count(*) FROM (
     SELECT 1 FROM jobs j WHERE j.ready AND j.lane = l.lane
       AND (j.due_at, j.id) >= (coalesce(l.due_at, -1), coalesce(l.id, '00000000-0000-0000-0000-000000000000'))
       AND (NOT :dated::boolean OR j.deadline_at IS NULL OR j.deadline_at > (SELECT now FROM t)) 
       LIMIT least(:at_most::int, 4 * (:at_most::int / l.lanes + 1))) a) END AS available
-  FROM (SELECT *, (SELECT count(*)::int FROM lanes) AS lanes FROM lanes) l
+  FROM (SELECT *, (SELECT count(*)::int FROM lanes) AS lanes, (SELECT count(DISTINCT rank) FROM lanes) AS ranks FROM lanes) l
   CROSS JOIN LATERAL (SELECT tenant_id, limit_key FROM lane_parties WHERE id = l.lane & 2147483647 OFFSET 0) p
 ), holding AS MATERIALIZED (  -- what this very statement settles is held no longer, though it still looks so
   SELECT j.lane, count(*) AS n FROM jobs j WHERE :counting::boolean AND j.phase = 'leased'

@@ -1,0 +1,74 @@
+"""Where no limit, weight, deadline or second priority is in use, a claim is the statement it always was, and one."""
+
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers.databases import house, newest
+
+from detent.core.contracts import CONTRACTS
+from detent.core.outcome import Succeeded
+from detent.engine import Engine, Settlement, Submission
+from detent.stores.postgres import PostgresStore
+from detent.stores.postgres.dialect import DATABASE_CLOCK, queries
+from detent.stores.sqlite import SqliteStore
+
+pytestmark = pytest.mark.anyio
+OURS = re.compile(r"\b(limits|meters|tenants|deadline_at)\b")
+
+
+async def drain(engine: Engine, jobs: int, batch: int) -> None:
+    held: list[Settlement] = []
+    for _ in range(jobs // batch + 2):
+        done = await engine.cycle(held, engine.claim_request("w1", batch))
+        held = [Settlement(one.id, one.token, one.contract, Succeeded(None)) for one in done.claimed]
+
+
+def test_the_plain_statement_knows_nothing_of_limits() -> None:
+    text = queries(False)["cycle"]
+    assert not OURS.search(text) and "{" not in text
+    body = files("detent.stores.postgres").joinpath("cycle.sql").read_text().partition("-- name: cycle\n")[2]
+    lines = [line for line in body.splitlines() if not line.startswith("--")]
+    plain = "\n".join(lines).strip().rstrip(";").replace("{first}", "-1::bigint").replace("{closed}", "")
+    assert text == plain.replace("{clock}", DATABASE_CLOCK)
+
+
+async def test_a_drain_on_postgres_runs_that_one_statement_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    honest = PostgresStore._run_hot
+
+    async def watched(self: PostgresStore, name: str, values: Mapping[str, Any]) -> list[Any]:
+        ran.append(name)
+        return await honest(self, name, values)
+
+    monkeypatch.setattr(PostgresStore, "_run_hot", watched)
+    database = house(newest()).database()
+    engine = Engine(PostgresStore(database.url), CONTRACTS)
+    await engine.open()
+    try:
+        await engine.submit_many([Submission("noop", tenant_id=f"t{n % 3}", priority=7) for n in range(60)])
+        await drain(engine, 60, 20)
+        assert set(ran) == {"cycle"}
+        assert len(ran) == 60 // 20 + 2 + 1, "and one more, by the first claim, which had not heard of the lanes"
+    finally:
+        await engine.close()
+        database.release()
+
+
+async def test_a_drain_on_sqlite_reads_nothing_of_limits(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"), inline=True, synchronous="OFF")
+    engine = Engine(store, CONTRACTS)
+    await engine.open()
+    try:
+        await engine.submit_many([Submission("noop", tenant_id=f"t{n % 3}", priority=7) for n in range(60)])
+        await engine.claim(engine.claim_request("w1", 1))  # reads the book once
+        ran: list[str] = []
+        assert store._writer is not None
+        store._writer.connection.exec_trace = lambda cursor, sql, bindings: ran.append(sql) is None
+        await drain(engine, 60, 20)
+        assert ran and not [text for text in ran if OURS.search(text)]
+    finally:
+        await engine.close()
