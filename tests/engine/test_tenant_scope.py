@@ -45,7 +45,7 @@ OWN_ONLY = ("terms", "audit")
 OPERATORS = {
     "open", "close", "sibling", "contract", "claim", "claim_request", "settle", "cycle", "extend", "expire", "wake",
     "pause", "resume", "prune", "limit", "limits", "unlimit", "declare_limits", "gauges", "agree", "unagree",
-    "for_tenant", "transition",
+    "for_tenant", "transition", "write", "tend",
 }  # fmt: skip
 """Acts of processes and operators: a tenant does not have them at all."""
 

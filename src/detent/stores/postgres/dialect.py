@@ -55,9 +55,9 @@ def _claims(cycle: str, look: str, taking: str) -> dict[str, str]:
         "cycle_in_turn": _walking(cycle, ":first::bigint"),
         "look": _walking(_before(cycle, "picked"), ":first::bigint", _CLOSED)
         + look.replace("{logged}", _logging(cycle, "settled")),
-        "take_planned": taking.replace("{claimed}", _part(cycle, "claimed")).replace(
-            "{logged}", _logging(cycle, "claimed")
-        ),
+        "take_planned": taking.replace("{claimed}", _part(cycle, "claimed"))
+        .replace("{logged}", _logging(cycle, "claimed"))
+        .replace("{answer}", _answer(cycle)),
     }
 
 
@@ -86,6 +86,15 @@ def _logging(cycle: str, rows: str) -> str:
     own = next(line for line in lines if f"FROM {rows}" in line).removesuffix(") e")
     head = lines[: next(number for number, line in enumerate(lines) if "FROM settled" in line)]
     return "\n".join([*head, f"{own}) e"])
+
+
+def _answer(cycle: str) -> str:
+    """What the statement tells, where nothing was settled; instead of promoted jobs, meters that did not fit."""
+    head, _, claims = cycle[cycle.index("\n)\nSELECT NULL") + 3 :].partition("\nUNION ALL\n")
+    told = re.sub(r"CASE WHEN .* END,", "NULL,", head, flags=re.DOTALL)
+    told = told.replace("(SELECT count(*)::int FROM settled)", "0")
+    told = told.replace("FROM promoted)", "FROM locked WHERE NOT fits)")
+    return f"{told}\nUNION ALL\n{claims}"
 
 
 def _start(cycle: str, part: str) -> int:

@@ -72,7 +72,4 @@ WITH t AS MATERIALIZED (
     spent = CASE WHEN l.rated THEN CASE WHEN l.unchanged THEN l.spent ELSE m.spent END || c.at || ':' || c.n || ' ' ELSE '' END
   FROM counted c JOIN locked l ON l.id = c.meter WHERE m.id = c.meter{logged}
 )
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, 0, (SELECT count(*)::int FROM locked WHERE NOT fits), NULL, NULL, NULL, NULL, NULL, NULL, (SELECT version FROM t), NULL, NULL, NULL
-UNION ALL
-SELECT id::text, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  effect_root, idempotency_key, cancel_requested, lane, due_at, step, traceparent FROM claimed;
+{answer};

@@ -9,12 +9,6 @@ SELECT lane, count(*) FROM jobs WHERE phase = 'leased' GROUP BY lane;
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE ready = 1 AND lane = :lane
   AND (NOT :dated OR deadline_at IS NULL OR deadline_at > :now) LIMIT :at_most);
 
--- name: pick_planned
--- pick_lane without those that are too late, and with the moment each was last changed.
-SELECT id, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  effect_root, idempotency_key, cancel_requested, due_at, traceparent, status, updated_at
-FROM jobs WHERE ready = 1 AND lane = ? AND (deadline_at IS NULL OR deadline_at > ?) ORDER BY due_at, id LIMIT ?;
-
 -- name: lanes_of
 SELECT lane FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
 

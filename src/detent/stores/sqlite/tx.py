@@ -24,6 +24,16 @@ def _own(text: str) -> str:
 SQL = {name: _own(text) for name, text in {**load_queries(), **load_queries(__package__)}.items()}
 
 
+def _planned(pick: str) -> str:
+    """pick_lane without those that are too late, and with the moment each was last changed."""
+    columns, rest = pick.split("\nFROM jobs WHERE ready = 1 AND lane = ?")
+    in_time = "(deadline_at IS NULL OR deadline_at > ?)"
+    return f"{columns}, updated_at\nFROM jobs WHERE ready = 1 AND lane = ? AND {in_time}{rest}"
+
+
+SQL["pick_planned"] = _planned(SQL["pick_lane"])
+
+
 class SqliteCold(ColdTx):
     """Named queries on one connection."""
 
