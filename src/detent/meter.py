@@ -1,6 +1,6 @@
 """What one process measures itself: how long jobs waited to be picked up and how long they ran. Bounded, no I/O."""
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterable
 
 from .core.job import Micros
@@ -12,25 +12,51 @@ KINDS_AT_MOST = 200
 OTHER = "other"
 Kind = tuple[str, ...]
 """(contract, job_type, queue), as they stand side by side in a claim."""
+_RAW_AT_MOST = 2_048
 
 
 class Histogram:
-    """Counts by upper bound, the last one without; and the sum."""
+    """Counts by upper bound, the last one without; and the sum. Values are sorted in many at a time: that is cheap."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("_counts", "_total", "raw")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.total = 0.0
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self._total = 0.0
+        self.raw: list[float] = []
+        """Seconds not sorted in yet."""
 
     def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.total += seconds
+        self.raw.append(seconds)
+        if len(self.raw) >= _RAW_AT_MOST:
+            self._sort_in()
+
+    def _sort_in(self) -> None:
+        raw = sorted(self.raw)
+        self.raw.clear()
+        self._total += sum(raw)
+        below = 0
+        for place, bound in enumerate(BOUNDS):
+            upto = bisect_right(raw, bound)
+            self._counts[place] += upto - below
+            below = upto
+        self._counts[-1] += len(raw) - below
+
+    @property
+    def total(self) -> float:
+        self._sort_in()
+        return self._total
+
+    @property
+    def count(self) -> int:
+        self._sort_in()
+        return sum(self._counts)
 
     def buckets(self) -> list[tuple[str, float]]:
         """(le, how many up to it), cumulative."""
+        self._sort_in()
         rows, below = [], 0
-        for bound, number in zip((*BOUNDS, None), self.counts, strict=True):
+        for bound, number in zip((*BOUNDS, None), self._counts, strict=True):
             below += number
             rows.append(("+Inf" if bound is None else repr(float(bound)), float(below)))
         return rows
@@ -44,12 +70,19 @@ class Meter:
         self.execution: dict[Kind, Histogram] = {}
 
     def picked_up(self, claimed: Iterable[Claimed], now: Micros) -> None:
+        kind: Kind = ()
         for job in claimed:
-            if job.due_at is not None:
-                self._of(self.pickup, job[2:5]).add(max(0, now - job.due_at) / 1_000_000)
+            due = job.due_at
+            if due is None:
+                continue
+            its = job[2:5]
+            if its != kind:
+                kind, found = its, self._of(self.pickup, its)
+            found.add((now - due) / 1_000_000 if now > due else 0.0)
 
     def executed(self, job: Claimed, seconds: float) -> None:
-        self._of(self.execution, job[2:5]).add(seconds)
+        kind = job[2:5]
+        (self.execution.get(kind) or self._of(self.execution, kind)).add(seconds)
 
     def _of(self, table: dict[Kind, Histogram], kind: Kind) -> Histogram:
         found = table.get(kind)

@@ -122,10 +122,11 @@ def test_a_meter_is_bounded_and_cumulative() -> None:
     for n in range(KINDS_AT_MOST + 5):
         meter.executed(claimed(f"j{n}")._replace(job_type=f"type-{n}"), 0.003)
     assert len(meter.execution) == KINDS_AT_MOST + 1
-    assert sum(sum(one.counts) for one in meter.execution.values()) == KINDS_AT_MOST + 5
+    assert sum(one.count for one in meter.execution.values()) == KINDS_AT_MOST + 5
     seen = Histogram()
     for value in (0.0005, 0.001, 0.2, 10_000):
         seen.add(value)
+    assert seen.total == 10_000.2015
     buckets = dict(seen.buckets())
     assert (buckets["0.001"], buckets["0.25"], buckets["1800.0"], buckets["+Inf"]) == (2, 3, 3, 4)
 

@@ -154,3 +154,21 @@ async def test_old_moments_are_not_kept(engine: Engine, clock: FakeClock) -> Non
     clock.advance(LONG)
     await Follower(engine).catch_up()
     assert not await engine.store.read(lambda tx: tx.query("tally_slots", since=0))
+
+
+async def test_the_few_kinds_of_a_full_load_are_counted_without_sorting(engine: Engine, clock: FakeClock) -> None:
+    follower = Follower(engine)
+    for number in range(4):
+        for _ in range(5):
+            await submit(engine)
+        for job in await claim(engine, 5):
+            await engine.settle(job.id, job.token, Succeeded(None))
+        if number == 2:
+            await submit(engine, "gate-b2", "rare")  # a kind nobody has seen yet
+        await follower.catch_up()
+        assert await counted(engine) == await logged(engine)
+    slow = follower._hot
+    await submit(engine)
+    await follower.catch_up()
+    assert follower._hot is slow, "what was known already needed no other look"
+    assert await counted(engine) == await logged(engine)

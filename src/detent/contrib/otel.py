@@ -1,12 +1,13 @@
 """OpenTelemetry: one trace from the enqueue through every execution, step and child job. Needs the extra `otel`.
 
-`instrument(app)` before the app is opened. A span costs more than a small job does, so a process makes at most so many
-a second of its own accord; what is left out keeps its trace id, in the job and in the log lines.
+`instrument(app)` before the app is opened. A span may cost as much as a small job does, so a process spends at most a
+share of its time on them; what is left out keeps its trace, in the job, in its children and in the log lines.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from opentelemetry import context, trace
@@ -28,7 +29,7 @@ from ..logs import bound
 from ..ports import Claimed, Clock
 from ..tracing import Ended
 
-SPANS_PER_SECOND = 500.0
+SHARE_OF_TIME = 0.04
 _SILENT = set_span_in_context(NonRecordingSpan(SpanContext(1, 1, False, TraceFlags(0))), context.Context())
 """Inside an execution that is not traced, nothing is: whoever asks for a span there gets one that records nothing."""
 
@@ -37,10 +38,10 @@ def instrument(
     app: Detent,
     tracer_provider: trace.TracerProvider | None = None,
     *,
-    spans_per_second: float | None = SPANS_PER_SECOND,
+    share_of_time: float | None = SHARE_OF_TIME,
 ) -> "OpenTelemetry":
-    """Trace this application's jobs; spans_per_second None: every one of them."""
-    app.tracer = made = OpenTelemetry(tracer_provider, spans_per_second)
+    """Trace this application's jobs, at most for this share of the time; None: every one of them."""
+    app.tracer = made = OpenTelemetry(tracer_provider, share_of_time)
     return made
 
 
@@ -50,17 +51,18 @@ class OpenTelemetry:
     def __init__(
         self,
         tracer_provider: trace.TracerProvider | None = None,
-        spans_per_second: float | None = None,
+        share_of_time: float | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._tracer = trace.get_tracer("detent", tracer_provider=tracer_provider)
-        self._bucket = None if spans_per_second is None else _Bucket(spans_per_second, clock or SystemClock())
+        self._budget = _Budget(share_of_time, clock or SystemClock())
         self.left_out = 0
 
     def stamped(self, ask: Submission) -> Submission:
         """A span for the enqueue, and its context in the request; if none is due, the context we are in."""
         here = trace.get_current_span().get_span_context()
-        if self._may_span(here):
+        if self._may_span(not here.is_valid or here.trace_flags.sampled):
+            began = self._budget.now()
             attributes: dict[str, Any] = {
                 "messaging.system": "detent",
                 "messaging.operation.name": "enqueue",
@@ -71,6 +73,7 @@ class OpenTelemetry:
             span = self._tracer.start_span(f"enqueue {ask.job_type}", kind=SpanKind.PRODUCER, attributes=attributes)
             here = span.get_span_context()
             span.end()
+            self._budget.spend(began)
         if here == _NOWHERE:  # inside an execution whose span was left out: its trace goes on all the same
             around = bound.get()
             told = around.traceparent if around else None
@@ -80,21 +83,31 @@ class OpenTelemetry:
         told = f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
         return replace(ask, traceparent=told, trace_id=ask.trace_id or f"{here.trace_id:032x}")
 
+    def executing(self, claimed: Claimed) -> AbstractContextManager[Ended]:
+        told = claimed.traceparent
+        if self._may_span(told is None or int(told[-1], 16) & 1):
+            return self._span_around(claimed)
+        if context.get_current() is not _SILENT:
+            context.attach(_SILENT)  # for good: the next job here has a context of its own, or none either
+        return _NOTHING
+
     @contextmanager
-    def executing(self, claimed: Claimed) -> Iterator[Ended]:
+    def _span_around(self, claimed: Claimed) -> Iterator[Ended]:
+        began = self._budget.now()
         parent = _parent(claimed.traceparent)
-        if not self._may_span(parent):
-            token = context.attach(_SILENT)
-            try:
-                yield _nothing
-            finally:
-                context.detach(token)
-            return
         around = set_span_in_context(NonRecordingSpan(parent), context.Context()) if parent else context.Context()
-        with self._tracer.start_as_current_span(
+        span = self._tracer.start_span(
             f"run {claimed.job_type}", around, kind=SpanKind.CONSUMER, attributes=_attributes(claimed)
-        ) as span:
-            yield lambda outcome: _tell(span, outcome)
+        )
+        token = context.attach(set_span_in_context(span, around))
+        self._budget.spend(began)
+        try:
+            yield partial(_tell, span)
+        finally:
+            began = self._budget.now()
+            context.detach(token)
+            span.end()
+            self._budget.spend(began)
 
     @contextmanager
     def step(self, name: str) -> Iterator[object]:
@@ -104,37 +117,41 @@ class OpenTelemetry:
         with self._tracer.start_as_current_span(f"step {name}", attributes={"detent.step": name}) as span:
             yield span
 
-    def _may_span(self, parent: SpanContext | None) -> bool:
-        """Not where the trace was not sampled, and not beyond the rate."""
-        if parent is not None and parent.is_valid and not parent.trace_flags.sampled:
+    def _may_span(self, sampled: object) -> bool:
+        """Not where the trace was not sampled, and not beyond what may be spent."""
+        if not sampled:
             return False
-        if self._bucket is None or self._bucket.take():
+        if self._budget.left():
             return True
         self.left_out += 1
         return False
 
 
-class _Bucket:
-    """So many a second, with as many saved up."""
+class _Budget:
+    """A share of the time that passes, a little of it saved up. Measured, because a span's price varies a lot."""
 
-    __slots__ = ("_clock", "_left", "_rate", "_since")
+    __slots__ = ("_left", "_share", "_since", "now")
 
-    def __init__(self, rate: float, clock: Clock) -> None:
-        self._rate = self._left = rate
-        self._clock = clock
-        self._since = clock.monotonic()
+    def __init__(self, share: float | None, clock: Clock) -> None:
+        self._share = share
+        self.now = clock.monotonic
+        self._left = _SAVED_SECONDS
+        self._since = self.now()
 
-    def take(self) -> bool:
-        if self._left < 1.0:
-            now = self._clock.monotonic()
-            self._left = min(self._rate, self._left + (now - self._since) * self._rate)
+    def left(self) -> bool:
+        if self._share is None:
+            return True
+        if self._left <= 0:
+            now = self.now()
+            self._left = min(_SAVED_SECONDS, self._left + (now - self._since) * self._share)
             self._since = now
-            if self._left < 1.0:
-                return False
-        self._left -= 1.0
-        return True
+        return self._left > 0
+
+    def spend(self, began: float) -> None:
+        self._left -= self.now() - began
 
 
+_SAVED_SECONDS = 0.05
 _NOWHERE = SpanContext(1, 1, False, TraceFlags(0))
 
 
@@ -160,6 +177,9 @@ def _attributes(claimed: Claimed) -> dict[str, Any]:
 
 def _nothing(outcome: Outcome) -> None:
     """Nobody listens."""
+
+
+_NOTHING: AbstractContextManager[Ended] = nullcontext(_nothing)
 
 
 def _tell(span: trace.Span, outcome: Outcome) -> None:

@@ -24,6 +24,8 @@ SLOT = 10 * SECOND
 KEEP_SLOTS = 2 * 3_600 * SECOND // SLOT
 _FIRST_STRETCH = 4_096
 _LONGEST_STRETCH = 1 << 40
+_HOT = "abcdefgh"
+"""The places of the query that counts without sorting."""
 _ENOUGH = 20_000
 """Rows in one stretch; fewer make the next one longer, more make it shorter."""
 
@@ -68,6 +70,8 @@ class Follower:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         self._stretch = {EVENTS: _FIRST_STRETCH, NOTES: _FIRST_STRETCH}
+        self._hot: list[list[Any]] = []
+        """The kinds of events there were most of in the last stretch, as rows of the query."""
         self.groups: dict[int, Group] = {}
 
     async def catch_up(self, steps: int = 64) -> bool:
@@ -94,11 +98,34 @@ class Follower:
         await tx.query("tail_mode")
         end = (await tx.query(f"tail_end_{log}"))[0][0]
         until = max(position, min(end, position + self._stretch[log]))
-        rows = await tx.query(f"count_{log}", position=position, until=until, slot=SLOT) if until > position else []
-        if any(row[0] not in self.groups for row in rows):
+        rows = await self._rows(tx, log, position, until) if until > position else []
+        if any(row[1] not in self.groups for row in rows):
             self.groups = await groups(tx)
         sums, slots = _sorted_out(rows, self.groups, self._engine.contracts)
         return Counted(log, position, version, until, end, sums, slots)
+
+    async def _rows(self, tx: Tx, log: str, position: int, until: int) -> list[Any]:
+        """Under load nearly all events are of a few kinds: those are counted without sorting, if that tells all."""
+        values = {"position": position, "until": until, "slot": SLOT}
+        if log == EVENTS and self._hot:
+            (found,) = await tx.query("count_hot_events", **values, **_names(self._hot))
+            total, first, last, *numbers = found
+            if first == last and sum(numbers) == total:
+                return [[*row[:6], first, n] for row, n in zip(self._hot, numbers, strict=False) if n]
+        rows = await tx.query(f"count_{log}", **values)
+        if log == EVENTS:
+            kinds = {(row[0], row[3], row[4]): row for row in rows if row[0] is not None}
+            self._hot = [list(row) for row in sorted(kinds.values(), key=lambda row: -row[7])[: len(_HOT)]]
+        return rows
+
+
+def _names(hot: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """The values of the query's places; a place without a kind asks for one that does not exist."""
+    names: dict[str, Any] = {}
+    for place, letter in enumerate(_HOT):
+        lane, source, event = (hot[place][0], hot[place][3], hot[place][4]) if place < len(hot) else (-1, "", "")
+        names |= {f"lane_{letter}": lane, f"source_{letter}": source, f"event_{letter}": event}
+    return names
 
 
 async def count_going(engine: "Engine", tx: Tx, ids: Sequence[str]) -> None:
@@ -154,7 +181,7 @@ def _sorted_out(
 ) -> tuple[Counter[Key], Counter[tuple[int, Key]]]:
     sums: Counter[Key] = Counter()
     slots: Counter[tuple[int, Key]] = Counter()
-    for group, party, source, event, target, slot, number in rows:
+    for _, group, party, source, event, target, slot, number in rows:
         edge = edge_of(contracts.get(known.get(group, UNKNOWN).contract), source, event, target)
         whose = party if edge is not None and edge.move is Move.FAIL else 0
         key = Key(group, whose, source, event, target)
