@@ -1,4 +1,4 @@
-"""What seeing costs: CPU of a drain with and without metrics and traces, alternating in one run. Best of several rounds."""
+"""What seeing costs: CPU of a drain with and without metrics and traces, alternating in one run, best of several."""
 
 import asyncio
 import time

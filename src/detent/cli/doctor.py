@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from ..connect import default_url
+from ..connect import default_url, store_from
 from ..core.contract import Phase
 from ..core.contracts import CONTRACTS
 from ..core.declare import contract_to
@@ -16,24 +16,17 @@ from ..engine import Engine
 from ..engine.pulse import Pulse, take_pulse
 from ..engine.why import handles, is_live, serves, span
 from ..ports import Filter, Tx, WorkerRow
+from ..stores.sqlite import SqliteStore
+from . import checkup, checkup_file
 from .connection import on_engine
 from .database import Database, describe, shown_url
+from .finding import Finding
 from .options import AsJson, Url
 from .output import FINE, NO, counted, say_json, show_table
 from .stream_health import check_streams
 
 _LOOK_AT = 1_000
 _CLOCKS_APART: Micros = 2 * SECOND
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check: what was found, and what to do if it is wrong."""
-
-    check: str
-    ok: bool
-    says: str
-    do: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +84,18 @@ def examine(url: str) -> Iterator[Finding]:
     yield _leases(chart)
     yield _clock(chart)
     yield from check_streams(url)
+    yield from _database(url)
+    yield from on_engine(url, checkup.findings)
+
+
+def _database(url: str) -> Iterator[Finding]:
+    store = store_from(url)
+    if isinstance(store, SqliteStore):
+        yield from checkup_file.findings(store.path)
+        return
+    from . import checkup_server  # asyncpg is an extra
+
+    yield from checkup_server.findings(url)
 
 
 async def _read(engine: Engine) -> Chart:

@@ -12,7 +12,7 @@ from ..wire import Health, WireSettings, WireUnavailable
 from .connection import on_engine
 
 if TYPE_CHECKING:
-    from .doctor import Finding
+    from .finding import Finding
 
 _MANY_PARCELS = 10_000
 
@@ -65,7 +65,7 @@ def streams_line(one: Health) -> str:
 def check_streams(url: str) -> Iterator["Finding"]:
     """A stream is ill when nobody answers, nobody reads, or what is pending is given to nobody."""
     from ..streams import wire_settings
-    from .doctor import Finding
+    from .finding import Finding
 
     seen = look_at_streams(url)
     if seen is None:
