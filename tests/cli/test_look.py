@@ -199,7 +199,9 @@ def test_doctor_finds_nothing_wrong(cli: Cli) -> None:
     cli("migrate")
     found = cli("doctor", "--json").json
     assert found["ok"] is True and [check["check"] for check in found["checks"]] == [
-        *("file", "schema", "durability", "contracts", "workers", "types", "leases", "clock")
+        *("file", "schema", "durability", "contracts", "workers", "types", "leases", "clock"),
+        *("version", "snapshots", "indexes", "vacuum"),
+        *("settings", "alerts", "evaluation", "sinks", "schedules", "losses", "retention"),
     ]
     assert "fsync on every commit" in cli("doctor").out
 
