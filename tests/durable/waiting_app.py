@@ -1,8 +1,12 @@
-"""The application of a worker process these tests start: it tells in its result when it was woken."""
+"""The application of a worker process these tests start; `woken` tells in its result when it was woken.
+
+With the word `idle` the worker ends when nothing is left to do, and prints how many KiB it held at the most.
+"""
 
 import asyncio
 import sys
 import time
+from pathlib import Path
 
 from detent import Context, Detent
 
@@ -15,5 +19,11 @@ async def woken(ctx: Context) -> float:
     return time.time()
 
 
+@app.job("noop")
+async def noop() -> None: ...
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(app.run_worker(slots=4)))
+    code = asyncio.run(app.run_worker(slots=4 if "idle" not in sys.argv else 64, until_idle="idle" in sys.argv))
+    print(next(line.split()[1] for line in Path("/proc/self/status").open() if line.startswith("VmHWM")))
+    sys.exit(code)
