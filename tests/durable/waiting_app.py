@@ -25,5 +25,7 @@ async def noop() -> None: ...
 
 if __name__ == "__main__":
     code = asyncio.run(app.run_worker(slots=4 if "idle" not in sys.argv else 64, until_idle="idle" in sys.argv))
-    print(next(line.split()[1] for line in Path("/proc/self/status").open() if line.startswith("VmHWM")))
+    print(
+        next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    )
     sys.exit(code)
