@@ -156,14 +156,14 @@ def bad_requests(api: Api, number: int, seed: int) -> Any:
     """The same ones for the same seed. What might be right by chance is kept out: no request has a valid body."""
     source = random.Random(seed)
     routes = [
-        (method, route.path)
+        (method, route.path, route.takes_body)
         for route in api.app.router.routes
         if isinstance(route, GuardedRoute) and route.path != f"{API}/events/stream"
         for method in sorted(route.methods or ())
         if method != "GET" or "{" in route.path or route.path in (f"{API}/jobs", f"{API}/dlq/items", f"{API}/audit")
     ]
     for _ in range(number):
-        method, path = source.choice(routes)
+        method, path, takes_body = source.choice(routes)
         while "{" in path:
             head, _, rest = path.partition("{")
             path = head + source.choice(PARTS) + rest.partition("}")[2]
@@ -171,7 +171,7 @@ def bad_requests(api: Api, number: int, seed: int) -> Any:
             path += "?" + source.choice(QUERIES)
         body = b""
         if method != "GET":
-            body = source.choice(RAW) if source.random() < 0.3 else _odd_body(source)
+            body = source.choice(RAW) if takes_body and source.random() < 0.3 else _odd_body(source)
         media = source.choice(["application/json"] * 6 + ["text/plain", "application/xml", ""])
         yield method, path, body, {"content-type": media} if media else {}
 

@@ -25,6 +25,9 @@ BODIES: dict[str, Any] = {
     "/dlq/discard": {"reason": "x"},
     "/bulk/cancel": {},
     "/bulk/requeue": {},
+    "/limits": {"queue": "q", "concurrency": 3},
+    "/limits/remove": {"queue": "q"},
+    "/tenants/{tenant}": {"weight": 2},
     "/tokens": {"name": "new", "role": "viewer"},
     "/session": {"token": "nope"},
     "/worker/claim": {"worker": "w", "job_types": ["none"]},
@@ -36,7 +39,8 @@ BODIES: dict[str, Any] = {
     "/schedules/{reference}/backfill": {"first": "2026-01-01T00:00:00Z", "last": "2026-01-01T02:00:00Z"},
 }
 """What a route with a required body is asked with."""
-SHARED = {"/alerts", "/alerts/deliveries", "/workers/recoveries", "/workers/{worker_id}/drain",
+SHARED = {"/limits", "/limits/remove", "/tenants/{tenant}",
+          "/alerts", "/alerts/deliveries", "/workers/recoveries", "/workers/{worker_id}/drain",
           "/workers/{worker_id}/stop",
           "/queues", "/queues/{name}/pause", "/queues/{name}/resume", "/workers", "/worker/claim", "/worker/heartbeat",
           "/worker/settle", "/overview", "/verification"}  # fmt: skip
@@ -79,7 +83,7 @@ class Scene:
     async def ask(self, client: Any, route: APIRoute, method: str, owner: str) -> Any:
         path = re.sub(r"\{(\w+)(:\w+)?\}", lambda found: self.things[owner].get(found[1], "x"), route.path)
         plain = re.sub(r":\w+\}", "}", route.path.removeprefix(API))
-        body = BODIES.get(plain) if method in ("POST", "PATCH") else None
+        body = BODIES.get(plain) if method in ("POST", "PATCH", "PUT") else None
         return await client.request(method, path, json=body)
 
 

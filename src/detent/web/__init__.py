@@ -18,7 +18,21 @@ from .document import ABOUT
 from .guard import GuardedRoute
 from .headers import SecurityHeaders
 from .problems import problem_of
-from .routes import dlq, events, fleet, internal, job_acts, jobs, people, queues, root, schedules, session, worker
+from .routes import (
+    dlq,
+    events,
+    fleet,
+    internal,
+    job_acts,
+    jobs,
+    limits,
+    people,
+    queues,
+    root,
+    schedules,
+    session,
+    worker,
+)
 from .settings import Settings
 from .state import Web
 
@@ -32,6 +46,7 @@ ROUTERS = (
     worker.router,
     dlq.router,
     queues.router,
+    limits.router,
     schedules.router,
     fleet.router,
     fleet.at_root,

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ..core.errors import StoreUnavailable
+from ..core.errors import InvalidInput, StoreUnavailable
 from ..core.people import POWERS, Power
 from ..engine import Engine
 from ..engine.people import Forbidden
@@ -25,6 +25,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 PREFIX = "/api/v1"
 POWER = "x-detent-power"
 _LATE_SECONDS = 0.1
+_NOTHING = (b"", b"{}", b"null")
 PUBLIC = "public"
 """What a route declares that asks nobody's name: liveness, readiness, the document itself."""
 
@@ -58,6 +59,7 @@ class GuardedRoute(APIRoute):
         if declared is None:
             raise TypeError(f"{self.path} declares no power; make it with Router.route(..., needs=)")
         self.needs = None if declared == PUBLIC else Power(declared)
+        self.takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
 
     def get_route_handler(self) -> Handler:
         inner = super().get_route_handler()
@@ -90,6 +92,8 @@ class GuardedRoute(APIRoute):
             web.buckets.take(caller.token_id or _address(asked))
         if asked.raw and not is_json(asked.headers.get("content-type")):
             raise WrongMedia("send the body as JSON, with `Content-Type: application/json`")
+        if asked.raw and not self.takes_body and asked.raw.strip() not in _NOTHING:
+            raise InvalidInput("nothing is asked for here that a body could say; send none", code="BODY_UNEXPECTED")
         if method == "POST" and self.needs is not None and "idempotency-key" in asked.headers:
             return await replayed(asked, lambda: inner(asked))
         return await inner(asked)
