@@ -14,12 +14,19 @@ SECONDS = 2.0
 """The visibility timeout of these tests."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
-    with yard_in(tmp_path, request.param, SECONDS) as made:
+@pytest.fixture
+def yard(store: str, tmp_path: Path) -> Iterator[Yard]:
+    with yard_in(tmp_path, store, SECONDS) as made:
         yield made
 
 
+def over(first: str, *others: str) -> pytest.MarkDecorator:
+    """These stores; the others are left to the drills."""
+    drills = [pytest.param(name, marks=pytest.mark.drill) for name in others]
+    return pytest.mark.parametrize("store", [first, *drills])
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_a_task_that_succeeds_and_one_that_fails_too_often(yard: Yard) -> None:
     """Criteria 1, 2 and 4: created, claimed, succeeded; tried to the end; a key that has its effect once."""
     yard.orchestrate()
@@ -52,6 +59,7 @@ def test_a_task_that_succeeds_and_one_that_fails_too_often(yard: Yard) -> None:
     yard.verified()
 
 
+@over("postgres", "sqlite")
 def test_a_killed_worker_loses_its_message_to_another(yard: Yard) -> None:
     """Criterion 3; and the event names both consumers and the message."""
     yard.orchestrate()
@@ -72,6 +80,7 @@ def test_a_killed_worker_loses_its_message_to_another(yard: Yard) -> None:
     yard.verified()
 
 
+@over("sqlite", "postgres")
 def test_only_the_dead_are_robbed(yard: Yard) -> None:
     """One worker lives on beyond the timeout, even with a blocked loop; another is stopped, and comes back too late."""
     yard.orchestrate()

@@ -176,6 +176,42 @@ async def test_a_server_that_is_gone_for_a_while_and_comes_back_empty(app: Deten
             assert [event.event for event in events].count("task.succeeded") == 1
 
 
+async def test_a_replica_takes_over_without_the_last_moments(app: Detent) -> None:
+    """What the dead server had taken and never passed on is missed by the new one, and told to it again."""
+    with running() as first, running() as second, Proxy(first.port) as proxy:
+        second.client().replicaof("127.0.0.1", first.port)
+        await until(lambda: second.client().info("replication").get("master_link_status") == "up")
+        settings = WireSettings(f"redis://127.0.0.1:{proxy.port}/0", visibility_timeout_s=1.0)
+        engine = await app.ready()
+        conductor = await orchestrator(app, settings)
+        await conductor.watch_epoch()
+        asks = [Submission("add", {"a": n}, "streams") for n in range(30)]
+        passed_on = [one.job.id for one in await engine.submit_many(asks)]
+        await conductor.relay()
+        await until(lambda: second.client().xlen(TASKS) == 30)
+        second.client().replicaof("NO", "ONE")  # the link is cut: from here on the first one speaks to itself
+        lost = [one.job.id for one in await engine.submit_many(asks)]
+        await conductor.relay()
+        assert first.client().xlen(TASKS) == 60 and second.client().xlen(TASKS) == 30
+        first.kill()
+        proxy.target = second.port
+        running_on = asyncio.create_task(conductor.run())
+        worker = await app.worker(transport="redis", settings=settings)
+        working = asyncio.create_task(worker.run(handle_signals=False))
+
+        async def ended() -> bool:
+            return {(await engine.job(one)).status for one in (*passed_on, *lost)} == {"succeeded"}
+
+        await until(ended)
+        assert conductor.refilled == 30
+        worker.stop()
+        await working
+        running_on.cancel()
+        await asyncio.gather(running_on, return_exceptions=True)
+        await conductor.wire.close()
+        assert {(await engine.job(one)).version for one in (*passed_on, *lost)} == {3}
+
+
 async def test_a_server_that_does_not_answer_is_told_as_such() -> None:
     with running() as server:
         port = server.port
