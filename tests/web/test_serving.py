@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from servers.databases import house, newest
 from starlette.applications import Starlette
 
 from detent import Detent
@@ -46,6 +47,14 @@ def test_an_address_others_reach_needs_tokens(tmp_path: Path, capsys: pytest.Cap
         with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
             assert code(client.get(f"{API}/jobs"), 401) == "UNAUTHORIZED"
             assert client.get(f"{API}/jobs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+
+
+def test_a_database_on_a_server(tmp_path: Path) -> None:
+    database = house(newest()).database()
+    with serving(tmp_path, database.url) as at, httpx.Client(base_url=at) as client:
+        assert client.post(f"{API}/jobs", json={"job_type": "x"}).status_code == 201
+        assert client.get("/readyz").json() == {"ok": True}
+    database.release()
 
 
 def test_an_address_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

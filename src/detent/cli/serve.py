@@ -36,10 +36,11 @@ def serve(
     application = load_app(app) if app else Detent(url or default_url())
     if url:
         application.url = url
-    return run(_serve(application, host, port, as_json))
+    durable = durability(application.url)  # asks the server on a loop of its own, so not from within ours
+    return run(_serve(application, host, port, durable, as_json))
 
 
-async def _serve(application: Detent, host: str, port: int, as_json: bool) -> int:
+async def _serve(application: Detent, host: str, port: int, durable: str, as_json: bool) -> int:
     from ..web import Settings
     from ..web.serving import bind, check_address, make_server
 
@@ -48,21 +49,21 @@ async def _serve(application: Detent, host: str, port: int, as_json: bool) -> in
         listening = bind(host, port)
         settings = Settings.from_environment(open_without_tokens=is_open, sweep=True)
         server = make_server(application, settings)
-        tell(as_json, *told(application, listening.getsockname(), is_open))
+        tell(as_json, *told(application, listening.getsockname(), durable, is_open))
         await server.serve([listening])
     finally:
         await application.close()
     return 0
 
 
-def told(application: Detent, address: Any, is_open: bool) -> tuple[dict[str, Any], str]:
+def told(application: Detent, address: Any, durable: str, is_open: bool) -> tuple[dict[str, Any], str]:
     """What is said at the start, for programs and for people."""
     host, port = address[0], address[1]
     at = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     facts = {
         "at": at,
         "url": shown_url(application.url),
-        "durability": durability(application.url),
+        "durability": durable,
         "open": is_open,
     }
     door = "no tokens yet, so everyone on this machine may do everything" if is_open else "asks for a token"

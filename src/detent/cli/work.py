@@ -102,7 +102,7 @@ def up(
     if no_screen or as_json:
         set_up(log_format)
     types = sorted(application.jobs)
-    facts, serving = told(application, listening.getsockname(), is_open)
+    facts, serving = told(application, listening.getsockname(), durability(application.url), is_open)
     said = f"up on {facts['url']} ({facts['durability']}): {', '.join(types) or 'no jobs'}; Ctrl-C stops in good order"
     tell(as_json, {**facts, "job_types": types}, said, serving)
     drawn = not no_screen and not as_json
