@@ -1,6 +1,7 @@
 """Planted corruptions: what a bug, a bad disk or a hand in the database could do, and the rule that must name it."""
 
 from .corrupted_fires import FIRES
+from .corrupted_relations import RELATIONS
 from .planting import also_logged, broken, event, job, owned, row
 
 GHOST = "'01900000-0000-7000-8000-000000000000'"
@@ -401,4 +402,4 @@ OTHERS = (
     ),
 )
 
-CORRUPTIONS = LOGS + ROWS + OTHERS + FIRES
+CORRUPTIONS = LOGS + ROWS + OTHERS + FIRES + RELATIONS

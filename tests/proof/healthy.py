@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
+from detent.core.approval import ask
 from detent.core.contracts import CONTRACTS
 from detent.core.errors import IllegalMove
-from detent.core.job import Failure, Job, Step, Wait
+from detent.core.job import APPROVAL, CHILDREN, Asked, Failure, Job, Step, Wait
+from detent.core.kin import child_id
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.times import SECOND, from_iso
-from detent.engine import Engine, Submission, schedules
+from detent.engine import Engine, Submission, family, schedules
 from detent.engine.backfill import backfill
+from detent.engine.family import Named
 from detent.engine.firing import fire_due
 from detent.engine.schedule_request import ScheduleRequest
 from detent.ports import Claimed, Store, Tx
@@ -89,7 +92,19 @@ async def build(path: Path) -> None:
 async def build_on(store: Store, clock: Hands) -> None:
     town = Town(store, clock)
     await town.engine.open()
-    for life in (_plain, _losses, _waits, _approvals, _keys, _letters, _operators, _schedules, _held):
+    for life in (
+        _plain,
+        _losses,
+        _waits,
+        _approvals,
+        _questions,
+        _families,
+        _keys,
+        _letters,
+        _operators,
+        _schedules,
+        _held,
+    ):
         await life(town)
     rest = {(name, status) for name, status, *_ in await town.store.read(lambda tx: tx.counts())}
     passing = {"dlq_pending", "dlq_recorded"}
@@ -157,6 +172,47 @@ async def _approvals(town: Town) -> None:
         await town.job(name, hold=True)
         await town.engine.approve((await town.job(name, hold=True)).id, actor="ann", reason="fine")
         await town.engine.reject((await town.job(name, hold=True)).id, actor="bo", reason="too much")
+
+
+async def _questions(town: Town) -> None:
+    """Open without and with a vote, approved by two, rejected, expired."""
+    engine = town.engine
+    two = ask("pay", {"amount": 7}, ["boss"], 2, "reject")
+
+    async def asked(question: Asked = two, seconds: int | None = None) -> Job:
+        span = None if seconds is None else seconds * SECOND
+        return await town.run("standard", Waits(Wait("approval", APPROVAL, span, asked=question)))
+
+    await asked()
+    await engine.approve((await asked()).id, actor="ann", roles=["boss"])
+    agreed, refused = await asked(), await asked()
+    for person in ("ann", "bo"):
+        await engine.approve(agreed.id, actor=person, reason="fine")
+    await engine.reject(refused.id, actor="bo")
+    await engine.cancel((await asked()).id, actor="ann")
+    late = await asked(seconds=3)
+    town.clock.advance(4)
+    assert late.id in [job.id for job in await engine.wake()]
+    await town.settle(await town.claim(agreed), DONE)
+
+
+async def _families(town: Town) -> None:
+    """A parent that waits for one of two, one that was woken by the last and ended, one cancelled with its child."""
+    for ends in (1, 2, 0):
+        parent = await town.claim(await town.job("standard"))
+        names = ["one", "two"]
+        asks = [
+            Submission(f"{name}-of-{ends}", {}, id=child_id(parent.id, name), parent_id=parent.id) for name in names
+        ]
+        await family.enqueue(town.engine, parent, [Named(name, one) for name, one in zip(names, asks, strict=True)])
+        children = tuple(one.id or "" for one in asks)
+        await town.settle(parent, Waits(Wait("gather", CHILDREN, children=children)))
+        for number in range(ends):
+            await town.settle(await town.claim(await town.engine.job(children[number])), DONE)
+        if ends == 2:
+            await town.settle(await town.claim(await town.engine.job(parent.id)), DONE)
+        if ends == 0:
+            await town.engine.cancel(parent.id, actor="ann")
 
 
 async def _keys(town: Town) -> None:

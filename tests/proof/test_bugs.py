@@ -34,6 +34,7 @@ FOUND = {
     "wait-misses-signal": Found(seeds=10, under="formal"),
     "zombie-step": Found(states=None, seeds=15, under="streams"),
     "once-not-begun": Found(states=None, seeds=15, under="streams"),
+    "parent-misses-child": Found(states=None, seeds=6, under="standard"),
     "dead-letter-forgotten": Found(),
     "second-final-event": Found(),
     "lost-submit": Found(),

@@ -120,8 +120,9 @@ async def crash_everywhere(
 ) -> CrashReport:
     """Run the job once without a crash, then once for each crash point, and compare.
 
-    signals: what is sent as soon as the job waits for that name. reset: called before every run, for what the handler
-    keeps in memory. The job gets one retry more than declared, because some contracts charge a crash as a failure.
+    signals: what is sent as soon as the job, or a child of it, waits for that name; for a question of that name, is it
+    approved. reset: called before every run, for what the handler keeps in memory. The job gets one retry more than
+    declared, because some contracts charge a crash as a failure.
     """
     effects = effects or Effects()
     trial = _Trial(app, _with_one_more_try(app, job), dict(arguments or {}), dict(signals or {}), effects, reset)

@@ -16,7 +16,7 @@ from typing import Any
 from ..app import Detent, JobDefinition
 from ..context import Context
 from ..core.contract import Phase
-from ..core.job import Job, Micros
+from ..core.job import APPROVAL, CHILDREN, Job, Micros
 from ..core.outcome import Outcome
 from ..core.times import SECOND
 from ..engine import Engine, Settlement
@@ -166,7 +166,7 @@ class Rig:
         return await task
 
     async def _settle(self, claimed: Claimed, outcome: Outcome) -> None:
-        said = Settlement(claimed.id, claimed.token, claimed.contract, outcome)
+        said = Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id)
         engine = self._engine_of(self.process)
         self.settling = outcome
         task = asyncio.create_task(engine.cycle([said], None))
@@ -189,10 +189,22 @@ class Rig:
         return engine
 
     async def _let_time_pass(self, job: Job, signals: Mapping[str, Any]) -> None:
-        """Send what the job waits for; else move the clock to the next thing that happens by itself."""
+        """Do what a sweep would; send what the job, or an open child of it, waits for; else move the clock on."""
+        if await self.engine.tend():
+            return
+        if job.phase is Phase.BLOCKED and job.wait_kind == CHILDREN:
+            children = await self.store.read(lambda tx: tx.children(job.id, limit=MAX_EXECUTIONS))
+            open_ones = [child for child in children if child.phase is not Phase.FINAL]
+            held = [child for child in open_ones if child.phase is Phase.LEASED]
+            if open_ones:
+                await self._let_time_pass((held or open_ones)[0], signals)
+                return
         if job.phase is Phase.LEASED:
             self.clock.advance(self.lease_seconds)
             await self.engine.expire()
+        elif job.wait_kind == APPROVAL and job.wait_name in signals:
+            decide = self.engine.approve if signals[job.wait_name or ""] else self.engine.reject
+            await decide(job.id, actor="rig")
         elif job.wait_name in signals:
             await self.engine.signal(job.id, job.wait_name or "", signals[job.wait_name or ""], actor="rig")
         elif job.due_at is not None:

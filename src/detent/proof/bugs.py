@@ -106,6 +106,28 @@ class ForgetsBegun(SqliteTx):
         return await super().record_step(step, token) if step.finished else True
 
 
+class MissesChildren(SqliteTx):
+    """Parent and child each look before they act, and not under a lock: a child that ends while its parent is about
+    to wait tells nobody, and the parent waits for it all the same."""
+
+    async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
+        await super().await_children(parent_id, ids, wakes_on)
+        for child in ids:
+            self.connection.execute("INSERT OR IGNORE INTO awaited VALUES (?, ?, ?)", (parent_id, child, wakes_on))
+        return len(ids)
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        changed = await super().change(name, **values)
+        if name in ("add_news", "add_news_of"):
+            self.connection.execute(_UNTOLD, (str(Phase.BLOCKED),))
+        return changed
+
+
+_UNTOLD = (
+    "DELETE FROM family_news WHERE child_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM jobs WHERE phase = ?)"
+)
+
+
 class ForgetsDeadLetter(SqliteTx):
     async def apply(self, changes: Sequence[Change]) -> None:
         await super().apply([replace(change, dead_letter=None) for change in changes])
@@ -243,6 +265,7 @@ BUGS: Mapping[str, Bug] = MappingProxyType(
             _bug("wait-misses-signal", "a job goes to wait without looking for the signal", MissesSignal),
             _bug("zombie-step", "a step is recorded for a worker that lost the job", RecordsWithoutToken),
             _bug("once-not-begun", "a once is not on record before it acts", ForgetsBegun),
+            _bug("parent-misses-child", "a child that ends just before its parent waits wakes nobody", MissesChildren),
             _bug("dead-letter-forgotten", "a job is given up and leaves no dead letter", ForgetsDeadLetter),
             _bug("second-final-event", "the end of a job is logged twice", EndsTwice),
             _bug("lost-submit", "some submits are acknowledged and not written", LosesSubmits),

@@ -32,6 +32,7 @@ class Row(NamedTuple):
     dlq_id: str | None
     updated_at: int
     finished_at: int | None
+    wait_kind: str | None
 
 
 class Entry(NamedTuple):

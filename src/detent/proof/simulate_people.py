@@ -7,6 +7,7 @@ from ..core.contract import Contract, Move
 from ..core.errors import DetentError, StoreUnavailable
 from ..engine import Submission
 from ..ports import Filter
+from .simulate_family import relations
 from .simulate_loop import MS, SECOND, Pause, Process
 from .simulate_work import JOB_TYPE, SIGNAL
 
@@ -73,7 +74,7 @@ class Producer(Person):
         plan = [self._line(contract) for _ in range(random.randint(1, 5))]
         return Submission(
             JOB_TYPE,
-            {"plan": plan, "steps": number % 2 == 0},
+            {"plan": plan, "steps": number % 2 == 0, **relations(contract, number)},
             contract=name,
             id=self.engine.ids.job(),
             queue=random.choice(("default", "other")),

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..children import ChildFailed
 from ..context import Context
 from ..core.errors import DetentError, OnceUnfinished, StaleLease, StoreUnavailable
 from ..core.job import Micros
@@ -18,6 +19,7 @@ from ..outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 from ..ports import Claimed, ClaimRequest, Extended, WorkerRow
 from ..runner import Runner
 from ..sweeper import Sweeper
+from .simulate_family import asked, children_of
 from .simulate_loop import MS, SECOND, Flag, Pause, Process, Task
 
 if TYPE_CHECKING:
@@ -29,10 +31,13 @@ _SLICES = 4
 _LONG_SECONDS = 0.5
 
 
-async def work(ctx: Context, plan: list[list[Any]], steps: bool = False) -> dict[str, Any]:
+async def work(
+    ctx: Context, plan: list[list[Any]], steps: bool = False, family: int = 0, question: int = 0
+) -> dict[str, Any]:
     """One execution follows one line of the job's plan, [act, seconds]; past its end it does well at once.
 
-    With steps it records one before its act and one after it, and does something that must not happen twice.
+    With steps it records one before its act and one after it, and does something that must not happen twice. With a
+    family it has children while it works and waits for them at the end; with a question it asks so many people.
     """
     number = ctx.execution_no - 1
     line: list[Any] = plan[number] if number < len(plan) else ["succeed", 0.01]
@@ -42,6 +47,7 @@ async def work(ctx: Context, plan: list[list[Any]], steps: bool = False) -> dict
     try:
         if steps:
             trail["first"] = await ctx.step("first", _teller(ctx))
+        children = await children_of(ctx, HANDLER, plan, family) if family else []
         for number in range(_SLICES):
             part = Pause(int(seconds * SECOND / _SLICES))
             await (_once(ctx, part) if steps and number == 0 else part)
@@ -56,8 +62,13 @@ async def work(ctx: Context, plan: list[list[Any]], steps: bool = False) -> dict
             await ctx.wait_for(SIGNAL)
         if act == "sleep":
             await ctx.sleep(3.0)
+        if question:
+            await asked(ctx, question)
+        await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
         if steps:
             trail["last"] = await ctx.step("last", _teller(ctx))
+    except ChildFailed:
+        raise Fail(who, code="CHILD_FAILED") from None
     except (StoreUnavailable, WaitTimeout) as error:
         raise Retry(f"{who}: {type(error).__name__}") from None
     return trail

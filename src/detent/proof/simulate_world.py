@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.contract import Phase
 from ..core.errors import DetentError, StoreRefused
-from ..core.job import Micros
+from ..core.job import CHILDREN, Micros
 from ..engine import Cycled, Engine, Settlement
 from ..ids import SeededIds, seeded
 from ..ports import Claimed
@@ -254,7 +254,10 @@ class Closer(Process):
                 contract = engine.contract(row.contract)
                 try:
                     if row.status in contract.approval_statuses:
-                        await engine.approve(row.id, actor="closer")
+                        for person in ("closer", "other closer"):
+                            await engine.approve(row.id, actor=person)
+                    elif row.wait_kind == CHILDREN:
+                        continue
                     elif row.phase == Phase.BLOCKED and row.wait_name and row.due_at is None:
                         await engine.signal(row.id, row.wait_name, actor="closer")
                 except DetentError:

@@ -15,6 +15,7 @@ from ..core.schedule import Schedule
 from ..ports import Filter, Store, Tx
 from .keys import KeyRing, TaskCount, check_attempt, check_bearers, check_owners
 from .letters import DISCARDED, by_job, check_burial, check_discards, check_fates, check_requeued
+from .relations import check_relations
 from .rows import (
     ATTEMPT,
     CONTRACT,
@@ -82,6 +83,7 @@ async def verify(
         await run.tasks()
         await run.fires()
         await run.schedules()
+        await check_relations(store, run.report, chunk)
     return run.report
 
 

@@ -80,3 +80,21 @@ SELECT n.parent_id, n.child_id FROM family_news n WHERE {where} ORDER BY n.n LIM
 
 -- name: verify_awaited
 SELECT a.parent_id, a.child_id FROM awaited a WHERE {where} ORDER BY a.parent_id, a.child_id LIMIT :limit;
+
+-- name: verify_asking
+-- Jobs that wait for people and have no open question; relies on jobs_asking.
+SELECT j.id, j.wait_name FROM jobs j LEFT JOIN approvals a ON a.job_id = j.id AND a.name = j.wait_name
+WHERE j.phase = 'blocked' AND (j.wait_kind = 'approval' OR j.wait_kind IS NULL AND j.due_at IS NULL)
+  AND j.wait_kind = 'approval' AND (a.job_id IS NULL OR a.decision IS NOT NULL) ORDER BY j.id LIMIT :limit;
+
+-- name: verify_questions
+-- Every question with its votes counted, and the job that asked it.
+SELECT a.job_id, a.name, a.quorum, a.decision, a.expired, a.on_expiry, count(CASE WHEN v.approved THEN 1 END),
+  count(CASE WHEN NOT v.approved THEN 1 END), j.id
+FROM approvals a LEFT JOIN votes v ON v.job_id = a.job_id AND v.name = a.name LEFT JOIN jobs j ON j.id = a.job_id
+WHERE {where} GROUP BY a.job_id, a.name, a.quorum, a.decision, a.expired, a.on_expiry, j.id
+ORDER BY a.job_id, a.name LIMIT :limit;
+
+-- name: verify_votes
+SELECT v.job_id, v.name, v.person FROM votes v LEFT JOIN approvals a ON a.job_id = v.job_id AND a.name = v.name
+WHERE a.job_id IS NULL ORDER BY v.job_id, v.name, v.person LIMIT :limit;

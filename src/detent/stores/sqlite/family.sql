@@ -62,3 +62,15 @@ DELETE FROM votes WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_news
 DELETE FROM family_news WHERE parent_id IN (SELECT value FROM json_each(:ids));
+
+-- name: verify_stranded
+-- Parents that wait though nothing they wait for is open, and nobody is on the way to them.
+SELECT j.id, j.wait_name FROM jobs j WHERE j.phase = 'blocked' AND j.wait_kind = 'children'
+  AND NOT EXISTS (SELECT 1 FROM awaited a JOIN jobs c ON c.id = a.child_id WHERE a.parent_id = j.id AND c.phase <> 'final')
+  AND NOT EXISTS (SELECT 1 FROM family_news n WHERE n.parent_id = j.id) ORDER BY j.id LIMIT :limit;
+
+-- name: verify_adrift
+-- Children that somebody waits for who does not wait, or whose they are not.
+SELECT a.parent_id, a.child_id FROM awaited a LEFT JOIN jobs p ON p.id = a.parent_id LEFT JOIN jobs c ON c.id = a.child_id
+WHERE p.wait_kind IS NULL OR p.wait_kind <> 'children' OR c.parent_id IS NULL OR c.parent_id <> a.parent_id
+ORDER BY a.parent_id, a.child_id LIMIT :limit;
