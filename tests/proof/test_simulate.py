@@ -54,7 +54,7 @@ def test_the_seeds_do_what_they_are_for(seen: list[Run]) -> None:
 
 
 def _edges_of_all_contracts() -> set[tuple[str, str | None, str, str]]:
-    """Edges we issue and a simulated handler can bring about: it asks for no approval, and follow-ups never rest."""
+    """Edges we issue and a simulated handler can bring about; follow-ups never rest."""
     return {
         (name, edge.source, edge.event, edge.target)
         for name, contract in CONTRACTS.items()
@@ -62,7 +62,6 @@ def _edges_of_all_contracts() -> set[tuple[str, str | None, str, str]]:
         if edge.move
         and edge.source not in contract.unreachable
         and not (edge.source in NEVER_AT_REST and edge.move is not Move.FOLLOW)
-        and not (edge.move is Move.HOLD and edge.source)
     }
 
 
