@@ -4,12 +4,12 @@ import asyncio
 
 from .engine import Engine
 from .lookout import Lookout
-from .meter import Meter
 from .metrics import exposition
 from .metrics_page import MetricsPage
 from .ports import Clock
 from .settings import Settings
 from .sweeper import Sweeper
+from .timings import Timings
 
 
 class Beside:
@@ -24,7 +24,7 @@ class Beside:
         metrics_host: str,
         metrics_port: int | None,
     ) -> None:
-        self.meter = Meter()
+        self.timings = Timings()
         self.lookout = Lookout(engine, settings)
         self.page = None if metrics_port is None else MetricsPage(self._measures, metrics_host, metrics_port)
         self.sweeper = Sweeper(engine, clock, lease_seconds)
@@ -41,4 +41,4 @@ class Beside:
             self.page.close()
 
     async def _measures(self) -> tuple[bytes, str]:
-        return await exposition(self._engine, self.lookout.follower, self.meter)
+        return await exposition(self._engine, self.lookout.follower, self.timings)

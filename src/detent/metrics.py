@@ -16,7 +16,7 @@ from .engine.alert_kinds import Readings
 from .engine.alerts import listing, readings
 from .engine.tally import EVENTS, LOSSES, NOTES, Follower, Group
 from .engine.why import is_live
-from .meter import KINDS_AT_MOST, OTHER, Histogram, Meter
+from .timings import KINDS_AT_MOST, OTHER, Histogram, Timings
 from .version import __version__
 
 NAMES_AT_MOST = 100
@@ -27,13 +27,15 @@ _KIND = ("contract", "queue", "job_type")
 _STEPS = 200
 
 
-async def exposition(engine: Engine, follower: Follower | None = None, meter: Meter | None = None) -> tuple[bytes, str]:
+async def exposition(
+    engine: Engine, follower: Follower | None = None, timings: Timings | None = None
+) -> tuple[bytes, str]:
     """(the page, its content type). Counts the log up to now first, so the numbers are the log's."""
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
     await (follower or Follower(engine)).catch_up(_STEPS)
     found = await engine.store.read(partial(readings, engine))
-    families = list(_families(found, await listing(engine), meter))
+    families = list(_families(found, await listing(engine), timings))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Ready(families))
     return generate_latest(registry), CONTENT_TYPE_LATEST
@@ -49,7 +51,7 @@ class _Ready:
         yield from self._families
 
 
-def _families(found: Readings, alerts: list[Alert], meter: Meter | None) -> Iterator[Any]:
+def _families(found: Readings, alerts: list[Alert], timings: Timings | None) -> Iterator[Any]:
     known = _bounded_groups(found)
     yield _family(
         "counter", "detent_events", "Status changes in the log.", (*_KIND, "event", "move"), _events(found, known)
@@ -69,10 +71,10 @@ def _families(found: Readings, alerts: list[Alert], meter: Meter | None) -> Iter
     states = Counter((alert.rule, alert.severity, str(alert.state)) for alert in alerts)
     yield _family("gauge", "detent_alerts", "Alerts by rule and state.", ("rule", "severity", "state"), states)
     yield _family("gauge", "detent_build_info", "The version that tells.", ("version",), {(__version__,): 1})
-    if meter is not None:
+    if timings is not None:
         says = "From due to picked up by this process."
-        yield _histogram("detent_pickup_seconds", says, meter.pickup)
-        yield _histogram("detent_execution_seconds", "How long handlers ran in this process.", meter.execution)
+        yield _histogram("detent_pickup_seconds", says, timings.pickup)
+        yield _histogram("detent_execution_seconds", "How long handlers ran in this process.", timings.execution)
 
 
 def _standing(found: Readings) -> Iterator[Any]:

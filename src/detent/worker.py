@@ -71,7 +71,7 @@ class Worker:
         self._clock = clock or SystemClock()
         self.beside = Beside(engine, self._clock, self.lease_seconds, config or Settings(), metrics_host, metrics_port)
         self._sweeper = self.beside.sweeper if sweep else None
-        self._meter = self.beside.meter
+        self._timings = self.beside.timings
         self._runner = Runner(slots, processes)
         self._slots = Slots(slots, self._execute)
         self._running: dict[str, tuple[asyncio.Task[None], Context, Handler]] = {}
@@ -216,7 +216,7 @@ class Worker:
             if self._sweeper is not None:
                 self._sweeper.expect(said.outcome for said in order.settled)
             claimed = self.machine.cycled(answer, order)
-            self._meter.picked_up(claimed, self.engine.store.now())
+            self._timings.picked_up(claimed, self.engine.store.now())
             self._interrupt(self.machine.superseded())
             self._nudge.set()  # the other loops look again
             if not self.machine.hungry:
@@ -293,7 +293,7 @@ class Worker:
             task.uncancel()
         if self._running.get(claimed.id, (None, None))[1] is context:
             del self._running[claimed.id]
-        self._meter.executed(claimed, self._clock.monotonic() - began)
+        self._timings.executed(claimed, self._clock.monotonic() - began)
         in_time = self.machine.ended(claimed.id, claimed.token, outcome)
         self._nudge.set()
         if not in_time and not isinstance(outcome, Stopped):

@@ -13,16 +13,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from detent import Detent
 from detent.contrib import otel
-from detent.meter import Meter
 from detent.metrics import exposition
 from detent.settings import Settings
+from detent.timings import Timings
 from detent.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 JOBS, ROUNDS = 10_000, 9
 
 
-class Blind(Meter):
+class Blind(Timings):
     def picked_up(self, *_: Any) -> None:
         """Measures nothing."""
 
@@ -43,7 +43,7 @@ async def drained(app: Detent, set_up: Callable[[Worker], None], *, scrape: bool
     while worker.done < JOBS:
         await asyncio.sleep(0.02)
     if scrape:
-        await exposition(app.engine, worker.beside.lookout.follower, worker._meter)
+        await exposition(app.engine, worker.beside.lookout.follower, worker._timings)
     spent = time.process_time() - began
     worker.stop()
     assert await task == 0
@@ -61,7 +61,7 @@ async def test_metrics_and_traces_cost_little(tmp_path: Path) -> None:
         return None
 
     def blind(worker: Worker) -> None:
-        worker._meter = Blind()
+        worker._timings = Blind()
 
     def traced(worker: Worker) -> None:
         blind(worker)

@@ -22,8 +22,8 @@ from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission, alerts
 from detent.engine.alert_export import prometheus_rules
 from detent.engine.tally import Follower
-from detent.meter import KINDS_AT_MOST, Histogram, Meter
 from detent.metrics import NAMES_AT_MOST, exposition
+from detent.timings import KINDS_AT_MOST, Histogram, Timings
 
 from .test_alerts import ask_for_the_impossible, bury_many, introduce, lose_a_worker, retry_all
 from .test_tally import busy, logged
@@ -42,8 +42,8 @@ def parsed(page: bytes) -> Samples:
     return found
 
 
-async def page_of(engine: Engine, meter: Meter | None = None) -> Samples:
-    body, kind = await exposition(engine, None, meter)
+async def page_of(engine: Engine, timings: Timings | None = None) -> Samples:
+    body, kind = await exposition(engine, None, timings)
     assert kind.startswith("text/plain")
     return parsed(body)
 
@@ -117,12 +117,12 @@ async def test_labels_are_bounded(engine: Engine, clock: FakeClock) -> None:
     assert len(tenants) == NAMES_AT_MOST + 1 and sum(tenants.values()) == KINDS_AT_MOST + 20
 
 
-def test_a_meter_is_bounded_and_cumulative() -> None:
-    meter = Meter()
+def test_timings_are_bounded_and_cumulative() -> None:
+    timings = Timings()
     for n in range(KINDS_AT_MOST + 5):
-        meter.executed(claimed(f"j{n}")._replace(job_type=f"type-{n}"), 0.003)
-    assert len(meter.execution) == KINDS_AT_MOST + 1
-    assert sum(one.count for one in meter.execution.values()) == KINDS_AT_MOST + 5
+        timings.executed(claimed(f"j{n}")._replace(job_type=f"type-{n}"), 0.003)
+    assert len(timings.execution) == KINDS_AT_MOST + 1
+    assert sum(one.count for one in timings.execution.values()) == KINDS_AT_MOST + 5
     seen = Histogram()
     for value in (0.0005, 0.001, 0.2, 10_000):
         seen.add(value)
