@@ -5,7 +5,9 @@ import json
 import pytest
 
 from detent.engine import Submission
+from detent.engine.deliveries import receive
 from detent.ports import Filter
+from detent.stream_worker import StreamKeeper, StreamWorker
 
 from .stage import TASKS, Stage
 
@@ -144,6 +146,35 @@ async def test_messages_of_the_dead_go_to_the_living(stage: Stage, autoclaim: bo
     histories = [await stage.history(job.id) for job in jobs]
     assert histories[::2] == [["task.created", "task.claimed", "task.reclaimed", "task.succeeded"]] * 4
     assert histories[1::2] == [["task.created", "task.claimed", "task.succeeded"]] * 3
+
+
+async def test_a_long_task_leaves_signs_of_life(stage: Stage) -> None:
+    """The message is touched at every beat; a note in the database at most every 30 s, and none for short tasks."""
+    job = await stage.submit()
+    await stage.publish()
+    worker = StreamWorker(stage.engine, {}, stage.wire())
+    keeper = StreamKeeper(worker)
+    (delivery,) = await worker.wire.read(worker.id, 1)
+    taker = worker.taker
+    await stage.engine.store.write(lambda tx: receive(stage.engine, tx, taker, [delivery]))
+    held = {job.id: delivery.message_id}
+    assert keeper.beat_seconds == 30
+    notes = []
+    for seconds in (10, 10, 10, 10, 20):
+        stage.clock.advance(seconds)
+        stage.age(delivery.message_id, worker.id, 200)
+        await keeper.keep(stage.engine, held)
+        (entry,) = stage.redis.xpending_range(TASKS, "cg:workers", "-", "+", 9)
+        assert entry["time_since_delivered"] < 200_000
+        notes.append((await stage.history(job.id)).count("task.heartbeat"))
+    assert notes == [0, 0, 0, 1, 1]
+    stage.clock.advance(30)
+    await keeper.keep(stage.engine, held)
+    assert (await stage.entry(job.id, "task.heartbeat"))["actor"] == worker.id
+    assert (await stage.history(job.id)).count("task.heartbeat") == 2
+    assert stage.redis.xlen(TASKS) == 1, "nothing is written to the stream"
+    await keeper.close()
+    await stage.verified()
 
 
 async def test_two_orchestrators_share_the_work(stage: Stage) -> None:
