@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import Path
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from ...core.errors import InvalidInput, NotFound
@@ -28,7 +28,12 @@ class Bounds(shapes.Asks):
     reason: shapes.Prose | None = None
 
 
+def _said(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"type": "integer"}}}
+
+
 class SetLimit(Bounds):
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_said("concurrency"), _said("rate")]})
     concurrency: int | None = Field(None, ge=1, le=_NUMBER, description="How many run at once.")
     rate: int | None = Field(None, ge=1, le=_NUMBER, description="How many begin within period_seconds.")
     period_seconds: float = Field(1.0, ge=0.001, le=_SECONDS)
