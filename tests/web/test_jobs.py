@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from detent.engine import listing
+from detent.ports import Filter
 from web.conftest import API, Api, code
 
 pytestmark = pytest.mark.anyio
@@ -109,3 +111,20 @@ async def test_requests_with_one_key_at_once_do_one_thing(api: Api) -> None:
     assert {answer.status_code for answer in answers} <= {201, 409}
     assert {answer.json()["code"] for answer in answers if answer.status_code == 409} <= {"IDEMPOTENCY_KEY_IN_FLIGHT"}
     assert len((await api.open.get(f"{API}/jobs")).json()["jobs"]) == 1
+
+
+async def test_a_rare_match_costs_a_bounded_look(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages may be short or empty, but together they hold every match once."""
+    monkeypatch.setattr(listing, "_WINDOW", 4)
+    ids = [(await api.submit(queue="rare" if n in (0, 9) else "common"))["id"] for n in range(12)]
+    seen, pages, cursor = [], 0, None
+    while True:
+        chosen = Filter(queue="rare", before=cursor, limit=5)
+        page, cursor = await listing.list_jobs(api.engine, chosen, seconds=0.0)
+        seen += [job.id for job in page]
+        pages += 1
+        if cursor is None:
+            break
+    assert seen == [ids[9], ids[0]] and pages >= 3
+    whole = (await api.open.get(f"{API}/jobs", params={"queue": "rare"})).json()
+    assert [job["id"] for job in whole["jobs"]] == seen and whole["next_cursor"] is None

@@ -181,3 +181,19 @@ def snapshot(api: Api) -> Any:
 def test_the_roles_are_what_the_page_says() -> None:
     assert POWERS[Role.VIEWER] == {Power.READ} and POWERS[Role.ADMIN] == set(Power)
     assert Power.REVIEW not in POWERS[Role.OPERATOR] and Power.OPERATE not in POWERS[Role.REVIEWER]
+
+
+async def test_whoever_only_reads_changes_nothing(api: Api) -> None:
+    """Typed in again, so that a route whose declaration is wrong is found: what changes, and what needs a reviewer."""
+    harmless = {"/schedules/preview"}
+    for route in api_routes(api):
+        assert isinstance(route, GuardedRoute)
+        plain = route.path.removeprefix(API)
+        if route.methods - {"GET", "HEAD"} and route.needs is not None:
+            assert route.needs is not Power.READ or plain in harmless, plain
+        if plain.endswith(("/approve", "/reject")):
+            assert route.needs is Power.REVIEW, plain
+        if plain.startswith(("/tokens", "/audit")):
+            assert route.needs is Power.ADMIN, plain
+        if plain.endswith("/discard"):
+            assert route.needs is Power.DISCARD, plain
