@@ -10,6 +10,7 @@ from worker.waiting import until
 from detent import ApprovalExpired, Context, Decision, Detent, JobFailed, Retry, SyncContext
 from detent.core.contract import Phase
 from detent.core.errors import DetentError
+from detent.engine.why import why
 from detent.proof.verify import verify
 
 pytestmark = pytest.mark.anyio
@@ -249,3 +250,18 @@ async def test_a_signal_decides_nothing(app: Detent) -> None:
         assert (await handle.job()).version == job.version
         await handle.reject(by="ann")
         assert (await handle.result(30))["approved"] is False
+
+
+async def test_why_tells_what_is_asked_and_hides_it_from_those_who_may_not_see(app: Detent) -> None:
+    pay = declare(app, quorum=2, roles=["boss"])
+    async with working(app):
+        handle = await pay.enqueue(amount=77)
+        await until(lambda: held(handle))
+        await handle.approve(by="ann", reason="fine by 77")
+        told = await why(app.engine, handle.id)
+        assert told.reason == "WAITS_FOR_APPROVAL"
+        assert "'pay 77', by boss, 1 of 2 to go (ann approved)" in told.sentence
+        hidden = await why(app.engine, handle.id, payloads=False)
+        shown = hidden.details["approval"]
+        assert (shown["about"], shown["votes"][0]["reason"]) == (None, None)
+        assert "pay" not in hidden.sentence.partition(" since ")[0] + shown["summary"]

@@ -353,9 +353,8 @@ async def test_a_parent_that_lost_its_lease_has_no_more_children(app: Detent) ->
     assert await children_of(app, handle.id) == []
 
 
-async def test_many_children_and_few_updates_of_the_parent(app: Detent) -> None:
-    number = 3_000
-
+@pytest.mark.parametrize("number", [1_500, pytest.param(10_000, marks=pytest.mark.drill)])
+async def test_many_children_and_few_updates_of_the_parent(app: Detent, number: int) -> None:
     @app.job("tiny")
     async def tiny(n: int) -> int:
         return n

@@ -15,8 +15,8 @@ from .family_app import CHILDREN, app
 
 pytestmark = pytest.mark.anyio
 SCRIPT = Path(__file__).with_name("family_app.py")
-PARENTS = 25
-KILLS = 3
+PARENTS = 12
+KILLS = 2
 
 
 class Workers:

@@ -80,7 +80,8 @@ async def why(engine: "Engine", job_id: str, tenant: str | None = None, *, paylo
         gauges = await tx.gauges([job]) if job.phase is Phase.CLAIMABLE else []
         scene = Scene(tx.now, job, engine.contract(job.contract), pauses, live, ahead, notes, gauges)
         if job.wait_kind == APPROVAL:
-            return replace(scene, approval=await tx.approval(job.id, job.wait_name or ""))
+            approval = await tx.approval(job.id, job.wait_name or "")
+            return replace(scene, approval=approval if payloads or approval is None else _blind(approval))
         return replace(scene, children=await tx.count_children(job.id)) if job.wait_kind == CHILDREN else scene
 
     return explain(await engine.store.read(act))
@@ -177,6 +178,12 @@ def _blocked(scene: Scene) -> Iterator[Why]:
         yield Why("BLOCKED", f"it rests in {job.status} until someone moves it; moves from there: {moves}", told)
     yield from _cancel(scene)
     yield from _paused(scene)
+
+
+def _blind(approval: Approval) -> Approval:
+    """For those who may not see what jobs carry: a question tells of it."""
+    votes = tuple(replace(vote, reason=None) for vote in approval.votes)
+    return replace(approval, asked=replace(approval.asked, summary="a hidden question", about="null"), votes=votes)
 
 
 def _asks(scene: Scene, until: str, told: dict[str, Any]) -> Why:
