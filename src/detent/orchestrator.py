@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from .clock import SystemClock
 from .core.contract import Phase
-from .core.errors import DetentError
+from .core.errors import DetentError, StoreRefused
 from .core.job import LETTER, TASK, Job
 from .core.times import SECOND
 from .engine import Engine
@@ -52,12 +52,12 @@ class Orchestrator:
     async def _for_ever(self, name: str, turn: Callable[[], Awaitable[None]]) -> None:
         pause = _FIRST_PAUSE
         while True:
+            began = self._clock.monotonic()
             try:
                 await turn()
-                if pause > _FIRST_PAUSE:
-                    log.info("%s: goes on", name)
-                pause = _FIRST_PAUSE
             except Exception as error:
+                if self._clock.monotonic() - began > _LONGEST_PAUSE:  # it went well for a while
+                    pause = _FIRST_PAUSE
                 if isinstance(error, DetentError):
                     log.warning("%s: trying again in %.1f s: %s", name, pause, error)
                 else:
@@ -109,11 +109,12 @@ class Orchestrator:
         lease, limit = self._lease, self.wire.settings.max_deliveries
         try:
             heard: Heard = await self.engine.store.write(lambda tx: hear(self.engine, tx, results, lease, limit))
-        except DetentError as error:
-            if error.retryable or len(results) == 1:
+        except StoreRefused as error:  # one that the store refuses must not hold up the others
+            if len(results) == 1 and results[0].problem is not None:
                 raise
-            for one in results:  # one that the store refuses must not hold up the others
-                await self.settle([one])
+            for one in results:
+                strange = len(results) == 1 and f"its result cannot be stored: {error.message}"
+                await self.settle([one._replace(output=None, error="", problem=strange) if strange else one])
             return
         for one in heard.unknown:
             await self._bury(self.wire.settings.result_stream, one.id, one.fields, "RESULT_INVALID", _unknown(one))

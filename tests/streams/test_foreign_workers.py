@@ -1,7 +1,10 @@
 """Workers that know only the stream: what they say is held against the database, in any order, any number of times."""
 
+from typing import Any
+
 import pytest
 
+from detent.core.errors import StoreRefused
 from detent.ports import Filter
 
 from .stage import RESULTS, TASKS, Stage
@@ -223,6 +226,44 @@ async def test_a_result_nobody_can_read_fails_its_task_for_good(stage: Stage, fi
     await stage.hear()
     ended = await stage.job(job.id)
     assert (ended.status, ended.error_code) == ("failed", "RESULT_INVALID")
+    assert stage.redis.xlen(RESULTS) == 0
+
+
+async def test_names_no_database_can_hold_stop_nobody(stage: Stage) -> None:
+    strange, plain = await stage.submit(), await stage.submit()
+    await stage.publish()
+    first, second = stage.read()[0], stage.read()[0]
+    stage.say("claimed", first, strange.id, worker="\x00bad")
+    stage.say("failed", first, strange.id, worker="\x00bad", error="\x00", error_code="\x00", retryable="false")
+    stage.say("succeeded", second, plain.id)
+    await stage.hear()
+    assert (await stage.job(strange.id)).error_code == "\\x00"
+    assert (await stage.job(plain.id)).status == "succeeded"
+
+
+async def test_a_result_the_store_refuses_fails_its_task_and_stops_nobody(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = await stage.submit(), await stage.submit()
+    await stage.publish()
+    first, second = stage.read()[0], stage.read()[0]
+    stage.say("succeeded", first, bad.id, output='"unspeakable"')
+    stage.say("succeeded", second, good.id, output='"fine"')
+    write = stage.engine.store.write
+
+    async def refusing(act: Any) -> Any:
+        async def guarded(tx: Any) -> Any:
+            answer = await act(tx)
+            if (await tx.lock([bad.id]))[bad.id].result == '"unspeakable"':
+                raise StoreRefused("no such words here")
+            return answer
+
+        return await write(guarded)
+
+    monkeypatch.setattr(stage.engine.store, "write", refusing)
+    await stage.hear()
+    assert [(await stage.job(job.id)).status for job in (bad, good)] == ["failed", "succeeded"]
+    assert "no such words" in str((await stage.job(bad.id)).error_message)
     assert stage.redis.xlen(RESULTS) == 0
 
 

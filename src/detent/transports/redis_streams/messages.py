@@ -117,4 +117,5 @@ def _refuse(word: str) -> None:
 
 
 def _text(value: bytes | None) -> str:
-    return "" if value is None else value.decode("utf-8", "backslashreplace")
+    """As a database can hold it."""
+    return "" if value is None else value.decode("utf-8", "backslashreplace").replace("\x00", "\\x00")
