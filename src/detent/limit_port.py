@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from .core.job import Job
+from .core.job import Job, Micros
 from .core.limits import Limit, Meter
 
 
@@ -21,6 +21,10 @@ class LimitTx(Protocol):
 
     async def limits(self) -> list[tuple[Limit, str | None]]:
         """Every limit, and what the application's code said of it, as text, if it is declared there."""
+        ...
+
+    async def forget_meters(self, before: Micros) -> int:
+        """Drop counts by subject that were not touched since; how many."""
         ...
 
     async def put_limit(self, limit: Limit, declared: str | None = None) -> None: ...

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from detent.core.job import Failure
+from detent.core.limits import Kind
 from detent.core.outcome import Failed, Succeeded
 from detent.engine import Engine, Submission
 from detent.engine.why import why
@@ -301,3 +302,21 @@ async def test_why_names_the_limit(engine: Engine, clock: FakeClock) -> None:
     told = [await why(engine, second.id)]
     said = [told[0].sentence, *(also["sentence"] for also in told[0].details["also"])]
     assert any("queue mail runs 1 of 1" in sentence for sentence in said)
+
+
+async def test_counts_nobody_asks_for_are_forgotten_and_nothing_is_exceeded(engine: Engine, clock: FakeClock) -> None:
+    limit = await engine.limit(queue="mail", per="key", rate=(1, 3_600), actor="ann")
+    await fill(engine, 2, queue="mail", limit_key="k")
+    (first,) = await claim(engine, 5)
+    await end(engine, first)
+    subject = limit.subject(Kind("mail", "mail", "default", "k"))
+
+    async def counted() -> bool:
+        return await engine.store.read(lambda tx: tx.meter(limit, subject)) is not None
+
+    clock.advance(1_800)
+    await engine.prune(10**9)
+    assert await counted() and await claim(engine, 5) == [], "its hour is not over, so it is remembered"
+    clock.advance(3 * 86_400)
+    await engine.prune(10**9)
+    assert not await counted() and len(await claim(engine, 5)) == 1

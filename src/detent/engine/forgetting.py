@@ -1,4 +1,4 @@
-"""Forgetting old fires: a schedule remembers which made jobs, but not for ever; how far back is on record."""
+"""Forgetting what grows: old fires of schedules (how far back is on record), counts of limits that nobody asks for."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import Engine
 
 _PAGE = 200
+_IDLE: Micros = 86_400 * SECOND
 
 
 async def forget_fires(engine: "Engine", keep_seconds: float, batch: int) -> int:
@@ -28,6 +29,17 @@ async def forget_fires(engine: "Engine", keep_seconds: float, batch: int) -> int
                 gone += number
         page = replace(page, before=found[-1].id)
     return gone
+
+
+async def forget_meters(engine: "Engine") -> int:
+    """Counts by key that were not asked for longer than any limit looks back; the next job begins at nothing."""
+
+    async def act(tx: Tx) -> int:
+        limits = [limit for limit, _ in await tx.limits()]
+        longest = max((limit.period or 0 for limit in limits), default=0)
+        return await tx.forget_meters(tx.now - longest - _IDLE) if limits else 0
+
+    return await engine.store.write(act)
 
 
 async def _schedules(page: Filter, tx: Tx) -> list[Schedule]:

@@ -17,7 +17,7 @@ from ..core.times import SECOND
 from ..ports import Tx
 from ..pruning_port import Mark, Prunable
 from . import tally
-from .forgetting import forget_fires
+from .forgetting import forget_fires, forget_meters
 from .submission import json_text
 from .submit import keys_of
 from .views import history_view, job_view, letter_view
@@ -126,6 +126,7 @@ async def prune(engine: "Engine", choice: Choice, batches: int | None, export: E
         done += 1
     if not total.more:
         await forget_fires(engine, choice.keep_fires_for, choice.batch)
+        await forget_meters(engine)
     return total
 
 
