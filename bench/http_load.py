@@ -33,7 +33,9 @@ def serve(url: str) -> None:
 
     router = Router()
 
-    @router.route_for("POST", "/noop", needs=Power.OPERATE, answers={200: {"description": "nothing"}})
+    takes = {"requestBody": {"content": {"application/json": {}}}}
+
+    @router.route_for("POST", "/noop", needs=Power.OPERATE, answers={200: {"description": "nothing"}}, extra=takes)
     async def noop(asked: Asked) -> Response:
         return answer(await asked.json())
 

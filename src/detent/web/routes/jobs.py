@@ -72,7 +72,7 @@ async def submit(asked: Asked) -> Response:
     except IdempotencyConflict as conflict:
         raise _without_texts(conflict, asked.caller) from None
     view = submitted_view(engine.contract(made.job.contract), made, payloads=asked.caller.payloads)
-    return answer(view, 200 if made.hit else 201, {"Location": f"{asked.url.path}/{made.job.id}"})
+    return answer(view, 200 if made.hit else 201, {"Location": f"{asked.scope['path']}/{made.job.id}"})
 
 
 @router.route_for("POST", "/jobs/bulk", needs=Power.OPERATE, answers={201: shapes.SubmittedMany}, extra=_body(_BULK))
