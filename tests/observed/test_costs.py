@@ -19,7 +19,7 @@ from detent.timings import Timings
 from detent.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
-JOBS, ROUNDS = 10_000, 9
+JOBS, ROUNDS = 25_000, 5
 
 
 class Blind(Timings):
@@ -34,7 +34,7 @@ async def drained(app: Detent, set_up: Callable[[Worker], None], *, scrape: bool
     """CPU seconds a job, of the whole process."""
     job = app.jobs["noop"]
     await job.enqueue_many([{"n": n} for n in range(JOBS)])
-    worker = await app.worker(slots=100, config=Settings(alerts=scrape, alert_interval_seconds=1.0))
+    worker = await app.worker(slots=100, config=Settings(alerts=scrape))
     set_up(worker)
     if scrape:
         await worker.beside.lookout.follower.catch_up(1_000)
