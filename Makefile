@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test drills up bench bench-full format clean
+.PHONY: help venv check test drills up screenshots bench bench-full format clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ drills: $(STAMP) ## the long tests: crashes, simulations, load
 
 up: $(STAMP) ## the demo app with API, dashboard and worker at http://127.0.0.1:8400
 	$(BIN)/detent up examples/demo.py:app
+
+screenshots: $(STAMP) ## every page of the dashboard as a picture, in ./screenshots
+	PYTHONPATH=tests $(BIN)/python -m web_pages.screenshots
 
 bench: $(STAMP) ## the short benchmark
 	$(BIN)/python -m bench

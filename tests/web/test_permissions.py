@@ -43,7 +43,7 @@ SHARED = {"/limits", "/limits/remove", "/tenants/{tenant}",
           "/alerts", "/alerts/deliveries", "/workers/recoveries", "/workers/{worker_id}/drain",
           "/workers/{worker_id}/stop",
           "/queues", "/queues/{name}/pause", "/queues/{name}/resume", "/workers", "/worker/claim", "/worker/heartbeat",
-          "/worker/settle", "/overview", "/verification"}  # fmt: skip
+          "/worker/settle", "/overview", "/series", "/verification"}  # fmt: skip
 """What belongs to all tenants: refused to every token that is bound to one."""
 OWNED = {"job_id", "dlq_id", "reference"}
 """Parts of a path that name something of a tenant."""

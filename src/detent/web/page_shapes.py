@@ -99,3 +99,22 @@ class Question(BaseModel):
 class Inbox(BaseModel):
     items: list[Question]
     next_cursor: str | None
+
+
+class Point(BaseModel):
+    """Counts within the span that begins at `at`; means are null where nothing was measured."""
+
+    at: Moment
+    submitted: int
+    ended_well: int
+    ended_badly: int
+    retries: int
+    wait_ms: float | None
+    run_ms: float | None
+
+
+class Series(BaseModel):
+    span: Literal["hour", "day", "week"]
+    at: Moment
+    bucket_seconds: int
+    points: list[Point]

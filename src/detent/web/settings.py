@@ -18,6 +18,8 @@ class Settings:
     """Serve the endpoints that play executions by hand; see $DETENT_INTERNAL."""
     sweep: bool = False
     """Expire leases and wake jobs from here too, for databases whose workers all come over HTTP."""
+    record: bool = False
+    """Keep the series of throughput and latency up to date."""
     max_body: int = 4 << 20
     max_depth: int = 64
     max_bulk: int = 1_000
@@ -39,4 +41,5 @@ class Settings:
 
     @classmethod
     def from_environment(cls, *, open_without_tokens: bool = False, sweep: bool = False, **more: float) -> "Settings":
-        return cls(open_without_tokens=open_without_tokens, internal=_internal(), sweep=sweep, **more)  # type: ignore[arg-type]
+        told = {"open_without_tokens": open_without_tokens, "internal": _internal(), "sweep": sweep, "record": True}
+        return cls(**told, **more)  # type: ignore[arg-type]

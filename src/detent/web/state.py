@@ -17,6 +17,7 @@ from .changes import Changes
 from .counting import Counter
 from .limits import Buckets
 from .people import People
+from .recording import record
 from .settings import Settings
 from .stream import Stream
 from .verifying import Verifier
@@ -59,6 +60,8 @@ class Web:
                 sweeper = Sweeper(engine, SystemClock(), engine.contract(None).lease_seconds)
                 self.keep(asyncio.create_task(sweeper.run(), name="detent-web-sweeper"))
                 self.keep(asyncio.create_task(Lookout(engine, load_settings()).run(), name="detent-web-lookout"))
+            if self.settings.record:
+                self.keep(asyncio.create_task(record(engine), name="detent-web-record"))
         return engine
 
     def keep(self, task: "asyncio.Task[Any]") -> None:

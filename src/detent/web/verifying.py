@@ -37,6 +37,11 @@ class Verifier:
         self._web.keep(self._task)
         await engine.store.write(lambda tx: tx.add_audit(Audit(person, "verify", "database")))
 
+    async def wait(self) -> None:
+        """Until the one under way has ended."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
     async def _run(self) -> None:
         engine = await self._web.engine()
         try:

@@ -1,14 +1,17 @@
 """What the first page shows, in one answer: how many jobs stand where, what waits longest, who works."""
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from ...core.contract import Phase
 from ...core.people import Power
 from ...core.times import iso
 from ...engine.queues import look_at_queues
+from ...engine.series import series_view
 from ...engine.why import is_live
 from ...ports import Tx
 from .. import page_shapes
@@ -27,6 +30,18 @@ async def overview(asked: Asked) -> Response:
         asked.web.counts.look(), look_at_queues(engine), engine.store.read(_rest)
     )
     return answer({"at": iso(engine.store.now()), **_counted(counts), **queues.as_dict(), **rest})
+
+
+class Span(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    span: Literal["hour", "day", "week"] = "hour"
+
+
+@router.route_for("GET", "/series", needs=Power.READ, answers={200: page_shapes.Series})
+async def series(asked: Asked, chosen: Annotated[Span, Query()]) -> Response:
+    """Throughput and latency of the last hour, day or week; recorded by whoever serves."""
+    asked.caller.everywhere("throughput")
+    return answer(await series_view(await asked.engine(), chosen.span))
 
 
 def _counted(counts: Counts | None) -> dict[str, Any]:

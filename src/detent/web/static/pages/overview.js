@@ -95,7 +95,7 @@ function drawSeries(series) {
   if (!series) return;
   const minutes = series.bucket_seconds / 60;
   const points = series.points.map((point) => ({
-    at: new Date(point.at).getTime(), submitted: point.submitted / minutes, succeeded: point.succeeded / minutes, failed: point.failed / minutes,
+    at: new Date(point.at).getTime(), submitted: point.submitted / minutes, succeeded: point.ended_well / minutes, failed: point.ended_badly / minutes,
     wait_ms: point.wait_ms, run_ms: point.run_ms,
   }));
   const to = new Date(series.at).getTime();

@@ -1,0 +1,9 @@
+-- How it has been going: queries every store understands.
+
+-- name: series
+-- Added up to wider spans; walks the primary key.
+SELECT slot / :width, sum(submitted), sum(succeeded), sum(failed), sum(retried), sum(waits), sum(waited), sum(runs), sum(ran)
+FROM series WHERE slot >= :first AND slot < :last GROUP BY slot / :width ORDER BY 1;
+
+-- name: drop_series
+DELETE FROM series WHERE slot < :before;
