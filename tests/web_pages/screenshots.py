@@ -4,9 +4,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
-from web_pages.site import ARGUMENTS, Site, addresses, chromium, site
+from web_pages.site import ARGUMENTS, Site, addresses, chromium, settled, site
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
 LOCALES = {"en": "en-US", "zh": "zh-CN"}
@@ -46,8 +46,8 @@ def take(running: Site, paths: dict[str, str]) -> int:
                 page = running.signed_in("boss", "", viewport=view, locale=locale, color_scheme=theme)
                 for name, path in {**paths, "sign-in": "sign-in"}.items():
                     page.goto(f"{running.at}/{path}")
-                    page.wait_for_function("!document.querySelector('#page[aria-busy]')")
-                    page.wait_for_function("document.body.dataset.live || document.body.className === 'sign-in'")
+                    settled(page)
+                    expect(page.locator("body[data-live=live], body.sign-in")).to_have_count(1)
                     page.screenshot(path=FOLDER / f"{name}-{language}-{theme}-{width}.png", full_page=True)
                     taken += 1
                 running.close_contexts()

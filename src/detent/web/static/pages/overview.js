@@ -28,7 +28,7 @@ function built(root) {
     ],
   });
   const latency = chart({
-    label: t("overview.latency"), format: span,
+    label: t("overview.latency"), format: (value) => (value === 0 ? "0" : span(value)),
     series: [
       { name: t("overview.wait"), tone: "blocked", value: (point) => point.wait_ms },
       { name: t("overview.run"), tone: "leased", value: (point) => point.run_ms },
