@@ -16,7 +16,7 @@ _WINDOW = 5_000
 _CHOICES = ("contract", "status", "phase", "queue", "tenant_id", "job_type", "text", "text_outside")
 
 
-async def list_jobs(engine: "Engine", chosen: Filter, *, seconds: float = 0.25) -> tuple[list[Job], str | None]:
+async def list_jobs(engine: "Engine", chosen: Filter, *, seconds: float = 0.15) -> tuple[list[Job], str | None]:
     """(a page, where the next one begins). With a filter a page may be short of its limit, or empty, and yet
     have a next one: so many jobs were looked at, and the time for one page was over."""
     if chosen.limit < 1:

@@ -16,6 +16,8 @@ let text = address().get("q") ?? "";
 let trail = (address().get("at") ?? "").split(",").filter(Boolean);
 const selected = new Map();
 let room = null, shown = [], next = null;
+let searching = trail.length === 0;  // a look that found nothing yet goes on by itself, as long as nobody turned a page
+const FAR = 60;
 
 function remember() {
   const url = new URL(location.href);
@@ -40,7 +42,7 @@ async function suggest(key) {
 function built(root) {
   const box = filterBox({
     value: text, suggest, label: t("filter.label"),
-    change: (value) => { text = value; trail = []; selected.clear(); remember(); again(); },
+    change: (value) => { text = value; trail = []; searching = true; selected.clear(); remember(); again(); },
   });
   const quick = h("div", { class: "tabs", role: "group", "aria-label": t("jobs.quick") },
     [["", "jobs.all"], ["phase:claimable", "phase.claimable"], ["phase:leased", "phase.leased"], ["phase:blocked", "phase.blocked"], ["phase:final", "phase.final"]]
@@ -74,7 +76,17 @@ const query = () => parse(text).query;
 
 async function load() {
   const asked = { text, at: trail.at(-1) };
-  const page = await get("jobs", { ...query(), cursor: asked.at, limit: 50 });
+  let page = await get("jobs", { ...query(), cursor: asked.at, limit: 50 });
+  for (let far = 0; searching && !page.jobs.length && page.next_cursor && far < FAR && text === asked.text; far += 1) {
+    trail.push(page.next_cursor);
+    page = await get("jobs", { ...query(), cursor: page.next_cursor, limit: 50 });
+  }
+  if (searching && text === asked.text) {
+    searching = false;
+    if (!page.jobs.length && !page.next_cursor) trail = [];
+    asked.at = trail.at(-1);
+    if (trail.length) remember();
+  }
   return { page, asked, tables: await contracts(page.jobs.map((job) => job.contract)) };
 }
 
