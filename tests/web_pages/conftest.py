@@ -42,6 +42,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _not_run.add(report.nodeid)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _not_run:
         terminalreporter.section("the browser tests did not run", sep="!")

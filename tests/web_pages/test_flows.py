@@ -277,3 +277,18 @@ def test_language_and_theme_are_switched_and_kept(here: Site) -> None:
 def test_screens_are_kept_out_of_the_repository() -> None:
     ignored = (Path(__file__).parents[2] / ".gitignore").read_text()
     assert "/screenshots/" in ignored
+
+
+def test_setting_and_removing_a_limit(here: Site) -> None:
+    page = here.signed_in("ana", "queues")
+    page.click("[data-act=limit]")
+    page.fill("dialog input[name=queue]", "mail")
+    page.fill("dialog input[name=concurrency]", "3")
+    page.click("dialog button[type=submit]")
+    expect(page.locator("[data-key='queue: mail']")).to_contain_text("3")
+    assert here.call("GET", "limits")["limits"][0]["concurrency"] == 3
+    page.click("[data-key='queue: mail'] [data-act=unlimit]")
+    page.click("dialog button[type=submit]")
+    expect(page.locator("[data-key='queue: mail']")).to_have_count(0)
+    assert here.call("GET", "limits")["limits"] == []
+    untroubled(page)

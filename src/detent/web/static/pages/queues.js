@@ -65,8 +65,8 @@ function built(root) {
 }
 
 async function load() {
-  const [told, limits] = await Promise.all([get("queues"), get("limits").catch(() => null)]);
-  return { ...told, limits };
+  const [told, limits] = await Promise.all([get("queues"), get("limits")]);
+  return { ...told, ...limits };
 }
 
 function draw(root, told) {
@@ -78,7 +78,7 @@ function draw(root, told) {
   const other = told.pauses.filter((one) => one.kind !== "queue");
   room.pauses.hidden = !other.length;
   room.others.show(other, (one) => `${one.kind}/${one.name}`);
-  limitsCard(room.limits, told.limits, told.queues, () => again());
+  limitsCard(room.limits, told.limits, () => again());
 }
 
 const again = page({ load, draw, poll: 3000, every: 1000 });
