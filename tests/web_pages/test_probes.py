@@ -89,8 +89,8 @@ def test_the_policy_lets_no_script_in_and_nothing_be_framed(here: Site) -> None:
 
 
 def test_signing_in_leads_nowhere_else(here: Site) -> None:
+    page = here.context().new_page()
     for next_page in ("https://example.org/", "//example.org/x", "javascript:window.pwned=1", "/\\\\example.org"):
-        page = here.context().new_page()
         page.goto(f"{here.at}/sign-in")
         page.evaluate("next => history.replaceState(null, '', '?next=' + encodeURIComponent(next))", next_page)
         page.fill("#token", here.tokens["vic"])

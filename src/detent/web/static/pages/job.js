@@ -7,7 +7,7 @@ import { page } from "../core/states.js";
 import { facts } from "../core/table.js";
 import { between, exact, moment, span } from "../core/time.js";
 import { copyButton, jsonCard, tree } from "../core/tree.js";
-import { number, t } from "../core/words.js";
+import { known, number, t } from "../core/words.js";
 import { actButtons } from "../core/acts.js";
 import "../core/shell.js";
 
@@ -65,7 +65,8 @@ function draw(root, told) {
     detail.cancel_requested && h("span", { class: "badge warning" }, h("span", {}, t("job.cancel-asked")))));
   keyed(room.acts, [{ acts: detail.acts, version: job.version }], () => "acts", () => h("div", { class: "actions" }, actButtons(job, detail, again)));
   room.acts.hidden = detail.acts.length === 0;
-  fill(room.why, h("p", { class: "why", id: "why" }, why.sentence));
+  const lead = `why.${why.reason}`;
+  fill(room.why, h("p", { class: "why", id: "why" }, known(lead) && [h("strong", {}, t(lead)), " "], why.sentence));
   drawFacts(job, detail);
   const steps = events(told).length;
   room.range.max = steps;
@@ -89,9 +90,9 @@ function scene() {
   const last = walked.at(-1);
   const status = last?.target ?? seen.job.status;
   const next = table.edges.filter((edge) => edge.source === status).map((edge) => [edge.target, edge.event]);
-  const known = walked.map((one) => [one.source ?? "", one.target]);
+  const steps = walked.map((one) => [one.source ?? "", one.target]);
   fill(room.drawing, h("div", { class: "diagram-wrap", tabindex: "0", role: "region", "aria-label": t("job.diagram") },
-    diagram(table, { walked: known, at: status, next, label: t("job.diagram.label", { status, path: walked.map((one) => one.target).join(" → ") }) })));
+    diagram(table, { walked: steps, at: status, next, label: t("job.diagram.label", { status, path: walked.map((one) => one.target).join(" → ") }) })));
   room.where.textContent = next.length ? t("job.next", { moves: [...new Set(next.map(([, event]) => event))].join(", ") }) : t("job.ended");
   room.moment.textContent = last ? `${last.seq} / ${events(seen).length} · ${last.target}` : "";
   room.range.setAttribute("aria-valuetext", last ? `${last.target}, ${exact(last.at)}` : "");
@@ -141,12 +142,12 @@ function drawTries({ history, job }) {
   const tries = new Map();
   for (const one of history) {
     if (one.execution_no < 1 || one.note) continue;
-    const known = tries.get(one.execution_no) ?? { number: one.execution_no, began: one.at, worker: one.actor, ended: null, error: null };
+    const entry = tries.get(one.execution_no) ?? { number: one.execution_no, began: one.at, worker: one.actor, ended: null, error: null };
     if (tries.has(one.execution_no)) {
-      known.ended ??= one;
-      if (one.data.error_code) known.error ??= one.data;
+      entry.ended ??= one;
+      if (one.data.error_code) entry.error ??= one.data;
     }
-    tries.set(one.execution_no, known);
+    tries.set(one.execution_no, entry);
   }
   const list = [...tries.values()].reverse();
   keyed(room.tries, list.length ? [list] : [], () => "tries", () => h("section", { class: "card" }, h("h2", {}, t("job.tries")), h("div", { class: "stack" }, list.map((one) =>
