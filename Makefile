@@ -21,7 +21,7 @@ check: $(STAMP) ## format, lint, types, tidy: what pre-commit runs
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
 test: $(STAMP) ## every test that fits ten minutes (PYTEST_ARGS="-k name" to choose)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 drills: $(STAMP) ## the long tests: crashes, simulations, load
 	$(BIN)/python -m pytest -m drill $(PYTEST_ARGS)

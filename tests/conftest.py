@@ -1,9 +1,11 @@
-"""What every test of the project may ask for."""
+"""What every test of the project may ask for; and a plain word at the end if there was no browser."""
 
 import signal
 
 import pytest
+from web_pages.missing import NO_BROWSER
 
+_not_run: set[str] = set()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: processes of ours would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -12,3 +14,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 def anyio_backend() -> str:
     """Coroutine tests (marked anyio) share one asyncio loop."""
     return "asyncio"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and isinstance(report.longrepr, tuple) and NO_BROWSER in str(report.longrepr[2]):
+        _not_run.add(report.nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _not_run:
+        terminalreporter.section("the browser tests did not run", sep="!")
+        terminalreporter.line(f"THE {len(_not_run)} BROWSER TESTS OF THE DASHBOARD DID NOT RUN: {NO_BROWSER}")
