@@ -42,7 +42,7 @@ FOUND = {
     "backoff-ignored": Found(),
     "time-runs-back": Found(states=None, seeds=10),
     "limit-counted-early": Found(states=None, seeds=10),
-    "late-cancel": Found(seeds=20, under="standard"),
+    "late-cancel": Found(seeds=40, under="standard"),
     "fire-without-compare": Found(states=None, seeds=10),
 }
 """Budgets are two to three times what was measured, so that other luck does not matter."""

@@ -69,15 +69,15 @@ class Stage:
         """One worker, until nothing is left for it."""
         handlers = {name: definition.handler for name, definition in tools.jobs.items()}
         worker = StreamWorker(self.engine, handlers, self.wire(**options), until_idle=True)
-        relaying = asyncio.create_task(self._relay())
+        self._relaying = True  # ended between two rounds: a relay broken off keeps what it took until its time is over
+        relay = asyncio.create_task(self._relay())
         await asyncio.wait_for(worker.run(handle_signals=False), 30)
-        relaying.cancel()
-        with suppress(asyncio.CancelledError):
-            await relaying
+        self._relaying = False
+        await relay
         return worker
 
     async def _relay(self) -> None:
-        while True:
+        while self._relaying:
             await self.publish()
             await asyncio.sleep(0.02)
 

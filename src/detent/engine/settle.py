@@ -204,9 +204,11 @@ async def _wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome:
 
 
 async def _own_wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -> Change:
-    """Waits that people or children end."""
+    """Waits that people or children end. A cancel that was asked for goes first: then nobody is waited for."""
     from . import approvals, family
 
+    if job.cancel_requested is not None and contract.edge(job.status, Move.CANCEL):
+        return await _cancel(engine, tx, contract, job, Cancelled("asked for before it waited"), facts)
     if wait.kind == APPROVAL:
         return await approvals.hold(tx, contract, job, wait, facts)
     return await family.wait(engine, tx, contract, job, wait, facts)
