@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test drills up screenshots bench bench-full format clean
+.PHONY: help venv check test drills up screenshots bench bench-install bench-full format clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ screenshots: $(STAMP) ## every page of the dashboard as a picture, in ./screensh
 
 bench: $(STAMP) ## the short benchmark
 	$(BIN)/python -m bench
+
+bench-install: $(STAMP) ## the environments of the peers the benchmark compares with
+	$(BIN)/python -m bench --install
 
 bench-full: $(STAMP) ## the full benchmark
 	$(BIN)/python -m bench --full

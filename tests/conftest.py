@@ -2,7 +2,7 @@
 
 import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from web_pages.missing import NO_BROWSER
@@ -39,3 +39,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _not_run:
         terminalreporter.section("the browser tests did not run", sep="!")
         terminalreporter.line(f"THE {len(_not_run)} BROWSER TESTS OF THE DASHBOARD DID NOT RUN: {NO_BROWSER}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test printed travels to another process, and some print what is no Unicode."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report

@@ -1,6 +1,7 @@
 """Log lines inside a handler know their job, in whatever form; captured lines are kept beside it, bounded."""
 
 import asyncio
+import contextvars
 import json
 import logging
 import os
@@ -100,6 +101,10 @@ async def test_jobs_at_once_do_not_lend_each_other_their_names(app: Detent, told
 
 
 def test_lines_for_people_and_for_programs() -> None:
+    contextvars.Context().run(lines_outside_of_any_job)
+
+
+def lines_outside_of_any_job() -> None:
     record = logging.LogRecord("a.b", logging.WARNING, "x.py", 1, "it is %s", ("late",), None)
     assert TextLine().format(record).endswith("WARNING a.b: it is late")
     record.job_id, record.execution_no = "j1", 2
