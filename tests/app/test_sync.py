@@ -36,6 +36,11 @@ def worker_beside(app: Detent) -> Iterator[None]:
         assert not thread.is_alive()
 
 
+def loops() -> list[threading.Thread]:
+    """Threads of blocking clients, those of other tests included."""
+    return [thread for thread in threading.enumerate() if thread.name == "detent-sync"]
+
+
 def test_enqueue_and_wait_without_a_loop(plain: Detent) -> None:
     @plain.job("add")
     async def add(n: int, m: int = 1) -> int:
@@ -67,14 +72,14 @@ def test_from_several_threads_at_once(plain: Detent) -> None:
     def work(first: int) -> None:
         ids.extend([plain.sync.enqueue(add, n=first + n).id for n in range(20)])
 
+    before = len(loops())
     threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
     assert len(set(ids)) == 160
-    loops = [thread for thread in threading.enumerate() if thread.name == "detent-sync"]
-    assert len(loops) == 1
+    assert len(loops()) == before + 1
 
 
 def test_signal_cancel_and_the_key_without_a_loop(plain: Detent) -> None:
@@ -105,10 +110,11 @@ def test_close_ends_the_thread_and_the_next_call_opens_again(plain: Detent) -> N
     @plain.job("wait")
     async def wait() -> None: ...
 
+    before = len(loops())
     plain.sync.enqueue(wait)
     plain.sync.close()
     plain.sync.close()
-    assert not [t for t in threading.enumerate() if t.name == "detent-sync"]
+    assert len(loops()) == before
     assert plain.sync.enqueue(wait).status() == "queued"
 
 

@@ -62,6 +62,7 @@ async def test_finished_jobs_cost_nothing(engine: Engine, database: Database, ro
     database.sql("TRUNCATE jobs, events")
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("rows", [1_000_000])
 async def test_a_backlog_costs_nothing(engine: Engine, database: Database, rows: int) -> None:
     await usual(engine)
