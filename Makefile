@@ -24,7 +24,7 @@ test: $(STAMP) ## every test that fits ten minutes (PYTEST_ARGS="-k name" to cho
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 drills: $(STAMP) ## the long tests: crashes, simulations, load
-	$(BIN)/python -m pytest -m drill $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m drill -o faulthandler_timeout=2700 $(PYTEST_ARGS)
 
 up: $(STAMP) ## the demo app with API, dashboard and worker at http://127.0.0.1:8400
 	$(BIN)/detent up examples/demo.py:app

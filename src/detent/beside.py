@@ -2,6 +2,7 @@
 
 import asyncio
 
+from .caution import Caution
 from .engine import Engine
 from .lookout import Lookout
 from .metrics import exposition
@@ -27,13 +28,15 @@ class Beside:
         self.timings = Timings()
         self.lookout = Lookout(engine, settings)
         self.page = None if metrics_port is None else MetricsPage(self._measures, metrics_host, metrics_port)
-        self.sweeper = Sweeper(engine, clock, lease_seconds)
+        self.caution = Caution(clock, lease_seconds)
+        self.sweeper = Sweeper(engine, self.caution)
         self._engine = engine
 
     async def start(self, *, sweep: bool) -> list[asyncio.Task[None]]:
         """The tasks that run from now on; the caller ends them."""
         if self.page is not None:
             await self.page.open()
+        await self.caution.meet(self._engine.store)
         return [asyncio.create_task(each.run()) for each in (self.sweeper, self.lookout)] if sweep else []
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from .caution import Caution
 from .clock import SystemClock
 from .core.contract import Phase
 from .core.errors import DetentError, StoreRefused
@@ -38,7 +39,7 @@ class Orchestrator:
         self.published = self.heard = self.reclaimed = self.refilled = self.troubles = 0
         self._clock = clock or SystemClock()
         self._lease = int(wire.settings.visibility_timeout_s * SECOND)
-        self._cautious_until = float("-inf")
+        self._caution = Caution(self._clock, wire.settings.visibility_timeout_s)
         self._offered: dict[str, float] = {}
         """Tokens whose task was published again, and when: their lease stays overdue until a worker takes it over."""
         self._next_trim = self._next_forget = float("-inf")
@@ -63,13 +64,9 @@ class Orchestrator:
                 else:
                     log.exception("%s: trying again in %.1f s", name, pause)
                 self.troubles += 1
-                self._be_cautious()
+                self._caution.lost()
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
-
-    def _be_cautious(self) -> None:
-        """Whoever could not show itself meanwhile gets a whole timeout to do so."""
-        self._cautious_until = self._clock.monotonic() + self.wire.settings.visibility_timeout_s
 
     async def _relay_turn(self) -> None:
         watch = self.engine.store.watch()
@@ -127,7 +124,9 @@ class Orchestrator:
         pause = min(_POLL_SECONDS, self.wire.settings.visibility_timeout_s / 5)
         while True:
             await self.watch_epoch()
-            if self._clock.monotonic() >= self._cautious_until:
+            self._caution.back()
+            self._caution.look()
+            if self._caution.over:
                 while await self.reclaim() == BATCH:
                     pass
                 await self.find_lost()
@@ -148,7 +147,7 @@ class Orchestrator:
         if known == mark:
             return
         if known is not None:
-            self._be_cautious()
+            self._caution.begin("the stream's server was started anew")
         there = await self.wire.messages()
         self.refilled += await self.engine.store.write(lambda tx: self._refill(tx, there, mark, known))
 

@@ -70,6 +70,7 @@ class Worker:
         self._excluded = exclude_contracts
         self._clock = clock or SystemClock()
         self.beside = Beside(engine, self._clock, self.lease_seconds, config or Settings(), metrics_host, metrics_port)
+        self._caution = self.beside.caution
         self._sweeper = self.beside.sweeper if sweep else None
         self._timings = self.beside.timings
         self._runner = Runner(slots, processes)
@@ -81,7 +82,7 @@ class Worker:
         self._given_up = False
         self._quiet = False
         self._closing = False
-        self._reclaim_at = self._patient_until = float("-inf")
+        self._reclaim_at = float("-inf")
         self._started_at = engine.store.now()
         self._timeout_codes = {name: c.code("timeout") for name, c in engine.contracts.items()}
 
@@ -198,14 +199,15 @@ class Worker:
                 answer = await self._landed(flight, order)
             except Exception as error:
                 self.machine.cycle_failed(order)
+                self._caution.lost()
                 if self._given_up and pause >= _LAST_WORD_SECONDS / 4:
                     log.error("stopping without the store: %d jobs are left to their leases", len(order.settled))
                     return
                 log.warning("the store did not take our work, trying again in %.2f s: %s", pause, error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-                self._patient_until = self._clock.monotonic() + self.lease_seconds  # others come back too
                 continue
+            self._caution.back()
             if pause > _FIRST_PAUSE_SECONDS:
                 log.info("the store answers again")
             pause = _FIRST_PAUSE_SECONDS
@@ -259,7 +261,7 @@ class Worker:
     def _request(self, want: int) -> ClaimRequest:
         """Expired leases of others are looked for now and then, and whenever we hold nothing."""
         now = self._clock.monotonic()
-        reclaim = now >= self._patient_until and (now >= self._reclaim_at or not self.machine.held)
+        reclaim = self._caution.over and (now >= self._reclaim_at or not self.machine.held)
         if reclaim:
             self._reclaim_at = now + min(_POLL_SECONDS, self.lease_seconds / 3)
         return self.engine.claim_request(
@@ -331,6 +333,7 @@ class Worker:
     async def _tick(self) -> None:
         """One timer for all deadlines."""
         while True:
+            self._caution.look()
             self._interrupt(self.machine.ticked(self._clock.monotonic(), self._timeout_codes))
             deadline = self.machine.next_deadline()
             pause = 0.1 if deadline is None else min(0.1, max(0.001, deadline - self._clock.monotonic()))

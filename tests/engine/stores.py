@@ -1,5 +1,6 @@
 """The stores the suite runs over. A new store is one more `Place` in `PLACES`, and nothing else changes."""
 
+import atexit
 import shutil
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -75,7 +76,9 @@ class PostgresPlace:
 
 @cache
 def _migrated() -> Path:
-    path = Path(mkdtemp(prefix="detent-suite-")) / "empty.db"
+    folder = mkdtemp(prefix="detent-suite-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "empty.db"
     store = SqliteStore(str(path), inline=True, synchronous="OFF")
     store.open_now(CONTRACTS)
     store.close_now()

@@ -10,6 +10,7 @@ from worker.processes import Bench, bench_in
 from worker.waiting import until, until_now
 
 from detent import Context, Detent
+from detent.caution import Caution
 from detent.core.contracts import CONTRACTS
 from detent.engine import Engine, fleet
 from detent.sweeper import Sweeper
@@ -65,7 +66,7 @@ async def test_the_sweeper_tells_the_log(engine: Engine, clock: FakeClock, caplo
     await introduce(engine, "dies")
     await submit(engine)
     await claim(engine, 1, worker="dies")
-    sweeper = Sweeper(engine, clock, 1_000.0)
+    sweeper = Sweeper(engine, Caution(clock, 1_000.0))
     clock.advance(LEASE_SECONDS + 1)
     await sweeper.sweep()
     assert "loss of dies: 1 jobs reclaimed, 1 charged, 0 given up" in caplog.text

@@ -34,6 +34,9 @@ def test_the_pages_under_a_prefix(browser: Browser, tmp_path: Path) -> None:
         expect(page.locator("#page .badge").first).to_have_text("cancelled")
         page.select_option("#language", "zh")
         expect(page.locator("[lang=zh-CN] .menu [data-name=jobs]")).to_contain_text("任务")
+        settled(page)
+        expect(page.locator("#pulse")).to_have_attribute("data-state", "live")
+        page.goto("about:blank")  # a page that looks on goes to the sign-in by itself, and two ways at once end nowhere
         site.tokens["ana"] = site.call("POST", "tokens", {"name": "ana", "role": "operator"})["token"]
         page.goto(f"{site.at}/queues")
         page.wait_for_url(f"{site.at}/sign-in?next=queues")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detent.caution import Caution
 from detent.clock import SystemClock
 from detent.core.errors import StoreUnavailable
 from detent.core.times import SECOND, iso
@@ -60,11 +61,11 @@ def advance_in_steps(clock: TwoClocks, sweeper: Sweeper, seconds: float) -> None
     """Time passes for a sweeper that is awake: no step is as long as a lease."""
     for _ in range(round(seconds)):
         clock.advance(1.0)
-        sweeper._notice_suspend()
+        sweeper.caution.look()
 
 
 async def test_expires_in_bounded_passes(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, clock, LEASE)
+    sweeper = Sweeper(engine, Caution(clock, LEASE))
     await leased(engine, 2 * BATCH + 50)
     assert await sweeper.sweep() > 0 and sweeper.expired == 0
     advance_in_steps(clock, sweeper, LEASE + 1)
@@ -76,7 +77,7 @@ async def test_expires_in_bounded_passes(engine: Engine, clock: TwoClocks) -> No
 
 
 async def test_wakes_in_bounded_passes_and_sleeps_until_the_next(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, clock, LEASE, interval=0.5)
+    sweeper = Sweeper(engine, Caution(clock, LEASE), interval=0.5)
     await engine.submit_many([Submission("mail", delay=0.2) for _ in range(BATCH + 1)])
     await engine.submit_many([Submission("mail", delay=0.7)])
     assert await sweeper.sweep() == pytest.approx(0.2, abs=0.01)
@@ -86,7 +87,7 @@ async def test_wakes_in_bounded_passes_and_sleeps_until_the_next(engine: Engine,
 
 
 async def test_sleeps_until_the_next_fire(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, clock, LEASE, interval=0.5)
+    sweeper = Sweeper(engine, Caution(clock, LEASE), interval=0.5)
     soon = iso(clock.wall + SECOND // 5)
     await schedules.add(engine, ScheduleRequest("soon", "mail", at=soon), actor="ann")
     assert await sweeper.sweep() == pytest.approx(0.2, abs=0.01) and sweeper.fired == 0
@@ -95,19 +96,17 @@ async def test_sleeps_until_the_next_fire(engine: Engine, clock: TwoClocks) -> N
 
 
 async def test_two_sweepers_share_the_work(engine: Engine, clock: TwoClocks) -> None:
-    one, other = Sweeper(engine, clock, LEASE), Sweeper(engine, clock, LEASE)
+    one, other = Sweeper(engine, Caution(clock, LEASE)), Sweeper(engine, Caution(clock, LEASE))
     await leased(engine, 300)
     advance_in_steps(clock, one, LEASE + 1)
-    advance_in_steps(clock, other, 0)
-    other._mono = one._mono
-    other._wall = one._wall
+    other.caution = one.caution
     await asyncio.gather(*(sweeper.sweep() for sweeper in (one, other) for _ in range(3)))
     assert one.expired + other.expired == 300
 
 
 @pytest.mark.parametrize("jump", [LEASE * 3, -LEASE * 3], ids=["suspended", "set back"])
 async def test_waits_a_lease_after_the_clocks_part(engine: Engine, clock: TwoClocks, jump: float) -> None:
-    sweeper = Sweeper(engine, clock, LEASE)
+    sweeper = Sweeper(engine, Caution(clock, LEASE))
     await leased(engine)
     advance_in_steps(clock, sweeper, LEASE * 4)
     clock.wall += round(jump * SECOND)
@@ -123,7 +122,7 @@ async def test_waits_a_lease_after_the_clocks_part(engine: Engine, clock: TwoClo
 
 async def test_waits_a_lease_if_it_did_not_run_for_one(engine: Engine, clock: TwoClocks) -> None:
     """A stopped process or a paused virtual machine: whoever holds the leases may have been stopped with us."""
-    sweeper = Sweeper(engine, clock, LEASE)
+    sweeper = Sweeper(engine, Caution(clock, LEASE))
     await leased(engine)
     clock.advance(LEASE * 3)
     await sweeper.sweep()
@@ -134,7 +133,7 @@ async def test_waits_a_lease_if_it_did_not_run_for_one(engine: Engine, clock: Tw
 
 
 async def test_small_differences_of_the_clocks_are_none(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, clock, LEASE)
+    sweeper = Sweeper(engine, Caution(clock, LEASE))
     await leased(engine)
     advance_in_steps(clock, sweeper, LEASE)
     clock.wall += round(0.9 * SECOND)
@@ -151,13 +150,13 @@ async def test_a_young_database_is_given_a_lease(
         return uptime
 
     monkeypatch.setattr(engine.store, "uptime", young)
-    sweeper = Sweeper(engine, clock, LEASE)
-    await sweeper._notice_young_database()
-    assert sweeper._cautious_until == clock.mono + LEASE
+    caution = Caution(clock, LEASE)
+    await caution.meet(engine.store)
+    assert caution.until == clock.mono + LEASE
     uptime = LEASE + 1
-    old = Sweeper(engine, clock, LEASE)
-    await old._notice_young_database()
-    assert old._cautious_until < clock.mono
+    old = Caution(clock, LEASE)
+    await old.meet(engine.store)
+    assert old.over
 
 
 @pytest.mark.parametrize("trouble", [StoreUnavailable("gone"), OSError("not even that")])
@@ -177,27 +176,41 @@ async def test_is_cautious_after_a_store_error_and_goes_on(
         return await honest(limit)
 
     monkeypatch.setattr(engine, "expire", failing)
-    sweeper = Sweeper(engine, clock, LEASE, interval=0.01)
+    sweeper = Sweeper(engine, Caution(clock, LEASE), interval=0.01)
     task = asyncio.create_task(sweeper.run())
-    await until(lambda: sweeper._cautious_until == clock.mono + LEASE)
+    await until(lambda: sweeper.caution.until == clock.mono + LEASE)
     clock.wall += 11 * SECOND
-    sweeper._wall = clock.wall
+    sweeper.caution._wall = clock.wall
     await until(lambda: sweeper.woken == 1)
     assert sweeper.expired == 0 and calls == 1, "it wakes, it does not expire"
     clock.mono += LEASE / 2
-    sweeper._mono = clock.mono
+    sweeper.caution._mono = clock.mono
     clock.mono += LEASE / 2
-    sweeper._mono = clock.mono
+    sweeper.caution._mono = clock.mono
     await until(lambda: sweeper.expired == 1)
     task.cancel()
 
 
 async def test_what_cannot_be_woken_is_not_looked_at_all_the_time(engine: Engine, clock: TwoClocks) -> None:
     """A job of a contract this process does not know stays due; the pause grows with its age."""
-    sweeper = Sweeper(engine, clock, LEASE, interval=0.5)
+    sweeper = Sweeper(engine, Caution(clock, LEASE), interval=0.5)
     await engine.submit(Submission("mail", delay=0.1))
     engine.contracts = {name: c for name, c in engine.contracts.items() if name != "standard"}
     clock.advance(0.2)
     assert 0.05 < await sweeper.sweep() < 0.2
     clock.advance(5)
     assert await sweeper.sweep() == 0.5
+
+
+async def test_the_wait_begins_when_the_store_answers_again(clock: TwoClocks) -> None:
+    """However long it was away: the others come back to it no sooner than we do."""
+    caution = Caution(clock, LEASE)
+    caution.lost()
+    clock.advance(10 * LEASE)
+    assert not caution.over
+    caution.back()
+    caution.back()
+    clock.advance(LEASE - 0.1)
+    assert not caution.over
+    clock.advance(0.1)
+    assert caution.over

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..caution import Caution
 from ..children import ChildFailed
 from ..context import Context
 from ..core.errors import DetentError, OnceUnfinished, StaleLease, StoreUnavailable
@@ -261,7 +262,7 @@ class SimSweeper(Process):
 
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world.loop, name)
-        self.sweeper = Sweeper(world.engine, world.clock, world.config.lease_seconds, interval=2.0)
+        self.sweeper = Sweeper(world.engine, Caution(world.clock, world.config.lease_seconds), interval=2.0)
         self.start(self._sweeps)
 
     async def _sweeps(self) -> None:
@@ -269,8 +270,8 @@ class SimSweeper(Process):
             pause = 2.0
             try:
                 pause = await self.sweeper.sweep()
-            except DetentError as error:
-                self.sweeper.be_cautious(error.code)
+            except DetentError:
+                self.sweeper.caution.lost()
             await Pause(max(MS, int(pause * SECOND)))
 
 

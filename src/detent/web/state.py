@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..caution import Caution
 from ..clock import SystemClock
 from ..core.errors import DetentError
 from ..engine import Engine
@@ -57,8 +58,7 @@ class Web:
         if not self._started:
             self._started = True
             if self.settings.sweep:
-                sweeper = Sweeper(engine, SystemClock(), engine.contract(None).lease_seconds)
-                self.keep(asyncio.create_task(sweeper.run(), name="detent-web-sweeper"))
+                self.keep(asyncio.create_task(_sweep(engine), name="detent-web-sweeper"))
                 self.keep(asyncio.create_task(Lookout(engine, load_settings()).run(), name="detent-web-lookout"))
             if self.settings.record:
                 self.keep(asyncio.create_task(record(engine), name="detent-web-record"))
@@ -103,6 +103,12 @@ class Web:
         self._started = False
         if not isinstance(self._target, Engine):
             await self._target.close()
+
+
+async def _sweep(engine: Engine) -> None:
+    caution = Caution(SystemClock(), engine.contract(None).lease_seconds)
+    await caution.meet(engine.store)
+    await Sweeper(engine, caution).run()
 
 
 async def _uptime(engine: Engine) -> None:
