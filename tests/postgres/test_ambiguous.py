@@ -150,14 +150,26 @@ async def test_a_claim_lost_beside_a_failure_is_adopted_too(far: Engine, proxy: 
     assert len((await far.cycle([], far.claim_request("w-lost", 1))).claimed) == 1
 
 
+async def test_a_lost_claim_is_adopted_after_an_outage_longer_than_its_lease(
+    far: Engine, proxy: LossyProxy, database: Database
+) -> None:
+    """As long as nobody has taken it, it is ours: a lease begins anew, as a heartbeat would begin it."""
+    await lost_claim(far, proxy, database)
+    clock: Any = far.store._own_clock  # type: ignore[attr-defined]
+    clock.advance(31)
+    held = await claim_one(far, worker="w-lost")
+    assert await far.expire() == [], "the lease began anew"
+    assert (await far.settle(held.id, held.token, Succeeded())).execution_no == 1
+
+
 async def test_a_lost_claim_of_a_dead_worker_runs_out(far: Engine, proxy: LossyProxy, database: Database) -> None:
     await lost_claim(far, proxy, database)
     clock: Any = far.store._own_clock  # type: ignore[attr-defined]
     clock.advance(31)
-    assert await claim(far, worker="w-lost") == [], "its lease is over: it is not ours to adopt"
     assert len(await far.expire()) == 1
     clock.advance(100_000)
-    again = await claim_one(far)
+    again = await claim_one(far, worker="w-lost")
+    assert again.execution_no == 2, "somebody had taken it: it was not ours to adopt"
     assert (await path_of(far, again.id)) == ["queued", "running", "interrupted", "running"]
 
 

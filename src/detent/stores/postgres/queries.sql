@@ -85,11 +85,17 @@ SELECT count(*) FROM (
   WHERE me.id = :id AND j.ready AND (j.due_at, j.id) < (me.due_at, me.id) LIMIT :at_most) a;
 
 -- name: adopt
--- Leased rows that bear one of these tokens; relies on jobs_leased, and is asked only after a lost answer.
+-- Leased rows that bear one of these tokens, their leases begun anew: whoever has taken one in the meantime has changed its
+-- token. Relies on jobs_leased, and is asked only after a lost answer.
+WITH held AS MATERIALIZED (
+  SELECT ctid AS at FROM jobs WHERE phase = 'leased'
+    AND token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json))) FOR UPDATE SKIP LOCKED
+), kept AS (
+  UPDATE jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at RETURNING j.*
+)
 SELECT id, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
   coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested, due_at, traceparent, parent_id
-FROM jobs WHERE phase = 'leased' AND lease_until > {clock}
-  AND token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json))) ORDER BY lane, due_at, id;
+FROM kept ORDER BY lane, due_at, id;
 
 -- name: clock
 SELECT {clock};

@@ -232,9 +232,9 @@ class PostgresStore:
             raise
 
     async def _adopt(self, request: ClaimRequest) -> list[Claimed]:
-        """What an earlier claim of this worker took before its answer was lost."""
+        """What an earlier claim of this worker took before its answer was lost, and nobody has taken since."""
         tokens = self._orphans.tokens(request.worker)
-        rows = await self.read(lambda tx: tx.query("adopt", tokens=tokens))
+        rows = await self.write(lambda tx: tx.query("adopt", tokens=tokens, lease=request.lease))
         return self._orphans.found(request.worker, rows, self._clock.monotonic())
 
     async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
