@@ -42,7 +42,7 @@ class LimitTx(Protocol):
     async def tenants(self) -> list[Terms]: ...
 
     async def lock_terms(self, tenant_id: str) -> Terms | None:
-        """What is agreed with a tenant; nobody else submits for it until the commit."""
+        """The quotas of a tenant that has any; nobody else makes jobs for it until the commit."""
         ...
 
     async def backlog_of(self, tenant_id: str, at_most: int) -> int:

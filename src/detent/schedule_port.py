@@ -43,6 +43,10 @@ class ScheduleTx(Protocol):
         """On to the next fire; False if somebody else handled this one, or changed the schedule."""
         ...
 
+    async def put_off_fire(self, before: Schedule, retry_at: Micros, error: str) -> None:
+        """The fire stays due and is tried again at this moment; nothing if somebody else handled it meanwhile."""
+        ...
+
     async def told_fires(
         self, schedule_id: str, fires: int, overlapped: int, last: tuple[Micros, str] | None, error: str | None
     ) -> None:

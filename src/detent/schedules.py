@@ -47,6 +47,8 @@ class Options(When, total=False):
     max_retries: int | None
     timeout: float | None
     limit_key: str
+    deadline: float | None
+    """Seconds after a job is due: if nobody has begun it by then, it ends."""
 
 
 class Schedules:

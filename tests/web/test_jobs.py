@@ -34,11 +34,28 @@ async def test_what_a_contract_refuses_is_422_and_makes_nothing(api: Api) -> Non
         ({"job_type": "x", "contract": "nope"}, "CONTRACT_UNKNOWN"),
         ({"job_type": "x", "contract": "men", "schedule_type": "cron"}, "TASK_INVALID_SCHEDULE"),
         ({"job_type": "x", "colour": "red"}, "FIELD_UNKNOWN"),
+        ({"job_type": "x", "contract": "gate-b2", "deadline": 30}, "DEADLINE_UNSUPPORTED"),
+        ({"job_type": "x", "deadline": True}, "DEADLINE_INVALID"),
+        ({"job_type": "x", "deadline": "2020-01-01T00:00:00Z"}, "DEADLINE_PASSED"),
+        ({"job_type": "x", "limit_key": 7}, "NAME_INVALID"),
         ({"payload": {}}, "INPUT_INVALID"),
         ([], "INPUT_INVALID"),
     ):
         assert code(await api.open.post(f"{API}/jobs", json=ask), 422) == said, ask
     assert (await api.open.get(f"{API}/jobs")).json() == {"jobs": [], "next_cursor": None}
+
+
+async def test_deadlines_and_limit_keys_of_jobs_and_schedules(api: Api) -> None:
+    made = await api.submit(deadline=30, limit_key="smtp-7")
+    there = await api.engine.job(made["id"])
+    assert there.deadline_at == there.created_at + 30_000_000 and there.limit_key == "smtp-7"
+    ask = {"name": "tick", "job_type": "mail", "every": "1h", "deadline": 2.5}
+    added = (await api.open.post(f"{API}/schedules", json=ask)).json()
+    assert added["deadline_seconds"] == 2.5 and added["retry_at"] is None
+    changed = await api.open.patch(f"{API}/schedules/tick", json={"deadline": 90})
+    assert changed.json()["deadline_seconds"] == 90
+    refused = await api.open.patch(f"{API}/schedules/tick", json={"contract": "gate-b2"})
+    assert code(refused, 422) == "DEADLINE_UNSUPPORTED"
 
 
 async def test_bulk_is_all_or_none(api: Api) -> None:

@@ -60,6 +60,14 @@ def actor_or_user(actor: str | None) -> str:
         return "unknown"
 
 
+def seconds_or_moment(text: str | None) -> float | str | None:
+    """A deadline: a number is seconds from now, anything else is read as a moment."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
 def json_value(text: str | None, name: str) -> Any:
     """JSON given on the command line; - reads it from standard input, @FILE from a file."""
     if text is None:

@@ -52,6 +52,8 @@ Queue = Annotated[str | None, option("--queue", "The queue of its jobs.")]
 Priority = Annotated[int | None, option("--priority", "The priority of its jobs, -100 to 100.")]
 MaxRetries = Annotated[int | None, option("--max-retries", "Tries after the first.", min=0)]
 TimeoutMs = Annotated[int | None, option("--timeout-ms", "How long one try may take.", min=1)]
+LimitKey = Annotated[str | None, option("--limit-key", "What limits per key count its jobs under.")]
+Deadline = Annotated[float | None, option("--deadline", "Seconds after it is due a job that nobody began ends.")]
 StartsAt = Annotated[str | None, option("--starts-at", "No fire before this moment.")]
 EndsAt = Annotated[str | None, option("--ends-at", "No fire after this moment.")]
 Jitter = Annotated[float | None, option("--jitter", "Each job is due up to so many seconds later.", min=0)]
@@ -147,6 +149,8 @@ def add(
     priority: Priority = None,
     max_retries: MaxRetries = None,
     timeout_ms: TimeoutMs = None,
+    limit_key: LimitKey = None,
+    deadline: Deadline = None,
     starts_at: StartsAt = None,
     ends_at: EndsAt = None,
     jitter: Jitter = None,
@@ -191,6 +195,8 @@ def edit(
     priority: Priority = None,
     max_retries: MaxRetries = None,
     timeout_ms: TimeoutMs = None,
+    limit_key: LimitKey = None,
+    deadline: Deadline = None,
     starts_at: StartsAt = None,
     ends_at: EndsAt = None,
     jitter: Jitter = None,
@@ -237,6 +243,8 @@ _OPTIONS = (
     "priority",
     "max_retries",
     "timeout_ms",
+    "limit_key",
+    "deadline",
     "starts_at",
     "ends_at",
     "jitter",

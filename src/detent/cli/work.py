@@ -14,7 +14,7 @@ from ..settings import load_settings
 from .connection import on_engine
 from .database import describe, durability, scripts, shown_url
 from .loader import load_app
-from .options import Actor, AsJson, LogForm, LogFormat, Url, actor_or_user, json_value, option
+from .options import Actor, AsJson, LogForm, LogFormat, Url, actor_or_user, json_value, option, seconds_or_moment
 from .orchestrate import RedisUrl, Transport, VisibilityTimeout, transport_options
 from .output import say, tell
 from .serve import Host, Port, told
@@ -137,6 +137,10 @@ def enqueue(
     max_retries: Annotated[int | None, option("--max-retries", "Tries after the first.", min=0)] = None,
     timeout_ms: Annotated[int | None, option("--timeout-ms", "How long one execution may take.", min=1)] = None,
     priority: Annotated[int, option("--priority", "-100 to 100; higher goes first.", min=-100, max=100)] = 0,
+    limit_key: Annotated[str, option("--limit-key", "What limits per key count it under.")] = "",
+    deadline: Annotated[
+        str | None, option("--deadline", "It ends if nobody began it in so many seconds, or by then.")
+    ] = None,
     task_id: Annotated[str | None, option("--task-id", "The task, for contracts that have tasks.")] = None,
     trace_id: Annotated[str | None, option("--trace-id", "The trace it belongs to.")] = None,
     hold: Annotated[bool, option("--hold", "Wait for approval before the first execution.")] = False,
@@ -161,6 +165,8 @@ def enqueue(
         priority=priority,
         trace_id=trace_id,
         hold=hold,
+        limit_key=limit_key,
+        deadline=seconds_or_moment(deadline),
         actor=actor_or_user(actor),
     )
 

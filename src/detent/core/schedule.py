@@ -83,6 +83,10 @@ class Schedule:
     overlapped: int = 0
     """Fires that made no job because an earlier one had not ended."""
     last_error: str | None = None
+    deadline: Micros | None = None
+    """How long after it is due a job of it may begin."""
+    retry_at: Micros | None = None
+    """A fire that had no room is tried again then; its moment stays next_fire_at."""
 
 
 class Fire(NamedTuple):
@@ -144,6 +148,14 @@ def plan(schedule: Schedule, now: Micros) -> Plan:
     if missed:
         last_missed = _latest(schedule, schedule.next_fire_at, newest - 1, 1)[0] if on_time else newest
     return Plan(fires, missed, last_missed, next_fire(schedule, now))
+
+
+def first_of(schedule: Schedule, planned: Plan) -> Plan:
+    """The first of several fires alone; the others stay due."""
+    assert schedule.next_fire_at is not None, "it was planned"
+    first, second = planned.fires[:2]
+    passed = islice(fires_between(schedule, schedule.next_fire_at, second - 1), COUNTED_AT_MOST)
+    return Plan((first,), sum(1 for _ in passed), first, second)
 
 
 def _wanted(schedule: Schedule) -> int:

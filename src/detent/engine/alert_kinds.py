@@ -178,10 +178,10 @@ def _schedule_missed(rule: Rule, found: Readings) -> Iterator[Measured]:
     since = found.now - int(rule.window_seconds * SECOND)
     for one in found.missed:
         late = one.late(found.now)
-        value, says = late / SECOND, f"schedule {one.called} should have fired {span(late)} ago"
+        why = f" ({one.last_error})" if one.last_error else ""
+        value, says = late / SECOND, f"schedule {one.called} should have fired {span(late)} ago{why}"
         if one.last_misfire_at is not None and one.last_misfire_at >= since:
             value = max(value, rule.threshold)
-            why = f" ({one.last_error})" if one.last_error else ""
             says = f"schedule {one.called} missed its fire {span(found.now - one.last_misfire_at)} ago{why}"
         yield Measured({"schedule": one.called}, value, says)
 

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import InvalidInput
+from ..core.errors import InvalidInput, QuotaExceeded
 from ..core.job import Micros
 from ..core.schedule import Schedule, fires_between
 from ..core.times import SECOND, iso
@@ -76,7 +76,7 @@ async def backfill(
         if dry_run:
             found = replace(found, known=found.known + len(part) - len(missing), made=found.made + len(missing))
         elif missing:
-            made = await engine._again(partial(_make, engine, order, missing, found.made))
+            made = await _made(engine, order, missing, found.made)
             known = found.known + len(part) - len(made)
             found = replace(found, known=known, made=found.made + len(made), job_ids=(*found.job_ids, *made))
         else:
@@ -87,6 +87,14 @@ async def backfill(
 async def _missing(schedule: Schedule, part: list[Micros], tx: Tx) -> list[Micros]:
     have = {fire.fire_at for fire in await tx.fires(schedule.id, part[0], part[-1], MAX_FIRES * 10)}
     return [moment for moment in part if moment not in have]
+
+
+async def _made(engine: "Engine", order: _Order, moments: list[Micros], before: int) -> list[str]:
+    try:
+        return await engine._again(partial(_make, engine, order, moments, before))
+    except QuotaExceeded as error:
+        told = f"{error.message}: {before} jobs of this backfill were made, repeated it goes on behind them"
+        raise QuotaExceeded(told, **error.extra, made=before) from None
 
 
 async def _make(engine: "Engine", order: _Order, moments: list[Micros], before: int, tx: Tx) -> list[str]:

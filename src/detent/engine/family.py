@@ -18,6 +18,7 @@ from ..core.job import CHILDREN, Change, Facts, Job, Note, Wait
 from ..core.kin import FAILURE, wakes
 from ..family_port import Ended
 from ..ports import Claimed, Tx
+from . import quotas
 from .settle import lacks
 from .submission import Submission
 from .submit import Prepared, prepare, submit_in
@@ -90,14 +91,18 @@ def _same(there: Job, asked: Job) -> bool:
 
 
 async def _insert(parent: Claimed, batch: Sequence[tuple[Named, Prepared]], tx: Tx) -> set[str]:
+    jobs = [made.change.after for _, made in batch]
+    terms = await quotas.agreed(tx, (job.tenant_id for job in jobs))
     row = (await tx.lock([parent.id])).get(parent.id)
     if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
         raise StaleLease(f"the lease on job {parent.id} was lost; it has no more children", job_id=parent.id)
+    quotas.check_payloads(terms, jobs)
     plain = [made for _, made in batch if not _alone(made)]
     present: set[str] = await tx.insert([made.change for made in plain]) if plain else set()
     for _, made in batch:
         if _alone(made):
             await submit_in(tx, made)
+    await quotas.check_backlogs(tx, terms, (job.tenant_id for job in jobs if job.id not in present))
     told = [
         {"name": one.name, "id": made.change.after.id, "job_type": one.ask.job_type, "after": list(one.after)}
         for one, made in batch[:NAMED_IN_NOTE]

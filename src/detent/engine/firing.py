@@ -5,13 +5,15 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.errors import DetentError, IdempotencyConflict, StoreUnavailable, VersionConflict
+from ..core.errors import DetentError, IdempotencyConflict, QuotaExceeded, StoreUnavailable, VersionConflict
 from ..core.job import Job, Micros
-from ..core.schedule import Fire, Overlap, Plan, Schedule, fire_key, plan, shift
+from ..core.schedule import Fire, Overlap, Plan, Schedule, fire_key, first_of, plan, shift
+from ..core.times import SECOND
 from ..ports import Tx
 from . import operate
 from .submission import Submission
-from .submit import prepare, submit_in
+from .submit import prepare
+from .submitting import submit_within
 
 if TYPE_CHECKING:
     from . import Engine
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("detent.schedules")
 LOOKED_BACK = 100
 """How many fires back an overlap is looked for."""
+PUT_OFF: Micros = 5 * SECOND
+"""When a fire that found its tenant's backlog full is tried again."""
 
 
 class Fired(NamedTuple):
@@ -52,7 +56,7 @@ async def _due(contracts: list[str], limit: int, tx: Tx) -> tuple[Micros, list[S
     if following is None or following > tx.now:
         return tx.now, [], following
     soonest = await tx.soonest_schedules(limit, contracts)
-    due = [one for one in soonest if one.next_fire_at is not None and one.next_fire_at <= tx.now]
+    due = [one for one in soonest if (one.retry_at or one.next_fire_at or tx.now + 1) <= tx.now]
     return tx.now, due, following
 
 
@@ -62,6 +66,13 @@ async def _handle(engine: "Engine", schedule: Schedule, planned: Plan) -> list[J
     except StoreUnavailable:
         raise
     except VersionConflict:  # somebody was in the way: the fire stays due, and the next sweep tries again
+        return []
+    except QuotaExceeded as error:
+        if len(planned.fires) > 1:  # as many as there is room for, the oldest first
+            return await _handle(engine, schedule, first_of(schedule, planned))
+        log.warning("schedule %s (%s) waits for room: %s", schedule.name, schedule.id, error.message)
+        told = f"{error.code}: {error.message}"
+        await engine.store.write(lambda tx: tx.put_off_fire(schedule, tx.now + PUT_OFF, told))
         return []
     except DetentError as error:
         # A job that cannot be made must not hold up the fires behind it, nor pass unseen.
@@ -91,7 +102,8 @@ async def _fire(engine: "Engine", tx: Tx, schedule: Schedule, planned: Plan) -> 
             made.append((moment, job))
             running = [] if schedule.overlap == Overlap.ALLOW else [job.id]
     last = (made[-1][0], made[-1][1].id) if made else None
-    await tx.told_fires(schedule.id, len(made), overlapped, last, None)
+    passed_over = schedule.last_error if schedule.retry_at is not None and not planned.fires else None
+    await tx.told_fires(schedule.id, len(made), overlapped, last, passed_over)
     return [job for _, job in made]
 
 
@@ -99,6 +111,7 @@ async def make_job(
     engine: "Engine", tx: Tx, schedule: Schedule, moment: Micros, actor: str, later: Micros = 0
 ) -> Job | None:
     """The one job of a fire; None if it was made before. later: how much it is put off besides."""
+    wait = max(moment + shift(schedule, moment) + later - tx.now, later)
     ask = Submission(
         job_type=schedule.job_type,
         payload=json.loads(schedule.payload),
@@ -110,16 +123,17 @@ async def make_job(
         max_retries=schedule.max_retries,
         priority=schedule.priority,
         limit_key=schedule.limit_key,
-        delay=max(moment + shift(schedule, moment) + later - tx.now, later) / 1_000_000,
+        delay=wait / SECOND,
         actor=actor,
         id=engine.ids.job(),
     )
     prepared = prepare(engine, ask, tx.now)
     job = prepared.change.after
     job.schedule_type, job.scheduled_at = schedule.kind, moment
+    job.deadline_at = None if schedule.deadline is None else tx.now + wait + schedule.deadline
     if not await tx.add_fire(Fire(schedule.id, moment, job.id, tx.now)):
         return None
-    made = await submit_in(tx, prepared)
+    (made,) = await submit_within(tx, [prepared])
     if made.hit:
         raise IdempotencyConflict(f"job {made.job.id} bears the key of this fire and is not of it", job_id=made.job.id)
     return made.job

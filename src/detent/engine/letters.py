@@ -9,9 +9,11 @@ from ..core.decide import illegal
 from ..core.errors import ApprovalRequired, DeadLetterConflict, NotFound, TenantViolation
 from ..core.job import DeadLetter, Job
 from ..ports import Audit, Tx
+from . import quotas
 from .refusal import MOVE_REFUSED, Refused, find, refuse
 from .submission import Submission
-from .submit import Submitted, prepare, submit_in
+from .submit import Submitted, prepare
+from .submitting import submit_within
 
 if TYPE_CHECKING:
     from . import Engine
@@ -48,6 +50,7 @@ async def requeue(
             code=contract.code("dlq_requeue_conflict"),
             status=item.status,
         )
+    await quotas.agreed(tx, [item.tenant_id])
     origin = (await tx.lock([item.job_id])).get(item.job_id)
     content = json.loads(item.payload) if payload is None else payload
     ask = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, delay=delay)
@@ -103,7 +106,8 @@ async def _made_again(
             limit_key=origin.limit_key,
             effect_root=origin.effect_root or root,
         )
-    return await submit_in(tx, prepare(engine, ask, tx.now))
+    (made,) = await submit_within(tx, [prepare(engine, ask, tx.now)])
+    return made
 
 
 async def discard(

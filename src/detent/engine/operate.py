@@ -10,6 +10,7 @@ from ..core.errors import DetentError, InvalidInput, SignalRefused
 from ..core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Note, Signal
 from ..core.outcome import may_retry
 from ..ports import Audit, Tx
+from . import quotas
 from .refusal import MOVE_REFUSED, Refused, find, refuse
 from .settle import lacks
 from .submission import check_name, json_text
@@ -61,8 +62,12 @@ async def reopen(
     engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None
 ) -> Job | Refused:
     job = await find(tx, job_id, tenant)
+    terms = await quotas.agreed(tx, [job.tenant_id])
     facts = Facts(actor=actor, reason=reason)
-    return await move_job(engine, tx, engine.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
+    done = await move_job(engine, tx, engine.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
+    if isinstance(done, Job):
+        await quotas.check_backlogs(tx, terms, [job.tenant_id])
+    return done
 
 
 async def transition(

@@ -24,7 +24,7 @@ from ..core.schedule import (
     write_every,
 )
 from ..core.times import SECOND, from_datetime, from_iso, iso
-from .submission import Submission, check_name, check_submission
+from .submission import Submission, check_name, check_submission, deadline_of
 
 if TYPE_CHECKING:
     from . import Engine
@@ -64,6 +64,8 @@ class ScheduleRequest:
     misfire_grace: float = 60.0
     """Seconds a fire may be late and still be on time."""
     overlap: str = Overlap.ALLOW
+    deadline: float | None = None
+    """Seconds after a job is due: if nobody has begun it by then, it ends."""
 
 
 CHANGEABLE = frozenset(field.name for field in fields(ScheduleRequest)) - {"name", "tenant_id"}
@@ -101,6 +103,7 @@ def _make(engine: "Engine", contract: Contract, ask: ScheduleRequest, now: Micro
         max_retries=ask.max_retries,
         timeout_ms=ask.timeout_ms,
         limit_key=ask.limit_key,
+        deadline=_deadline(contract, ask, now),
         declared=None,
         paused_at=None,
         version=1,
@@ -157,6 +160,7 @@ def request_of(schedule: Schedule) -> ScheduleRequest:
         misfire_limit=schedule.misfire_limit,
         misfire_grace=schedule.misfire_grace / SECOND,
         overlap=schedule.overlap,
+        deadline=None if schedule.deadline is None else schedule.deadline / SECOND,
     )
 
 
@@ -185,6 +189,15 @@ def submission_of(ask: ScheduleRequest, contract: str) -> Submission:
         priority=ask.priority,
         limit_key=ask.limit_key,
     )
+
+
+def _deadline(contract: Contract, ask: ScheduleRequest, now: Micros) -> Micros | None:
+    """A span, unlike a job's own: no moment would do for every fire."""
+    if ask.deadline is not None and not isinstance(ask.deadline, int | float):
+        told = "a schedule's deadline is a number of seconds after each of its jobs is due"
+        raise InvalidInput(told, code="DEADLINE_INVALID", field="deadline")
+    moment = deadline_of(contract, replace(submission_of(ask, contract.name), deadline=ask.deadline), now)
+    return None if moment is None else moment - now
 
 
 def _when(ask: ScheduleRequest) -> tuple[Kind, str]:

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..core.errors import InvalidInput, QuotaExceeded
 from ..core.job import Micros
 from ..core.times import SECOND
 from ..limit_port import Terms
 from ..ports import Store, Tx
+from . import quotas
 from .submission import Submission
 from .submit import (
     Prepared,
@@ -53,8 +53,8 @@ class Submitting:
         return await self._submit(prepare_alike(cast("Engine", self), ask, payloads, self.store.now()))
 
     async def _submit(self, prepared: list[Prepared]) -> list[Submitted]:
-        quotas = await self._known_quotas()
-        if quotas and any(p.ask.tenant_id in quotas for p in prepared):
+        known = await self._known_quotas()
+        if known and any(p.ask.tenant_id in known for p in prepared):
             return await self._again(lambda tx: submit_within(tx, prepared))
         if any(needs_transaction(p) for p in prepared):
             return await self._again(lambda tx: _submit_each(tx, prepared))
@@ -74,34 +74,11 @@ class Submitting:
 
 async def submit_within(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
     """Submit under the quotas of these tenants. A hit makes nothing, so it is answered whatever the quota says."""
-    tenants = sorted({p.ask.tenant_id for p in prepared})
-    agreed = [terms for tenant in tenants if (terms := await tx.lock_terms(tenant))]
-    for terms in agreed:
-        _check_payloads(terms, prepared)
+    terms = await quotas.agreed(tx, (p.ask.tenant_id for p in prepared))
+    quotas.check_payloads(terms, (p.change.after for p in prepared))
     made = await _submit_each(tx, prepared)
-    for terms in agreed:
-        news = any(one.job.tenant_id == terms.tenant_id and not one.hit for one in made)
-        if terms.max_backlog is not None and news:
-            backlog = await tx.backlog_of(terms.tenant_id, terms.max_backlog + 1)
-            if backlog > terms.max_backlog:
-                raise QuotaExceeded(
-                    f"tenant {terms.tenant_id} may have {terms.max_backlog} jobs waiting and under way; "
-                    "submit again when some have ended",
-                    limit=terms.max_backlog,
-                )
+    await quotas.check_backlogs(tx, terms, (one.job.tenant_id for one in made if not one.hit))
     return made
-
-
-def _check_payloads(terms: Terms, prepared: list[Prepared]) -> None:
-    for one in prepared:
-        size = len(one.change.after.payload.encode())
-        if one.ask.tenant_id == terms.tenant_id and terms.max_payload is not None and size > terms.max_payload:
-            raise InvalidInput(
-                f"the payload has {size} bytes, tenant {terms.tenant_id} may use {terms.max_payload}; pass a reference",
-                code="TENANT_PAYLOAD_TOO_LARGE",
-                size=size,
-                limit=terms.max_payload,
-            )
 
 
 async def _submit_each(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:

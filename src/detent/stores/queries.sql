@@ -148,11 +148,11 @@ INSERT INTO schedules ({schedule_columns}) VALUES ({schedule_places}) ON CONFLIC
 
 -- name: change_schedule
 -- Compare-and-set on version; fires do not raise it, so that people are not refused because time went on.
-UPDATE schedules SET {decided}, next_fire_at = :next_fire_at WHERE id = :id AND version = :before_version;
+UPDATE schedules SET {decided}, next_fire_at = :next_fire_at, retry_at = NULL WHERE id = :id AND version = :before_version;
 
 -- name: advance_schedule
 -- Compare-and-set on the fire itself: of all who saw it due, one gets it.
-UPDATE schedules SET next_fire_at = :next, misfires = misfires + :missed,
+UPDATE schedules SET next_fire_at = :next, retry_at = NULL, misfires = misfires + :missed,
   last_misfire_at = coalesce(:last_missed, last_misfire_at)
 WHERE id = :id AND version = :before_version AND next_fire_at = :due;
 
@@ -160,6 +160,11 @@ WHERE id = :id AND version = :before_version AND next_fire_at = :due;
 UPDATE schedules SET fires = fires + :made, overlapped = overlapped + :skipped,
   last_fire_at = coalesce(:last_at, last_fire_at), last_job_id = coalesce(:last_job, last_job_id), last_error = :error
 WHERE id = :id;
+
+-- name: put_off_fire
+-- The fire stays due; nobody else looks at it before this moment.
+UPDATE schedules SET retry_at = :retry_at, last_error = :error
+WHERE id = :id AND version = :before_version AND next_fire_at = :due;
 
 -- name: drop_schedule
 DELETE FROM schedules WHERE id = :id;

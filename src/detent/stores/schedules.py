@@ -19,6 +19,7 @@ PROGRESS = (
     "last_misfire_at",
     "overlapped",
     "last_error",
+    "retry_at",
 )
 """What fires change; everything else is changed by people and code."""
 DECIDED = tuple(name for name in SCHEDULE_COLUMNS if name not in (*PROGRESS, "id", "tenant_id", "name", "created_at"))
@@ -56,6 +57,10 @@ class ScheduleRows(NamedQueries):
         values = {"due": before.next_fire_at, "before_version": before.version, "next": plan.next}
         told = {"missed": plan.missed, "last_missed": plan.last_missed}
         return await self.change("advance_schedule", id=before.id, **values, **told) == 1
+
+    async def put_off_fire(self, before: Schedule, retry_at: Micros, error: str) -> None:
+        values = {"due": before.next_fire_at, "before_version": before.version}
+        await self.change("put_off_fire", id=before.id, **values, retry_at=retry_at, error=error)
 
     async def told_fires(
         self, schedule_id: str, fires: int, overlapped: int, last: tuple[Micros, str] | None, error: str | None

@@ -21,6 +21,14 @@ ABOUT = (
 _NAME = {"type": ["string", "null"], "minLength": 1, "maxLength": 200, "pattern": PRINTABLE}
 _YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})"
 _UTC = rf"^{_YEAR}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,6}})?Z$"
+_DEADLINE = {
+    "anyOf": [
+        {"type": "null"},
+        {"type": "number", "minimum": 0.001, "maximum": MAX_SPAN_MS // 1_000},
+        {"type": "string", "pattern": _UTC},
+    ],
+    "description": "Seconds from now, or a moment to come: if nobody has begun the job by then, it ends.",
+}
 
 
 def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) -> dict[str, Any]:
@@ -83,11 +91,14 @@ def _fields(contract: Contract) -> dict[str, Any]:
         "max_retries": retries,
         "priority": {"type": ["integer", "null"], "minimum": PRIORITIES[0], "maximum": PRIORITIES[1]},
         "trace_id": _NAME,
+        "limit_key": {**_NAME, "minLength": 0, "pattern": f"^$|{PRINTABLE}"},
     }  # fmt: skip
     if not contract.names_tasks or contract.keys.task_id_is_key or contract.task_attempts:
         fields["task_id"] = _NAME
     if contract.edge(None, Move.HOLD):
         fields["hold"] = {"type": ["boolean", "null"]}
+    if contract.ends_late:
+        fields["deadline"] = _DEADLINE
     needed = [] if contract.keys.task_id_is_key else ["job_type"]
     return {
         "type": "object",

@@ -29,6 +29,7 @@ class Schedule(BaseModel):
     max_retries: int | None
     timeout_ms: int | None
     limit_key: str
+    deadline_seconds: float | None
     declared: bool
     paused: bool
     paused_at: Moment | None
@@ -36,6 +37,7 @@ class Schedule(BaseModel):
     created_at: Moment
     updated_at: Moment
     next_fire_at: Moment | None
+    retry_at: Moment | None
     last_fire_at: Moment | None
     last_job_id: str | None
     fires: int

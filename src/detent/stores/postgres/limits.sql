@@ -15,7 +15,8 @@ ORDER BY deadline_at LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: lock_terms
 -- Whoever submits for a tenant with a quota does so alone until the commit.
-SELECT tenant_id, weight, max_backlog, max_payload FROM tenants WHERE tenant_id = :tenant_id FOR UPDATE;
+SELECT tenant_id, weight, max_backlog, max_payload FROM tenants
+WHERE tenant_id = :tenant_id AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL) FOR UPDATE;
 
 -- name: backlog_of
 -- A tenant's jobs that are due, come later or are held, counted up to a bound: lane by lane along jobs_ready, then

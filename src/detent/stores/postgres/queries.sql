@@ -110,14 +110,14 @@ SELECT {schedule_columns} FROM schedules WHERE id = :reference OR name = :refere
 
 -- name: next_fire
 -- Hot: looked at by every sweep. Relies on schedules_next.
-SELECT next_fire_at FROM schedules WHERE next_fire_at IS NOT NULL
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))) ORDER BY next_fire_at LIMIT 1;
+SELECT coalesce(retry_at, next_fire_at) FROM schedules WHERE next_fire_at IS NOT NULL
+  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))) ORDER BY coalesce(retry_at, next_fire_at) LIMIT 1;
 
 -- name: soonest_schedules
 -- Relies on schedules_next.
 SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL
   AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
-ORDER BY next_fire_at LIMIT :limit;
+ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit;
 
 -- name: key_owners
 -- Who owns these [space, key] pairs.

@@ -147,13 +147,13 @@ SELECT {schedule_columns} FROM schedules WHERE name = :reference AND id <> :refe
 
 -- name: next_fire
 -- Hot: looked at by every sweep. Relies on schedules_next.
-SELECT next_fire_at FROM schedules WHERE next_fire_at IS NOT NULL
-  AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY next_fire_at LIMIT 1;
+SELECT coalesce(retry_at, next_fire_at) FROM schedules WHERE next_fire_at IS NOT NULL
+  AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY coalesce(retry_at, next_fire_at) LIMIT 1;
 
 -- name: soonest_schedules
 -- Relies on schedules_next.
 SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL
-  AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY next_fire_at LIMIT :limit;
+  AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit;
 
 -- name: key_owners
 -- Who owns these [space, key] pairs.

@@ -39,6 +39,8 @@ FIELDS = frozenset(
         "priority",
         "trace_id",
         "hold",
+        "limit_key",
+        "deadline",
     }
 )
 TASK = "task"

@@ -14,6 +14,7 @@ from ...engine import schedules as acts
 from ...engine.backfill import backfill
 from ...engine.schedule_request import ScheduleRequest
 from ...engine.schedules import schedule_view
+from ...engine.submission import MAX_SPAN_MS
 from ...ports import Filter
 from .. import schedule_shapes, shapes
 from ..guard import Asked, Router, answer
@@ -47,6 +48,7 @@ class Changes(When):
     max_retries: int | None = Field(None, ge=0, le=1_000)
     timeout_ms: int | None = Field(None, ge=1, le=10**12)
     limit_key: shapes.Name | None = None
+    deadline: float | None = Field(None, ge=0.001, le=MAX_SPAN_MS / 1_000, description="Seconds after a job is due.")
     misfire: Literal["skip", "once", "all"] | None = None
     misfire_limit: int | None = Field(None, ge=1, le=100)
     misfire_grace: float | None = Field(None, ge=0)
