@@ -1,13 +1,14 @@
-"""What every test of the project may ask for; and a plain word at the end if there was no browser."""
+"""What every test of the project may ask for; and a plain word at the end about what did not run."""
 
 import gc
 import signal
+from collections import Counter
 from collections.abc import Generator, Iterator
 
 import pytest
-from web_pages.missing import NO_BROWSER
 
-_not_run: set[str] = set()
+_not_run: Counter[str] = Counter()
+"""What was missing -> how many tests that needed it did not run."""
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: processes of ours would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -30,15 +31,16 @@ def anyio_backend() -> str:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.skipped and isinstance(report.longrepr, tuple) and NO_BROWSER in str(report.longrepr[2]):
-        _not_run.add(report.nodeid)
+    if report.skipped and isinstance(report.longrepr, tuple):
+        _not_run[report.longrepr[2].removeprefix("Skipped: ")] += 1
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _not_run:
-        terminalreporter.section("the browser tests did not run", sep="!")
-        terminalreporter.line(f"THE {len(_not_run)} BROWSER TESTS OF THE DASHBOARD DID NOT RUN: {NO_BROWSER}")
+        terminalreporter.section("not everything was tested", sep="!")
+        for missing, number in sorted(_not_run.items()):
+            terminalreporter.line(f"{number} {'TEST' if number == 1 else 'TESTS'} DID NOT RUN: {missing}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,17 +1,28 @@
-"""An application with families, for worker processes that are killed. Run it to work: family_app.py URL."""
+"""An application with families, for worker processes that are killed. Run it to work: family_app.py URL FOLDER.
+
+Leaves wait before one of two doors, which are files in the folder; a diary in it tells which process waits at which.
+"""
 
 import asyncio
+import os
 import sys
+from pathlib import Path
 
 from detent import Context, Detent
 
-app = Detent(sys.argv[1] if __name__ == "__main__" else None)
-CHILDREN = 12
+URL, FOLDER = (sys.argv[1], Path(sys.argv[2])) if __name__ == "__main__" else (None, Path())
+app = Detent(URL)
+CHILDREN, DOORS = 12, 2
 
 
 @app.job("leaf", max_retries=50)
 async def leaf(n: int) -> int:
-    await asyncio.sleep(0.002)
+    door = f"door-{n % DOORS}"
+    if not (FOLDER / door).exists():
+        with (FOLDER / "diary").open("a") as diary:
+            diary.write(f"{door} {os.getpid()}\n")
+    while not (FOLDER / door).exists():
+        await asyncio.sleep(0.005)
     return n
 
 

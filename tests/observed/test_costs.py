@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from worker.waiting import until
 
 from detent import Detent
 from detent.contrib import otel
@@ -40,8 +41,7 @@ async def drained(app: Detent, set_up: Callable[[Worker], None], *, scrape: bool
         await worker.beside.lookout.follower.catch_up(1_000)
     began = time.process_time()
     task = asyncio.create_task(worker.run(handle_signals=False))
-    while worker.done < JOBS:
-        await asyncio.sleep(0.02)
+    await until(lambda: worker.done >= JOBS, 240)
     if scrape:
         await exposition(app.engine, worker.beside.lookout.follower, worker._timings)
     spent = time.process_time() - began

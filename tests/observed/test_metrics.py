@@ -14,6 +14,7 @@ from engine.clock import FakeClock
 from engine.stores import Place, make_engine
 from prometheus_client.parser import text_string_to_metric_families
 from worker.claims import claimed
+from worker.waiting import until
 
 from detent import Detent
 from detent.core.alerts import DEFAULT_RULES
@@ -145,8 +146,7 @@ async def test_a_worker_serves_it_and_tells_what_it_measured(tmp_path: Path) -> 
         task = asyncio.create_task(worker.run(handle_signals=False))
         page = worker.beside.page
         assert page is not None
-        while worker.done < 50:
-            await asyncio.sleep(0.01)
+        await until(lambda: worker.done >= 50)
         body = await asyncio.to_thread(_get, f"http://127.0.0.1:{page.port}/metrics")
         assert await asyncio.to_thread(_get, f"http://127.0.0.1:{page.port}/healthz") == b"ok\n"
         worker.stop()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from worker.waiting import until
 
 from detent import Detent
 from detent.engine.pruning import Choice, Retention
@@ -43,8 +44,7 @@ async def drained(app: Detent) -> float:
     worker = await app.worker(slots=100, config=Settings(alerts=False))
     began = time.monotonic()
     task = asyncio.create_task(worker.run(handle_signals=False))
-    while worker.done < DRAINED:
-        await asyncio.sleep(0.01)
+    await until(lambda: worker.done >= DRAINED, 240)
     spent = time.monotonic() - began
     worker.stop()
     assert await task == 0
@@ -72,7 +72,7 @@ async def test_pruning_hardly_slows_a_drain(tmp_path: Path) -> None:
             while True:
                 done = await retainer.round()
                 gone += done.jobs if done else 0
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # the pace at which it asks whether it is its turn
 
         for _ in range(ROUNDS):
             alone.append(await drained(app))

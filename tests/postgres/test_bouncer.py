@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,14 +35,11 @@ def bouncer(server: Server) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def present() -> None:
-    """Without a bouncer the summary says in so many words what did not run; $DETENT_REQUIRE_PGBOUNCER=1: it is red."""
+    """Without a bouncer the end of the run says what did not run; with $DETENT_REQUIRE_PGBOUNCER=1 it is red."""
     if installed():
         return
     if os.environ.get("DETENT_REQUIRE_PGBOUNCER") == "1":
         pytest.fail(ABSENT)
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.warn(ABSENT, stacklevel=2)
     pytest.skip(ABSENT)
 
 

@@ -11,7 +11,7 @@ import psycopg
 
 from .postgres import Server, free_port
 
-ABSENT = "no pgbouncer on this machine: what is promised behind it was NOT tested here (apt-get install pgbouncer)"
+ABSENT = "what is promised behind PgBouncer needs a real one: install it (apt install pgbouncer)"
 _CONFIG = """\
 [databases]
 * = host=127.0.0.1 port={server} user=detent

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from web_pages.missing import NO_BROWSER
-from web_pages.site import ARGUMENTS, Site, chromium, site
+from web_pages.site import ARGUMENTS, NO_BROWSER, Site, chromium, site
 
 
 @pytest.fixture(scope="package")

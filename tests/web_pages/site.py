@@ -17,6 +17,7 @@ from web.served import SOURCES, first_json
 
 from detent.web.pages import PAGES
 
+NO_BROWSER = "the dashboard is tested in chromium: set DETENT_TEST_CHROMIUM or install one (apt install chromium)"
 HANDLERS = str(Path(__file__).parent / "handlers.py")
 ARGUMENTS = [
     "--headless",
