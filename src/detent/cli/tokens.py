@@ -19,6 +19,9 @@ group = typer.Typer(help="Make and revoke tokens of the API.", no_args_is_help=T
 def create(
     name: Annotated[str, option("--name", "The person; one may have several tokens, and counts once.")],
     role: Annotated[Role, option("--role", "What the token may do.")],
+    acts_as: Annotated[
+        list[str] | None, option("--as", "A role among people, for approvals that ask for it; may be repeated.")
+    ] = None,
     tenant: Annotated[str | None, option("--tenant", "Bind it to this tenant.")] = None,
     no_payloads: Annotated[bool, option("--no-payloads", "Show it no payloads, results nor error texts.")] = False,
     expires_days: Annotated[float | None, option("--expires-days", "Good for so many days; default: no end.")] = None,
@@ -31,7 +34,14 @@ def create(
 
     async def act(engine: Engine) -> tuple[Micros, Token, str]:
         kept, shown = await create_token(
-            engine, name, role, actor=who, tenant=tenant, payloads=not no_payloads, expires_days=expires_days
+            engine,
+            name,
+            role,
+            actor=who,
+            tenant=tenant,
+            payloads=not no_payloads,
+            expires_days=expires_days,
+            roles=acts_as or (),
         )
         return engine.store.now(), kept, shown
 

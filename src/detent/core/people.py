@@ -35,6 +35,11 @@ POWERS: dict[Role, frozenset[Power]] = {
 }
 
 
+def reached(role: Role) -> frozenset[str]:
+    """A role, and those whose powers it has."""
+    return frozenset(str(other) for other in Role if POWERS[other] <= POWERS[role])
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """One row. A person may have several; rules that ask for two people compare `person`."""
@@ -51,6 +56,8 @@ class Token:
     created_by: str
     expires_at: Micros | None = None
     revoked_at: Micros | None = None
+    roles: tuple[str, ...] = ()
+    """The person's roles among people, as approvals ask for them."""
 
     def stands(self, now: Micros) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

@@ -1,5 +1,6 @@
 """Tokens: made once and shown once, looked up by digest, revoked for good. Each change is in the audit."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PREFIX = "detent_"
 MAX_DAYS = 3_650
+MAX_ROLES = 50
 ROLES = tuple(str(role) for role in Role)
 
 
@@ -60,8 +62,12 @@ async def create_token(
     tenant: str | None = None,
     payloads: bool = True,
     expires_days: float | None = None,
+    roles: Sequence[str] = (),
 ) -> tuple[Token, str]:
-    """(the token as it is kept, the secret). The secret is not kept: this is the only time it is seen."""
+    """(the token as it is kept, the secret). The secret is not kept: this is the only time it is seen.
+
+    roles: what the person is among people, for approvals that ask for one of these.
+    """
     check_name(person, "name")
     if role not in ROLES:
         raise InvalidInput(f"{role!r} is no role; roles are {', '.join(ROLES)}", code="ROLE_INVALID", field="role")
@@ -69,18 +75,29 @@ async def create_token(
         check_name(tenant, "tenant")
     if expires_days is not None and not 0 < expires_days <= MAX_DAYS:
         raise InvalidInput(f"a token lasts up to {MAX_DAYS} days, and more than none", code="EXPIRY_INVALID")
+    names = _names(roles)
     shown = PREFIX + secret()
 
     async def act(tx: PeopleTx) -> Token:
         until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
         name = person.strip()
-        token = Token(engine.ids.job(), digest_of(shown), name, role, tenant, payloads, tx.now, actor, until)
+        token = Token(
+            engine.ids.job(), digest_of(shown), name, role, tenant, payloads, tx.now, actor, until, roles=names
+        )
         await tx.put_token(token)
-        data = {"person": name, "role": role, "payloads": payloads}
+        data = {"person": name, "role": role, "payloads": payloads, **({"roles": list(names)} if names else {})}
         await tx.add_audit(Audit(actor, "token.create", token.id, tenant, None, data))
         return token
 
     return await engine.store.write(act), shown
+
+
+def _names(roles: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(roles, str) or len(roles) > MAX_ROLES:
+        raise InvalidInput(f"roles is a list of up to {MAX_ROLES} names", code="ROLE_INVALID", field="roles")
+    for role in roles:
+        check_name(role, "roles")
+    return tuple(sorted({role.strip() for role in roles}))
 
 
 async def revoke_token(engine: "Engine", token_id: str, *, actor: str) -> Token:
@@ -130,6 +147,7 @@ def token_view(token: Token, now: Micros) -> dict[str, Any]:
         "id": token.id,
         "name": token.person,
         "role": token.role,
+        "roles": list(token.roles),
         "tenant": token.tenant_id,
         "payloads": token.payloads,
         "valid": token.stands(now),

@@ -1,5 +1,6 @@
 """The part of a transaction that keeps tokens, and the answers given to requests that bear an idempotency key."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -12,14 +13,14 @@ from .rows import with_json
 
 TOKEN_COLUMNS = tuple(field.name for field in fields(Token))
 _AUDIT_TESTS = {"before": "n < :before", "tenant": "tenant_id = :tenant", "subject": "subject = :subject"}
-_PAYLOADS = TOKEN_COLUMNS.index("payloads")
+_PAYLOADS, _ROLES = TOKEN_COLUMNS.index("payloads"), TOKEN_COLUMNS.index("roles")
 
 
 class People(NamedQueries):
     """Tokens by digest, and stored answers by who asked and under which key."""
 
     async def put_token(self, token: Token) -> None:
-        await self.change("put_token", **asdict(token))
+        await self.change("put_token", **{**asdict(token), "roles": json.dumps(token.roles, ensure_ascii=False)})
 
     async def token_by_digest(self, digest: str) -> Token | None:
         found = await self.query("token_by_digest", digest=digest)
@@ -74,4 +75,5 @@ class People(NamedQueries):
 def _token(row: Sequence[Any]) -> Token:
     values = list(row)
     values[_PAYLOADS] = bool(values[_PAYLOADS])
+    values[_ROLES] = tuple(json.loads(values[_ROLES]))
     return Token(*values)

@@ -94,6 +94,7 @@ class Question(BaseModel):
     missing: int
     deadline: Moment | None
     votes: list[dict[str, Any]] | None = None
+    may_decide: bool
 
 
 class Inbox(BaseModel):

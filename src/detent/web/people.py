@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 
 from ..clock import SystemClock
 from ..core.errors import InvalidInput, TenantViolation
-from ..core.people import POWERS, Power, Role, Token
+from ..core.people import POWERS, Power, Role, Token, reached
 from ..engine.people import Forbidden, Unauthorized, has_tokens, known_token
 
 if TYPE_CHECKING:
@@ -34,14 +34,21 @@ class Caller:
     tenant: str | None = None
     payloads: bool = True
     token_id: str = _NOBODY
+    roles: tuple[str, ...] | None = None
+    """What the person is among people; None: nobody told, as on an open API."""
 
     def may(self, power: Power) -> bool:
         return power in POWERS[self.role]
 
     @property
+    def deciding_roles(self) -> list[str] | None:
+        """Those an approval may ask for: the token's own, and its role with those it reaches."""
+        return None if self.roles is None else sorted({*self.roles, *reached(self.role)})
+
+    @property
     def asker(self) -> str:
         """Whose idempotency keys these are: the person's, as far as the token sees."""
-        return f"{self.person}\n{self.role}\n{self.tenant}\n{self.payloads}"
+        return f"{self.person}\n{self.role}\n{self.tenant}\n{self.payloads}\n{self.roles}"
 
     def tenant_for(self, asked: str | None) -> str | None:
         """The tenant to act in; a token that is bound to one asks for no other."""
@@ -110,7 +117,7 @@ class People:
             raise Unauthorized("this token is not known here; ask for a new one")
         if not token.stands(self._clock.now()):
             raise Unauthorized("this token is over: it has expired or was revoked; ask for a new one")
-        return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id)
+        return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id, token.roles)
 
     async def _look(self, secret: str) -> Token | bool | None:
         now = self._clock.monotonic()

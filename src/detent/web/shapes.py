@@ -190,6 +190,7 @@ class Me(BaseModel):
     payloads: bool
     open: bool
     powers: list[str]
+    roles: list[str] | None
 
 
 class Health(BaseModel):
@@ -256,6 +257,7 @@ class TokenShape(BaseModel):
     id: str
     name: str
     role: str
+    roles: list[str]
     tenant: str | None
     payloads: bool
     valid: bool
@@ -279,6 +281,7 @@ class MakeToken(Asks):
     tenant: Name | None = None
     payloads: bool = True
     expires_days: float | None = Field(None, gt=0, le=3_650)
+    roles: list[Name] = Field([], max_length=50, description="The person's among people, for approvals that ask.")
 
 
 class AuditEntry(BaseModel):

@@ -5,15 +5,16 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ...core.approval import Approval
+from ...core.approval import Approval, may_decide
 from ...core.contract import Contract, Move, Phase
-from ...core.job import Job, Step
+from ...core.job import APPROVAL, Job, Step
 from ...core.people import Power
 from ...core.times import iso
 from ...engine.approvals import approval_view
 from ...ports import Tx
 from .. import page_shapes
 from ..guard import Asked, Router, answer
+from ..people import Caller
 from .reading import JobId
 
 router = Router(tags=["jobs"])
@@ -37,7 +38,7 @@ async def detail(asked: Asked, job_id: JobId) -> Response:
         {
             "job_id": job.id,
             "version": job.version,
-            "acts": [act for act in acts(contract, job) if caller.may(Power(act["needs"]))],
+            "acts": [act for act in acts(contract, job) if _offered(caller, act, job, asked_for)],
             "wait": _wait(job),
             "cancel_requested": job.cancel_requested is not None,
             "failures": job.failures,
@@ -48,6 +49,15 @@ async def detail(asked: Asked, job_id: JobId) -> Response:
             "children": {"total": total, "jobs": [_child(child) for child in children]},
         }
     )
+
+
+def _offered(caller: Caller, act: dict[str, Any], job: Job, asked_for: list[Approval]) -> bool:
+    """What the role reaches, and of decisions those the person may make."""
+    if act["needs"] is Power.REVIEW and job.wait_kind == APPROVAL:
+        current = [one for one in asked_for if one.name == job.wait_name]
+        if not all(may_decide(one.asked, caller.deciding_roles) for one in current):
+            return False
+    return caller.may(Power(act["needs"]))
 
 
 def acts(contract: Contract, job: Job) -> list[dict[str, Any]]:

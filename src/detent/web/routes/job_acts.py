@@ -1,7 +1,7 @@
 """Acts on one job: cancel, abort, signal, approve, reject, requeue, reopen. Who acts is the token's person."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Body
 from starlette.responses import Response
@@ -12,6 +12,7 @@ from ...engine import Engine
 from ...engine.views import job_view, submitted_view
 from .. import shapes
 from ..guard import Asked, Router, answer
+from ..people import Caller
 from .reading import JobId
 
 router = Router(tags=["jobs"])
@@ -23,6 +24,12 @@ async def _acted(asked: Asked, act: Callable[[Engine], Awaitable[Job]]) -> Respo
     engine = await asked.engine()
     job = await act(engine)
     return answer(job_view(engine.contract(job.contract), job, payloads=asked.caller.payloads))
+
+
+def _word(who: Caller, body: shapes.Decide | None) -> dict[str, Any]:
+    """One person's word: whose, why, in which roles, and on what."""
+    told = {"actor": who.person, "tenant": who.tenant, "roles": who.deciding_roles}
+    return {**told, "reason": _reason(body), "digest": body.digest if body else None}
 
 
 def _reason(body: shapes.Because | None) -> str | None:
@@ -48,19 +55,13 @@ async def abort(asked: Asked, job_id: JobId, body: Because = None) -> Response:
 @router.route_for("POST", "/jobs/{job_id}/approve", needs=Power.REVIEW, answers={200: shapes.Job})
 async def approve(asked: Asked, job_id: JobId, body: Decide = None) -> Response:
     """Let a job go on that waits for approval."""
-    who, seen = asked.caller, body.digest if body else None
-    return await _acted(
-        asked, lambda e: e.approve(job_id, actor=who.person, reason=_reason(body), tenant=who.tenant, digest=seen)
-    )
+    return await _acted(asked, lambda e: e.approve(job_id, **_word(asked.caller, body)))
 
 
 @router.route_for("POST", "/jobs/{job_id}/reject", needs=Power.REVIEW, answers={200: shapes.Job})
 async def reject(asked: Asked, job_id: JobId, body: Decide = None) -> Response:
     """Refuse a job that waits for approval."""
-    who, seen = asked.caller, body.digest if body else None
-    return await _acted(
-        asked, lambda e: e.reject(job_id, actor=who.person, reason=_reason(body), tenant=who.tenant, digest=seen)
-    )
+    return await _acted(asked, lambda e: e.reject(job_id, **_word(asked.caller, body)))
 
 
 @router.route_for("POST", "/jobs/{job_id}/reopen", needs=Power.OPERATE, answers={200: shapes.Job})

@@ -38,6 +38,7 @@ async def create(asked: Asked, body: shapes.MakeToken) -> Response:
         tenant=who.tenant_for(body.tenant),
         payloads=body.payloads and who.payloads,
         expires_days=body.expires_days,
+        roles=body.roles,
     )
     asked.web.people.forget()
     return answer({"token": shown, **token_view(kept, engine.store.now())}, 201)

@@ -23,6 +23,7 @@ def me_view(caller: Caller, is_open: bool) -> dict[str, object]:
         "tenant": caller.tenant,
         "payloads": caller.payloads,
         "open": is_open,
+        "roles": caller.deciding_roles,
         "powers": sorted(str(power) for power in POWERS[caller.role]),
     }
 

@@ -29,8 +29,8 @@ function built(root) {
     { label: t("col.votes"), cell: (one) => [t("approvals.missing", { n: one.missing, quorum: one.quorum }), one.votes?.map((vote) => h("div", { class: "small soft" }, `${vote.approved ? "✓" : "✗"} ${vote.person}${vote.reason ? `: ${vote.reason}` : ""}`))] },
     { label: t("col.since"), class: "nowrap", cell: (one) => moment(one.since) },
     { label: t("col.deadline"), class: "nowrap", cell: (one) => moment(one.deadline) },
-    may("review") && { label: t("col.actions"), class: "tight", cell: (one) => (one.votes?.some((vote) => vote.person === person && vote.approved)
-      ? h("span", { class: "soft small" }, t("approvals.voted"))
+    may("review") && { label: t("col.actions"), class: "tight", cell: (one) => (!one.may_decide || one.votes?.some((vote) => vote.person === person && vote.approved)
+      ? h("span", { class: "soft small" }, one.may_decide ? t("approvals.voted") : t("approvals.roles", { roles: one.roles.join(", ") }))
       : h("div", { class: "actions" }, ["approve", "reject"].map((act) => h("button", { type: "button", class: `tiny ${act === "approve" ? "primary" : "danger"}`, "data-act": act, "data-focus": act, on: { click: () => decide(one, act) } }, t(`act.${act}`))))) },
   ].filter(Boolean), { label: t("page.approvals") });
   const list = h("div");

@@ -17,12 +17,13 @@ async function create() {
     fields: [
       field(t("field.person"), h("input", { name: "name", required: true, maxlength: 200 })),
       field(t("field.role"), h("select", { name: "role" }, ["viewer", "operator", "reviewer", "admin"].map((role) => h("option", { value: role }, t(`role.${role}`))))),
+      field(t("field.roles"), h("input", { name: "roles", maxlength: 2000 })),
       field(t("field.tenant"), h("input", { name: "tenant", maxlength: 200 })),
       field(t("field.expires"), h("input", { name: "days", type: "number", min: 1, max: 3650 })),
       h("label", { class: "check" }, h("input", { type: "checkbox", name: "payloads", checked: true }), t("field.payloads")),
     ],
     act: (form) => post("tokens", { name: form.get("name"), role: form.get("role"), tenant: form.get("tenant") || null, payloads: form.get("payloads") === "on",
-      expires_days: form.get("days") ? Number(form.get("days")) : null }),
+      roles: form.get("roles").split(",").map((role) => role.trim()).filter(Boolean), expires_days: form.get("days") ? Number(form.get("days")) : null }),
   });
   again();
   if (made) openDialog(t("tokens.made"), h("div", {}, h("p", {}, t("tokens.once")), h("code", { class: "secret", id: "secret" }, made.token)), copyButton(() => made.token));
@@ -38,7 +39,7 @@ async function revoke(one) {
 function built(root) {
   const rows = table([
     { label: t("field.person"), cell: (one) => [h("strong", {}, one.name), h("div", { class: "soft small mono" }, one.id)] },
-    { label: t("col.role"), cell: (one) => t(`role.${one.role}`) }, { label: t("col.tenant"), cell: (one) => one.tenant ?? t("tokens.all") },
+    { label: t("col.role"), cell: (one) => [t(`role.${one.role}`), one.roles.length > 0 && h("div", { class: "soft small break" }, one.roles.join(", "))] }, { label: t("col.tenant"), cell: (one) => one.tenant ?? t("tokens.all") },
     { label: t("job.payload"), cell: (one) => t(one.payloads ? "yes" : "no") },
     { label: t("col.state"), cell: (one) => h("span", { class: `badge ${one.valid ? "good" : "gone"}` }, h("span", {}, t(one.valid ? "tokens.valid" : one.revoked_at ? "tokens.revoked" : "tokens.expired"))) },
     { label: t("col.expires"), cell: (one) => (one.expires_at ? moment(one.expires_at) : t("tokens.never")) },
