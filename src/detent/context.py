@@ -4,9 +4,9 @@ import asyncio
 import inspect
 import json
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from .atomic import InStep, Scope, SyncTransaction, Transaction, check_closed, scope_of
@@ -41,12 +41,15 @@ class BaseContext:
 
     def __init__(self, claimed: Claimed) -> None:
         self._claimed = claimed
-        self._cancelled = threading.Event()
         self._reasons: list[str | None] = []
-        self.log = logging.LoggerAdapter(
-            logging.getLogger(f"detent.job.{claimed.job_type}"),
-            {"job_id": claimed.id, "execution_no": claimed.execution_no, "trace_id": claimed.trace_id},
-        )
+        """Why it should stop, by whoever said so; empty while nobody has."""
+
+    @cached_property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger whose every line names the job."""
+        claimed = self._claimed
+        about = {"job_id": claimed.id, "execution_no": claimed.execution_no, "trace_id": claimed.trace_id}
+        return logging.LoggerAdapter(logging.getLogger(f"detent.job.{claimed.job_type}"), about)
 
     @property
     def job_id(self) -> str:
@@ -93,7 +96,7 @@ class BaseContext:
     @property
     def cancelled(self) -> bool:
         """True once someone asked this job to stop, or its lease was lost; end soon."""
-        return self._cancelled.is_set()
+        return bool(self._reasons)
 
     @property
     def cancel_reason(self) -> str | None:
@@ -102,7 +105,6 @@ class BaseContext:
 
     def ask_to_stop(self, reason: str | None) -> None:
         self._reasons.append(reason)
-        self._cancelled.set()
 
 
 class Context(Relations, BaseContext):
@@ -283,7 +285,7 @@ class SyncContext(SyncRelations, BaseContext):
         super().__init__(context._claimed)
         self._context = context
         self._loop = loop
-        self._cancelled, self._reasons = context._cancelled, context._reasons
+        self._reasons = context._reasons
 
     @overload
     def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...

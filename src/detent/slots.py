@@ -10,13 +10,14 @@ Execute = Callable[[Claimed, "asyncio.Task[None]"], Awaitable[None]]
 
 
 class Slots:
-    """Made one by one when they are needed: a slot calls the next before it begins."""
+    """Made one by one when they are needed: a slot that has to wait leaves the queue to the next."""
 
     def __init__(self, number: int, execute: Execute) -> None:
         self._number = number
         self._execute = execute
         self._queue: deque[Claimed] = deque()
         self._idle: list[asyncio.Future[None]] = []
+        self._called = False
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self, claimed: Iterable[Claimed]) -> None:
@@ -39,6 +40,11 @@ class Slots:
         if len(self.tasks) < self._number:
             self.tasks.append(asyncio.create_task(self._serve()))
 
+    def _next(self) -> None:
+        self._called = False
+        if self._queue:
+            self._wake()
+
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
@@ -46,8 +52,9 @@ class Slots:
         while True:
             while self._queue:
                 claimed = self._queue.popleft()
-                if self._queue:
-                    self._wake()
+                if self._queue and not self._called:  # heard only once this task waits for something
+                    self._called = True
+                    loop.call_soon(self._next)
                 await self._execute(claimed, task)
             sleeper = loop.create_future()
             self._idle.append(sleeper)

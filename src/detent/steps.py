@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -47,14 +46,13 @@ class Numbers:
     """Names of one execution: the first use bears a name as it is, the next ones are `name#2`, `name#3`, …"""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}
 
     def number(self, name: str, what: str = "step name") -> str:
         check_name(name, what)
         if "#" in name:
             raise InvalidInput(f"{what} {name!r} has a #, which numbers repeats; leave it out", code="NAME_INVALID")
-        self._counts[name] += 1
-        count = self._counts[name]
+        count = self._counts[name] = self._counts.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
 
@@ -146,6 +144,8 @@ class Steps:
 
     async def account(self) -> None:
         """At the end or before a wait: steps that are recorded and were not asked for are noted, or refused."""
+        if self._known is None and acts.has_none_yet(self._claimed):
+            return
         await self.load()
         left = self.left()
         if left:

@@ -15,9 +15,14 @@ STEP_REFUSED = "step.refused"
 STEP_ORPHANED = "step.orphaned"
 
 
+def has_none_yet(claimed: Claimed) -> bool:
+    """In its first execution a job begins without steps, unless it took over another's."""
+    return claimed.execution_no == 1 and claimed.effect_root == claimed.id
+
+
 async def recorded(engine: "Engine", claimed: Claimed) -> list[Step]:
-    """Every step of the job so far. In its first execution a job has none, unless it took over another's."""
-    if claimed.execution_no == 1 and claimed.effect_root == claimed.id:
+    """Every step of the job so far."""
+    if has_none_yet(claimed):
         return []
     return await engine.store.read(lambda tx: tx.steps(claimed.id))
 
