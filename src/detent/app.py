@@ -68,7 +68,7 @@ class JobDefinition(Generic[P, R]):
         engine = await self.app.ready()
         payloads = [self.handler.payload((), one) for one in arguments]
         made = await engine.submit_alike(self.submission({}), payloads)
-        return [Handle(self.app, one.job.id, self.handler, one.hit) for one in made]
+        return [Handle(self.app, one.id, self.handler, one.hit) for one in made]
 
     async def enqueue_in(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Submit in your own Postgres transaction (asyncpg or psycopg, async); found by a poll after your commit."""

@@ -23,12 +23,14 @@ def test_copies_are_what_each_would_have_been(contract: str, delay: float) -> No
     alike = prepare_alike(Engine(SqliteStore(":memory:"), ids=SeededIds(1)), ask, PAYLOADS, NOW)
     engine = Engine(SqliteStore(":memory:"), ids=SeededIds(1))
     alone = [prepare(engine, replace(ask, payload=payload), NOW) for payload in PAYLOADS]
-    for one, other in zip(alike, alone, strict=True):
-        assert {f.name: getattr(one.change.after, f.name) for f in fields(Job)} == {
-            f.name: getattr(other.change.after, f.name) for f in fields(Job)
+    if alike is None:
+        assert any(one.keys or one.change.notes or len(one.change.events) > 1 for one in alone), "each has its own"
+        return
+    for one, other in zip(alike, (prepared.change for prepared in alone), strict=True):
+        assert {f.name: getattr(one.after, f.name) for f in fields(Job)} == {
+            f.name: getattr(other.after, f.name) for f in fields(Job)
         }
-        assert one.change.parcel == other.change.parcel
-        assert (one.change.events, one.change.notes, one.keys) == (other.change.events, other.change.notes, other.keys)
+        assert (one.parcel, one.events, one.notes) == (other.parcel, other.events, other.notes)
 
 
 def test_a_bad_payload_among_good_ones_is_refused() -> None:

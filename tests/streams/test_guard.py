@@ -118,7 +118,7 @@ async def test_a_bulk_of_tasks_is_judged_one_by_one(stage: Stage) -> None:
 
     stage.engine.guard = Guard([Rule(path="a", above=2)])
     made = await stage.engine.submit_alike(Submission("add", contract="standard"), [{"a": n} for n in range(5)])
-    assert [one.job.phase for one in made] == ["claimable"] * 3 + ["blocked"] * 2
+    assert [(await stage.job(one.id)).phase for one in made] == ["claimable"] * 3 + ["blocked"] * 2
     with pytest.raises(DetentError, match="approval"):
         await stage.engine.submit(Submission("add", {"a": 3}, "men"))
 

@@ -84,7 +84,7 @@ def check_submission(contract: Contract, ask: Submission, max_payload: int = MAX
 
 def payload_text(payload: Any, max_payload: int = MAX_PAYLOAD) -> str:
     """A payload as it is stored: one JSON object, exact, within the size limit."""
-    if payload is None:
+    if payload is None or payload == {}:
         return "{}"
     if not isinstance(payload, Mapping):
         raise InvalidInput(
@@ -92,7 +92,7 @@ def payload_text(payload: Any, max_payload: int = MAX_PAYLOAD) -> str:
             code="PAYLOAD_NOT_OBJECT",
         )
     text = json_text(dict(payload), "PAYLOAD_NOT_JSON", "the payload")
-    size = len(text.encode())
+    size = len(text) if text.isascii() else len(text.encode())
     if size > max_payload:
         raise InvalidInput(
             f"the payload has {size} bytes, the limit is {max_payload}; store the data elsewhere and pass a reference",
@@ -109,7 +109,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 def json_text(value: Any, code: str, what: str) -> str:
     try:
         text = _encode(value)
-        text.encode()
+        _ = text.isascii() or text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{what} is not JSON: {error}; use objects, lists, text, numbers", code=code) from None
     return text

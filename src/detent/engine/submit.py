@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core.alike import Alike
 from ..core.contract import Contract, Move, Phase
 from ..core.decide import create
 from ..core.errors import IdempotencyConflict, InvalidInput, TenantViolation, VersionConflict
-from ..core.job import Change, Event, Facts, Job, Micros
+from ..core.job import Change, Facts, Job, Micros
 from ..ports import Tx
 from .settle import lacks
 from .submission import Submission, check_submission, deadline_of, moment_of, payload_text
@@ -23,6 +23,13 @@ class Submitted:
     """The job, and whether it was there already."""
 
     job: Job
+    hit: bool = False
+
+
+class Made(NamedTuple):
+    """Which job it is, and whether it was there already."""
+
+    id: str
     hit: bool = False
 
 
@@ -84,31 +91,18 @@ def prepare(engine: "Engine", ask: Submission, now: Micros, *, guarded: bool = T
     return Prepared(ask, contract, change, keys_of(contract, change.after))
 
 
-_values = attrgetter(*(field.name for field in fields(Job)))
-_at = {field.name: position for position, field in enumerate(fields(Job))}
-_event_values = attrgetter(*(field.name for field in fields(Event)))
-
-
-def prepare_alike(engine: "Engine", ask: Submission, payloads: Sequence[Any], now: Micros) -> list[Prepared]:
-    """The same request with many payloads: checked once, then copied. What names the job by its id is its own."""
+def prepare_alike(engine: "Engine", ask: Submission, payloads: Sequence[Any], now: Micros) -> Alike | None:
+    """The same request with many payloads: checked once. None: each has something of its own to be looked at."""
     first = prepare(engine, replace(ask, payload=payloads[0]), now)
     change = first.change
     if needs_transaction(first) or engine.guard or change.notes or len(change.events) != 1:
-        return [first, *(prepare(engine, replace(ask, payload=payload), now) for payload in payloads[1:])]
-    contract, job, event = first.contract, change.after, _event_values(change.events[0])[1:]
-    values = list(_values(job))
-    named = [position for position, value in enumerate(values) if value == job.id]
-    payload_at, trace_at = _at["payload"], _at["trace_id"]
-    prepared = [first]
-    for payload in payloads[1:]:
-        job_id = engine.ids.job()
-        for position in named:
-            values[position] = job_id
-        values[payload_at] = payload_text(payload, engine.max_payload)
-        values[trace_at] = _trace(engine, contract, first.ask, job_id)
-        copy = Change(None, Job(*values), [Event(job_id, *event)], parcel=change.parcel)
-        prepared.append(Prepared(ask, contract, copy, []))
-    return prepared
+        return None
+    ids, traces = [change.after.id], [change.after.trace_id]
+    for _ in payloads[1:]:
+        ids.append(engine.ids.job())
+        traces.append(_trace(engine, first.contract, first.ask, ids[-1]))
+    texts = [change.after.payload, *(payload_text(payload, engine.max_payload) for payload in payloads[1:])]
+    return Alike(change, {"id": ids, "payload": texts, "trace_id": traces})
 
 
 def _trace(engine: "Engine", contract: Contract, ask: Submission, job_id: str) -> str:

@@ -1,6 +1,7 @@
 """The engine's acts of submitting: alone in one statement, or in a transaction where keys or quotas ask for one."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..core.job import Micros
@@ -10,6 +11,7 @@ from ..ports import Store, Tx
 from . import quotas
 from .submission import Submission
 from .submit import (
+    Made,
     Prepared,
     Submitted,
     needs_transaction,
@@ -46,11 +48,17 @@ class Submitting:
         now = self.store.now()
         return await self._submit([prepare(cast("Engine", self), ask, now) for ask in asks])
 
-    async def submit_alike(self, ask: Submission, payloads: Sequence[Any]) -> list[Submitted]:
+    async def submit_alike(self, ask: Submission, payloads: Sequence[Any]) -> list[Made]:
         """The same request once for each payload: all or none."""
         if not payloads:
             return []
-        return await self._submit(prepare_alike(cast("Engine", self), ask, payloads, self.store.now()))
+        engine, now, known = cast("Engine", self), self.store.now(), await self._known_quotas()
+        alike = None if ask.tenant_id in known else prepare_alike(engine, ask, payloads, now)
+        if alike is not None:
+            present = await self.store.insert(alike)
+            return [Made(job_id, job_id in present) for job_id in alike.ids]
+        each = [prepare(engine, replace(ask, payload=payload), now) for payload in payloads]
+        return [Made(one.job.id, one.hit) for one in await self._submit(each)]
 
     async def _submit(self, prepared: list[Prepared]) -> list[Submitted]:
         known = await self._known_quotas()

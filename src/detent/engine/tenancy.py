@@ -10,7 +10,7 @@ from ..limit_port import Terms
 from ..ports import Audit, Filter
 from . import letters
 from .submission import Submission, check_name
-from .submit import Submitted
+from .submit import Made, Submitted
 from .why import Why, why
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class TenantEngine:
     async def submit_many(self, asks: Sequence[Submission]) -> list[Submitted]:
         return await self.engine.submit_many([await self._own(ask) for ask in asks])
 
-    async def submit_alike(self, ask: Submission, payloads: Sequence[Any]) -> list[Submitted]:
+    async def submit_alike(self, ask: Submission, payloads: Sequence[Any]) -> list[Made]:
         return await self.engine.submit_alike(await self._own(ask), payloads)
 
     async def _own(self, ask: Submission) -> Submission:

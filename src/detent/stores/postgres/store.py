@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from ...clock import SystemClock
+from ...core.alike import Alike
 from ...core.contract import Contract
 from ...core.errors import StoreUnavailable
 from ...core.job import Change, Micros, Step
@@ -196,13 +197,14 @@ class PostgresStore:
             raise told(error) from error
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        if any(change.notes or change.parcel for change in changes):
+        kinds = [changes.first] if isinstance(changes, Alike) else changes
+        if any(change.notes or change.parcel for change in kinds):
             return await self.write(lambda tx: tx.insert(changes))
         if self._pool is None:
             raise StoreUnavailable("the store is closed; open it first")
-        lanes = [await self._lanes.lane_of(change.after) for change in changes]
-        present = await self._inserts.insert(changes, lanes)
-        self.tell(ring=any(change.after.ready for change in changes))
+        lanes = [await self._lanes.lane_of(change.after) for change in kinds]
+        present = await self._inserts.insert(changes, lanes * (len(changes) // len(kinds)))
+        self.tell(ring=any(change.after.ready for change in kinds))
         return present
 
     async def begin(self) -> Loan:
