@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 from detent.core.job import Failure
 from detent.core.outcome import Failed
 from detent.engine import Submission
+from detent.engine.people import list_tokens
 from detent.engine.submit import prepare
 from detent.web.serving import Server, bind, config_of
 from web.conftest import API, Api, code
@@ -155,3 +157,16 @@ async def test_what_was_pruned_does_not_make_numbers_free_again(api: Api) -> Non
         fresh = await api.submit()
         async with following(client, last) as stream:
             assert (await stream.next())["job_id"] == fresh["id"]
+
+
+async def test_a_stream_ends_with_its_token(api: Api) -> None:
+    api.app.state.web.settings = replace(api.app.state.web.settings, beat_seconds=0.05)
+    boss, guest = await api.person("boss", "admin"), await api.person("guest", "viewer")
+    [token] = [one for one in await list_tokens(api.engine) if one.person == "guest"]
+    async with listening(api) as at, httpx.AsyncClient(base_url=at, headers=guest.headers) as client:
+        async with asyncio.timeout(20), client.stream("GET", f"{API}/events/stream", timeout=30) as answer:
+            lines = answer.aiter_lines()
+            assert (await anext(lines)).startswith(":")
+            assert (await boss.post(f"{API}/tokens/{token.id}/revoke")).status_code == 200
+            assert all(not line.startswith("data") for line in [line async for line in lines])
+        assert code(await client.get(f"{API}/events/stream"), 401) == "UNAUTHORIZED"

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from ...core.errors import DetentError
 from ...core.people import Power
 from ...core.tail import Position, position_from
+from ...engine.people import Forbidden, Unauthorized
 from .. import shapes
 from ..guard import Asked, Router
 from ..stream import Choice, FellBehind, Frame, Stream
@@ -91,20 +92,22 @@ class EventStream(Response):
 
     def __init__(self, asked: Asked, stream: Stream, start: Position | None, choose: Choice) -> None:
         super().__init__()
+        self._asked = asked
         self._settings = asked.web.settings
         self._leaving = asked.web.leaving
         self._follow = stream.follow(start, choose, payloads=asked.caller.payloads, beat=self._settings.beat_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.create_task(self._write(send))
-        others = {asyncio.create_task(_left(receive)), asyncio.create_task(self._leaving.wait())}
+        ends = (_left(receive), self._leaving.wait(), self._refused())
+        others = {asyncio.create_task(end) for end in ends}
         try:
             await asyncio.wait({writing, *others}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (writing, *others):
                 task.cancel()
             await asyncio.gather(writing, *others, return_exceptions=True)
-        if self._leaving.is_set():
+        if writing.cancelled():
             with suppress(OSError):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -119,6 +122,19 @@ class EventStream(Response):
         finally:
             await self._follow.aclose()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _refused(self) -> None:
+        """Until the caller's token no longer stands; coming back they are told so."""
+        asked = self._asked
+        while True:
+            await asyncio.sleep(self._settings.beat_seconds)
+            try:
+                if await asked.web.people.caller(asked, "GET") != asked.caller:
+                    return
+            except (Unauthorized, Forbidden):
+                return
+            except DetentError:
+                continue  # a store that does not answer now says nothing about the token
 
     async def _send(self, send: Send, chunk: bytes) -> None:
         async with asyncio.timeout(self._settings.send_seconds):
