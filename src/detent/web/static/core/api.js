@@ -53,9 +53,25 @@ function read(text) {
   }
 }
 
+let leaving = false;
+
+// There is one way out of a page: who comes second would break off the first.
 export function signIn() {
+  if (leaving) return;
+  leaving = true;
   const wanted = location.href.slice(here("").length);
   location.replace(here(`sign-in?next=${encodeURIComponent(wanted)}`));
+}
+
+export async function signOut() {
+  leaving = true;
+  try {
+    await call("DELETE", "session");
+  } catch (error) {
+    leaving = error.status === 401;
+    if (!leaving) throw error;
+  }
+  location.replace(here("sign-in"));
 }
 
 function key() {

@@ -47,7 +47,9 @@ export function filterBox({ value, keys = KEYS, suggest, change, label }) {
       const key = text.slice(0, colon), typed = text.slice(colon + 1).replace(/^"/, "").toLowerCase();
       if (!(key in keys)) return close();
       if (!cache.has(key)) cache.set(key, Promise.resolve(suggest(key)).catch(() => []));
+      close();  // what was offered for the text before must not be taken for this one
       const values = await cache.get(key);
+      if (current().text !== text) return;
       options = values.filter((one) => one.toLowerCase().includes(typed)).slice(0, 40).map((one) => ({ text: `${term(key, one)} `, more: "" }));
     }
     at = -1;
@@ -73,6 +75,7 @@ export function filterBox({ value, keys = KEYS, suggest, change, label }) {
     const head = input.value.slice(0, start) + options[index].text;
     input.value = head + rest.trimStart();
     input.setSelectionRange(head.length, head.length);
+    clearTimeout(timer);
     if (options[index].text.endsWith(":")) offer();
     else { close(); tell(); }
   }

@@ -11,9 +11,9 @@ const returns = new Set();
 let query = "";
 let last = null;
 let under = null;
-let lost = false;
 
-// act(event) for each event; back() when the connection was lost and is there again, to look at everything once.
+// act(event) for each event; back() whenever the connection stands, the first time too: what happened between the page's own
+// first look and this moment was told to nobody.
 export function follow(act, { back, filter = {} } = {}) {
   listeners.add(act);
   if (back) returns.add(back);
@@ -32,13 +32,11 @@ async function run() {
       if (answer.status === 401) return signIn();
       if (!answer.ok) throw new Error(String(answer.status));
       say("live");
-      if (lost) for (const back of returns) back();
-      lost = false;
+      for (const back of returns) back();
       wait = FIRST_WAIT;
       await read(answer.body.getReader());
     } catch {
       if (document.hidden) continue;
-      lost = true;
       say("lost");
     }
     if (document.hidden) continue;
@@ -90,26 +88,28 @@ const visible = () => new Promise((done) => {
   });
 });
 
-document.addEventListener("visibilitychange", () => {
-  if (document.hidden) under?.abort();
-  else if (last) for (const back of returns) back();
-});
+document.addEventListener("visibilitychange", () => { if (document.hidden) under?.abort(); });
 
-// At most one run of `act` at a time and one in so many milliseconds, however often it is asked for.
+// At most one run of `act` at a time and one in so many milliseconds, however often it is asked for; who asks for it now,
+// because they have just changed something, does not wait for those milliseconds.
 export function gently(act, every = 1000) {
-  let waiting = null, running = false, again = false, ended = 0;
+  let waiting = null, running = false, again = false, hurry = false, ended = 0;
   const go = async () => {
     waiting = null;
     running = true;
     try { await act(); } finally {
       running = false;
       ended = performance.now();
-      if (again) { again = false; ask(); }
+      if (again) { again = false; ask(hurry); }
     }
   };
-  const ask = () => {
+  const ask = (now = false) => {
+    hurry = now || (running && hurry);
     if (running) again = true;
-    else if (waiting === null) waiting = setTimeout(go, Math.max(0, every - (performance.now() - ended)));
+    else if (now || waiting === null) {
+      clearTimeout(waiting);
+      waiting = setTimeout(go, now ? 0 : Math.max(0, every - (performance.now() - ended)));
+    }
   };
   return ask;
 }

@@ -1,8 +1,8 @@
 // What every page has: menu, language, theme, keyboard, sign-out.
 import { $, h, here } from "./dom.js";
-import { call } from "./api.js";
+import { signOut } from "./api.js";
 import { t } from "./words.js";
-import { openDialog } from "./dialog.js";
+import { openDialog, told } from "./dialog.js";
 
 const YEAR = 31_536_000;
 const path = new URL(here("")).pathname;
@@ -15,10 +15,7 @@ for (const name of ["language", "theme"]) {
   });
 }
 
-$("sign-out")?.addEventListener("click", async () => {
-  await call("DELETE", "session");
-  location.replace(here("sign-in"));
-});
+$("sign-out")?.addEventListener("click", () => signOut().catch(told));
 
 const menu = $("menu"), button = $("menu-button");
 function toggle(open) {
@@ -69,4 +66,3 @@ function help() {
       .map(([key, name]) => line(["g", key], t(`page.${name}`))), line(["?"], t("keys.title"))));
 }
 $("keys-button")?.addEventListener("click", help);
-

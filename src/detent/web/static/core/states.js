@@ -33,14 +33,14 @@ export function page({ load, draw, concerns = () => true, every = 1000, poll = 0
       if (drawn) {
         banner.textContent = t("state.stale", { why: error.message });
         banner.hidden = false;
-      } else fill(root, broken(error, () => { fill(root, skeleton()); again(); }));
+      } else fill(root, broken(error, () => { fill(root, skeleton()); again(true); }));
     } finally {
       root.removeAttribute("aria-busy");
     }
   };
   const again = gently(look, every);
-  look();
-  follow((event) => { if (concerns(event)) again(); }, { back: again, filter });
+  again(true);
+  follow((event) => { if (concerns(event)) again(); }, { back: () => again(), filter });
   if (poll) setInterval(() => { if (!document.hidden) again(); }, poll);
-  return again;
+  return () => again(true);
 }
