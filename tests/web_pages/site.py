@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from web.served import SOURCES, first_json
 
 from detent.web.pages import PAGES
 
 NO_BROWSER = "the dashboard is tested in chromium: set DETENT_TEST_CHROMIUM or install one (apt install chromium)"
 HANDLERS = str(Path(__file__).parent / "handlers.py")
+SIDE_HANDLERS = str(Path(__file__).parent / "side_handlers.py")
 ARGUMENTS = [
     "--headless",
     "--no-sandbox",
@@ -55,6 +56,7 @@ class Site:
     at: str
     browser: Browser
     folder: Path
+    url: str = ""
     tokens: dict[str, str] = field(default_factory=dict)
     contexts: list[BrowserContext] = field(default_factory=list)
 
@@ -130,17 +132,33 @@ def settled(page: Page) -> None:
     expect(page.locator("#page[aria-busy]")).to_have_count(0)
 
 
+def untroubled(*pages: Page) -> None:
+    for page in pages:
+        assert page.troubles == []  # type: ignore[attr-defined]
+
+
+def status(page: Page) -> Locator:
+    """The job's or the letter's status at the head of its page."""
+    return page.locator("#page .badge").first
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1"}
+
+
 @contextmanager
 def site(folder: Path, browser: Browser, url: str | None = None, *, people: bool = True) -> Iterator[Site]:
     """`detent up` with the handlers of these tests on a database of its own."""
     command = [sys.executable, "-m", "detent", "up", f"{HANDLERS}:app", "--port", "0", "--json"]
-    command += ["--url", url or f"sqlite:///{folder / 'pages.db'}"]
-    told = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1"}
+    url = url or f"sqlite:///{folder / 'pages.db'}"
+    command += ["--url", url]
     with (folder / "up.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=told, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
+        )
         made = None
         try:
-            made = Site(str(first_json(process)["at"]), browser, folder)
+            made = Site(str(first_json(process)["at"]), browser, folder, url)
             for name, (role, more) in PEOPLE.items() if people else ():
                 body = {"name": name, "role": role, **more}
                 made.tokens[name] = made.call("POST", "tokens", body)["token"]

@@ -2,20 +2,10 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Route, expect
 
-from web_pages.site import Site, settled
-
-
-def untroubled(*pages: Page) -> None:
-    for page in pages:
-        assert page.troubles == []  # type: ignore[attr-defined]
-
-
-def status(page: Page) -> Any:
-    return page.locator("#page .badge").first
+from web_pages.site import Site, settled, status, untroubled
 
 
 def test_signing_in_and_out(here: Site) -> None:
@@ -46,7 +36,7 @@ def test_filtering_with_completion_is_kept_in_the_address(here: Site) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#filter")).to_have_value("queue:")
     page.locator("#filter").press_sequentially("ma")
-    expect(page.locator("#filter-options li")).to_have_count(1)
+    expect(page.locator("#filter-options li")).to_have_text(["queue:mail"])
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.locator("#filter")).to_have_value("queue:mail ")
@@ -83,6 +73,21 @@ def test_a_running_job_is_seen_to_finish_without_reload(here: Site) -> None:
     expect(page.locator(".diagram .node.here")).to_have_attribute("data-status", "queued")
     page.click("text=Verify >> nth=-1")
     expect(page.locator("#verified")).to_contain_text("Sound")
+    untroubled(page)
+
+
+def test_what_happens_while_the_stream_is_being_opened_is_seen(here: Site) -> None:
+    door = here.folder / "early-door"
+    job = here.submit("gated", {"door": str(door)}, queue="gates")
+    page = here.signed_in("ana", "contracts")
+    held: list[Route] = []
+    page.route("**/events/stream*", lambda route: held.append(route))
+    here.open(page, f"jobs/{job}")
+    expect(status(page)).to_have_text("running")
+    door.touch()
+    here.ended(job)
+    held[0].continue_()
+    expect(status(page)).to_have_text("succeeded", timeout=8_000)  # long before the page would look by itself
     untroubled(page)
 
 
@@ -237,12 +242,12 @@ def test_a_token_is_made_shown_once_and_revoked(here: Site) -> None:
     assert secret and secret.startswith("detent_")
     here.tokens["zoe"] = secret
     page.click("dialog >> text=Close")
-    zoe = here.signed_in("zoe", "jobs")
+    zoe = here.signed_in("zoe", "queues")
     page.locator("tr", has_text="zoe").locator("text=Revoke").click()
     page.click("dialog button[type=submit]")
     expect(page.locator("tr", has_text="zoe")).to_contain_text("revoked")
-    zoe.goto(f"{here.at}/queues")
-    zoe.wait_for_url(f"{here.at}/sign-in?next=queues")
+    zoe.wait_for_url(f"{here.at}/sign-in?next=queues")  # by itself: it looks again every few seconds
+    untroubled(page)
 
 
 def test_verifying_everything(here: Site) -> None:
@@ -267,7 +272,8 @@ def test_language_and_theme_are_switched_and_kept(here: Site) -> None:
     page = here.signed_in("ana", "jobs", locale="zh-CN")
     expect(page.locator("h1")).to_have_text("任务")
     page.select_option("#language", "en")
-    expect(page.locator("h1")).to_have_text("Jobs")
+    expect(page.locator("[lang=en] h1")).to_have_text("Jobs")
+    settled(page)
     page.select_option("#theme", "dark")
     assert page.evaluate("getComputedStyle(document.body.parentNode).backgroundColor") == "rgb(14, 17, 22)"
     here.open(page, "queues")

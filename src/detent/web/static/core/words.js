@@ -13,4 +13,6 @@ export function t(key, values = {}) {
 
 const shown = (value) => (typeof value === "number" ? numbers.format(value) : String(value ?? ""));
 export const known = (key) => key in table;
+// A word the server uses, in the viewer's language as far as there is one for it.
+export const named = (kind, name) => (known(`${kind}.${name}`) ? t(`${kind}.${name}`) : name);
 export const number = (value) => numbers.format(value);

@@ -4,7 +4,7 @@ import { get } from "../core/api.js";
 import { empty, page } from "../core/states.js";
 import { table } from "../core/table.js";
 import { moment } from "../core/time.js";
-import { known, t } from "../core/words.js";
+import { named, t } from "../core/words.js";
 import "../core/shell.js";
 
 const TONES = { firing: "bad", pending: "warning", resolved: "good" };
@@ -13,8 +13,8 @@ let room = null;
 function built(root) {
   const rows = table([
     { label: t("col.rule"), cell: (one) => [h("strong", {}, one.rule), one.subject && h("div", { class: "small soft break" }, one.subject)] },
-    { label: t("col.state"), cell: (one) => h("span", { class: `badge ${TONES[one.state] ?? "gone"}` }, h("span", {}, known(`alert.${one.state}`) ? t(`alert.${one.state}`) : one.state)) },
-    { label: t("col.severity"), cell: (one) => one.severity },
+    { label: t("col.state"), cell: (one) => h("span", { class: `badge ${TONES[one.state] ?? "gone"}` }, h("span", {}, named("alert", one.state))) },
+    { label: t("col.severity"), cell: (one) => named("severity", one.severity) },
     { label: t("col.summary"), cell: (one) => h("div", { class: "break" }, one.summary) },
     { label: t("col.since"), class: "nowrap", cell: (one) => moment(one.since ?? one.fired_at) },
     { label: t("alert.over"), class: "nowrap", cell: (one) => moment(one.resolved_at) },

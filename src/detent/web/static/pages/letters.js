@@ -46,8 +46,8 @@ function built(root) {
     { label: t("col.job"), cell: (one) => h("a", { href: jobLink(one.job_id) }, t("letters.job")) },
   ], { label: t("page.letters") });
   const bulk = h("div", { class: "toolbar", hidden: !may("operate") && !may("discard") },
-    may("operate") && h("button", { type: "button", on: { click: () => many("requeue") } }, t("letters.requeue-all")),
-    may("discard") && h("button", { type: "button", class: "danger", on: { click: () => many("discard") } }, t("letters.discard-all")));
+    may("operate") && h("button", { type: "button", "data-act": "requeue-all", on: { click: () => many("requeue") } }, t("letters.requeue-all")),
+    may("discard") && h("button", { type: "button", class: "danger", "data-act": "discard-all", on: { click: () => many("discard") } }, t("letters.discard-all")));
   const list = h("div"), foot = h("div", { class: "pages" });
   fill(root, h("div", { class: "toolbar" }, box.node, tabs), bulk, list, foot);
   return { tabs, rows, list, foot, bulk };
@@ -75,22 +75,22 @@ function draw(root, { told, asked }) {
 
 // A dry run says how many; above a thousand the number is typed.
 async function many(act) {
-  const { text: words, ...chosen } = parse(text, KEYS).query;
-  if (words) return void toast(t("letters.no-text"), { tone: "bad" });
+  const chosen = parse(text, KEYS).query;
   let count;
   try {
     count = await post(`dlq/${act}`, { ...chosen, reason: t("letters.dry-run"), dry_run: true });
   } catch (error) {
     return void toast(error.message, { tone: "bad", code: error.code });
   }
-  const n = count.matched;
-  if (!n) return void toast(t("letters.none"), { tone: "bad" });
+  const n = count.matched - count.for_two;
+  const others = count.for_two ? ` ${t("letters.for-two", { n: count.for_two })}` : "";
+  if (!n) return void toast(`${t("letters.many.none")}${others}`, { tone: "warning" });
   const done = await ask({
-    title: t(`letters.${act}.many`, { n }), lead: t(`ask.${act}.letter`), button: t(`act.${act}`), danger: act === "discard",
+    title: t(`letters.${act}.many`, { n }), lead: `${t(`ask.${act}.letter`)}${others}`, button: t(`act.${act}`), danger: act === "discard",
     fields: [reasonField(act === "discard")], typed: n > 1000 ? String(n) : null,
     act: (form) => post(`dlq/${act}`, { ...chosen, reason: form.get("reason") || null, dry_run: false }),
   });
-  if (done) toast(t("letters.done", { n: done.done, refused: Array.isArray(done.refused) ? done.refused.length : done.refused }));
+  if (done) toast(t("letters.done", { n: done.done }) + (done.refused ? ` ${t("bulk.refused", { n: done.refused })}` : ""), { tone: done.refused ? "warning" : "good" });
   again();
 }
 

@@ -2,7 +2,7 @@
 import { fill, h, jobLink } from "../core/dom.js";
 import { get, may, payloads, post, send } from "../core/api.js";
 import { ask, field, openDialog, reasonField, toast, told } from "../core/dialog.js";
-import { editor } from "../core/editor.js";
+import { askSchedule } from "../core/schedule_form.js";
 import { empty, page } from "../core/states.js";
 import { table } from "../core/table.js";
 import { exact, moment, zone } from "../core/time.js";
@@ -47,7 +47,8 @@ async function backfill(one) {
     fields: [field(`${t("field.from")} (${zone})`, from), field(`${t("field.to")} (${zone})`, to)],
     act: async () => ({ range: range(), told: await post(`${path(one)}/backfill`, { ...range(), dry_run: true }) }) });
   if (!count) return;
-  const n = count.told.missing ?? count.told.made ?? count.told.job_ids?.length ?? 0;
+  const n = count.told.made;
+  if (!n) return void toast(t("schedules.backfill.none", { name: one.name, n: count.told.fires }), { tone: "warning" });
   const done = await ask({ title: t("schedules.backfill.sure", { n, name: one.name }), button: t("act.backfill"), typed: n > 1000 ? String(n) : null, fields: [reasonField()],
     act: (form) => post(`${path(one)}/backfill`, { ...count.range, reason: form.get("reason") || null, dry_run: false }) });
   if (done) toast(t("did.backfill", { n: done.job_ids.length }));
@@ -55,26 +56,14 @@ async function backfill(one) {
 }
 
 async function add() {
-  const content = editor({ label: t("field.payload"), value: {}, object: true });
-  const shown = h("p", { class: "soft small", role: "status" });
-  const when = h("select", { name: "kind" }, ["cron", "every", "at"].map((kind) => h("option", { value: kind }, t(`schedules.${kind}`))));
-  const value = h("input", { name: "value", required: true, maxlength: 200, placeholder: "0 3 * * *" });
-  const tz = h("input", { name: "tz", value: zone, maxlength: 80 });
-  const preview = async () => {
-    if (!value.value.trim()) return;
-    try {
-      const { fires } = await post("schedules/preview?count=3", { [when.value]: value.value.trim(), tz: tz.value || null });
-      shown.textContent = `${t("col.next")}: ${fires.map((fire) => exact(fire.fire_at)).join(" · ")}`;
-    } catch (error) { shown.textContent = error.message; }
-  };
-  for (const one of [when, value, tz]) one.addEventListener("change", preview);
-  const done = await ask({
-    title: t("schedules.add"), button: t("act.add"), lead: t("schedules.add.more"),
-    fields: [field(t("field.name"), h("input", { name: "name", required: true, maxlength: 200 })), field(t("field.job-type"), h("input", { name: "job_type", required: true, maxlength: 200 })),
-      field(t("schedules.kind"), when), field(t("col.timing"), value), field(t("field.timezone"), tz), shown, field(t("field.queue"), h("input", { name: "queue", maxlength: 200 })), content.node],
-    act: (form) => post("schedules", { name: form.get("name"), job_type: form.get("job_type"), [form.get("kind")]: form.get("value").trim(), tz: form.get("tz") || null, queue: form.get("queue") || null, payload: content.value() }),
-  });
+  const done = await askSchedule();
   if (done) toast(t("did.add", { name: done.name }));
+  again();
+}
+
+async function edit(one) {
+  const done = await askSchedule(one);
+  if (done) toast(t("did.edit", { name: done.name }));
   again();
 }
 
@@ -89,7 +78,7 @@ function built(root) {
     { label: t("col.last"), class: "nowrap", cell: (one) => [moment(one.last_fire_at), one.last_job_id && [" ", h("a", { href: jobLink(one.last_job_id) }, t("letters.job"))]] },
     { label: t("schedules.fires"), class: "number", cell: (one) => [number(one.fires), one.misfires > 0 && h("div", { class: "small soft" }, t("schedules.misfires", { n: one.misfires }))] },
     { label: t("col.tenant"), cell: (one) => one.tenant_id },
-    may("operate") && { label: t("col.actions"), class: "tight", cell: (one) => h("div", { class: "actions" }, one.paused ? button("resume", () => resume(one)) : button("pause", () => pause(one)), button("backfill", () => backfill(one)), button("remove", () => remove(one), true)) },
+    may("operate") && { label: t("col.actions"), class: "tight", cell: (one) => h("div", { class: "actions" }, one.paused ? button("resume", () => resume(one)) : button("pause", () => pause(one)), button("edit", () => edit(one)), button("backfill", () => backfill(one)), button("remove", () => remove(one), true)) },
   ].filter(Boolean), { label: t("page.schedules") });
   const list = h("div");
   fill(root, may("operate") && h("div", { class: "toolbar" }, h("button", { type: "button", class: "primary", on: { click: add } }, t("schedules.add"))), list);

@@ -6,7 +6,7 @@ import { ask, reasonField, toast } from "../core/dialog.js";
 import { empty, page } from "../core/states.js";
 import { table } from "../core/table.js";
 import { moment } from "../core/time.js";
-import { t } from "../core/words.js";
+import { named, t } from "../core/words.js";
 import "../core/shell.js";
 
 let room = null;
@@ -21,7 +21,7 @@ async function order(one, act) {
 function built(root) {
   const rows = table([
     { label: t("col.worker"), cell: (one) => [h("strong", { class: "break" }, one.id), h("div", { class: "small soft" }, `${one.host} · ${one.pid} · ${one.version}`)] },
-    { label: t("col.state"), cell: (one) => [h("span", { class: `badge ${one.live ? (one.order ? "warning" : "good") : "gone"}` }, h("span", {}, one.live ? one.state : t("workers.gone"))), one.order && h("div", { class: "small soft" }, `${one.order.act} · ${one.order.actor}`)] },
+    { label: t("col.state"), cell: (one) => [h("span", { class: `badge ${one.live ? (one.order ? "warning" : "good") : "gone"}` }, h("span", {}, one.live ? named("worker", one.state) : t("workers.gone"))), one.order && h("div", { class: "small soft" }, `${named("act", one.order.act)} · ${one.order.actor}`)] },
     { label: t("col.load"), cell: (one) => [`${one.busy} / ${one.slots}`, h("div", { class: "load" }, shares([["leased", one.busy], ["none", Math.max(0, one.slots - one.busy)]]))] },
     { label: t("col.queues"), cell: (one) => (one.queues?.length ? one.queues.join(", ") : t("workers.every")) },
     { label: t("col.types"), cell: (one) => h("div", { class: "row" }, (one.job_types ?? []).slice(0, 10).map((name) => h("span", { class: "tag" }, name))) },
