@@ -1,5 +1,6 @@
 """`detent simulate`: seeds of virtual time with every fault there is; and planted bugs, to see the instruments work."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -34,6 +35,7 @@ def simulate_command(
     list_bugs: ListBugs = False,
     explored: Explore = False,
     states: States = STATES,
+    verbose: Annotated[bool, option("--verbose", "Let what is played out log its warnings.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Run workers, sweepers, producers and operators in virtual time, with faults; nothing outside is touched."""
@@ -44,7 +46,7 @@ def simulate_command(
         raise UnknownContract(f"contract {contract!r} is not known; known are {known}", contract=contract)
     hooks = _hooks(bug)
     digests: list[str] = []
-    with _bar(seeds, shown=not as_json) as tick:
+    with _bar(seeds, shown=not as_json) as tick, _silence(verbose):
 
         def one_done(run: Run) -> None:
             digests.append(run.digest)
@@ -54,7 +56,8 @@ def simulate_command(
     told: dict[str, Any] = {**summary.as_dict(), "seed": seed, "contract": contract, "bug": bug}
     told["digest"] = digests[0] if seeds == 1 else None
     if explored or (bug and summary.ok):
-        told["explored"] = _explore(contract, hooks, states)
+        with _silence(verbose):
+            told["explored"] = _explore(contract, hooks, states)
         told["ok"] = summary.ok and all(search["ok"] for search in told["explored"])
     if as_json:
         say_json(told)
@@ -88,6 +91,19 @@ def _list_bugs(as_json: bool) -> int:
     else:
         show_table(("bug", "what it does"), [[bug.name, bug.says] for bug in BUGS.values()])
     return FINE
+
+
+@contextmanager
+def _silence(verbose: bool) -> Iterator[None]:
+    """Losses and outages are played, so nobody needs to be warned of them."""
+    log = logging.getLogger("detent")
+    level = log.level
+    if not verbose:
+        log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @contextmanager

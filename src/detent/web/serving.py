@@ -14,6 +14,7 @@ from ..core.errors import DetentError
 from ..engine import Engine
 from ..engine.people import has_tokens
 from . import create_app
+from .patience import http_protocol
 from .people import is_loopback
 from .settings import Settings
 from .state import Web
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8400
+_SETTINGS = Settings()
 
 
 class CannotServe(DetentError):
@@ -81,14 +83,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(target: "Detent | Engine", settings: Settings, *, own_signals: bool = True) -> Server:
-    return Server(config_of(create_app(target, settings)), own_signals=own_signals)
+    return Server(config_of(create_app(target, settings), settings.head_seconds), own_signals=own_signals)
 
 
-def config_of(app: ASGIApp) -> uvicorn.Config:
+def config_of(app: ASGIApp, head_seconds: float = _SETTINGS.head_seconds) -> uvicorn.Config:
     """Short patience, no word about ourselves, no proxies believed."""
     return uvicorn.Config(
         app,
-        http="httptools" if importlib.util.find_spec("httptools") else "h11",
+        http=http_protocol(head_seconds),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -23,6 +23,8 @@ class Settings:
     max_body: int = 4 << 20
     max_depth: int = 64
     max_bulk: int = 1_000
+    head_seconds: float = 10.0
+    """How long a client may take from its connection to the end of its request's head."""
     body_seconds: float = 10.0
     """How long a client may take to send its body."""
     doubt_seconds: float = 0.5
