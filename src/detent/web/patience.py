@@ -7,7 +7,7 @@ from typing import Any
 
 
 def http_protocol(head_seconds: float) -> type[asyncio.Protocol]:
-    """The protocol of uvicorn, the fast one where it is installed; by itself it waits for the rest of a head for ever."""
+    """uvicorn's, the fast one where it is installed; by itself it waits for the rest of a head for ever."""
     fast = importlib.util.find_spec("httptools") is not None
     module, name = ("httptools_impl", "HttpToolsProtocol") if fast else ("h11_impl", "H11Protocol")
     return patient(getattr(importlib.import_module(f"uvicorn.protocols.http.{module}"), name), head_seconds)
