@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from typing import Any
 
 import httpx
@@ -232,9 +233,12 @@ async def test_every_answer_bears_the_headers(api: Api) -> None:
         headers = (await api.open.get(path)).headers
         assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
         assert "frame-ancestors 'none'" in headers["content-security-policy"] and "cache-control" in headers
-        assert "server" not in headers
+        assert "server" not in headers and "unsafe" not in headers["content-security-policy"]
     page = (await api.open.get("/docs")).text
-    assert "<script" not in page and "http://" not in page and "https://" not in page
+    for foreign in ("<script", "<style", "style=", "http://", "https://"):
+        assert foreign not in page, foreign
+    for address in re.findall(r'(?:href|src)="(static/[^"]+)"', page):
+        assert (await api.open.get(f"/{address}")).status_code == 200, address
 
 
 async def test_one_token_cannot_ask_without_end(api: Api) -> None:

@@ -4,21 +4,21 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-_STYLE = """body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;max-width:60rem;padding:1rem;color:#222}
-h2{margin-top:2.5rem}details{border:1px solid #ccc;border-radius:6px;margin:.4rem 0;padding:.4rem .8rem}
-summary{cursor:pointer}code,b.m{font-family:ui-monospace,monospace}b.m{display:inline-block;min-width:4.5rem}
-table{border-collapse:collapse;width:100%}td{border-top:1px solid #ddd;padding:.2rem .5rem;vertical-align:top}
-small{color:#666}@media(prefers-color-scheme:dark){body{color:#ddd;background:#111}td,details{border-color:#444}}"""
 
-
-def page(document: dict[str, Any]) -> str:
+def page(document: dict[str, Any], static: str) -> str:
+    """static: where the styles are, seen from this page."""
     info = document["info"]
-    body = "".join(_groups(document))
+    title = escape(info["title"])
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(info['title'])}</title><style>{_STYLE}</style><h1>{escape(info['title'])}</h1>"
-        f"<p>{escape(info.get('description', ''))}</p>"
-        f'<p><a href="openapi.json">openapi.json</a> · version {escape(info["version"])}</p>{body}</html>'
+        '<!doctype html><html lang="en" data-theme="system"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<title>API · {title}</title><link rel="icon" href="{static}/mark.svg" type="image/svg+xml">'
+        f'<link rel="stylesheet" href="{static}/style.css"><link rel="stylesheet" href="{static}/docs.css"></head>'
+        f'<body><main class="docs"><header><a class="brand" href="./"><img src="{static}/mark.svg" alt="" width="26"'
+        f' height="26"> {title}</a><span class="soft">API {escape(info["version"])}</span>'
+        f'<a href="openapi.json">openapi.json</a></header><h1>API</h1><p>{escape(info.get("description", ""))}</p>'
+        f"{''.join(_groups(document))}</main></body></html>"
     )
 
 
@@ -50,8 +50,8 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         rows.append(_row("body", _kind(body), ""))
     rows += [_row(escape(status), _content(one), one.get("description", "")) for status, one in _answers(operation)]
     return (
-        f'<details><summary><b class="m">{method.upper()}</b> <code>{escape(path)}</code> '
-        f"<small>needs {escape(power)}</small></summary><p>{about}</p><table>{''.join(rows)}</table></details>"
+        f'<details><summary><span class="method {method}">{method.upper()}</span><code>{escape(path)}</code>'
+        f'<span class="needs">{_needs(power)}</span></summary><p>{about}</p>{_table(rows)}</details>'
     )
 
 
@@ -61,6 +61,14 @@ def _answers(operation: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def _content(response: dict[str, Any]) -> str:
     return ", ".join(_kind(one.get("schema", {})) for one in response.get("content", {}).values())
+
+
+def _needs(power: str) -> str:
+    return f"needs {escape(power)}" if power else "open to all"
+
+
+def _table(rows: list[str]) -> str:
+    return f'<div class="wide"><table>{"".join(rows)}</table></div>'
 
 
 def _row(name: str, kind: str, text: str) -> str:
@@ -76,7 +84,7 @@ def _shape(name: str, schema: dict[str, Any]) -> str:
     about = escape(schema.get("description", ""))
     return (
         f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary><p>{about}</p>'
-        f"<table>{''.join(rows)}</table></details>"
+        f"{_table(rows)}</details>"
     )
 
 

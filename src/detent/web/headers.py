@@ -10,7 +10,7 @@ _ALWAYS = [
     (b"cross-origin-opener-policy", b"same-origin"),
 ]
 _POLICY = (
-    b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     b"connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _PAGE = [(b"content-security-policy", _POLICY)]

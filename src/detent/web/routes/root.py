@@ -8,6 +8,7 @@ from .. import shapes
 from ..docs_page import page
 from ..document import document
 from ..guard import Asked, Router, answer
+from ..pages.assets import PREFIX
 
 router = Router("", tags=["service"])
 
@@ -35,7 +36,7 @@ async def openapi(asked: Asked) -> Response:
 @router.route_for("GET", "/docs", needs=None, answers={200: {"description": "a page", "content": {"text/html": {}}}})
 async def docs(asked: Asked) -> Response:
     """The document for people to read; it loads nothing from anywhere."""
-    return HTMLResponse(page(await _document(asked)))
+    return HTMLResponse(page(await _document(asked), PREFIX.lstrip("/")))
 
 
 async def _document(asked: Asked) -> dict[str, Any]:
