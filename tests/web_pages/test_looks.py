@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+import detent.engine
 import detent.web
 from detent.web.pages import PAGES
 from detent.web.pages.shell import LANGUAGES, preferred, words
@@ -73,6 +74,18 @@ def test_everything_is_reached_by_keyboard(here: Site, paths: dict[str, str]) ->
         assert found["poor"] == [] and found["count"] >= wanted, (name, wanted, found)
 
 
+def test_the_page_of_the_api(here: Site) -> None:
+    page = here.signed_in("boss", "docs", viewport={"width": 360, "height": 740})
+    assert page.locator("details").count() > 60
+    page.locator("summary", has_text="/api/v1/jobs/{job_id}/cancel").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("getComputedStyle(document.querySelector('.docs details')).borderRadius") == "8px"
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        assert page.evaluate(CONTRAST) == [], theme
+    assert page.troubles == []  # type: ignore[attr-defined]
+
+
 def test_the_menu_on_a_narrow_screen(here: Site) -> None:
     page = here.signed_in("boss", "jobs", viewport={"width": 360, "height": 740})
     expect(page.locator("#menu")).not_to_be_visible()
@@ -112,8 +125,12 @@ def test_both_languages_say_the_same_things() -> None:
         assert text.strip() and chinese[key].strip(), key
         if not key.endswith(".one"):
             assert _names(text) == _names(chinese[key]), key
-    same = {key for key in english if english[key] == chinese[key]}
+    same = {key for key in english if english[key] == chinese[key] and re.search(r"[a-z]", _plain(english[key]))}
     assert same <= {"filter.phase"}, "not translated"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\{\w+\}", "", text)
 
 
 def _names(text: str) -> set[str]:
@@ -122,9 +139,19 @@ def _names(text: str) -> set[str]:
 
 def test_every_word_a_script_asks_for_is_there() -> None:
     table = words("en")
-    asked = {key for file in STATIC.rglob("*.js") for key in re.findall(r"\bt\(\"([\w.-]+)\"", file.read_text())}
+    asked = {
+        key for file in STATIC.rglob("*.js") for key in re.findall(r"\b(?:t|rich)\(\"([\w.-]+)\"", file.read_text())
+    }
     assert len(asked) > 150 and asked <= table.keys(), asked - table.keys()
     assert {f"page.{page.name}" for page in PAGES} <= table.keys()
+
+
+def test_every_reason_why_a_job_waits_has_its_sentence() -> None:
+    told = (Path(detent.engine.__file__).parent / "why.py").read_text()
+    codes = set(re.findall(r"Why\(\s*\"([A-Z_]+)\"", told))
+    said = set(re.findall(r"^  ([A-Z_]+): \(", (STATIC / "core/why.js").read_text(), re.MULTILINE))
+    assert len(codes) > 15 and codes == said
+    assert {f"why.{code}" for code in codes} <= words("en").keys()
 
 
 def test_the_language_of_the_browser() -> None:

@@ -128,6 +128,7 @@ def _held(scene: Scene) -> Iterator[Why]:
     job, now = scene.job, scene.now
     seen = any(worker.id == job.worker for worker in scene.live)
     told: dict[str, Any] = {"worker": job.worker, "lease_until": iso(job.lease_until), "holder_seen": seen}
+    told["sweeping"] = bool(scene.live)
     steps = [note.data for note in scene.notes if note.name == PROGRESS and note.execution_no == job.execution_no]
     if steps:
         told["progress"] = steps[-1]
@@ -153,9 +154,11 @@ def _orphans(scene: Scene) -> Iterator[Why]:
 def _blocked(scene: Scene) -> Iterator[Why]:
     job, now = scene.job, scene.now
     until = f" until {moment(now, job.due_at)}" if job.due_at is not None else ""
-    told = {"waits_for": job.wait_name, "kind": job.wait_kind, "until": iso(job.due_at), "since": iso(job.updated_at)}
+    told: dict[str, Any] = {"waits_for": job.wait_name, "kind": job.wait_kind}
+    told |= {"until": iso(job.due_at), "since": iso(job.updated_at)}
     if job.due_at is not None and job.due_at <= now:
         then = "the next sweep wakes it" if scene.live else "nobody sweeps: start a worker"
+        told["sweeping"] = bool(scene.live)
         yield Why("DUE_TO_WAKE", f"its moment came {ago(now, job.due_at)}; {then}", told)
     elif job.status in scene.contract.approval_statuses:
         yield _asks(scene, until, told)
@@ -279,7 +282,7 @@ def _late(scene: Scene) -> Iterator[Why]:
     if deadline is not None and deadline <= scene.now:
         then = "the next sweep ends it" if scene.live else "nobody sweeps: start a worker"
         said = f"its deadline passed {ago(scene.now, deadline)}; {then}"
-        yield Why("TOO_LATE", said, {"deadline_at": iso(deadline)})
+        yield Why("TOO_LATE", said, {"deadline_at": iso(deadline), "sweeping": bool(scene.live)})
 
 
 def _no_worker(scene: Scene) -> Iterator[Why]:

@@ -1,7 +1,7 @@
 // The API, asked as the person who is signed in. A refusal is a Problem with the server's code and sentence.
 import { here } from "./dom.js";
 import { parse } from "./json.js";
-import { t } from "./words.js";
+import { known, t } from "./words.js";
 
 const body = document.body.dataset;
 export const person = body.person;
@@ -12,11 +12,18 @@ export const may = (power) => powers.has(power);
 
 export class Problem extends Error {
   constructor(status, told) {
-    super(told.detail ?? t("state.unreachable"));
+    super(sentence(status, told));
     this.status = status;
     this.code = told.code ?? "";
     this.told = told;
   }
+}
+
+// The server speaks English; what kind of refusal it is can be said in any language.
+function sentence(status, { code, detail }) {
+  if (!status || !detail) return t("state.unreachable");
+  const lead = [`problem.${code}`, `problem.${status}`, "problem.other"].find(known);
+  return t("problem.said", { what: t(lead), detail });
 }
 
 export const get = (path, query, options) => call("GET", path, { query, ...options });

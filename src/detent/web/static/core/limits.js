@@ -7,7 +7,11 @@ import { number, t } from "./words.js";
 
 const SCOPES = ["queue", "job_type", "tenant", "key"];
 const scope = (one) => Object.fromEntries([...SCOPES, "per"].map((name) => [name, one[name]]));
-const described = (one) => [...SCOPES.filter((name) => one[name] !== null).map((name) => `${name}: ${one[name]}`), one.per && `per ${one.per}`].filter(Boolean).join(", ");
+const key = (one) => JSON.stringify(scope(one));
+
+// What a limit bounds, in words.
+export const limitScope = (one) => [...SCOPES.filter((name) => one[name] !== null).map((name) => t("limits.of", { kind: t(`kind.${name}`), name: one[name] })),
+  one.per && t("limits.each", { kind: t(`kind.${one.per}`) })].filter(Boolean).join(t("list.comma")) || t("limits.everything");
 
 async function add(again) {
   const done = await ask({
@@ -15,7 +19,7 @@ async function add(again) {
     fields: [
       field(t("field.queue"), h("input", { name: "queue", maxlength: 200 })), field(t("field.job-type"), h("input", { name: "job_type", maxlength: 200 })),
       field(t("field.tenant"), h("input", { name: "tenant", maxlength: 200 })),
-      field(t("limits.per"), h("select", { name: "per" }, h("option", { value: "" }, "–"), ["queue", "type", "tenant", "key"].map((one) => h("option", { value: one }, one)))),
+      field(t("limits.per"), h("select", { name: "per" }, h("option", { value: "" }, "–"), ["queue", "type", "tenant", "key"].map((one) => h("option", { value: one }, t(`kind.${one}`))))),
       field(t("limits.concurrency"), h("input", { name: "concurrency", type: "number", min: 1 })), field(t("limits.rate"), h("input", { name: "rate", type: "number", min: 1 })), reasonField(),
     ],
     act: (form) => send("PUT", "limits", Object.fromEntries([
@@ -27,7 +31,7 @@ async function add(again) {
 }
 
 async function remove(one, again) {
-  const done = await ask({ title: t("limits.remove"), lead: described(one), button: t("act.remove"), danger: true, fields: [reasonField()],
+  const done = await ask({ title: t("limits.remove"), lead: limitScope(one), button: t("act.remove"), danger: true, fields: [reasonField()],
     act: (form) => post("limits/remove", { ...scope(one), reason: form.get("reason") || null }) });
   if (done) toast(t("did.limit"));
   again();
@@ -35,7 +39,7 @@ async function remove(one, again) {
 
 function built(again) {
   const rows = table([
-    { label: t("limits.bounds"), cell: described },
+    { label: t("limits.bounds"), cell: limitScope },
     { label: t("limits.concurrency"), class: "number", cell: (one) => one.concurrency !== null && number(one.concurrency) },
     { label: t("limits.rate"), class: "number", cell: (one) => one.rate !== null && `${number(one.rate)} / ${one.period_seconds} s` },
     may("operate") && { label: t("col.actions"), class: "tight", cell: (one) => h("button", { type: "button", class: "tiny danger", "data-act": "unlimit", on: { click: () => remove(one, again) } }, t("act.remove")) },
@@ -51,5 +55,5 @@ export function limitsCard(room, limits, again) {
   card ??= built(again);
   if (!room.children.length) fill(room, card.node);
   card.rows.node.hidden = !limits.length;
-  card.rows.show(limits, described);
+  card.rows.show(limits, key);
 }

@@ -5,10 +5,15 @@ const numbers = new Intl.NumberFormat(language);
 const plurals = new Intl.PluralRules(language);
 
 // A sentence with its {names} filled in; `name.one` is taken for one of something, where the language makes a difference.
-export function t(key, values = {}) {
-  let text = table[key] ?? key;
-  if (typeof values.n === "number") text = table[`${key}.${plurals.select(values.n)}`] ?? text;
-  return text.replace(/\{(\w+)\}/g, (_, name) => shown(values[name]));
+export const t = (key, values = {}) => text(key, values).replace(/\{(\w+)\}/g, (_, name) => shown(values[name]));
+
+// The same with elements for some of the names: a list of texts and elements.
+export const rich = (key, values = {}) => text(key, values).split(/\{(\w+)\}/)
+  .map((part, index) => (index % 2 === 0 ? part : values[part] instanceof Node ? values[part] : shown(values[part])));
+
+function text(key, values) {
+  const one = typeof values.n === "number" ? table[`${key}.${plurals.select(values.n)}`] : undefined;
+  return one ?? table[key] ?? key;
 }
 
 const shown = (value) => (typeof value === "number" ? numbers.format(value) : String(value ?? ""));

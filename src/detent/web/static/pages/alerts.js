@@ -4,6 +4,7 @@ import { get } from "../core/api.js";
 import { empty, page } from "../core/states.js";
 import { table } from "../core/table.js";
 import { moment } from "../core/time.js";
+import { alertText } from "../core/alert_text.js";
 import { named, t } from "../core/words.js";
 import "../core/shell.js";
 
@@ -14,8 +15,8 @@ function built(root) {
   const rows = table([
     { label: t("col.rule"), cell: (one) => [h("strong", {}, one.rule), one.subject && h("div", { class: "small soft break" }, one.subject)] },
     { label: t("col.state"), cell: (one) => h("span", { class: `badge ${TONES[one.state] ?? "gone"}` }, h("span", {}, named("alert", one.state))) },
-    { label: t("col.severity"), cell: (one) => named("severity", one.severity) },
-    { label: t("col.summary"), cell: (one) => h("div", { class: "break" }, one.summary) },
+    { label: t("col.severity"), cell: (one) => one.severity },
+    { label: t("col.summary"), cell: (one) => h("div", { class: "break", title: one.summary }, alertText(one)) },
     { label: t("col.since"), class: "nowrap", cell: (one) => moment(one.since ?? one.fired_at) },
     { label: t("alert.over"), class: "nowrap", cell: (one) => moment(one.resolved_at) },
   ], { label: t("page.alerts") });

@@ -25,7 +25,7 @@ function draw(root, found) {
   h("div", { class: "grid" },
     h("section", { class: "card span-7" }, h("h2", {}, t("contracts.edges")), edges.node),
     h("div", { class: "span-5 stack" },
-      h("section", { class: "card" }, h("h2", {}, t("contracts.statuses")), facts(Object.entries(phases).map(([phase, statuses]) => [`${phase}`, h("div", { class: "row" }, statuses.map(link))]))),
+      h("section", { class: "card" }, h("h2", {}, t("contracts.statuses")), facts(Object.entries(phases).map(([phase, statuses]) => [t(`phase.${phase}`), h("div", { class: "row" }, statuses.map(link))]))),
       h("section", { class: "card" }, h("h2", {}, t("contracts.codes")), facts(Object.entries(found.codes).map(([key, code]) => [key, h("code", {}, code ?? "–")]))),
       h("section", { class: "card" }, h("h2", {}, t("contracts.retry")), tree(found.retry)))));
 }

@@ -7,8 +7,9 @@ import { page } from "../core/states.js";
 import { facts } from "../core/table.js";
 import { between, exact, moment, span } from "../core/time.js";
 import { copyButton, jsonCard, tree } from "../core/tree.js";
-import { known, number, t } from "../core/words.js";
+import { named, number, t } from "../core/words.js";
 import { actButtons } from "../core/acts.js";
+import { whyCard } from "../core/why.js";
 import "../core/shell.js";
 
 const id = decodeURIComponent(location.pathname.split("/").at(-1));
@@ -65,8 +66,7 @@ function draw(root, told) {
     detail.cancel_requested && h("span", { class: "badge warning" }, h("span", {}, t("job.cancel-asked")))));
   keyed(room.acts, [{ acts: detail.acts, version: job.version }], () => "acts", () => h("div", { class: "actions" }, actButtons(job, detail, again)));
   room.acts.hidden = detail.acts.length === 0;
-  const lead = `why.${why.reason}`;
-  fill(room.why, h("p", { class: "why", id: "why" }, known(lead) && [h("strong", {}, t(lead)), " "], why.sentence));
+  fill(room.why, whyCard(why, job));
   drawFacts(job, detail);
   const steps = events(told).length;
   room.range.max = steps;
@@ -173,7 +173,7 @@ function drawFamily({ detail }) {
       h("ul", { class: "plain-list" }, children.jobs.map((child) => h("li", { class: "row" }, h("a", { href: jobLink(child.id) }, child.job_type), badge(null, child.status, child.phase), child.error_code && h("code", {}, child.error_code)))))
     : h("section", { class: "card" }, h("h2", {}, t("page.approvals")), approvals.map((asked) => h("div", {}, h("strong", { class: "break" }, asked.name), h("p", { class: "break" }, asked.summary ?? t("payload.hidden")),
       asked.votes.map((vote) => h("div", { class: "small soft break" }, `${vote.approved ? "✓" : "✗"} ${vote.person}${vote.reason ? `: ${vote.reason}` : ""}`)),
-      h("p", { class: "small soft" }, asked.decision ?? t("approvals.missing", { n: asked.missing, quorum: asked.quorum })))))));
+      h("p", { class: "small soft" }, asked.decision ? named("decision", asked.decision) : t("approvals.missing", { n: asked.missing, quorum: asked.quorum })))))));
 }
 
 function drawCheck() {

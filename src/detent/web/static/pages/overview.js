@@ -3,6 +3,7 @@ import { fill, h, here, keyed } from "../core/dom.js";
 import { get, tenant } from "../core/api.js";
 import { badge, contracts, tone } from "../core/contract.js";
 import { chart, shares } from "../core/chart.js";
+import { alertText } from "../core/alert_text.js";
 import { term } from "../core/filter.js";
 import { empty, page } from "../core/states.js";
 import { table } from "../core/table.js";
@@ -84,7 +85,7 @@ function draw(root, { told, series, alerts, tables, tenant: bound }) {
   ].filter(Boolean);
   keyed(room.tiles, tiles, (one) => one.label, (one) => h("a", { class: `tile card ${one.kind}`, href: one.href }, h("b", {}, one.value), h("span", {}, one.label)));
   room.alerts.hidden = !firing.length;
-  fill(room.alerts, h("h2", {}, t("overview.alerts")), h("ul", {}, firing.map((one) => h("li", {}, h("a", { href: here("alerts") }, one.summary)))));
+  fill(room.alerts, h("h2", {}, t("overview.alerts")), h("ul", {}, firing.map((one) => h("li", {}, h("a", { href: here("alerts"), title: one.summary }, alertText(one))))));
   drawSeries(series);
   drawLines(told, tables);
   room.queues.show(told.queues, (row) => row.queue);
