@@ -5,6 +5,8 @@ STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Compiled once, and not again by each of the hundreds of processes that the tests start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv check test drills up screenshots bench bench-install bench-full format clean
@@ -21,7 +23,7 @@ check: $(STAMP) ## format, lint, types, tidy: what pre-commit runs
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
 test: $(STAMP) ## every test that fits ten minutes (PYTEST_ARGS="-k name" to choose)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 drills: $(STAMP) ## the long tests: crashes, simulations, load
 	$(BIN)/python -m pytest -m drill -o faulthandler_timeout=2700 $(PYTEST_ARGS)

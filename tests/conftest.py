@@ -4,6 +4,7 @@ import gc
 import signal
 from collections import Counter
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,29 @@ _not_run: Counter[str] = Counter()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: processes of ours would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-
+HERE = Path(__file__).parent
+LONG = (
+    "proof/test_simulate.py",
+    "proof/test_explore.py",
+    "proof/test_bugs.py",
+    "property/test_machine.py",
+    "postgres/test_growth.py",
+    "web_pages/test_flows.py",
+    "postgres/test_outage.py",
+)
+"""Files that go first: were one of them the last, a processor would be idle while it runs. The longest first."""
 _THROWING = {"proof", "contrib", "family", "durable"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {HERE / name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path, len(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end: the collector of garbage need not look through it after every test."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -48,18 +48,21 @@ async def test_sleeps_in_a_loop_number_themselves(app: Detent) -> None:
 
 
 async def test_a_moment_and_one_that_has_passed(app: Detent) -> None:
-    @app.job("later")
-    def later(ctx: SyncContext, moments: list[datetime | str]) -> int:
-        for moment in moments:
-            ctx.wait_until(moment)
-        ctx.sleep(0.01)
-        return ctx.execution_no
+    def soon() -> str:
+        return (datetime.now(UTC) + timedelta(seconds=0.3)).isoformat()
 
-    soon = datetime.now(UTC) + timedelta(seconds=0.3)
+    @app.job("later")
+    def later(ctx: SyncContext) -> tuple[int, str]:
+        moment = ctx.step("soon", soon)
+        ctx.wait_until("2020-01-01T00:00:00Z")
+        ctx.wait_until(datetime.fromisoformat(moment))
+        ctx.sleep(0.01)
+        return ctx.execution_no, moment
+
     async with working(app):
-        handle = await later.enqueue(moments=["2020-01-01T00:00:00Z", soon])
-        assert await within(20, handle.result()) == 3
-    assert datetime.now(UTC) > soon
+        handle = await later.enqueue()
+        executions, moment = await within(20, handle.result())
+    assert executions == 3 and datetime.now(UTC) > datetime.fromisoformat(moment)
     waited = [e["data"]["correlation_key"] for e in await handle.events() if e["event"] == "job.waiting"]
     assert waited == ["until#2", "sleep"]
 

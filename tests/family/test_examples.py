@@ -84,7 +84,7 @@ async def test_the_report_crashes_at_every_point(
     assert report.expected is not None
     assert (report.expected.result, report.expected.effects) == ('"monday: 3 shops took 60"', {"mail": 1})
     acts = [point.act for point in report.points]
-    assert "write: insert, add_notes 'children.enqueued'" in acts
+    assert any(act.startswith("write: ") and act.endswith("insert, add_notes 'children.enqueued'") for act in acts)
     assert acts.count("settlement: Succeeded") >= 16, "four jobs settle, and children look at their parent after that"
 
 

@@ -18,6 +18,8 @@ T = TypeVar("T")
 Act = Callable[[SqliteTx], Awaitable[T]]
 _SHARED_AT_MOST = 256
 _BUSY_SECONDS = 60.0
+_STATEMENTS = 500
+"""Compiled ones that are kept: all that the store has, so that none is compiled again and again."""
 APPLICATION_ID = 0x44544E54
 """Marks the file as Detent's ("DTNT"), so that another program's database is not migrated by mistake."""
 _RELAXED = 1
@@ -27,7 +29,7 @@ Posted = tuple[Act[Any], Future[Any], bool]
 
 def connect(path: str, synchronous: str) -> apsw.Connection:
     try:
-        connection = apsw.Connection(path)
+        connection = apsw.Connection(path, statementcachesize=_STATEMENTS)
         connection.set_busy_handler(_wait_for_lock)
         refuse_foreign_file(connection)
         _use_wal(connection)
