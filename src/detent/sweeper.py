@@ -37,7 +37,7 @@ class Sweeper:
             try:
                 pause = await self.sweep()
             except DetentError as error:
-                log.info("the store did not answer (%s), trying again in %g s", error.code, self._interval)
+                log.debug("the store did not answer (%s), trying again in %g s", error.code, self._interval)
                 self.caution.lost()
             except Exception:
                 log.exception("a sweep failed, trying again in %g s", self._interval)

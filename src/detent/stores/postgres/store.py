@@ -96,7 +96,7 @@ class PostgresStore:
             try:
                 self._pool = await asyncpg.create_pool(
                     self.url,
-                    min_size=1,
+                    min_size=0,
                     max_size=self._pool_size,
                     init=prepare,
                     reset=nothing_to_reset,
