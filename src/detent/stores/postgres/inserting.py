@@ -30,7 +30,8 @@ def _type_of(owner: type[Job] | type[Event], column: str) -> str:
     return next((sql for kind, sql in _KINDS.items() if kind in (annotation, *get_args(annotation))), "text")
 
 
-_JOB_TYPES = {name: _type_of(Job, name) for name in (*CREATED, "lane")}
+_JOB_COLUMNS = (*CREATED, "lane")
+_JOB_TYPES = {name: _type_of(Job, name) for name in _JOB_COLUMNS}
 _EVENT_COLUMNS = ("job_id", *EVENT_COLUMNS[1:], "lane")
 _EVENT_TYPES = {name: _type_of(Event, name) for name in _EVENT_COLUMNS}
 _ZERO = "execution_no, failures, retries, interruptions, wait_parked"
@@ -49,6 +50,8 @@ def shaped(names: Sequence[str], columns: Sequence[Sequence[Any]], ids: Sequence
     named, many, once, arrays, singles = [], [], [], [], []
     for name, values in zip(names, columns, strict=True):
         first = values[0]
+        if first is None and len(values) == 1:
+            continue
         if values == ids:
             named.append(name)
         elif len(values) > 1 and (values.count(first) != len(values) or name == "job_id"):
@@ -114,7 +117,7 @@ async def insert(connection: Any, changes: Sequence[Change], lanes: Sequence[int
         if not is_uuid(job_id):
             raise InvalidInput(f"{job_id!r} is no UUID; leave the id out, or make a UUIDv7", code="JOB_ID_INVALID")
     single = len(ids) == 1
-    (rows, values), (logged, more) = shaped((*CREATED, "lane"), jobs, ids), shaped(_EVENT_COLUMNS, events, ids)
+    (rows, values), (logged, more) = shaped(_JOB_COLUMNS, jobs, ids), shaped(_EVENT_COLUMNS, events, ids)
     text = statement(rows, logged, single)
     found = await connection.fetch(text, ids[0] if single else ids, *values, *more)
     made: list[str] | None = found[0][0]
