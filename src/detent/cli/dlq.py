@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,28 +15,11 @@ from ..engine.bulk import Bulk, discard_many, letter_history, requeue_many
 from ..engine.letters import Discard
 from ..engine.views import letter_view
 from ..ports import Filter
-from .connection import on_engine
-from .job_acts import Edit, Payload, TakeSteps, requeue
-from .known_app import App, application, url_of
-from .options import (
-    Actor,
-    AsJson,
-    Cursor,
-    DryRun,
-    InQueue,
-    Limit,
-    OfContract,
-    OfType,
-    Rate,
-    Reason,
-    Tenant,
-    Text,
-    Url,
-    Yes,
-    actor_or_user,
-    option,
-)
-from .output import asked, counted, say, say_json, shortened, show_fields, show_table, tell, when
+from .bundles import Asked, Page, Place, spread
+from .job_acts import Repair, requeue
+from .known_app import App, application
+from .options import DryRun, InQueue, OfContract, OfType, Rate, Tenant, Text, Yes, option
+from .output import asked, counted, say, say_json, shortened, show_fields, show_table, when
 
 group = typer.Typer(help="Look at dead letters, requeue or discard them.", no_args_is_help=True)
 
@@ -44,10 +27,39 @@ LetterId = Annotated[str, typer.Argument(metavar="DLQ_ID", help="The dead letter
 MaybeId = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="The dead letter (or its job); without it: all that match.")
 ]
-ErrorCode = Annotated[str | None, option("--error-code", "Only this error code.")]
-OlderThan = Annotated[str | None, option("--older-than", "Only those given up longer ago than this: 30s, 5m, 2h, 7d.")]
-NewerThan = Annotated[str | None, option("--newer-than", "Only those given up within this: 30s, 5m, 2h, 7d.")]
 Everything = Annotated[bool, option("--all", "Every open dead letter there is.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the job was."""
+
+    queue: InQueue = None
+    contract: OfContract = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What it was and what became of it."""
+
+    job_type: OfType = None
+    error_code: Annotated[str | None, option("--error-code", "Only this error code.")] = None
+    older_than: Annotated[
+        str | None, option("--older-than", "Only those given up longer ago than this: 30s, 5m, 2h, 7d.")
+    ] = None
+    newer_than: Annotated[str | None, option("--newer-than", "Only those given up within this: 30s, 5m, 2h, 7d.")] = (
+        None
+    )
+    text: Text = None
+
+    @property
+    def of_any_age(self) -> bool:
+        return self.older_than is None and self.newer_than is None
+
+    def aged(self, chosen: Filter, now: Micros) -> Filter:
+        until = None if self.older_than is None else now - read_every(self.older_than)
+        since = None if self.newer_than is None else now - read_every(self.newer_than)
+        return replace(chosen, until=until, since=since)
 
 
 class Fate(StrEnum):
@@ -58,48 +70,40 @@ class Fate(StrEnum):
     DISCARDED = "discarded"
 
 
-def aged(chosen: Filter, now: Micros, older_than: str | None, newer_than: str | None) -> Filter:
-    until = None if older_than is None else now - read_every(older_than)
-    since = None if newer_than is None else now - read_every(newer_than)
-    return replace(chosen, until=until, since=since)
-
-
 @group.command("list")
+@spread
 def list_letters(
     status: Annotated[Fate | None, option("--status", "Only these.")] = None,
-    queue: InQueue = None,
-    contract: OfContract = None,
+    *,
+    where: Where,
     tenant: Tenant = None,
-    job_type: OfType = None,
-    error_code: ErrorCode = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    text: Text = None,
-    cursor: Cursor = None,
-    limit: Limit = 50,
-    url: Url = None,
-    as_json: AsJson = False,
+    kind: Kind,
+    part: Page,
+    place: Place,
 ) -> None:
     """List dead letters, newest first."""
-    chosen = Filter(contract, status and str(status), None, queue, tenant, job_type, text, cursor, limit, error_code)
+    chosen = replace(_filter(where, tenant, kind), status=status and str(status), before=part.cursor, limit=part.limit)
 
     async def act(engine: Engine) -> tuple[Micros, list[DeadLetter]]:
         now = engine.store.now()
-        return now, await engine.dead_letters(replace(aged(chosen, now, older_than, newer_than), limit=limit + 1))
+        return now, await engine.dead_letters(replace(kind.aged(chosen, now), limit=part.limit + 1))
 
-    now, found = on_engine(url, act)
-    page = found[:limit]
-    next_cursor = page[-1].id if len(found) > limit else None
-    if as_json:
+    now, found = place.run(act)
+    page, next_cursor = part.of(found, lambda one: one.id)
+    if place.as_json:
         say_json({"items": [letter_view(item) for item in page], "next_cursor": next_cursor})
         return
     if not page:
-        everything = chosen == Filter(limit=limit) and older_than is None and newer_than is None
+        everything = chosen == Filter(limit=part.limit) and kind.of_any_age
         say("no dead letters" if everything else "no dead letters match")
         return
     show_table(("dlq_id", "job_id", "type", "status", "error", "since", "proposed by"), [_row(now, i) for i in page])
     if next_cursor:
         say(f"more: --cursor {next_cursor}")
+
+
+def _filter(where: Where, tenant: str | None, kind: Kind) -> Filter:
+    return Filter(where.contract, None, None, where.queue, tenant, kind.job_type, kind.text, error_code=kind.error_code)
 
 
 def _row(now: Micros, item: DeadLetter) -> list[str | None]:
@@ -108,14 +112,11 @@ def _row(now: Micros, item: DeadLetter) -> list[str | None]:
 
 
 @group.command("show")
-def show(dlq_id: LetterId, tenant: Tenant = None, url: Url = None, as_json: AsJson = False) -> None:
+@spread
+def show(dlq_id: LetterId, tenant: Tenant = None, *, place: Place) -> None:
     """Show one dead letter: payload, error, what happened to its job and what people did to it."""
-
-    async def act(engine: Engine) -> dict[str, Any]:
-        return await letter_history(engine, dlq_id, tenant=tenant)
-
-    told = on_engine(url, act)
-    if as_json:
+    told = place.run(lambda engine: letter_history(engine, dlq_id, tenant=tenant))
+    if place.as_json:
         say_json(told)
         return
     history, acts = told.pop("history"), told.pop("acts")
@@ -134,101 +135,83 @@ def _event(event: dict[str, Any]) -> list[str | None]:
 
 
 @group.command("requeue")
+@spread
 def requeue_letters(
     some_id: MaybeId = None,
-    queue: InQueue = None,
-    contract: OfContract = None,
-    job_type: OfType = None,
-    error_code: ErrorCode = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    text: Text = None,
+    *,
+    where: Where,
+    kind: Kind,
     everything: Everything = False,
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    payload: Payload = None,
-    edit: Edit = False,
-    take_steps: TakeSteps = False,
-    reason: Reason = None,
-    actor: Actor = None,
-    tenant: Tenant = None,
+    repair: Repair,
+    by: Asked,
     app: App = None,
-    url: Url = None,
-    as_json: AsJson = False,
+    place: Place,
 ) -> int:
     """Make new jobs of dead letters: of one, or of all open ones that match, after saying how many."""
-    chosen = Filter(contract, None, None, queue, tenant, job_type, text, error_code=error_code)
-    _one_or_many(some_id, chosen, older_than, newer_than, everything)
+    chosen = _filter(where, by.tenant, kind)
+    _one_or_many(some_id, chosen, kind, everything)
     if some_id is not None:
-        requeue(some_id, payload, edit, take_steps, reason, actor, tenant, app, url, as_json)
+        requeue(some_id, repair=repair, by=by, app=app, place=place)
         return 0
-    if payload is not None or edit:
+    if repair.payload is not None or repair.edit:
         raise typer.BadParameter("--payload and --edit repair one dead letter; name it")
     known = application(app)
 
     async def act(engine: Engine, dry: bool) -> Bulk:
-        matching = aged(chosen, engine.store.now(), older_than, newer_than)
-        who = actor_or_user(actor)
-        options: dict[str, Any] = {"rate": rate, "take_steps": take_steps, "dry_run": dry}
+        matching = kind.aged(chosen, engine.store.now())
+        options: dict[str, Any] = {"rate": rate, "take_steps": repair.take_steps, "dry_run": dry}
         if known is not None:
             options["check"] = known.dead_letters.check
-        return await requeue_many(engine, matching, actor=who, reason=reason, **options)
+        return await requeue_many(engine, matching, actor=by.who, reason=by.reason, **options)
 
     def run(dry: bool) -> Bulk:
-        return on_engine(url_of(url, known), lambda engine: act(engine, dry))
+        return place.of(known).run(lambda engine: act(engine, dry))
 
-    return _in_bulk(run, "requeued", dry_run, yes, as_json)
+    return _in_bulk(run, "requeued", dry_run, yes, place.as_json)
 
 
 @group.command("discard")
+@spread
 def discard(
     dlq_id: MaybeId = None,
-    queue: InQueue = None,
-    contract: OfContract = None,
-    job_type: OfType = None,
-    error_code: ErrorCode = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    text: Text = None,
+    *,
+    where: Where,
+    kind: Kind,
     everything: Everything = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    reason: Reason = None,
-    actor: Actor = None,
-    tenant: Tenant = None,
-    url: Url = None,
-    as_json: AsJson = False,
+    by: Asked,
+    place: Place,
 ) -> int:
     """Throw dead letters away. Where the contract asks for two people, the first proposes, another confirms."""
-    chosen = Filter(contract, None, None, queue, tenant, job_type, text, error_code=error_code)
-    _one_or_many(dlq_id, chosen, older_than, newer_than, everything)
-    who = actor_or_user(actor)
+    chosen = _filter(where, by.tenant, kind)
+    _one_or_many(dlq_id, chosen, kind, everything)
     if dlq_id is not None:
-        _discard_one(dlq_id, who, reason, tenant, url, as_json)
+        _discard_one(dlq_id, by, place)
         return 0
 
     async def act(engine: Engine, dry: bool) -> Bulk:
-        matching = aged(chosen, engine.store.now(), older_than, newer_than)
-        return await discard_many(engine, matching, person=who, reason=reason, dry_run=dry)
+        matching = kind.aged(chosen, engine.store.now())
+        return await discard_many(engine, matching, person=by.who, reason=by.reason, dry_run=dry)
 
-    return _in_bulk(lambda dry: on_engine(url, lambda e: act(e, dry)), "discarded", dry_run, yes, as_json)
+    return _in_bulk(lambda dry: place.run(lambda e: act(e, dry)), "discarded", dry_run, yes, place.as_json)
 
 
-def _discard_one(dlq_id: str, who: str, reason: str | None, tenant: str | None, url: str | None, as_json: bool) -> None:
+def _discard_one(dlq_id: str, by: Asked, place: Place) -> None:
     async def act(engine: Engine) -> Discard:
-        return await engine.discard(dlq_id, person=who, reason=reason, tenant=tenant)
+        return await engine.discard(dlq_id, person=by.who, reason=by.reason, tenant=by.tenant)
 
-    done = on_engine(url, act)
+    done = place.run(act)
     said = "discarded" if done.confirmed else "proposed; another person confirms it with the same command"
-    tell(as_json, {"confirmed": done.confirmed, "item": letter_view(done.item)}, f"{dlq_id} {said}")
+    place.tell({"confirmed": done.confirmed, "item": letter_view(done.item)}, f"{dlq_id} {said}")
 
 
-def _one_or_many(
-    some_id: str | None, chosen: Filter, older_than: str | None, newer_than: str | None, everything: bool
-) -> None:
+def _one_or_many(some_id: str | None, chosen: Filter, kind: Kind, everything: bool) -> None:
     """All of them is said, not meant by saying nothing."""
-    by_filter = everything or older_than or newer_than or replace(chosen, tenant_id=None) != Filter()
+    by_filter = everything or not kind.of_any_age or replace(chosen, tenant_id=None) != Filter()
     if some_id is None and not by_filter and chosen.tenant_id is None:
         raise typer.BadParameter("name a dead letter, say which with --type, --queue, --error-code …, or --all")
     if some_id is not None and by_filter:

@@ -1,6 +1,7 @@
 """`detent jobs`: people and families. approvals, approve, reject, draw."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -11,41 +12,49 @@ from ..engine import Engine
 from ..engine.approvals import Open
 from ..engine.tree import Branch, tree
 from ..engine.views import job_view
-from .connection import on_engine
+from .bundles import Asked, Page, Place, spread
 from .diagram import COLOURS
-from .options import Actor, AsJson, Cursor, JobId, Limit, Reason, Tenant, Url, actor_or_user, option
-from .output import counted, say, say_json, shortened, show_table, tell, when
+from .options import JobId, Tenant, option
+from .output import counted, say, say_json, shortened, show_table, when
 
-By = Annotated[str | None, option("--by", "Who decides; default: --actor, else your user name.")]
-Role = Annotated[str | None, option("--role", "A role of yours; where the question asks for roles it is checked.")]
-Digest = Annotated[str | None, option("--digest", "Decide only if this is still what is asked; 8 digits will do.")]
 AsTree = Annotated[bool, option("--tree", "Draw a tree of text instead.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who decides, and on what."""
+
+    by: Annotated[str | None, option("--by", "Who decides; default: --actor, else your user name.")] = None
+    role: Annotated[
+        str | None, option("--role", "A role of yours; where the question asks for roles it is checked.")
+    ] = None
+    digest: Annotated[
+        str | None, option("--digest", "Decide only if this is still what is asked; 8 digits will do.")
+    ] = None
 
 
 def register(group: typer.Typer) -> None:
     for name, command in (("approvals", approvals), ("approve", approve), ("reject", reject), ("draw", draw)):
-        group.command(name)(command)
+        group.command(name)(spread(command))
 
 
 def approvals(
     role: Annotated[str | None, option("--role", "Only what somebody with this role may decide.")] = None,
     tenant: Tenant = None,
-    cursor: Cursor = None,
-    limit: Limit = 50,
-    url: Url = None,
-    as_json: AsJson = False,
+    *,
+    part: Page,
+    place: Place,
 ) -> None:
     """List what waits for people, oldest first."""
     roles = None if role is None else [role]
 
     async def act(engine: Engine) -> tuple[Micros, list[Open]]:
-        found = await engine.approvals_open(tenant=tenant, roles=roles, after=cursor, limit=limit + 1)
+        found = await engine.approvals_open(tenant=tenant, roles=roles, after=part.cursor, limit=part.limit + 1)
         return engine.store.now(), found
 
-    now, found = on_engine(url, act)
-    page, more = found[:limit], len(found) > limit
-    next_cursor = page[-1].job.id if more else None
-    if as_json:
+    now, found = place.run(act)
+    page, next_cursor = part.of(found, lambda line: line.job.id)
+    if place.as_json:
         say_json({"items": [line.as_dict() for line in page], "next_cursor": next_cursor})
         return
     if not page:
@@ -64,68 +73,37 @@ def _row(now: Micros, line: Open) -> list[str]:
     return [line.job.id, shortened(told["summary"], 60), missing, roles, until, (told["digest"] or "")[:8]]
 
 
-def approve(
-    job_id: JobId,
-    by: By = None,
-    role: Role = None,
-    digest: Digest = None,
-    reason: Reason = None,
-    actor: Actor = None,
-    tenant: Tenant = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+def approve(job_id: JobId, decision: Decision, asked: Asked, place: Place) -> None:
     """Say yes to a job that waits for approval; it goes on when enough people have."""
-    _decide(url, as_json, job_id, True, by or actor, role, digest, reason, tenant)
+    _decide(True, job_id, decision, asked, place)
 
 
-def reject(
-    job_id: JobId,
-    by: By = None,
-    role: Role = None,
-    digest: Digest = None,
-    reason: Reason = None,
-    actor: Actor = None,
-    tenant: Tenant = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+def reject(job_id: JobId, decision: Decision, asked: Asked, place: Place) -> None:
     """Refuse a job that waits for approval: it ends, or its handler is told."""
-    _decide(url, as_json, job_id, False, by or actor, role, digest, reason, tenant)
+    _decide(False, job_id, decision, asked, place)
 
 
-def _decide(
-    url: str | None,
-    as_json: bool,
-    job_id: str,
-    approved: bool,
-    who: str | None,
-    role: str | None,
-    digest: str | None,
-    reason: str | None,
-    tenant: str | None,
-) -> None:
-    roles = None if role is None else [role]
+def _decide(approved: bool, job_id: str, decision: Decision, asked: Asked, place: Place) -> None:
+    roles = None if decision.role is None else [decision.role]
+    told = replace(asked, actor=decision.by or asked.actor).told()
 
     async def act(engine: Engine) -> tuple[Contract, Job, int]:
         decide = engine.approve if approved else engine.reject
-        job = await decide(job_id, actor=actor_or_user(who), reason=reason, tenant=tenant, roles=roles, digest=digest)
-        asked = await engine.approvals_of(job.id) if job.wait_name else []
-        missing = next((one.missing for one in asked if one.name == job.wait_name), 0)
+        job = await decide(job_id, **told, roles=roles, digest=decision.digest)
+        waiting = await engine.approvals_of(job.id) if job.wait_name else []
+        missing = next((one.missing for one in waiting if one.name == job.wait_name), 0)
         return engine.contract(job.contract), job, missing
 
-    contract, job, missing = on_engine(url, act)
+    contract, job, missing = place.run(act)
     more = f"; {counted(missing, 'more person', 'more people')} must approve" if missing else ""
-    tell(as_json, job_view(contract, job), f"{job.id} {job.status}{more}")
+    place.tell(job_view(contract, job), f"{job.id} {job.status}{more}")
 
 
-def draw(
-    job_id: JobId, as_tree: AsTree = False, tenant: Tenant = None, url: Url = None, as_json: AsJson = False
-) -> None:
+def draw(job_id: JobId, as_tree: AsTree = False, tenant: Tenant = None, *, place: Place) -> None:
     """Draw a job with its children as a mermaid flowchart, each with its status."""
-    root = on_engine(url, lambda engine: tree(engine, job_id, tenant))
+    root = place.run(lambda engine: tree(engine, job_id, tenant))
     picture = "\n".join(_lines(root)) if as_tree else mermaid(root)
-    tell(as_json, {**root.as_dict(), "mermaid": mermaid(root)}, picture)
+    place.tell({**root.as_dict(), "mermaid": mermaid(root)}, picture)
 
 
 def _lines(branch: Branch, lead: str = "", own: str = "") -> Iterator[str]:

@@ -1,28 +1,34 @@
 """`detent queues limit` and `detent queues tenant`: limits, shares and quotas, changed while everything runs."""
 
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
 
 from ..core.limits import Limit
-from ..engine import Engine
 from ..engine.why import span
 from ..limit_port import Terms
-from .connection import on_engine
-from .options import Actor, AsJson, Reason, Url, actor_or_user, option
-from .output import say, say_json, show_table, tell
+from .bundles import Place, Signed, spread
+from .options import option
+from .output import say, say_json, show_table
 
 limit_group = typer.Typer(help="Bound what runs at once or begins within a period.", no_args_is_help=True)
 tenant_group = typer.Typer(help="Weigh tenants, and give them quotas.", no_args_is_help=True)
 
-Queue = Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Jobs of this queue.")]
-OfType = Annotated[str | None, option("--type", "Jobs of this type.")]
-OfTenant = Annotated[str | None, option("--tenant", "Jobs of this tenant.")]
-OfKey = Annotated[str | None, option("--key", "Jobs with this limit key.")]
-Per = Annotated[str | None, option("--per", "One limit for each queue, type, tenant or key.")]
 Concurrency = Annotated[int | None, option("--concurrency", "How many run at once at the most.")]
 Rate = Annotated[str | None, option("--rate", "How many begin within how many seconds: 100/60.")]
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """What a limit bounds."""
+
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Jobs of this queue.")] = None
+    job_type: Annotated[str | None, option("--type", "Jobs of this type.")] = None
+    tenant: Annotated[str | None, option("--tenant", "Jobs of this tenant.")] = None
+    key: Annotated[str | None, option("--key", "Jobs with this limit key.")] = None
+    per: Annotated[str | None, option("--per", "One limit for each queue, type, tenant or key.")] = None
 
 
 def numbers(limit: Limit) -> str:
@@ -44,35 +50,20 @@ def rate_of(text: str | None) -> tuple[int, float] | None:
 
 
 @limit_group.command("add")
-def add(
-    queue: Queue = None,
-    job_type: OfType = None,
-    tenant: OfTenant = None,
-    key: OfKey = None,
-    per: Per = None,
-    concurrency: Concurrency = None,
-    rate: Rate = None,
-    reason: Reason = None,
-    actor: Actor = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+@spread
+def add(bounded: Bounded, concurrency: Concurrency = None, rate: Rate = None, *, by: Signed, place: Place) -> None:
     """Set a limit, or give one that is there other numbers; holds from the next claim of every worker on."""
-    said: dict[str, Any] = {"queue": queue, "job_type": job_type, "tenant": tenant, "key": key, "per": per}
-    bounds = {"concurrency": concurrency, "rate": rate_of(rate)}
-
-    async def act(engine: Engine) -> Limit:
-        return await engine.limit(**said, **bounds, actor=actor_or_user(actor), reason=reason)
-
-    limit = on_engine(url, act)
-    tell(as_json, limit.as_dict(), f"{limit.describe()}: at most {numbers(limit)}")
+    said = {**asdict(bounded), "concurrency": concurrency, "rate": rate_of(rate)}
+    limit = place.run(lambda engine: engine.limit(**said, **by.told()))
+    place.tell(limit.as_dict(), f"{limit.describe()}: at most {numbers(limit)}")
 
 
 @limit_group.command("list")
-def list_limits(url: Url = None, as_json: AsJson = False) -> None:
+@spread
+def list_limits(place: Place) -> None:
     """List every limit."""
-    limits = on_engine(url, lambda engine: engine.limits())
-    if as_json:
+    limits = place.run(lambda engine: engine.limits())
+    if place.as_json:
         say_json({"limits": [limit.as_dict() for limit in limits]})
     elif not limits:
         say("no limits; `detent queues limit add QUEUE --concurrency N` sets one")
@@ -81,53 +72,36 @@ def list_limits(url: Url = None, as_json: AsJson = False) -> None:
 
 
 @limit_group.command("remove")
-def remove(
-    queue: Queue = None,
-    job_type: OfType = None,
-    tenant: OfTenant = None,
-    key: OfKey = None,
-    per: Per = None,
-    reason: Reason = None,
-    actor: Actor = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+@spread
+def remove(bounded: Bounded, by: Signed, place: Place) -> None:
     """Take a limit away, named by what it bounds."""
-    said: dict[str, Any] = {"queue": queue, "job_type": job_type, "tenant": tenant, "key": key, "per": per}
-
-    async def act(engine: Engine) -> Limit:
-        return await engine.unlimit(**said, actor=actor_or_user(actor), reason=reason)
-
-    limit = on_engine(url, act)
-    tell(as_json, {**limit.as_dict(), "removed": True}, f"{limit.describe()}: no limit any more")
+    limit = place.run(lambda engine: engine.unlimit(**asdict(bounded), **by.told()))
+    place.tell({**limit.as_dict(), "removed": True}, f"{limit.describe()}: no limit any more")
 
 
 @tenant_group.command("set")
+@spread
 def set_tenant(
     tenant: Name,
     weight: Annotated[int | None, option("--weight", "Its share beside other tenants; 1 unless set.")] = None,
     max_backlog: Annotated[int | None, option("--max-backlog", "How many of its jobs may wait.")] = None,
     max_payload: Annotated[int | None, option("--max-payload", "How many bytes a payload of its may have.")] = None,
-    reason: Reason = None,
-    actor: Actor = None,
-    url: Url = None,
-    as_json: AsJson = False,
+    *,
+    by: Signed,
+    place: Place,
 ) -> None:
     """Set a tenant's weight and quotas; what is not named stays as it is."""
-    said = {"weight": weight, "max_backlog": max_backlog, "max_payload": max_payload}
-
-    async def act(engine: Engine) -> Terms:
-        return await engine.agree(tenant, **said, actor=actor_or_user(actor), reason=reason)
-
-    terms = on_engine(url, act)
-    tell(as_json, terms._asdict(), f"tenant {tenant}: {_terms(terms)}")
+    said: dict[str, Any] = {"weight": weight, "max_backlog": max_backlog, "max_payload": max_payload}
+    terms = place.run(lambda engine: engine.agree(tenant, **said, **by.told()))
+    place.tell(terms._asdict(), f"tenant {tenant}: {_terms(terms)}")
 
 
 @tenant_group.command("list")
-def list_tenants(url: Url = None, as_json: AsJson = False) -> None:
+@spread
+def list_tenants(place: Place) -> None:
     """List the tenants that have a weight or a quota of their own."""
-    known = on_engine(url, lambda engine: engine.terms())
-    if as_json:
+    known = place.run(lambda engine: engine.terms())
+    if place.as_json:
         say_json({"tenants": [terms._asdict() for terms in known]})
     elif not known:
         say("every tenant weighs 1 and has no quota; `detent queues tenant set TENANT --weight N` changes that")
@@ -136,17 +110,12 @@ def list_tenants(url: Url = None, as_json: AsJson = False) -> None:
 
 
 @tenant_group.command("remove")
-def remove_tenant(
-    tenant: Name, reason: Reason = None, actor: Actor = None, url: Url = None, as_json: AsJson = False
-) -> int:
+@spread
+def remove_tenant(tenant: Name, by: Signed, place: Place) -> int:
     """Forget a tenant's weight and quotas; its jobs stay."""
-
-    async def act(engine: Engine) -> bool:
-        return await engine.unagree(tenant, actor=actor_or_user(actor), reason=reason)
-
-    known = on_engine(url, act)
+    known = place.run(lambda engine: engine.unagree(tenant, **by.told()))
     said = "weighs 1 and has no quota" if known else "had no weight and no quota of its own"
-    tell(as_json, {"tenant_id": tenant, "removed": known}, f"tenant {tenant} {said}")
+    place.tell({"tenant_id": tenant, "removed": known}, f"tenant {tenant} {said}")
     return 0 if known else 1
 
 

@@ -1,5 +1,6 @@
 """`detent queues`: what is left to do per queue, and pausing queues, job types and tenants."""
 
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -8,27 +9,39 @@ from ..core.job import Micros
 from ..engine import Engine
 from ..engine.queues import look_at_queues
 from ..engine.why import Pause
-from .connection import on_engine
+from .bundles import Place, Signed, spread
 from .limits import limit_group, numbers, tenant_group
-from .options import Actor, AsJson, Reason, Url, actor_or_user, option
-from .output import say, say_json, show_table, tell, when
+from .options import Actor, actor_or_user, option
+from .output import say, say_json, show_table, when
 
 group = typer.Typer(help="See what is left to do, pause and resume, limit and weigh.", no_args_is_help=True)
 group.add_typer(limit_group, name="limit")
 group.add_typer(tenant_group, name="tenant")
 
-Queue = Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue.")]
-JobType = Annotated[str | None, option("--type", "This job type, in every queue.")]
-Tenant = Annotated[str | None, option("--tenant", "This tenant, in every queue.")]
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """One thing that can be paused."""
+
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue.")] = None
+    job_type: Annotated[str | None, option("--type", "This job type, in every queue.")] = None
+    tenant: Annotated[str | None, option("--tenant", "This tenant, in every queue.")] = None
+
+    def one(self) -> tuple[str, str]:
+        """Its kind and its name."""
+        named = [(kind, name) for kind, name in asdict(self).items() if name]
+        if len(named) != 1:
+            raise typer.BadParameter("name one thing: a QUEUE, --type TYPE or --tenant TENANT")
+        return named[0]
 
 
 @group.command("list")
-def list_queues(url: Url = None, as_json: AsJson = False) -> None:
+@spread
+def list_queues(place: Place) -> None:
     """List the queues with what is due, comes later and is held, and everything that is paused."""
-
-    look = on_engine(url, look_at_queues)
+    look = place.run(look_at_queues)
     view = look.as_dict()
-    if as_json:
+    if place.as_json:
         say_json(view)
         return
     now, queues, others = look.now, view["queues"], [pause for pause in look.pauses if pause.kind != "queue"]
@@ -57,38 +70,21 @@ def _by(now: Micros, pause: Pause) -> str:
 
 
 @group.command("pause")
-def pause(
-    queue: Queue = None,
-    job_type: JobType = None,
-    tenant: Tenant = None,
-    reason: Reason = None,
-    actor: Actor = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+@spread
+def pause(named: Named, by: Signed, place: Place) -> None:
     """Let nobody claim from a queue, a job type or a tenant; what is under way goes on."""
-    kind, name = _which(queue, job_type, tenant)
-    who = actor_or_user(actor)
-
-    async def act(engine: Engine) -> None:
-        await engine.pause(kind, name, actor=who, reason=reason)
-
-    on_engine(url, act)
+    kind, name = named.one()
+    told = by.told()
+    place.run(lambda engine: engine.pause(kind, name, **told))
     said = f"{kind.replace('_', ' ')} {name} is paused; what is under way goes on"
-    tell(as_json, {"kind": kind, "name": name, "paused": True, "actor": who, "reason": reason}, said)
+    place.tell({"kind": kind, "name": name, "paused": True, **told}, said)
 
 
 @group.command("resume")
-def resume(
-    queue: Queue = None,
-    job_type: JobType = None,
-    tenant: Tenant = None,
-    actor: Actor = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> int:
+@spread
+def resume(named: Named, actor: Actor = None, *, place: Place) -> int:
     """End a pause."""
-    kind, name = _which(queue, job_type, tenant)
+    kind, name = named.one()
 
     async def act(engine: Engine) -> bool:
         pauses = await engine.store.read(lambda tx: tx.pauses())
@@ -97,17 +93,7 @@ def resume(
             await engine.resume(kind, name, actor=actor_or_user(actor))
         return was
 
-    was = on_engine(url, act)
+    was = place.run(act)
     said = f"{kind.replace('_', ' ')} {name} {'goes on' if was else 'was not paused'}"
-    tell(as_json, {"kind": kind, "name": name, "paused": False, "was_paused": was}, said)
+    place.tell({"kind": kind, "name": name, "paused": False, "was_paused": was}, said)
     return 0 if was else 1
-
-
-def _which(queue: str | None, job_type: str | None, tenant: str | None) -> tuple[str, str]:
-    named = [(kind, name) for kind, name in zip(_KINDS, (queue, job_type, tenant), strict=True) if name]
-    if len(named) != 1:
-        raise typer.BadParameter("name one thing: a QUEUE, --type TYPE or --tenant TENANT")
-    return named[0]
-
-
-_KINDS = ("queue", "job_type", "tenant")
