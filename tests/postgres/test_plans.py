@@ -31,8 +31,12 @@ SCANNED = frozenset({"anything_left", "jobs"})
 
 
 _SHAPES = (
-    Shape(("id", "payload"), ("contract", "job_type", "queue", "tenant_id", "status", "phase", "version", "lane")),
-    Shape(("job_id",), ("seq", "event", "target", "at")),
+    Shape(
+        ("id", "effect_root"),
+        ("payload",),
+        ("contract", "job_type", "queue", "tenant_id", "status", "phase", "version", "lane"),
+    ),
+    Shape(("job_id",), (), ("seq", "event", "target", "at")),
 )
 
 
@@ -43,7 +47,7 @@ def texts() -> dict[str, Query]:
     found = {name: compiled(known[name]) for name in (*names, "anything_left", "events", "notes", "cycle")}
     found["update_job"] = compiled(known["update_job"])
     found["jobs"] = compiled(known["jobs"].replace("{where}", "id < :before"))
-    found["insert"] = Query(statement(*_SHAPES), ())
+    found["insert"] = Query(statement(*_SHAPES, single=False), ())
     return found
 
 
