@@ -12,6 +12,7 @@ _not_run: Counter[str] = Counter()
 """What was missing -> how many tests that needed it did not run."""
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: processes of ours would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.default_int_handler)  # who is told to stop takes its servers and folders along
 
 HERE = Path(__file__).parent
 LONG = (

@@ -161,8 +161,8 @@ def running(version: str | None = None, settings: dict[str, str] | None = None) 
     found = installations()
     if not found:
         raise RuntimeError(NONE)
-    server = Server(found[version] if version else found[max(found, key=int)], settings).init().start()
+    server = Server(found[version] if version else found[max(found, key=int)], settings)
     try:
-        yield server
+        yield server.init().start()
     finally:
         server.remove()

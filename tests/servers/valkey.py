@@ -81,9 +81,9 @@ class Server:
 
 @contextmanager
 def running(*words: str) -> Iterator[Server]:
-    server = Server(*words).start()
+    server = Server(*words)
     try:
-        yield server
+        yield server.start()
     finally:
         server.remove()
 
