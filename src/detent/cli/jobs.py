@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,67 +22,65 @@ from ..engine.views import history_view, job_view
 from ..engine.why import why as ask_why
 from ..logs import CAPTURED
 from ..ports import Filter
-from .connection import on_engine, open_engine
-from .options import (
-    AsJson,
-    Cursor,
-    InQueue,
-    InStatus,
-    JobId,
-    Limit,
-    OfContract,
-    OfType,
-    Tenant,
-    Text,
-    Url,
-    option,
-)
-from .output import console, counted, say, say_json, shortened, show_fields, show_table, table, tell, when
+from .bundles import Page, Place, spread
+from .connection import open_engine
+from .options import InQueue, InStatus, JobId, OfContract, OfType, Tenant, Text, option
+from .output import console, counted, say, say_json, shortened, show_fields, show_table, table, when
 
 group = typer.Typer(help="Look at jobs and act on them.", no_args_is_help=True)
 
-InPhase = Annotated[Phase | None, option("--phase", "Only this phase, whatever the contract calls it.")]
 _COLOURS = {Phase.CLAIMABLE: "yellow", Phase.LEASED: "cyan", Phase.BLOCKED: "magenta", Phase.FINAL: "red"}
 _MARK = "settlement"
 """What the engine knows a repeated settlement by; of no use to people."""
 _COLUMNS = ("id", "type", "status", "queue", ">tries", "due", "updated", "error")
 
 
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Jobs by what they are."""
+
+    status: InStatus = None
+    phase: Annotated[Phase | None, option("--phase", "Only this phase, whatever the contract calls it.")] = None
+    queue: InQueue = None
+    contract: OfContract = None
+    tenant: Tenant = None
+    job_type: OfType = None
+    text: Text = None
+
+    def filter(self) -> Filter:
+        phase = self.phase and str(self.phase)
+        return Filter(self.contract, self.status, phase, self.queue, self.tenant, self.job_type, self.text)
+
+
 @group.command("list")
+@spread
 def list_jobs(
-    status: InStatus = None,
-    phase: InPhase = None,
-    queue: InQueue = None,
-    contract: OfContract = None,
-    tenant: Tenant = None,
-    job_type: OfType = None,
-    text: Text = None,
-    cursor: Cursor = None,
-    limit: Limit = 50,
+    *,
+    which: Which,
+    part: Page,
     watch: Annotated[bool, option("--watch", "Stay and show changes as they come; Ctrl-C ends it.")] = False,
     every: Annotated[float, option("--every", "Seconds between two looks of --watch.", min=0.1, max=3600)] = 1.0,
-    url: Url = None,
-    as_json: AsJson = False,
+    place: Place,
 ) -> None:
     """List jobs, newest first."""
-    chosen = Filter(contract, status, phase and str(phase), queue, tenant, job_type, text, cursor, limit)
-    if watch and as_json:
+    chosen = replace(which.filter(), before=part.cursor, limit=part.limit)
+    if watch and place.as_json:
         raise typer.BadParameter("--watch draws for people; leave out --json, or call again for each look")
     if watch:
         with suppress(KeyboardInterrupt):
-            asyncio.run(_watch(url, chosen, every))
+            asyncio.run(_watch(place.url, chosen, every))
         return
 
     async def act(engine: Engine) -> tuple[Micros, list[tuple[Contract, Job]], str | None]:
         page, next_cursor = await _page(engine, chosen)
         return engine.store.now(), [(engine.contract(job.contract), job) for job in page], next_cursor
 
-    now, page, next_cursor = on_engine(url, act)
-    if as_json:
+    now, page, next_cursor = place.run(act)
+    if place.as_json:
         say_json({"jobs": [job_view(its, job) for its, job in page], "next_cursor": next_cursor})
         return
     if not page:
-        say("no jobs" if chosen == Filter(limit=limit) else "no jobs match")
+        say("no jobs" if chosen == Filter(limit=part.limit) else "no jobs match")
         return
     show_table(_COLUMNS, [_row(now, its, job) for its, job in page])
     if next_cursor:
@@ -129,15 +127,16 @@ async def _picture(engine: Engine, chosen: Filter) -> RenderableType:
 
 
 @group.command("show")
-def show(job_id: JobId, tenant: Tenant = None, url: Url = None, as_json: AsJson = False) -> None:
+@spread
+def show(job_id: JobId, tenant: Tenant = None, *, place: Place) -> None:
     """Show one job."""
 
     async def act(engine: Engine) -> tuple[Micros, dict[str, Any], Job]:
         job = await engine.job(job_id, tenant=tenant)
         return engine.store.now(), job_view(engine.contract(job.contract), job), job
 
-    now, view, job = on_engine(url, act)
-    if as_json:
+    now, view, job = place.run(act)
+    if place.as_json:
         say_json(view)
         return
     moments = {name: getattr(job, name) for name in ("due_at", "created_at", "started_at", "finished_at")}
@@ -148,15 +147,16 @@ def show(job_id: JobId, tenant: Tenant = None, url: Url = None, as_json: AsJson 
 
 
 @group.command("events")
-def events(job_id: JobId, tenant: Tenant = None, url: Url = None, as_json: AsJson = False) -> None:
+@spread
+def events(job_id: JobId, tenant: Tenant = None, *, place: Place) -> None:
     """Show everything that happened to a job: status changes, and notes between them."""
 
     async def act(engine: Engine) -> tuple[Micros, History]:
         return engine.store.now(), await engine.history(job_id, tenant=tenant)
 
-    now, history = on_engine(url, act)
+    now, history = place.run(act)
     rows = history_view(history.contract, history.job, history.events, history.notes)
-    if as_json:
+    if place.as_json:
         say_json({"events": rows, "next_cursor": None})
         return
     show_table(
@@ -195,45 +195,41 @@ def _show_log(row: dict[str, Any]) -> None:
 
 
 @group.command("why")
-def why(job_id: JobId, tenant: Tenant = None, url: Url = None, as_json: AsJson = False) -> None:
+@spread
+def why(job_id: JobId, tenant: Tenant = None, *, place: Place) -> None:
     """Say why a job is not running."""
 
     async def act(engine: Engine) -> Any:
         return await ask_why(engine, job_id, tenant)
 
-    answer = on_engine(url, act)
+    answer = place.run(act)
     also = [f"also {other['reason']}: {other['sentence']}" for other in answer.details["also"]]
-    tell(as_json, answer.as_dict(), f"{answer.reason}: {answer.sentence}", *also)
+    place.tell(answer.as_dict(), f"{answer.reason}: {answer.sentence}", *also)
 
 
 @group.command("export")
+@spread
 def export(
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="[JOB_ID]...", help="These jobs only.")] = None,
-    status: InStatus = None,
-    phase: InPhase = None,
-    queue: InQueue = None,
-    contract: OfContract = None,
-    tenant: Tenant = None,
-    job_type: OfType = None,
-    text: Text = None,
+    *,
+    which: Which,
     output: Annotated[Path | None, option("--output", "Write to this file instead of stdout.")] = None,
-    url: Url = None,
-    as_json: AsJson = False,
+    place: Place,
 ) -> None:
     """Print jobs with their whole history, one JSON object a line; with --json as one list."""
-    chosen = Filter(contract, status, phase and str(phase), queue, tenant, job_type, text)
+    chosen = which.filter()
 
     async def act(engine: Engine) -> int:
         target = output.open("w", encoding="utf-8") if output else sys.stdout
         number = 0
         try:
             async for job_id in _ids(engine, job_ids or [], chosen):
-                line = (await engine.history(job_id, tenant=tenant)).as_dict()
-                if as_json:
+                line = (await engine.history(job_id, tenant=which.tenant)).as_dict()
+                if place.as_json:
                     target.write("[" if number == 0 else ",")
                 target.write(_compact(line) + "\n")
                 number += 1
-            if as_json:
+            if place.as_json:
                 target.write("]\n" if number else "[]\n")
         finally:
             if output:
@@ -241,12 +237,12 @@ def export(
         return number
 
     try:
-        number = on_engine(url, act)
+        number = place.run(act)
     except OSError as error:
         if output is None:
             raise
         raise typer.BadParameter(f"--output cannot be written: {error}") from None
-    if output and not as_json:
+    if output and not place.as_json:
         say(f"{number} jobs written to {output}")
 
 

@@ -29,6 +29,10 @@ class LogForm(StrEnum):
 Url = Annotated[
     str | None, option("--url", "The database: sqlite:///jobs.db or postgresql://…; default sqlite:///detent.db.")
 ]
+AppUrl = Annotated[
+    str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
+]
+MaybeApp = Annotated[str | None, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")]
 AsJson = Annotated[bool, option("--json", "Print JSON for programs instead of text for people.")]
 Actor = Annotated[str | None, option("--actor", "Who does this, for the log; default: your user name.")]
 Reason = Annotated[str | None, option("--reason", "Why, for the log.")]

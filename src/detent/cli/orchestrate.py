@@ -5,8 +5,6 @@ import signal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ..connect import default_url, redis_url, store_from, wire_from
 from ..core.contracts import CONTRACTS
 from ..engine import Engine
@@ -14,7 +12,7 @@ from ..logs import set_up
 from ..orchestrator import Orchestrator
 from .database import shown_url
 from .loader import load_app
-from .options import AsJson, LogForm, LogFormat, option
+from .options import AsJson, LogForm, LogFormat, MaybeApp, option
 from .output import FINE, tell
 
 if TYPE_CHECKING:
@@ -38,9 +36,7 @@ VisibilityTimeout = Annotated[
 
 
 def orchestrate(
-    app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
-    ] = None,
+    app: MaybeApp = None,
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
     max_deliveries: Annotated[

@@ -2,14 +2,12 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from ..app import Detent
 from ..connect import default_url
 from ..logs import set_up
 from .database import durability, shown_url
 from .loader import load_app
-from .options import AsJson, LogForm, LogFormat, option
+from .options import AppUrl, AsJson, LogForm, LogFormat, MaybeApp, option
 from .output import tell
 
 Host = Annotated[str, option("--host", "The address to listen on.")]
@@ -18,14 +16,10 @@ _HOST, _PORT = "127.0.0.1", 8400
 
 
 def serve(
-    app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
-    ] = None,
+    app: MaybeApp = None,
     host: Host = _HOST,
     port: Port = _PORT,
-    url: Annotated[
-        str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
-    ] = None,
+    url: AppUrl = None,
     log_format: LogFormat = LogForm.TEXT,
     as_json: AsJson = False,
 ) -> int:

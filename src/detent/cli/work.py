@@ -14,7 +14,18 @@ from ..settings import load_settings
 from .connection import on_engine
 from .database import describe, durability, scripts, shown_url
 from .loader import load_app
-from .options import Actor, AsJson, LogForm, LogFormat, Url, actor_or_user, json_value, option, seconds_or_moment
+from .options import (
+    Actor,
+    AppUrl,
+    AsJson,
+    LogForm,
+    LogFormat,
+    Url,
+    actor_or_user,
+    json_value,
+    option,
+    seconds_or_moment,
+)
 from .orchestrate import RedisUrl, Transport, VisibilityTimeout, transport_options
 from .output import say, tell
 from .serve import Host, Port, told
@@ -42,9 +53,7 @@ def worker(
     config: Annotated[
         str | None, option("--config", "Alerts, sinks, retention: a TOML file; default detent.toml here.")
     ] = None,
-    url: Annotated[
-        str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
-    ] = None,
+    url: AppUrl = None,
     log_format: LogFormat = LogForm.TEXT,
     as_json: AsJson = False,
 ) -> int:
@@ -78,9 +87,7 @@ def up(
         str, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
     ] = "examples/demo.py:app",
     slots: Annotated[int, option("--slots", "How many jobs at once.", min=1)] = 64,
-    url: Annotated[
-        str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
-    ] = None,
+    url: AppUrl = None,
     until_idle: Annotated[
         bool, option("--until-idle", "Stop when nothing is leased, claimable or due within 5 s.")
     ] = False,
