@@ -61,4 +61,4 @@ def told(application: Detent, address: Any, durable: str, is_open: bool) -> tupl
         "open": is_open,
     }
     door = "no tokens yet, so everyone on this machine may do everything" if is_open else "asks for a token"
-    return facts, f"API and pages of {facts['url']} at {at}: {door}"
+    return facts, f"open {at} (dashboard of {facts['url']}, API at {at}/docs): {door}"

@@ -1,12 +1,14 @@
 """Commands that make and do work: `up`, `worker`, `enqueue`, `migrate`."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..connect import default_url
 from ..core.contract import Contract
+from ..core.errors import InvalidInput
 from ..engine import Engine, Submission, Submitted
 from ..engine.views import submitted_view
 from ..logs import set_up
@@ -29,6 +31,8 @@ from .options import (
 from .orchestrate import RedisUrl, Transport, VisibilityTimeout, transport_options
 from .output import say, tell
 from .serve import Host, Port, told
+
+DEMO = Path("examples/demo.py")
 
 
 def worker(
@@ -84,8 +88,8 @@ def worker(
 
 def up(
     app: Annotated[
-        str, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
-    ] = "examples/demo.py:app",
+        str | None, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
+    ] = None,
     slots: Annotated[int, option("--slots", "How many jobs at once.", min=1)] = 64,
     url: AppUrl = None,
     until_idle: Annotated[
@@ -101,7 +105,7 @@ def up(
     from ..web.serving import bind, check_address, run
     from .live import run_up
 
-    application = load_app(app)
+    application = load_app(app if app is not None else _demo())
     if url:
         application.url = url
     is_open = on_engine(application.url, lambda engine: check_address(engine, host), may_migrate=True)
@@ -110,10 +114,18 @@ def up(
         set_up(log_format)
     types = sorted(application.jobs)
     facts, serving = told(application, listening.getsockname(), durability(application.url), is_open)
-    said = f"up on {facts['url']} ({facts['durability']}): {', '.join(types) or 'no jobs'}; Ctrl-C stops in good order"
+    work = f"runs {', '.join(types) or 'no jobs'}; Ctrl-C stops in good order"
+    said = f"up on {facts['url']} ({facts['durability']}): {work}"
     tell(as_json, {**facts, "job_types": types}, said, serving)
     drawn = not no_screen and not as_json
     return run(run_up(application, listening, slots=slots, until_idle=until_idle, screen=drawn, is_open=is_open))
+
+
+def _demo() -> str:
+    if not DEMO.is_file():
+        advice = "name your application, like `detent up app.py` or `detent up package.module:app`"
+        raise InvalidInput(f"{advice}; only in a checkout of Detent its demo runs without a name", code="APP_NOT_FOUND")
+    return f"{DEMO}:app"
 
 
 async def _nothing(engine: Engine) -> None:

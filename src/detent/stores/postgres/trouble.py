@@ -31,5 +31,7 @@ def told(error: BaseException) -> BaseException:
     if isinstance(error, asyncpg.DataError):
         return StoreRefused(f"the database cannot hold a value: {error}")
     if isinstance(error, LOST):
-        return StoreUnavailable(f"Postgres: {type(error).__name__}: {error}; Detent tries again by itself")
+        cause = f"{type(error).__name__}: {error}"
+        advice = "check that it runs and that the URL is right; workers and servers try again by themselves"
+        return StoreUnavailable(f"Postgres does not answer ({cause}); {advice}")
     return error

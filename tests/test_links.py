@@ -1,0 +1,30 @@
+"""Every link of the pages people read leads to something that is there."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def anchors(text: str) -> set[str]:
+    """As GitHub makes them from headings: small letters, no punctuation, spaces become dashes."""
+    plain = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    heads = re.findall(r"^#+ (.+)$", plain, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
+
+
+def test_every_link_resolves() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    broken, seen = [], 0
+    for page in pages:
+        for target in LINK.findall(page.read_text("utf-8")):
+            if re.match(r"[a-z]+:", target):
+                continue
+            seen += 1
+            name, _, anchor = target.partition("#")
+            file = (page.parent / name).resolve() if name else page
+            known = file.exists() and (not anchor or anchor in anchors(file.read_text("utf-8")))
+            if not known or ROOT not in (file, *file.parents):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert seen > 40 and broken == []
