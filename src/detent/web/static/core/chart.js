@@ -29,10 +29,10 @@ export function chart({ label, series, format }) {
     [points, from, to] = [next, start, end];
     top = nice(Math.max(0, ...points.flatMap((point) => lines.map((one) => one.value(point) ?? 0))));
     for (const one of lines) {
-      const known = points.filter((point) => one.value(point) !== null);
-      const path = known.map((point, index) => `${index ? "L" : "M"}${x(point.at).toFixed(1)},${y(one.value(point)).toFixed(1)}`).join("");
-      one.line.setAttribute("d", path);
-      one.area.setAttribute("d", known.length ? `${path}L${x(known.at(-1).at).toFixed(1)},${y(0)}L${x(known[0].at).toFixed(1)},${y(0)}Z` : "");
+      const runs = unbroken(points, one.value);
+      const path = (run) => run.map((point, index) => `${index ? "L" : "M"}${x(point.at).toFixed(1)},${y(one.value(point)).toFixed(1)}`).join("");
+      one.line.setAttribute("d", runs.map((run) => path(run) + (run.length === 1 ? "h.01" : "")).join(""));
+      one.area.setAttribute("d", runs.filter((run) => run.length > 1).map((run) => `${path(run)}L${x(run.at(-1).at).toFixed(1)},${y(0)}L${x(run[0].at).toFixed(1)},${y(0)}Z`).join(""));
     }
     const long = to - from > 36 * 3_600_000;
     fill(grid, [0, 0.5, 1].map((share) => [
@@ -59,6 +59,19 @@ export function chart({ label, series, format }) {
     event.preventDefault();
   });
   return { node: h("div", {}, svg, legend), show };
+}
+
+// Points that follow each other without a gap; where nothing is known no line is drawn, and a lone point is a dot.
+function unbroken(points, value) {
+  const runs = [];
+  let open = false;
+  for (const point of points) {
+    const here = value(point) !== null;
+    if (here && open) runs.at(-1).push(point);
+    else if (here) runs.push([point]);
+    open = here;
+  }
+  return runs;
 }
 
 function nice(value) {

@@ -23,13 +23,13 @@ export const quoted = (value) => (/^[^\s":\\]+$/.test(value) ? value : `"${value
 export const term = (key, value) => `${key}:${quoted(value)}`;
 
 // suggest(key) answers the values a key may have; it may be slow, and is asked once.
-export function filterBox({ value, keys = KEYS, suggest, change, label }) {
+export function filterBox({ value, keys = KEYS, suggest, change, label, placeholder = t("filter.placeholder") }) {
   const list = h("ul", { class: "options", role: "listbox", id: "filter-options", hidden: true });
   const trouble = h("p", { class: "trouble small", id: "filter-trouble", role: "status", hidden: true });
   const input = h("input", {
     id: "filter", type: "search", role: "combobox", autocomplete: "off", spellcheck: "false", autocapitalize: "off",
     "aria-expanded": "false", "aria-controls": "filter-options", "aria-autocomplete": "list", "aria-label": label,
-    "aria-describedby": "filter-trouble", placeholder: t("filter.placeholder"), value,
+    "aria-describedby": "filter-trouble", placeholder, value,
   });
   const cache = new Map();
   let options = [], at = -1, shown = value, timer = null;

@@ -44,9 +44,10 @@ function built(again) {
     { label: t("limits.rate"), class: "number", cell: (one) => one.rate !== null && `${number(one.rate)} / ${one.period_seconds} s` },
     may("operate") && { label: t("col.actions"), class: "tight", cell: (one) => h("button", { type: "button", class: "tiny danger", "data-act": "unlimit", on: { click: () => remove(one, again) } }, t("act.remove")) },
   ].filter(Boolean), { label: t("queues.limits") });
+  const none = h("p", { class: "soft" }, t("limits.none"));
   const node = h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, t("queues.limits")),
-    may("operate") && h("button", { type: "button", class: "tiny", "data-act": "limit", on: { click: () => add(again) } }, t("limits.add"))), rows.node);
-  return { node, rows };
+    may("operate") && h("button", { type: "button", class: "tiny", "data-act": "limit", on: { click: () => add(again) } }, t("limits.add"))), none, rows.node);
+  return { node, rows, none };
 }
 
 let card = null;
@@ -55,5 +56,6 @@ export function limitsCard(room, limits, again) {
   card ??= built(again);
   if (!room.children.length) fill(room, card.node);
   card.rows.node.hidden = !limits.length;
+  card.none.hidden = limits.length > 0;
   card.rows.show(limits, key);
 }

@@ -11,9 +11,12 @@ import "../core/shell.js";
 
 let room = null;
 
+// A job that is held before it begins has no question of its own.
+const question = (one) => (one.name === null ? t("approvals.before") : one.summary ?? t("payload.hidden"));
+
 async function decide(one, act) {
   const done = await ask({
-    title: t(`ask.${act}`), lead: one.summary ?? t(`ask.${act}.more`), button: t(`act.${act}`), danger: act === "reject",
+    title: t(`ask.${act}`), lead: question(one), button: t(`act.${act}`), danger: act === "reject",
     fields: [one.about && payloads && h("div", { class: "trace" }, tree(one.about)), reasonField(act === "reject")],
     act: (form) => post(`jobs/${encodeURIComponent(one.job_id)}/${act}`, { reason: form.get("reason") || null, ...(one.digest ? { digest: one.digest } : {}) }),
   });
@@ -24,7 +27,7 @@ async function decide(one, act) {
 function built(root) {
   const rows = table([
     { label: t("col.job"), cell: (one) => [h("a", { href: jobLink(one.job_id), "data-focus": "open" }, one.job_type), h("div", { class: "soft small mono" }, one.job_id)] },
-    { label: t("col.asked"), cell: (one) => [h("div", { class: "break" }, one.summary ?? t("approvals.before")), one.about && payloads && h("details", {}, h("summary", { class: "small" }, t("col.data")), tree(one.about))] },
+    { label: t("col.asked"), cell: (one) => [h("div", { class: "break" }, question(one)), one.about && payloads && h("details", {}, h("summary", { class: "small" }, t("col.data")), tree(one.about))] },
     { label: t("col.tenant"), cell: (one) => one.tenant_id },
     { label: t("col.votes"), cell: (one) => [t("approvals.missing", { n: one.missing, quorum: one.quorum }), one.votes?.map((vote) => h("div", { class: "small soft" }, `${vote.approved ? "✓" : "✗"} ${vote.person}${vote.reason ? `: ${vote.reason}` : ""}`))] },
     { label: t("col.since"), class: "nowrap", cell: (one) => moment(one.since) },

@@ -11,10 +11,13 @@ import "../core/shell.js";
 const search = new URLSearchParams(location.search);
 let subject = search.get("subject") ?? "", trail = [], room = null;
 
+// What was left as it is by default says nothing.
+const said = (data) => Object.fromEntries(Object.entries(data).filter(([, value]) => value !== null));
+
 function subjectLink(one) {
-  if (one.act.startsWith("job.")) return h("a", { href: jobLink(one.subject) }, one.subject);
-  if (one.act.startsWith("dlq.")) return h("a", { href: here(`dead-letters/${encodeURIComponent(one.subject)}`) }, one.subject);
-  return one.subject;
+  if (one.act.startsWith("job.")) return h("a", { class: "break", href: jobLink(one.subject) }, one.subject);
+  if (one.act.startsWith("dlq.")) return h("a", { class: "break", href: here(`dead-letters/${encodeURIComponent(one.subject)}`) }, one.subject);
+  return h("span", { class: "break" }, one.subject);
 }
 
 function built(root) {
@@ -22,7 +25,7 @@ function built(root) {
     { label: t("col.when"), class: "nowrap", cell: (one) => moment(one.at) }, { label: t("col.who"), cell: (one) => h("strong", {}, one.actor) },
     { label: t("col.what"), cell: (one) => h("code", {}, one.act) }, { label: t("col.subject"), cell: subjectLink },
     { label: t("col.tenant"), cell: (one) => one.tenant_id }, { label: t("col.reason"), cell: (one) => one.reason },
-    { label: t("col.data"), cell: (one) => one.data && h("details", {}, h("summary", { class: "small" }, Object.keys(one.data).join(", ")), tree(one.data)) },
+    { label: t("col.data"), cell: (one) => one.data && Object.keys(said(one.data)).length > 0 && h("details", {}, h("summary", { class: "small" }, Object.keys(said(one.data)).join(", ")), tree(said(one.data))) },
   ], { label: t("page.audit") });
   const input = h("input", { type: "search", id: "filter", value: subject, placeholder: t("audit.subject"), "aria-label": t("audit.subject"), on: { change: () => {
     subject = input.value.trim();

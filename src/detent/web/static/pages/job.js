@@ -93,6 +93,8 @@ function scene() {
   const steps = walked.map((one) => [one.source ?? "", one.target]);
   fill(room.drawing, h("div", { class: "diagram-wrap", tabindex: "0", role: "region", "aria-label": t("job.diagram") },
     diagram(table, { walked: steps, at: status, next, label: t("job.diagram.label", { status, path: walked.map((one) => one.target).join(" → ") }) })));
+  const wrap = room.drawing.firstElementChild, node = wrap.querySelector(".node.here");
+  if (node) wrap.scrollLeft += node.getBoundingClientRect().left - wrap.getBoundingClientRect().left - wrap.clientWidth / 2 + 50;
   room.where.textContent = next.length ? t("job.next", { moves: [...new Set(next.map(([, event]) => event))].join(", ") }) : t("job.ended");
   room.moment.textContent = last ? `${last.seq} / ${events(seen).length} · ${last.target}` : "";
   room.range.setAttribute("aria-valuetext", last ? `${last.target}, ${exact(last.at)}` : "");

@@ -32,7 +32,7 @@ async function suggest(key) {
 }
 
 function built(root) {
-  const box = filterBox({ value: text, keys: KEYS, suggest, label: t("letters.filter"), change: (value) => { text = value; trail = []; remember(); again(); } });
+  const box = filterBox({ value: text, keys: KEYS, suggest, label: t("letters.filter"), placeholder: t("letters.placeholder"), change: (value) => { text = value; trail = []; remember(); again(); } });
   const tabs = h("div", { class: "tabs", role: "group", "aria-label": t("col.state") }, [...FATES, "all"].map((name) => h("button", {
     type: "button", "data-fate": name, on: { click: () => { which = name; trail = []; remember(); again(); } } }, t(`fate.${name}`))));
   const rows = table([
