@@ -197,13 +197,13 @@ class PostgresStore:
             raise told(error) from error
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        kinds = [changes.first] if isinstance(changes, Alike) else changes
+        kinds, times = ([changes.first], len(changes)) if isinstance(changes, Alike) else (changes, 1)
         if any(change.notes or change.parcel for change in kinds):
             return await self.write(lambda tx: tx.insert(changes))
         if self._pool is None:
             raise StoreUnavailable("the store is closed; open it first")
         lanes = [await self._lanes.lane_of(change.after) for change in kinds]
-        present = await self._inserts.insert(changes, lanes * (len(changes) // len(kinds)))
+        present = await self._inserts.insert(changes, lanes * times)
         self.tell(ring=any(change.after.ready for change in kinds))
         return present
 
