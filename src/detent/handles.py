@@ -57,7 +57,10 @@ class Handle(Approvable, Generic[R]):
         while (job := await engine.job(self.id)).phase is not Phase.FINAL:
             left = 1.0 if end is None else end - loop.time()
             if left <= 0:
-                raise TimeoutError(f"job {self.id} is {job.status} after {timeout} s; it goes on")
+                told = (
+                    f"job {self.id} is {job.status} after {timeout} s; it goes on, `detent jobs why {self.id}` says why"
+                )
+                raise TimeoutError(told)
             await watch.changed(min(0.1, left))
         if not _succeeded(engine.contract(job.contract), job):
             raise JobFailed(

@@ -149,8 +149,9 @@ def failure_of(error: BaseException, handler: Handler, codes: Codes) -> Failure:
         after = None if error.after is None else int(error.after * SECOND)
         return Failure(failed, message, name, True, after=after)
     if isinstance(error, DetentError) and not error.retryable:
-        code = codes["payload_invalid"] if error.code == "PAYLOAD_INVALID" else error.code
-        return Failure(code or failed, message, name, False)
+        code = (codes["payload_invalid"] if error.code == "PAYLOAD_INVALID" else error.code) or failed
+        said = error.message[:MAX_MESSAGE] if code == error.code else message  # the code is not said twice
+        return Failure(code, said, name, False)
     retryable = None
     if isinstance(error, handler.options.permanent_errors):
         retryable = False

@@ -338,6 +338,7 @@ async def test_wrong_arguments_found_when_run_fail_for_good(app: Detent) -> None
             job = (await engine.submit(Submission("work", payload))).job
             handle = await app.handle(job.id)
             assert (await failure_of(handle)).extra["job_code"] == "PAYLOAD_INVALID"
+            assert "PAYLOAD_INVALID" not in ((await handle.job()).error_message or ""), "the code is said once"
             assert (await handle.job()).execution_no == 1
 
 
