@@ -253,6 +253,10 @@ class Tx(FamilyTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protocol)
 
     async def dead_letters(self, filter: Filter) -> list[DeadLetter]: ...
 
+    async def letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
+        """As job_window, of dead letters."""
+        ...
+
     async def count_dead_letters(self, filter: Filter) -> dict[str, int]:
         """How many match, by contract; pages do not matter."""
         ...

@@ -87,9 +87,12 @@ class ColdTx(ApprovalQueries, ScheduleRows, People, Tail, Outbox, LimitActs):
         return {row[0]: job_from(row) for row in await self.query("lock", ids=json.dumps(list(ids)))}
 
     async def lane_of(self, job: Job) -> int:
-        group = await self._intern("lane_group", job.contract, job.queue, job.job_type)
-        party = await self._intern("lane_party", job.tenant_id, job.limit_key)
-        await self._intern("lane_mark", "rank", str(job.priority))
+        known = self.book.interned
+        group = known.get(of_group := ("lane_group", job.contract, job.queue, job.job_type))
+        party = known.get(of_party := ("lane_party", job.tenant_id, job.limit_key))
+        if group is None or party is None or ("lane_mark", "rank", str(job.priority)) not in known:
+            group, party = await self._intern(*of_group), await self._intern(*of_party)
+            await self._intern("lane_mark", "rank", str(job.priority))
         if job.deadline_at is not None:
             await self._intern("lane_mark", "deadline", "")
         return lane(job.priority, group, party)
@@ -270,10 +273,20 @@ class ColdTx(ApprovalQueries, ScheduleRows, People, Tail, Outbox, LimitActs):
         return [job_from(row) for row in await self._filtered("jobs", filter, _JOB_FILTERS)]
 
     async def job_window(self, filter: Filter, scan: int) -> tuple[list[Job], str | None]:
-        ends = {"before": filter.before or self.beyond, "scan": scan}
-        rows = await self._filtered("job_window", filter, _WINDOW_FILTERS, **ends)
-        last = await self.query("job_window_end", **ends)
-        return [job_from(row) for row in rows], last[0][0] if last else None
+        rows, last = await self._looked_at("job_window", filter, _WINDOW_FILTERS, self.beyond, scan)
+        return [job_from(row) for row in rows], last
+
+    async def letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
+        rows, last = await self._looked_at("letter_window", filter, _LETTER_FILTERS, ColdTx.beyond, scan)
+        return [DeadLetter(*row) for row in rows], last
+
+    async def _looked_at(
+        self, name: str, filter: Filter, tests: Mapping[str, str], beyond: str, scan: int
+    ) -> tuple[list[tuple[Any, ...]], str | None]:
+        ends = {"before": filter.before or beyond, "scan": scan}
+        rows = await self._filtered(name, filter, tests, **ends)
+        last = await self.query(f"{name}_end", **ends)
+        return rows, last[0][0] if last else None
 
     async def _filtered(
         self, name: str, filter: Filter, tests: Mapping[str, str], **more: Any
@@ -367,13 +380,13 @@ _JOB_PLAIN = (
     "cast(id AS text) || ' ' || coalesce(idempotency_key, '') || ' ' || coalesce(task_id, '') || ' ' || "
     "coalesce(error_code, '')"
 )
-_DEAD_FILTERS = {
+_LETTER_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
     **_MADE,
-    "before": "id < :before",
     "text": f"{{contains}}({_DEAD_PLAIN} || ' ' || coalesce(error_message, ''), :text) > 0",
     "text_outside": f"{{contains}}({_DEAD_PLAIN}, :text_outside) > 0",
 }
+_DEAD_FILTERS = {**_LETTER_FILTERS, "before": "id < :before"}
 _WINDOW_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
     **_MADE,

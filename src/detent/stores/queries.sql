@@ -80,6 +80,15 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.u
 -- name: dead_letters
 SELECT {dead_columns} FROM dead_letters WHERE {where} ORDER BY id DESC LIMIT :limit;
 
+-- name: letter_window
+-- As job_window: so many letters are looked at, by primary key, and no more.
+SELECT {dead_columns} FROM (SELECT * FROM dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+WHERE {where} ORDER BY id DESC LIMIT :limit;
+
+-- name: letter_window_end
+SELECT id FROM (SELECT id FROM dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+ORDER BY id LIMIT 1;
+
 -- name: count_dead_letters
 SELECT contract, count(*) FROM dead_letters WHERE {where} GROUP BY contract ORDER BY contract LIMIT :limit;
 

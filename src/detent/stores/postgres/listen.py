@@ -16,7 +16,8 @@ CHANNEL = "detent"
 _TEST_SECONDS = 15.0
 _SILENCE_SECONDS = 5.0
 _RING_SECONDS = 0.005
-_RING = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, '')"
+_RING = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"
+"""Without parameters: one message to the server, nothing to prepare."""
 _TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 
@@ -60,7 +61,7 @@ class Bell:
         while self._rung.is_set():
             self._rung.clear()
             with suppress(*_TROUBLE):  # a lost notification costs one poll, so its commit need not reach the disk
-                await self._aside.run(lambda connection: connection.execute(_RING, CHANNEL))
+                await self._aside.run(lambda connection: connection.execute(_RING))
             await asyncio.sleep(_RING_SECONDS)
 
     async def close(self) -> None:

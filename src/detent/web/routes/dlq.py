@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from ...core.people import Power
 from ...engine.bulk import discard_many, letter_history, requeue_many
+from ...engine.listing import list_letters
 from ...engine.views import letter_view, submitted_view
 from ...ports import Filter
 from .. import shapes
@@ -63,12 +64,11 @@ def _filter(caller: Caller, **chosen: Any) -> Filter:
 
 @router.route_for("GET", "/dlq/items", needs=Power.READ, answers={200: shapes.Letters})
 async def listing(asked: Asked, chosen: Annotated[LetterFilter, Query()]) -> Response:
-    """Dead letters, newest first."""
+    """Dead letters, newest first. With a filter a page may be short and still have a next_cursor, as of jobs."""
     wanted = _filter(asked.caller, **chosen.model_dump())
-    found = await (await asked.engine()).dead_letters(replace(wanted, limit=chosen.limit + 1))
-    page = found[: chosen.limit]
+    page, cursor = await list_letters(await asked.engine(), wanted)
     shown = [letter_view(item, payloads=asked.caller.payloads) for item in page]
-    return answer({"items": shown, "next_cursor": page[-1].id if len(found) > chosen.limit else None})
+    return answer({"items": shown, "next_cursor": cursor})
 
 
 @router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, answers={200: shapes.LetterWithHistory})

@@ -68,7 +68,7 @@ function draw(root, { told, asked }) {
   if (shown.length) {
     if (room.rows.node.parentNode !== room.list) fill(room.list, room.rows.node);
     room.rows.show(shown, (one) => one.dlq_id);
-  } else fill(room.list, empty(t("letters.none"), t("letters.none.more")));
+  } else fill(room.list, empty(t("letters.none"), told.next_cursor ? t("jobs.looked-far") : t("letters.none.more")));
   fill(room.foot, h("button", { type: "button", disabled: !trail.length, on: { click: () => { trail.pop(); again(); } } }, `← ${t("pages.newer")}`),
     h("button", { type: "button", disabled: !told.next_cursor, on: { click: () => { trail.push(told.next_cursor); again(); } } }, `${t("pages.older")} →`));
 }

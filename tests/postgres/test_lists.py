@@ -1,0 +1,92 @@
+"""Lists behind very many rows: whatever is filtered for, a page touches a bounded number of them."""
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+from servers.databases import Database
+
+from detent.engine import Engine
+from detent.engine.listing import _TEXT_WINDOW, _WINDOW, list_jobs, list_letters
+from detent.ports import Filter, Tx
+
+from .crowd import finished
+
+pytestmark = pytest.mark.anyio
+ABSENT = {
+    "status": "failed",
+    "phase": "blocked",
+    "queue": "nowhere",
+    "tenant_id": "nobody",
+    "job_type": "nothing",
+    "contract": "men",
+    "text": "no such words",
+    "text_outside": "no such words",
+    "since": 1 << 60,
+    "until": 1,
+}
+FILTERS = [
+    {name: ABSENT[name] for name in names}
+    for number in (0, 1, 2)
+    for names in combinations(ABSENT, number)
+    if {"text", "text_outside"} - set(names)
+]
+_TOUCHED = """SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)
+FROM pg_stat_xact_user_tables WHERE relname = $1"""
+_LETTERS = """INSERT INTO dead_letters (id, job_id, tenant_id, contract, job_type, queue, status, error_code, payload,
+  context, retries, first_failed_at, created_at, updated_at)
+SELECT 'l' || lpad(g::text, 9, '0'), gen_random_uuid(), 'default', 'standard', 'mail', 'default',
+  CASE WHEN g = 1 THEN 'open' ELSE 'discarded' END, 'BOOM', '{}', '{}', 0, g, g, g
+FROM generate_series(1, 30000) g"""
+
+
+async def touched(engine: Engine, chosen: Filter, table: str) -> tuple[int, int]:
+    """(rows of the table one look of a page reads, rows it finds)."""
+    searched = chosen.text is not None or chosen.text_outside is not None
+    window = _TEXT_WINDOW if searched else _WINDOW
+
+    async def look(tx: Tx) -> tuple[int, int]:
+        connection: Any = tx.connection  # type: ignore[attr-defined]
+        before = await connection.fetchval(_TOUCHED, table)
+        call = tx.job_window if table == "jobs" else tx.letter_window
+        found, _ = await call(chosen, window)
+        return await connection.fetchval(_TOUCHED, table) - before, len(found)
+
+    return await engine.store.write(look)
+
+
+@pytest.mark.parametrize("rows", [30_000, pytest.param(1_000_000, marks=pytest.mark.drill)])
+async def test_a_page_touches_a_bounded_number_of_rows(engine: Engine, database: Database, rows: int) -> None:
+    await finished(engine, database, rows)
+    middle = f"01900000-0000-7000-8000-{rows // 2:012d}"
+    for fields in FILTERS:
+        for before in (None, middle):
+            seen, _ = await touched(engine, Filter(**fields, before=before), "jobs")
+            assert 0 < seen <= 2 * _WINDOW + 2, (fields, before, seen)
+    page, cursor = await list_jobs(engine, Filter(queue="nowhere"), seconds=0)
+    assert page == [] and cursor is not None, "there is more to look at"
+    page, cursor = await list_jobs(engine, Filter(queue="nowhere"), seconds=600)
+    assert page == [] and cursor is None, "all were looked at"
+
+
+async def test_pages_of_letters_are_bounded_too(engine: Engine, database: Database) -> None:
+    database.sql(_LETTERS)
+    database.sql("VACUUM (ANALYZE) dead_letters")
+    for fields in FILTERS:
+        if "phase" not in fields:
+            seen, _ = await touched(engine, Filter(**fields), "dead_letters")
+            assert 0 < seen <= 2 * _WINDOW + 2, (fields, seen)
+    page, cursor = await list_letters(engine, Filter(status="open"), seconds=0)
+    assert page == [] and cursor is not None
+    found = []
+    while cursor is not None:
+        page, cursor = await list_letters(engine, Filter(status="open", before=cursor), seconds=0)
+        found += page
+    assert [one.id for one in found] == ["l000000001"]
+    whole, cursor = [], None
+    while True:
+        page, cursor = await list_letters(engine, Filter(limit=499, before=cursor))
+        whole += page
+        if cursor is None:
+            break
+    assert [one.id for one in whole] == [f"l{number:09d}" for number in range(30_000, 0, -1)]
