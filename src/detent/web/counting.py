@@ -1,8 +1,9 @@
 """Counting all jobs takes a while where there are millions: done aside, and a page gets the last count at once."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..clock import SystemClock
 from ..core.job import Micros
@@ -50,3 +51,39 @@ class Counter:
         self._last = Counts(engine.store.now(), rows)
         now = self._clock.monotonic()
         self._good_until = now + max(_FRESH_SECONDS, (now - began) * _SHARE)
+
+
+class Shared:
+    """Answers that count everything: exact while that is quick; where it is slow, one count at a time serves all."""
+
+    def __init__(self, web: "Web") -> None:
+        self._web = web
+        self._clock = SystemClock()
+        self._kept: dict[str, tuple[float, dict[str, Any]]] = {}
+        self._under_way: dict[str, tuple[float, asyncio.Task[dict[str, Any]]]] = {}
+
+    async def told(self, key: str, count: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        """What the count tells, or told a moment ago; `at` in the answer says when that was so."""
+        now = self._clock.monotonic()
+        good_until, kept = self._kept.get(key, (now, {}))
+        if now < good_until:
+            return kept
+        began, task = self._under_way.get(key, (now, None))
+        if task is None or now - began < _PATIENCE_SECONDS:  # a quick one may have begun before the caller's last act
+            task = asyncio.create_task(self._count(key, count), name="detent-web-stats")
+            self._under_way[key] = now, task
+            self._web.keep(task)
+        return await asyncio.shield(task)
+
+    async def _count(self, key: str, count: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        began = self._clock.monotonic()
+        try:
+            found = await count()
+            now = self._clock.monotonic()
+            if now - began > _PATIENCE_SECONDS:
+                self._kept = {name: one for name, one in self._kept.items() if one[0] > now}
+                self._kept[key] = now + (now - began) * _SHARE, found
+            return found
+        finally:
+            if self._under_way.get(key, (0, None))[1] is asyncio.current_task():
+                del self._under_way[key]

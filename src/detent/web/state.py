@@ -15,7 +15,7 @@ from ..ports import Tx
 from ..settings import load_settings
 from ..sweeper import Sweeper
 from .changes import Changes
-from .counting import Counter
+from .counting import Counter, Shared
 from .limits import Buckets
 from .people import People
 from .recording import record
@@ -39,6 +39,7 @@ class Web:
         self.stream = Stream(self)
         self.changes = Changes(self)
         self.counts = Counter(self)
+        self.shared_counts = Shared(self)
         self.verifier = Verifier(self)
         self.buckets = Buckets(settings.rate_per_second)
         self.on_close: list[Callable[[], Any]] = []

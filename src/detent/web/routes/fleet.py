@@ -58,11 +58,16 @@ class Newest(BaseModel):
 
 @router.route_for("GET", "/stats", needs=Power.READ, answers={200: Stats})
 async def stats(asked: Asked) -> Response:
-    """Jobs by status and phase; for tokens of all tenants also the backlog, dead letters, workers and pauses."""
-    engine = await asked.engine()
-    if asked.caller.tenant is not None:
-        return answer(await stats_of_tenant(engine, asked.caller.tenant))
-    return answer(stats_view(await take_pulse(engine)))
+    """Jobs by status and phase; for tokens of all tenants also the backlog, dead letters, workers and pauses.
+
+    Where counting takes long the last count is told again for a while: `at` says when that was so.
+    """
+    engine, tenant = await asked.engine(), asked.caller.tenant
+
+    async def count() -> dict[str, Any]:
+        return stats_view(await take_pulse(engine)) if tenant is None else await stats_of_tenant(engine, tenant)
+
+    return answer(await asked.web.shared_counts.told("" if tenant is None else f"tenant {tenant}", count))
 
 
 @router.route_for("GET", "/workers", needs=Power.READ, answers={200: Workers})
