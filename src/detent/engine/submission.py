@@ -103,7 +103,8 @@ def payload_text(payload: Any, max_payload: int = MAX_PAYLOAD) -> str:
     return text
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+"""A value that contains itself ends in a RecursionError, so nobody need look out for one."""
 
 
 def json_text(value: Any, code: str, what: str) -> str:

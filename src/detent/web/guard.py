@@ -220,4 +220,4 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
     return Response(_encode(value).encode("utf-8", "backslashreplace"), status, headers, "application/json")
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
