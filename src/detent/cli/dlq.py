@@ -47,9 +47,10 @@ class Kind:
     older_than: Annotated[
         str | None, option("--older-than", "Only those given up longer ago than this: 30s, 5m, 2h, 7d.")
     ] = None
-    newer_than: Annotated[str | None, option("--newer-than", "Only those given up within this: 30s, 5m, 2h, 7d.")] = (
-        None
-    )
+    newer_than: Annotated[
+        str | None,
+        option("--newer-than", "Only those given up within this: 30s, 5m, 2h, 7d."),
+    ] = None
     text: Text = None
 
     @property

@@ -56,9 +56,10 @@ class Rules:
     max_retries: Annotated[int | None, option("--max-retries", "Tries after the first.", min=0)] = None
     timeout_ms: Annotated[int | None, option("--timeout-ms", "How long one try may take.", min=1)] = None
     limit_key: Annotated[str | None, option("--limit-key", "What limits per key count its jobs under.")] = None
-    deadline: Annotated[float | None, option("--deadline", "Seconds after it is due a job that nobody began ends.")] = (
-        None
-    )
+    deadline: Annotated[
+        float | None,
+        option("--deadline", "Seconds after it is due a job that nobody began ends."),
+    ] = None
     starts_at: Annotated[str | None, option("--starts-at", "No fire before this moment.")] = None
     ends_at: Annotated[str | None, option("--ends-at", "No fire after this moment.")] = None
     jitter: Annotated[float | None, option("--jitter", "Each job is due up to so many seconds later.", min=0)] = None

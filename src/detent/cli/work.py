@@ -22,6 +22,7 @@ from .options import (
     AsJson,
     LogForm,
     LogFormat,
+    MaybeApp,
     Url,
     actor_or_user,
     json_value,
@@ -87,9 +88,7 @@ def worker(
 
 
 def up(
-    app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
-    ] = None,
+    app: MaybeApp = None,
     slots: Annotated[int, option("--slots", "How many jobs at once.", min=1)] = 64,
     url: AppUrl = None,
     until_idle: Annotated[
