@@ -142,6 +142,17 @@ def status(page: Page) -> Locator:
     return page.locator("#page .badge").first
 
 
+def ended(process: "subprocess.Popen[str]") -> None:
+    """Gone, in good order or not: nothing here waits for ever, and nothing is left behind."""
+    process.terminate()
+    try:
+        process.wait(30)
+    finally:
+        process.kill()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1"}
 
@@ -166,10 +177,7 @@ def site(folder: Path, browser: Browser, url: str | None = None, *, people: bool
         finally:
             if made is not None:
                 made.close_contexts()
-            process.terminate()
-            process.wait(30)
-            assert process.stdout is not None
-            process.stdout.close()
+            ended(process)
 
 
 def addresses(site: Site) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, expect
 from web.served import SOURCES, first_json
 
-from web_pages.site import Site, settled, watch
+from web_pages.site import Site, ended, settled, watch
 
 
 def test_the_pages_under_a_prefix(browser: Browser, tmp_path: Path) -> None:
@@ -49,7 +49,4 @@ def test_the_pages_under_a_prefix(browser: Browser, tmp_path: Path) -> None:
     finally:
         if site is not None:
             site.close_contexts()
-        process.terminate()
-        process.wait(15)
-        assert process.stdout is not None
-        process.stdout.close()
+        ended(process)

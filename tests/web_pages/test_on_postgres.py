@@ -1,4 +1,4 @@
-"""The same flows over Postgres: the ones that lean on its SQL the most each time, all of them among the drills."""
+"""The same flows over Postgres: the one that leans on its SQL the most each time, all others among the drills."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,10 +9,7 @@ from servers.databases import house, newest
 from web_pages import test_flows, test_operating
 from web_pages.site import Site, site
 
-EACH_TIME = {
-    test_flows.test_two_people_discard_a_dead_letter,
-    test_operating.test_dead_letters_by_the_dozen,
-}
+EACH_TIME = {test_operating.test_dead_letters_by_the_dozen}
 FLOWS = [
     flow
     for module in (test_flows, test_operating)

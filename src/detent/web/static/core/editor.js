@@ -9,7 +9,7 @@ export function editor({ label, value, object = false }) {
   const first = JSON.stringify(value, null, 2);
   const id = `editor-${(count += 1)}`;
   const trouble = h("p", { class: "trouble small", id, role: "status" });
-  const area = h("textarea", { class: "json", spellcheck: "false", autocapitalize: "off", "aria-describedby": id, rows: 10, value: first,
+  const area = h("textarea", { class: "json", spellcheck: "false", autocapitalize: "off", "aria-describedby": id, rows: Math.min(14, Math.max(4, first.split("\n").length + 1)), value: first,
     on: { input: () => check(), keydown: (event) => {
       if (event.key !== "Tab" || event.shiftKey || !event.ctrlKey) return;
       event.preventDefault();
