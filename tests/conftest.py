@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from servers.ending import AT_THE_END
 
 _not_run: Counter[str] = Counter()
 """What was missing -> how many tests that needed it did not run."""
@@ -37,6 +38,11 @@ def pytest_collection_finish() -> None:
     """What is there now stays to the end: the collector of garbage need not look through it after every test."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    AT_THE_END.close()
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """The stores the suite runs over. A new store is one more `Place` in `PLACES`, and nothing else changes."""
 
-import atexit
 import shutil
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 
 import apsw
 from servers.databases import house, newest, versions
+from servers.ending import AT_THE_END
 
 from detent.core.contract import Contract
 from detent.core.contracts import CONTRACTS
@@ -77,7 +77,7 @@ class PostgresPlace:
 @cache
 def _migrated() -> Path:
     folder = mkdtemp(prefix="detent-suite-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    AT_THE_END.callback(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "empty.db"
     store = SqliteStore(str(path), inline=True, synchronous="OFF")
     store.open_now(CONTRACTS)

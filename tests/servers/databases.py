@@ -1,7 +1,6 @@
 """Empty migrated databases on servers that live as long as the test run; a used one is emptied and used again."""
 
 import asyncio
-import atexit
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from detent.core.contracts import CONTRACTS
 from detent.engine import Engine
 from detent.stores.postgres import PostgresStore
 
+from .ending import AT_THE_END
 from .postgres import NONE, VOLATILE, Server, installations
 
 GIVEN = "given"
@@ -43,7 +43,7 @@ def house(version: str) -> "House":
     if version not in installations():
         raise RuntimeError(NONE)
     server = Server(installations()[version], VOLATILE)
-    atexit.register(server.remove)
+    AT_THE_END.callback(server.remove)
     return House(server.init().start().url())
 
 
@@ -55,7 +55,7 @@ class House:
         self._admin = psycopg.connect(url, autocommit=True)
         self._free: list[Database] = []
         self._made: list[str] = []
-        atexit.register(self._leave)
+        AT_THE_END.callback(self._leave)
         self._template = self.blank()
         with ThreadPoolExecutor(1) as thread:  # whoever asks may have an event loop running here
             thread.submit(asyncio.run, migrated(self.url(self._template))).result()

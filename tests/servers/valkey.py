@@ -1,6 +1,5 @@
 """A private Redis or Valkey: named by $DETENT_TEST_REDIS, found on the PATH, or carried by the wheel."""
 
-import atexit
 import itertools
 import os
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 
 import redis
 
+from .ending import AT_THE_END
 from .postgres import free_port
 
 NONE = "no Redis: name one in $DETENT_TEST_REDIS, install redis-server, or take the development set with its wheel"
@@ -91,7 +91,7 @@ def running(*words: str) -> Iterator[Server]:
 @cache
 def _house() -> Server:
     server = Server("--save", "", "--appendonly", "no", "--databases", "256").start()
-    atexit.register(server.remove)
+    AT_THE_END.callback(server.remove)
     return server
 
 
