@@ -11,6 +11,7 @@ from ..core.errors import DetentError
 from ..version import __version__
 from . import (
     alerts,
+    bench,
     contracts,
     dlq,
     doctor,
@@ -58,6 +59,7 @@ app.command("doctor")(doctor.doctor)
 app.command("verify")(proof.verify)
 app.command("replay")(proof.replay)
 app.command("simulate")(simulate.simulate_command)
+app.command("bench")(bench.bench)
 job_acts.register(jobs.group)
 family.register(jobs.group)
 
