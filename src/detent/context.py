@@ -16,6 +16,7 @@ from .core.job import Note, Signal, Wait
 from .core.outcome import Outcome, Succeeded, Waits
 from .core.times import SECOND, from_datetime, from_iso
 from .engine.settle import Settlement, lacks, settle_last
+from .engine.steps import has_none_yet
 from .engine.submission import check_name
 from .outcomes import Suspend, WaitTimeout
 from .ports import Claimed, OpenTransaction, Tx
@@ -110,6 +111,8 @@ class BaseContext:
 class Context(Relations, BaseContext):
     """The context of an async handler."""
 
+    _told_progress_at = float("-inf")
+
     def __init__(
         self,
         claimed: Claimed,
@@ -122,10 +125,22 @@ class Context(Relations, BaseContext):
         super().__init__(claimed)
         self._engine = engine
         self._park_seconds = park_seconds
-        self._steps = Steps(claimed, engine, strict=strict_steps, pause=pause)
-        self._sleeps = Numbers()
-        self.scopes = [Scope()]
-        self._told_progress_at = float("-inf")
+        self._strict_steps = strict_steps
+        self._pause = pause
+
+    # Made when they are asked for: most handlers do their work and return.
+
+    @cached_property
+    def _steps(self) -> Steps:
+        return Steps(self._claimed, self._engine, strict=self._strict_steps, pause=self._pause)
+
+    @cached_property
+    def _sleeps(self) -> Numbers:
+        return Numbers()
+
+    @cached_property
+    def scopes(self) -> list[Scope]:
+        return [Scope()]
 
     @overload
     async def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -233,6 +248,9 @@ class Context(Relations, BaseContext):
 
     async def finish(self, outcome: Outcome) -> Outcome:
         """The last word of an execution: recorded steps it did not ask for are noted, or refused if it is strict."""
+        used = self.__dict__
+        if "scopes" not in used and "_steps" not in used and has_none_yet(self._claimed):
+            return outcome
         scope = self.scopes[0]
         if scope.open is None:
             if isinstance(outcome, Succeeded | Waits):

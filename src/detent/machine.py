@@ -3,7 +3,7 @@
 import heapq
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .core.errors import DetentError, StaleLease
 from .core.job import Failure
@@ -67,6 +67,8 @@ class Machine:
     ghosts: int = 0
     """Handlers that still occupy a slot though their job is no longer ours."""
     hungry: bool = True
+    plenty: bool = False
+    """The last claim brought all it asked for: another beside it will too. Else it would find what that one left."""
     out: list[Order] = field(default_factory=list)
     """Orders that were given and not answered yet."""
     stopping: bool = False
@@ -95,7 +97,7 @@ class Machine:
         want = max(0, min(room, self._batch)) if self.hungry and not self.stopping else 0
         if not self.finished and not want:
             return None
-        if self.out and 2 * max(want, len(self.finished)) < self._batch:
+        if self.out and 2 * max(want if self.plenty else 0, len(self.finished)) < self._batch:
             return None  # a further transaction costs more than the little it would carry is worth
         order = Order(self.finished, want)
         self.out.append(order)
@@ -110,7 +112,7 @@ class Machine:
         """The order (the oldest, if not named) was carried out: these are to be started."""
         order = self._answered(order)
         if order.want:
-            self.hungry = len(answer.claimed) >= order.want
+            self.hungry = self.plenty = len(answer.claimed) >= order.want
         for said in answer.later:  # once again at once, then at the next tick
             (self.deferred if said.id in self._passed_over else self.finished).append(said)
         self._passed_over -= {said.id for said in order.settled}
@@ -271,7 +273,7 @@ def _turned_down(settled: Iterable[Settlement], refused: Mapping[str, DetentErro
             continue
         if isinstance(outcome, Failed) and outcome.failure.error_class == _REFUSED:
             continue
-        again.append(replace(said, outcome=Failed(Failure(error.code, error.message, _REFUSED, retryable=False))))
+        again.append(said._replace(outcome=Failed(Failure(error.code, error.message, _REFUSED, retryable=False))))
     return again
 
 

@@ -41,6 +41,8 @@ class Runner:
     async def run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         """Never raises but for a cancellation. Every line logged inside knows the job, every span its trace."""
         bound.set(claimed)
+        if context._engine.tracer is None and not handler.options.capture_logs:
+            return await self._run(handler, contract, claimed, context)
         if handler.options.capture_logs:
             with capturing() as capture:
                 try:

@@ -1,6 +1,5 @@
 """Claims by id: the hot statement and the careful way agree with each other and with `decide`."""
 
-from dataclasses import replace
 
 import pytest
 
@@ -70,7 +69,7 @@ async def test_settling_and_claiming_share_a_statement(stage: Stage) -> None:
     first, second = await stage.submit(), await stage.submit()
     await take(stage, Named(first.id, "1-1", 0))
     end = Settlement(first.id, "1-1", "streams", Succeeded('"done"'))
-    lost = replace(end, token="0-0")
+    lost = end._replace(token="0-0")
     answer = await take(stage, Named(second.id, "1-2", 0), Named(first.id, "1-3", 0), settled=(end,))
     assert [claimed.id for claimed in answer.claimed] == [second.id] and not answer.refused
     again = await take(stage, settled=(end, lost))

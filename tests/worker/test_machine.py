@@ -280,16 +280,29 @@ def names(prefix: str, number: int) -> list[str]:
 
 
 def test_two_orders_share_the_slots_and_are_answered_in_any_order() -> None:
-    machine = Machine(30, orders_at_once=2)
+    machine = Machine(40, orders_at_once=2)
+    opening = machine.order()
+    assert opening is not None and opening.want == 14
+    machine.cycled(answer(*names("a", 14)), opening)
     first, second = machine.order(), machine.order()
-    assert first is not None and second is not None and (first.want, second.want) == (10, 10)
+    assert first is not None and second is not None and (first.want, second.want) == (14, 12)
     assert machine.order() is None, "two at once, no more"
-    assert len(machine.cycled(answer(*names("b", 10)), second)) == 10
-    third = machine.order()
-    assert third is not None and third.want == 10, "what is asked for and not answered yet keeps its room"
-    machine.cycled(answer(*names("a", 10)), first)
-    machine.cycled(answer(*names("c", 10)), third)
+    assert len(machine.cycled(answer(*names("c", 12)), second)) == 12
+    assert machine.order() is None, "what is asked for and not answered yet keeps its room"
+    machine.cycled(answer(*names("b", 14)), first)
     assert machine.free == 0 and machine.order() is None
+
+
+def test_a_second_claim_waits_until_the_first_has_found_plenty() -> None:
+    machine = Machine(30, orders_at_once=2)
+    first = machine.order()
+    assert first is not None and machine.order() is None, "who knows whether there is anything at all"
+    machine.cycled(answer(*names("a", 3)), first)
+    machine.hungry = True  # word of new work
+    second = machine.order()
+    assert second is not None and machine.order() is None, "the last claim came back with less than it asked for"
+    machine.cycled(answer(*names("b", 10)), second)
+    assert machine.order() is not None and machine.order() is not None, "this one had plenty"
 
 
 def test_a_second_order_waits_until_it_is_worth_a_transaction() -> None:

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.contract import Contract, Move, Phase
 from ..core.decide import decide, then
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from . import Engine
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """One execution's end: which job, under which token, with what outcome."""
 
     id: str

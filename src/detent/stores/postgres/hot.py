@@ -9,6 +9,7 @@ from ...ports import Claimed, ClaimRequest, Success
 from ..lanes import RANK_SHIFT, LaneBook, rank_of
 from .dialect import Query, compiled
 from .orphans import less
+from .settled import told_settled, unsettled_of
 from .take import Taken, take_values
 from .tx import Connection, PostgresCold
 
@@ -77,9 +78,7 @@ def cycle_values(
         "now": now,
         "relaxed": relaxed,
         "family": bool(ordered) and ordered[0].parent_id is not None,
-        "ids": [s[0] for s in ordered],
-        "tokens": [s[1] for s in ordered],
-        "results": [s[3] for s in ordered],
+        **told_settled(ordered),
         "version": book.version,
         "wanted": request.limit if request and allowed else 0,
         "groups": [str(group) for group in allowed],
@@ -138,14 +137,6 @@ class Answer:
             book.cursors[rank_of(lane)] = lane
         if remember_floors:
             book.floors.update(self.last)
-
-
-def unsettled_of(settled: str | None, successes: Sequence[Success]) -> list[Success]:
-    """settled: the ids that were, if not all."""
-    if settled is None:
-        return []
-    done = set(settled.split(","))
-    return [success for success in successes if success.id not in done]
 
 
 def in_turn(book: LaneBook, request: ClaimRequest | None) -> tuple[str, dict[str, int]]:

@@ -10,8 +10,9 @@ from ...ports import Claimed, ClaimRequest, Success
 from ..lanes import RANK_SHIFT, LaneBook, party_of, rank_of
 from ..plan import Found, Plan, Seen, make_plan, remembered
 from .dialect import compiled
-from .hot import AGAIN, Answer, Edges, PostgresTx, cycle_values, run_cycle, unsettled_of
+from .hot import AGAIN, Answer, Edges, PostgresTx, cycle_values, run_cycle
 from .orphans import less
+from .settled import unsettled_of
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[list[Any]]]
 """Run one of the planned statements by its name."""

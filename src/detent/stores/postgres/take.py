@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from ...ports import Claimed, ClaimRequest, Success
 from .dialect import is_uuid
+from .settled import told_settled
 
 
 class WiredEdges(Protocol):
@@ -20,9 +21,7 @@ def take_values(successes: Sequence[Success], request: ClaimRequest, edges: Wire
     named = sorted(one for one in request.named or () if is_uuid(one.id))
     return {
         "now": now,
-        "ids": [s[0] for s in ordered],
-        "tokens": [s[1] for s in ordered],
-        "results": [s[3] for s in ordered],
+        **told_settled(ordered),
         "named_ids": [one[0] for one in named],
         "named_tokens": [one[1] for one in named],
         "named_counts": [str(one[2]) for one in named],
