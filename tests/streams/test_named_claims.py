@@ -1,6 +1,5 @@
 """Claims by id: the hot statement and the careful way agree with each other and with `decide`."""
 
-
 import pytest
 
 from detent.core.contract import Move
