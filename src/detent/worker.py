@@ -82,7 +82,9 @@ class Worker:
         self._given_up = False
         self._quiet = False
         self._closing = False
-        self._reclaim_at = float("-inf")
+        self._reclaimed_at = float("-inf")
+        self._word = False
+        """We were woken by word of new work, not by the clock."""
         self._started_at = engine.store.now()
         self._timeout_codes = {name: c.code("timeout") for name, c in engine.contracts.items()}
 
@@ -191,6 +193,8 @@ class Worker:
             order = self.machine.order()
             flight = asyncio.create_task(self._cycle(order)) if order else None
             self._slots.start(claimed)  # after the order is on its way: they run while the store works
+            if claimed:
+                self._look_round()
             claimed = []
             if order is None or flight is None:
                 await self._rest(leads)
@@ -220,9 +224,14 @@ class Worker:
             claimed = self.machine.cycled(answer, order)
             self._timings.picked_up(claimed, self.engine.store.now())
             self._interrupt(self.machine.superseded())
-            self._nudge.set()  # the other loops look again
-            if not self.machine.hungry:
-                self._sated.set()
+            if not claimed:
+                self._look_round()
+
+    def _look_round(self) -> None:
+        """The other loops look again; who has had enough listens. After the handlers that were claimed: they go first."""
+        self._nudge.set()
+        if not self.machine.hungry:
+            self._sated.set()
 
     async def _rest(self, leads: bool) -> None:
         """Until something happens; or, if asked, the end of work when nothing is left to wait for."""
@@ -259,11 +268,13 @@ class Worker:
             return await one_by_one(self.engine, order.settled)
 
     def _request(self, want: int) -> ClaimRequest:
-        """Expired leases of others are looked for now and then, and whenever we hold nothing."""
+        """Expired leases of others are looked for now and then; rather not while a new job waits to be started."""
         now = self._clock.monotonic()
-        reclaim = self._caution.over and (now >= self._reclaim_at or not self.machine.held)
+        every = min(_POLL_SECONDS / 2, self.lease_seconds / 3)
+        since = now - self._reclaimed_at
+        reclaim = self._caution.over and (since >= 2 * every or (since >= every and not self._word))
         if reclaim:
-            self._reclaim_at = now + min(_POLL_SECONDS, self.lease_seconds / 3)
+            self._reclaimed_at = now
         return self.engine.claim_request(
             self.id,
             want,
@@ -345,7 +356,7 @@ class Worker:
         while True:
             await self._sated.wait()
             try:
-                await watch.changed(await self._until_due())
+                self._word = await watch.changed(await self._until_due())
             except Exception as error:  # a worker that does not listen is alive but deaf
                 log.warning("cannot hear of new work, looking again in %g s: %s", _POLL_SECONDS, error)
                 await asyncio.sleep(_POLL_SECONDS)

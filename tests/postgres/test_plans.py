@@ -26,6 +26,7 @@ ID = "01900000-0000-7000-8000-000000000001"
 HELD = json.dumps({ID: "token"})
 NAMES = json.dumps(["standard", "formal"])
 LANES = {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK, "groups": "[1, 2]", "paused": "[]"}
+HOT = ("cycle", "claim")
 SCANNED = frozenset({"anything_left", "jobs"})
 """These may walk an index from its end: they stop at the first row, or at the end of the page."""
 
@@ -41,10 +42,10 @@ _SHAPES = (
 
 
 def texts() -> dict[str, Query]:
-    """Every hot statement, as the server sees it; `cycle` comes on a connection of its own."""
+    """Every hot statement, as the server sees it; those that claim come on a connection of their own."""
     known = queries(own_clock=False)
     names = ("extend", "standing", "expired", "due_blocked", "lost_to", "promote", "lock", "lock_free")
-    found = {name: compiled(known[name]) for name in (*names, "anything_left", "events", "notes", "cycle")}
+    found = {name: compiled(known[name]) for name in (*names, "anything_left", "events", "notes", *HOT)}
     found["update_job"] = compiled(known["update_job"])
     found["jobs"] = compiled(known["jobs"].replace("{where}", "id < :before"))
     found["insert"] = Query(statement(*_SHAPES, single=False), ())
@@ -52,7 +53,7 @@ def texts() -> dict[str, Query]:
 
 
 def values(name: str) -> dict[str, Any]:
-    if name == "cycle":
+    if name in HOT:
         book = LaneBook(groups={1: ("standard", "default", "mail")}, version=1)
         return cycle_values([], ClaimRequest("w1", "t", 100, 30_000_000), book, Edges(CONTRACTS), 0)
     common = {"ids": json.dumps([ID]), "held": HELD, "contracts": NAMES, "types": NAMES, "limit": 100, "lease": 1}
@@ -101,7 +102,7 @@ def faults(plan: dict[str, Any], *, walks: bool) -> list[str]:
 async def all_faults(url: str) -> dict[str, list[str]]:
     found = {}
     for name, query in texts().items():
-        settings = SETTINGS if name == "cycle" else POOL_SETTINGS
+        settings = SETTINGS if name in HOT else POOL_SETTINGS
         connection: Any = await asyncpg.connect(url, server_settings=settings)
         try:
             plans = [await generic_plan(connection, query)]
@@ -142,7 +143,7 @@ async def test_behind_many_finished_jobs(engine: Engine, database: Database, row
 async def touched(database: Database) -> int:
     """Blocks an idle claim looks at."""
     connection: Any = await asyncpg.connect(database.url, server_settings=SETTINGS)
-    query, given = texts()["cycle"], values("cycle")
+    query, given = texts()["claim"], values("claim")
     await connection.execute("UPDATE lane_version SET value = 1")
     arguments = [given[name] for name in query.names]
     plan = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query.text}", *arguments))[

@@ -49,15 +49,17 @@ def queries(own_clock: bool) -> dict[str, str]:
 
 
 def _claims(cycle: str, look: str, taking: str) -> dict[str, str]:
-    """A plain claim, one that begins at a lower priority, and the two halves of a planned one, made of its parts."""
+    """A plain cycle, one that begins at a lower priority, one that has nothing to settle, and the two halves of a
+    planned claim, made of its parts."""
     return {
         "cycle": _walking(cycle, "-1::bigint"),
         "cycle_in_turn": _walking(cycle, ":first::bigint"),
+        "claim": _walking(_bare(cycle), "-1::bigint"),
         "look": _walking(_before(cycle, "picked"), ":first::bigint", _CLOSED)
         + look.replace("{logged}", _logging(cycle, "settled")),
         "take_planned": taking.replace("{claimed}", _part(cycle, "claimed"))
         .replace("{logged}", _logging(cycle, "claimed"))
-        .replace("{answer}", _answer(cycle)),
+        .replace("{answer}", _answer(cycle).replace("FROM promoted)", "FROM locked WHERE NOT fits)")),
     }
 
 
@@ -88,12 +90,17 @@ def _logging(cycle: str, rows: str) -> str:
     return "\n".join([*head, f"{own}) e"])
 
 
+def _bare(cycle: str) -> str:
+    """The claim alone: a worker that waits for work has nothing to settle, and every part costs before its first row."""
+    begins, goes_on = _start(cycle, "held"), _start(cycle, "due")
+    return f"{cycle[:begins]}{_before(cycle, 'logged')[goes_on:]}{_logging(cycle, 'claimed')}\n)\n{_answer(cycle)}"
+
+
 def _answer(cycle: str) -> str:
-    """What the statement tells, where nothing was settled; instead of promoted jobs, meters that did not fit."""
+    """What the statement tells where nothing was settled."""
     head, _, claims = cycle[cycle.index("\n)\nSELECT NULL") + 3 :].partition("\nUNION ALL\n")
     told = re.sub(r"CASE WHEN .* END,", "NULL,", head, flags=re.DOTALL)
     told = told.replace("(SELECT count(*)::int FROM settled)", "0")
-    told = told.replace("FROM promoted)", "FROM locked WHERE NOT fits)")
     return f"{told}\nUNION ALL\n{claims}"
 
 

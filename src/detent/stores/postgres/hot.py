@@ -139,10 +139,12 @@ class Answer:
             book.floors.update(self.last)
 
 
-def in_turn(book: LaneBook, request: ClaimRequest | None) -> tuple[str, dict[str, int]]:
+def in_turn(book: LaneBook, successes: Sequence[Success], request: ClaimRequest | None) -> tuple[str, dict[str, int]]:
     """Which statement a plain claim takes: the one that begins at the highest priority, or now and then lower."""
     first = book.relief() if request else None
-    return ("cycle", {}) if first is None else ("cycle_in_turn", {"first": (first << RANK_SHIFT) - 1})
+    if first is None:
+        return "cycle" if successes else "claim", {}
+    return "cycle_in_turn", {"first": (first << RANK_SHIFT) - 1}
 
 
 def _served_order(row: Any) -> tuple[int, int, str]:
@@ -205,7 +207,7 @@ class PostgresTx(PostgresCold):
 
     async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
         await self.prepare()
-        name, more = in_turn(self.book, request)
+        name, more = in_turn(self.book, successes, request)
         values = cycle_values(successes, request, self.book, self._edges, self.now) | more
         query = compiled(self._texts[name])
         answer = Answer(await run_cycle(self.connection, query, values), request.token if request else "")

@@ -295,7 +295,7 @@ class PostgresStore:
             self._book.floors.clear()
         # Losing a bare claim costs a fenced rerun, so its commit need not reach the disk.
         values = cycle_values(successes, request, self._book, self._edges, self.now(), relaxed=not successes)
-        name, more = in_turn(self._book, request)
+        name, more = in_turn(self._book, successes, request)
         answer = Answer(await self._run_hot(name, values | more if more else values), request.token if request else "")
         if more:
             answer.relieved(self._book)
