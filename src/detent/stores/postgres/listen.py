@@ -16,13 +16,13 @@ CHANNEL = "detent"
 _TEST_SECONDS = 15.0
 _SILENCE_SECONDS = 5.0
 _RING_SECONDS = 0.005
-_RING = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"
-"""Without parameters: one message to the server, nothing to prepare."""
+_RING = f"NOTIFY {CHANNEL}"
 _TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 
 class Aside:
-    """One connection for what must not wait for, or be undone with, the act that asks for it."""
+    """One connection for what must not wait for, or be undone with, the act that asks for it; nor wait for the disk:
+    whatever is committed later and relies on it takes it along."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
@@ -60,7 +60,7 @@ class Bell:
     async def _run(self) -> None:
         while self._rung.is_set():
             self._rung.clear()
-            with suppress(*_TROUBLE):  # a lost notification costs one poll, so its commit need not reach the disk
+            with suppress(*_TROUBLE):  # a lost notification costs one poll
                 await self._aside.run(lambda connection: connection.execute(_RING))
             await asyncio.sleep(_RING_SECONDS)
 

@@ -85,7 +85,7 @@ class PostgresStore:
         self._orphans = Orphans()
         self._lanes = PostgresCold(None, 0, self._book, self._texts, self._intern_apart)
         self._inserts = Inserts(lambda: self._connect(POOL_SETTINGS, self._command_seconds))
-        self._aside = Aside(self._connect)
+        self._aside = Aside(lambda: self._connect({"synchronous_commit": "off"}))
         self._bell = Bell(self._aside)
         self._ear: Ear | None = None
         self._loans = Loans(self, pool_size)
