@@ -169,7 +169,7 @@ async def _sent(trips: list[str], act: Any = None) -> list[str]:
     if act is not None:
         await act
     await asyncio.sleep(0)  # loggers are called in the next turn of the loop, before whoever asks for a turn now
-    return [query for query in trips if "pg_notify" not in query]
+    return [query for query in trips if "NOTIFY" not in query]
 
 
 RATIOS = {

@@ -180,7 +180,7 @@ async def test_a_worker_goes_on_after_lost_answers(through: str, proxy: LossyPro
     @app.job("mail")
     async def mail(ctx: Context, n: int) -> int:
         runs.append(n)
-        proxy.lose_reply_to(ctx.job_id.encode())
+        proxy.lose_reply_to(ctx._claimed.token.encode())  # only its settlement says that; others ask for its id, too
         return n
 
     handles = await mail.enqueue_many([{"n": n} for n in range(4)])
