@@ -228,7 +228,7 @@ class Worker:
                 self._look_round()
 
     def _look_round(self) -> None:
-        """The other loops look again; who has had enough listens. After the handlers that were claimed: they go first."""
+        """The other loops look again; who has had enough listens. Called after handlers are started: they go first."""
         self._nudge.set()
         if not self.machine.hungry:
             self._sated.set()

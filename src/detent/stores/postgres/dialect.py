@@ -91,7 +91,7 @@ def _logging(cycle: str, rows: str) -> str:
 
 
 def _bare(cycle: str) -> str:
-    """The claim alone: a worker that waits for work has nothing to settle, and every part costs before its first row."""
+    """The claim alone: a worker that waits has nothing to settle, and every part costs before its first row."""
     begins, goes_on = _start(cycle, "held"), _start(cycle, "due")
     return f"{cycle[:begins]}{_before(cycle, 'logged')[goes_on:]}{_logging(cycle, 'claimed')}\n)\n{_answer(cycle)}"
 
