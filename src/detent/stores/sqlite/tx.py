@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import apsw
 
+from ...core.alike import Alike
 from ...core.job import Change, Event, Micros
 from ..cold import ColdTx, filled
 from ..lanes import LaneBook
 from ..named_sql import load_queries
 from ..rows import CREATED, as_text, created_values
 
+Row = tuple[Any, ...]
 _CREATED = {"{created}": ", ".join(CREATED), "{created_places}": ", ".join("?" * len(CREATED))}
 
 
@@ -54,26 +57,38 @@ class SqliteCold(ColdTx):
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         """Write new jobs; returns the ids that were already there (a repeated submit) and were left alone."""
+        if isinstance(changes, Alike) and changes.first.parcel is None:
+            return self._insert(*await self._alike(changes))
         rows = [(*created_values(change.after), await self.lane_of(change.after)) for change in changes]
-        present: set[str] = set()
-        before = self.connection.total_changes()
-        self.connection.executemany(SQL["insert_job"], rows)
-        if self.connection.total_changes() - before != len(rows):
-            present = self._there_before(changes)
-        fresh = [change for change in changes if change.after.id not in present] if present else changes
         lanes = {row[0]: row[-1] for row in rows}
-        events = [(*_logged(event), lanes[event.job_id]) for change in fresh for event in change.events]
-        self.connection.executemany(SQL["insert_first_event"], events)
+        events = [(*_logged(event), lanes[event.job_id]) for change in changes for event in change.events]
+        present = self._insert(rows, events)
+        fresh = [change for change in changes if change.after.id not in present] if present else changes
         for change in fresh:
             if change.notes:
                 await self.add_notes(change.notes)
         await self.post(fresh)
         return present
 
-    def _there_before(self, changes: Sequence[Change]) -> set[str]:
-        """Jobs that have a log already were not made just now."""
-        ids = json.dumps([change.after.id for change in changes])
-        return {row[0] for row in self.connection.execute(SQL["logged"], {"ids": ids})}
+    async def _alike(self, changes: Alike) -> tuple[list[Row], list[Row]]:
+        """The rows of jobs and of events, without a job or an event being made."""
+        first, (event,) = changes.first.after, changes.first.events
+        lane, own = await self.lane_of(first), changes.own
+        columns = [own.get(name, repeat(value)) for name, value in zip(CREATED, created_values(first), strict=True)]
+        _, *told = _logged(event)
+        return list(zip(*columns, repeat(lane), strict=False)), [(job_id, *told, lane) for job_id in changes.ids]
+
+    def _insert(self, rows: Sequence[Row], events: Sequence[Row]) -> set[str]:
+        before = self.connection.total_changes()
+        self.connection.executemany(SQL["insert_job"], rows)
+        present: set[str] = set()
+        if self.connection.total_changes() - before != len(
+            rows
+        ):  # those that have a log already were not made just now
+            ids = json.dumps([row[0] for row in rows])
+            present = {row[0] for row in self.connection.execute(SQL["logged"], {"ids": ids})}
+        self.connection.executemany(SQL["insert_first_event"], [row for row in events if row[0] not in present])
+        return present
 
 
 def _logged(event: Event) -> tuple[Any, ...]:
