@@ -67,6 +67,8 @@ class Machine:
     ghosts: int = 0
     """Handlers that still occupy a slot though their job is no longer ours."""
     hungry: bool = True
+    _news: bool = False
+    """There may be more than the orders that are out could see."""
     plenty: bool = False
     """The last claim brought all it asked for: another beside it will too. Else it would find what that one left."""
     out: list[Order] = field(default_factory=list)
@@ -89,6 +91,10 @@ class Machine:
         waiting = self.held or self.finished or self.deferred
         return self.stopping and not waiting and not self.out
 
+    def heard_of_work(self) -> None:
+        """Something may have become claimable; a claim that is under way may have missed it."""
+        self.hungry = self._news = True
+
     def order(self) -> Order | None:
         """The next transaction, if there is reason for one: something to settle, or room and appetite."""
         if len(self.out) >= self.orders_at_once:
@@ -99,6 +105,8 @@ class Machine:
             return None
         if self.out and 2 * max(want if self.plenty else 0, len(self.finished)) < self._batch:
             return None  # a further transaction costs more than the little it would carry is worth
+        if want:
+            self._news = False
         order = Order(self.finished, want)
         self.out.append(order)
         self.finished = []
@@ -112,7 +120,8 @@ class Machine:
         """The order (the oldest, if not named) was carried out: these are to be started."""
         order = self._answered(order)
         if order.want:
-            self.hungry = self.plenty = len(answer.claimed) >= order.want
+            self.plenty = len(answer.claimed) >= order.want
+            self.hungry = self.plenty or self._news
         for said in answer.later:  # once again at once, then at the next tick
             (self.deferred if said.id in self._passed_over else self.finished).append(said)
         self._passed_over -= {said.id for said in order.settled}

@@ -79,6 +79,8 @@ class StreamWorker(Worker):
             self._claiming -= ids
         for message_id in ids:
             self._read.pop(message_id, None)
+        if self._read.keys() - self._claiming:  # no message will come to wake us for these
+            self.machine.heard_of_work()
         return answer
 
     async def _claim(self, order: Order, deliveries: Sequence[Delivery]) -> Cycled:

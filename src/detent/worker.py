@@ -176,7 +176,7 @@ class Worker:
 
     def wake(self) -> None:
         """Something may have become claimable."""
-        self.machine.hungry = True
+        self.machine.heard_of_work()
         self._sated.clear()
         self._nudge.set()
 
@@ -264,7 +264,7 @@ class Worker:
             if not order.settled:
                 raise
             log.error("one of %d results cannot be stored (%s); each is tried alone", len(order.settled), error)
-            self.machine.hungry = True
+            self.machine.heard_of_work()
             return await one_by_one(self.engine, order.settled)
 
     def _request(self, want: int) -> ClaimRequest:

@@ -12,6 +12,7 @@ from servers.valkey import fresh_url
 from detent import Context, Detent
 from detent.core.job import Job
 from detent.engine import Engine, Submission
+from detent.handlers import Handler
 from detent.orchestrator import Orchestrator
 from detent.proof.verify import verify
 from detent.stream_worker import StreamWorker
@@ -33,6 +34,10 @@ async def add(ctx: Context, a: int = 1, b: int = 1) -> int:
 @tools.job("fail", contract="streams")
 async def fail(ctx: Context) -> None:
     raise RuntimeError("it does not work")
+
+
+def handlers() -> dict[str, Handler]:
+    return {name: definition.handler for name, definition in tools.jobs.items()}
 
 
 class Stage:
@@ -67,8 +72,7 @@ class Stage:
 
     async def work(self, **options: Any) -> StreamWorker:
         """One worker, until nothing is left for it."""
-        handlers = {name: definition.handler for name, definition in tools.jobs.items()}
-        worker = StreamWorker(self.engine, handlers, self.wire(**options), until_idle=True)
+        worker = StreamWorker(self.engine, handlers(), self.wire(**options), until_idle=True)
         self._relaying = True  # ended between two rounds: a relay broken off keeps what it took until its time is over
         relay = asyncio.create_task(self._relay())
         await asyncio.wait_for(worker.run(handle_signals=False), 30)

@@ -1,15 +1,17 @@
 """Our own worker on the stream: batches, duplicates, poison, tools it does not have, and the older servers' way."""
 
+import asyncio
 import json
 
 import pytest
+from worker.waiting import until
 
 from detent.engine import Submission
 from detent.engine.deliveries import receive
 from detent.ports import Filter
 from detent.stream_worker import StreamKeeper, StreamWorker
 
-from .stage import TASKS, Stage
+from .stage import TASKS, Stage, handlers
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +42,23 @@ async def test_a_message_told_twice_runs_once(stage: Stage) -> None:
     await stage.work()
     assert (await stage.job(job.id)).execution_no == 1
     assert not stage.pending() and stage.redis.xlen(TASKS) == 0
+
+
+async def test_messages_beyond_a_short_claim_are_looked_at_too(stage: Stage) -> None:
+    """They are ours and kept alive: nobody else would take them, and no further message comes to wake us."""
+    await stage.submit()
+    await stage.publish()
+    ((_, fields),) = stage.redis.xrange(TASKS)
+    for _ in range(5):
+        stage.redis.xadd(TASKS, fields)
+    worker = StreamWorker(stage.engine, handlers(), stage.wire(), slots=2)
+    worker._keep(await worker.wire.read(worker.id, 6))
+    run = asyncio.create_task(worker.run(handle_signals=False))
+    await until(lambda: not stage.pending())
+    worker.stop()
+    assert await run == 0
+    assert stage.redis.xlen(TASKS) == 0
+    await stage.verified()
 
 
 async def test_a_message_of_an_earlier_try_takes_nothing(stage: Stage) -> None:

@@ -52,6 +52,16 @@ def test_appetite_lasts_while_claims_come_back_full() -> None:
     assert machine.order() == type(order)([], 1)
 
 
+def test_word_that_comes_while_a_claim_is_under_way_is_not_forgotten() -> None:
+    machine = Machine(2)
+    machine.order()
+    machine.heard_of_work()
+    machine.cycled(Cycled())
+    assert machine.order() is not None, "the claim may have looked before"
+    machine.cycled(Cycled())
+    assert not machine.hungry, "this one has seen it"
+
+
 def test_a_sated_machine_still_settles() -> None:
     machine = with_jobs("a")
     assert not machine.hungry
@@ -298,7 +308,7 @@ def test_a_second_claim_waits_until_the_first_has_found_plenty() -> None:
     first = machine.order()
     assert first is not None and machine.order() is None, "who knows whether there is anything at all"
     machine.cycled(answer(*names("a", 3)), first)
-    machine.hungry = True  # word of new work
+    machine.heard_of_work()
     second = machine.order()
     assert second is not None and machine.order() is None, "the last claim came back with less than it asked for"
     machine.cycled(answer(*names("b", 10)), second)

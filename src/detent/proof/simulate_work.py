@@ -148,7 +148,7 @@ class SimWorker(Process):
 
     def _awake(self) -> None:
         self._waking = False
-        self.machine.hungry = True
+        self.machine.heard_of_work()
         self._nudge.set()
 
     async def _cycles(self) -> None:
