@@ -123,10 +123,9 @@ class PostgresStore:
             await self._set_clock(connection)
 
     async def _set_clock(self, connection: Connection) -> None:
-        """With every server we come to: another one may take over, whose clock is another."""
-        before = self._clock.monotonic()
+        """With every server we come to. Rather behind than ahead: an end must not look later than what followed it."""
         theirs = await connection.fetchval(f"SELECT {DATABASE_CLOCK}")
-        self._offset = theirs - int((before + self._clock.monotonic()) / 2 * 1_000_000)
+        self._offset = theirs - int(self._clock.monotonic() * 1_000_000)
 
     async def _register(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> dict[str, Contract]:
         assert self._pool is not None
