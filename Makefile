@@ -22,8 +22,8 @@ check: $(STAMP) ## format, lint, types, tidy: what pre-commit runs
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-test: $(STAMP) ## every test that fits ten minutes (PYTEST_ARGS="-k name" to choose)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: $(STAMP) ## every test that fits ten minutes, but what check runs (PYTEST_ARGS="-k name" to choose)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/test_tidy.py $(PYTEST_ARGS)
 
 drills: $(STAMP) ## the long tests: crashes, simulations, load
 	$(BIN)/python -m pytest -m drill -o faulthandler_timeout=2700 $(PYTEST_ARGS)

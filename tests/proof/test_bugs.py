@@ -23,7 +23,7 @@ class Found:
 
 
 FOUND = {
-    "settle-without-token": Found(states=20_000, seeds=60, under="streams"),
+    "settle-without-token": Found(states=20_000, seeds=20, under="formal"),
     "event-without-row": Found(),
     "row-without-event": Found(),
     "version-not-raised": Found(),
@@ -34,15 +34,15 @@ FOUND = {
     "wait-misses-signal": Found(seeds=10, under="formal"),
     "zombie-step": Found(states=None, seeds=15, under="streams"),
     "once-not-begun": Found(states=None, seeds=15, under="streams"),
-    "parent-misses-child": Found(states=None, seeds=6, under="standard"),
+    "parent-misses-child": Found(states=None, seeds=12, under="formal"),
     "dead-letter-forgotten": Found(),
     "second-final-event": Found(),
     "lost-submit": Found(),
-    "heartbeat-revives": Found(seeds=20, under="standard"),
+    "heartbeat-revives": Found(seeds=10, under="formal"),
     "backoff-ignored": Found(),
     "time-runs-back": Found(states=None, seeds=10),
     "limit-counted-early": Found(states=None, seeds=10),
-    "late-cancel": Found(seeds=40, under="standard"),
+    "late-cancel": Found(seeds=6, under="formal"),
     "fire-without-compare": Found(states=None, seeds=10),
 }
 """Budgets are two to three times what was measured, so that other luck does not matter."""

@@ -9,7 +9,7 @@ from .operators import OperatedMachine
 from .places import PLACES
 
 QUICK = settings(
-    max_examples=36,
+    max_examples=27,
     stateful_step_count=50,
     derandomize=True,
     deadline=None,

@@ -36,7 +36,7 @@ class Config:
     def draw(cls, seed: int, contract: str | None = None) -> "Config":
         random = seeded(("config", seed))
         many = random.sample(sorted(CONTRACTS), random.randint(1, 3))
-        jobs, seconds = random.randint(34, 55), random.randint(20, 36)
+        jobs, seconds = random.randint(23, 37), random.randint(15, 26)
         schedules = seeded(("schedules", seed)).randint(0, 2)
         return cls(
             seed=seed,
