@@ -36,6 +36,12 @@ async def order(ctx: Context, number: int) -> dict[str, object]:
     return {"number": number, "by": answer["by"]}
 
 
+@app.job("release", queue="orders")
+async def release(ctx: Context, version: str) -> str:
+    await ctx.approval(f"release {version}?", roles=("reviewer",))
+    return f"released {version}"
+
+
 @app.job("charge", queue="billing", contract="gate-b2")
 async def charge(ctx: Context, card: str) -> str:
     """Fails for good until its payload is repaired."""

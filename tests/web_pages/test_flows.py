@@ -125,6 +125,18 @@ def test_approving_and_rejecting_from_the_inbox(here: Site) -> None:
     untroubled(page, looking)
 
 
+def test_approving_on_the_job_s_own_page_says_what_was_seen(here: Site) -> None:
+    job = here.submit("release", {"version": "7"}, queue="orders")
+    page = here.signed_in("rui", f"jobs/{job}")
+    page.click("[data-act=approve]")
+    with page.expect_request(f"**/jobs/{job}/approve") as sent:
+        page.click("dialog button[type=submit]")
+    expect(status(page)).to_have_text("succeeded")
+    (asked,) = here.call("GET", f"jobs/{job}/detail")["approvals"]
+    assert sent.value.post_data_json["digest"] == asked["digest"] and asked["votes"][0]["person"] == "rui"
+    untroubled(page)
+
+
 def test_two_people_discard_a_dead_letter(here: Site) -> None:
     letter = here.letter()
     ana, ben = here.signed_in("ana", f"dead-letters/{letter}"), here.signed_in("ben", f"dead-letters/{letter}")

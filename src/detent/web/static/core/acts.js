@@ -6,6 +6,7 @@ import { editor } from "./editor.js";
 import { t } from "./words.js";
 
 const DANGER = new Set(["cancel", "abort", "reject"]);
+const DECISIONS = new Set(["approve", "reject"]);
 
 export function actButtons(job, detail, again) {
   return detail.acts.map((one) => h("button", {
@@ -30,8 +31,10 @@ export async function start(one, job, detail, again) {
       act: (form) => post(path, { ...reason(form), ...(payloads && content.changed() ? { payload: content.value() } : {}) }) });
   } else {
     const force = one.act === "cancel" && one.request ? h("label", { class: "check" }, h("input", { type: "checkbox", name: "force" }), t("ask.force")) : null;
+    const question = DECISIONS.has(one.act) ? detail.approvals.find((asked) => asked.name === detail.wait?.name && !asked.decision) : null;
+    const shown = question ? { digest: question.digest } : {};
     done = await ask({ ...common, lead: one.request ? t("ask.cancel.request") : common.lead, fields: [reasonField(), force],
-      act: (form) => post(path, { ...reason(form), ...(force ? { force: form.get("force") === "on" } : {}) }) });
+      act: (form) => post(path, { ...reason(form), ...shown, ...(force ? { force: form.get("force") === "on" } : {}) }) });
   }
   if (!done) return;
   toast(t(`did.${one.act}`));
