@@ -167,6 +167,25 @@ async def test_messages_of_the_dead_go_to_the_living(stage: Stage, autoclaim: bo
     assert histories[1::2] == [["task.created", "task.claimed", "task.succeeded"]] * 3
 
 
+async def test_what_was_deleted_while_pending_does_not_stay_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server before 7.0 answers nothing in the place of such a message; the one here is made to."""
+    for _ in range(2):
+        await stage.submit()
+    await stage.publish()
+    (gone, _), (there, fields) = stage.read(), stage.read()
+    stage.redis.xdel(TASKS, gone)
+    wire = stage.orchestrator.wire
+    rows = [(one.encode(), b"foreign", 300_000, 1) for one in (gone, there)]
+    entry = (there.encode(), [text.encode() for pair in fields.items() for text in pair])
+
+    async def together(commands: object) -> list[object]:
+        return [rows, [b"0-0", [None, entry]]]
+
+    monkeypatch.setattr(wire.link, "together", together)
+    assert [one.delivery.message_id for one in await wire.stranded("us", 10)] == [there]
+    assert stage.pending() == [there]
+
+
 async def test_a_long_task_leaves_signs_of_life(stage: Stage) -> None:
     """The message is touched at every beat; a note in the database at most every 30 s, and none for short tasks."""
     job = await stage.submit()

@@ -40,13 +40,20 @@ async def stranded(wire: "RedisWire", consumer: str, limit: int, cursor: str) ->
         ids = [row[0] for row in owners]
         entries = await wire.link.one("XCLAIM", *place, consumer, idle, *ids) if ids else []
     held = {row[0].decode(): (row[1].decode("utf-8", "replace"), int(row[2])) for row in owners}
-    found = []
-    for entry in entries:
-        if entry is None or entry[0] is None:  # deleted while pending: before 7.0 it comes back empty
-            continue
-        delivery = delivery_of(entry, own.max_message_bytes)
-        found.append(Stranded(delivery, *held.get(delivery.message_id, ("unknown", idle))))
-    return found, following
+    await wire.acknowledge(_deleted(owners, entries))
+    read = [delivery_of(entry, own.max_message_bytes) for entry in entries if not _is_empty(entry)]
+    return [Stranded(one, *held.get(one.message_id, ("unknown", idle))) for one in read], following
+
+
+def _is_empty(entry: Any) -> bool:
+    return entry is None or entry[0] is None
+
+
+def _deleted(owners: Sequence[Any], entries: Sequence[Any]) -> list[str]:
+    """Deleted while pending: before 7.0 such a message comes back empty in its place, and stays pending for ever."""
+    if len(owners) != len(entries):
+        return []
+    return [row[0].decode() for row, entry in zip(owners, entries, strict=True) if _is_empty(entry)]
 
 
 async def _idle_ones(wire: "RedisWire", idle: int, limit: int, cursor: str) -> tuple[list[Any], str]:
