@@ -63,12 +63,16 @@ class Files(Service):
         return sum(one.stat().st_size for one in found if one.is_file())
 
 
+_ROOM_FOR_ALL = {"max_connections": "500"}
+"""Contestants stay connected while others have their turn."""
+
+
 class Postgres(Service):
     """One server with durable settings, one database a contestant."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self.server = self._stack.enter_context(_tests_postgres().running())
+        self.server = self._stack.enter_context(_tests_postgres().running(settings=_ROOM_FOR_ALL))
         self.version = f"PostgreSQL {self._ask('postgres', 'SHOW server_version')}"
 
     def url(self, contestant: Contestant, folder: Path) -> str:
