@@ -91,6 +91,7 @@ async def rate(host: str, port: int, said: bytes, expect: int, clients: int, sec
             assert status == expect, status
             done += 1
         writer.close()
+        await writer.wait_closed()
 
     started = perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))

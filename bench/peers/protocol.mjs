@@ -82,6 +82,7 @@ const ACTS = {
   reset: async (peer) => { await peer.reset(); return {}; },
   enqueue,
   fill,
+  'fill stepped': async () => ({ jobs: 0 }), // none of them records steps
   pickup: stamp,
   left: async (peer) => ({ left: await peer.left() }),
 };

@@ -255,6 +255,17 @@ async def test_edit(engine: Engine, clock: FakeClock) -> None:
     assert await stored(engine) == switched
 
 
+async def test_what_was_said_is_taken_back(engine: Engine) -> None:
+    made = await add(engine, every="10m", queue="slow", priority=5, deadline=60, ends_at="2030-01-01T00:00:00Z")
+    names = ("queue", "priority", "deadline", "ends_at")
+    plain = await schedules.edit(engine, "tick", dict.fromkeys(names), actor="bo")
+    assert (plain.queue, plain.priority, plain.ends_at) == ("default", 0, None)
+    assert plain.expression == made.expression and plain.kind == made.kind
+    await refused(schedules.edit(engine, "tick", {"every": None}, actor="bo"), "SCHEDULE_INVALID", 422)
+    await refused(schedules.edit(engine, "tick", {"job_type": None}, actor="bo"), "NAME_INVALID", 422)
+    assert await stored(engine) == plain
+
+
 async def test_fires_go_on_beside_edits(engine: Engine, clock: FakeClock) -> None:
     """Fires do not raise the version: who edits is refused only if somebody else edited."""
     await add(engine)

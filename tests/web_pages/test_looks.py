@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 import detent.engine
 import detent.web
+from detent.proof.rules import RULES
 from detent.web.pages import PAGES
 from detent.web.pages.shell import LANGUAGES, preferred, words
 from web_pages.site import Site, addresses
@@ -132,6 +133,13 @@ def test_both_languages_say_the_same_things() -> None:
             assert _names(text) == _names(chinese[key]), key
     same = {key for key in english if english[key] == chinese[key] and re.search(r"[a-z]", _plain(english[key]))}
     assert same <= {"filter.phase"}, "not translated"
+
+
+def test_every_rule_of_verify_is_told_in_the_viewer_s_language() -> None:
+    english, chinese = words("en"), words("zh")
+    told = {key.removeprefix("rule."): text for key, text in english.items() if key.startswith("rule.")}
+    assert told == RULES
+    assert {key for key in chinese if key.startswith("rule.")} == {f"rule.{name}" for name in RULES}
 
 
 def _plain(text: str) -> str:

@@ -184,6 +184,9 @@ def edit(
     when: When,
     work: Work,
     rules: Rules,
+    unset: Annotated[
+        list[str] | None, option("--unset", "Take back what was said: --unset ends-at.", metavar="NAME")
+    ] = None,
     version: Annotated[int | None, option("--version", "Only if it is still at this version.")] = None,
     by: Asked,
     app: App = None,
@@ -191,7 +194,7 @@ def edit(
 ) -> None:
     """Change a schedule while it runs; what is not said stays as it is."""
     known = application(app)
-    changes = said(when, work, rules)
+    changes = dict.fromkeys(name.replace("-", "_") for name in unset or ()) | said(when, work, rules)
     given = json_value(work.payload, "--payload")
 
     async def act(engine: Engine) -> Schedule:

@@ -8,6 +8,7 @@ import asyncpg
 from ..connect import store_from
 from ..core.errors import InvalidInput
 from ..stores.postgres import PostgresStore
+from ..stores.postgres.hosts import Hosts
 from ..stores.postgres.migrate import migrations, recorded, schema_version
 from ..stores.postgres.trouble import LOST
 
@@ -37,7 +38,7 @@ def look(url: str) -> tuple[dict[str, Any], str | None]:
 
 
 async def _look(url: str) -> tuple[dict[str, Any], str | None]:
-    connection: Any = await asyncpg.connect(url, timeout=_CONNECT_SECONDS, statement_cache_size=0)
+    connection: Any = await Hosts(url).connect(timeout=_CONNECT_SECONDS, statement_cache_size=0)
     try:
         facts = {name: await connection.fetchval(f"SHOW {name}") for name in ("server_version", *_SETTINGS)}
         facts["schema"] = await schema_version(connection)

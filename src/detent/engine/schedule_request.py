@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,7 @@ class ScheduleRequest:
 
 
 CHANGEABLE = frozenset(field.name for field in fields(ScheduleRequest)) - {"name", "tenant_id"}
+_UNSAID = {field.name: field.default for field in fields(ScheduleRequest) if field.default is not MISSING}
 _WHEN = ("cron", "every", "at")
 
 
@@ -165,14 +166,15 @@ def request_of(schedule: Schedule) -> ScheduleRequest:
 
 
 def edited(ask: ScheduleRequest, changes: Mapping[str, Any]) -> ScheduleRequest:
-    """Another way to say when takes the place of the one before."""
+    """Another way to say when takes the place of the one before; None: as if it had not been said."""
     unknown = sorted(set(changes) - CHANGEABLE)
     if unknown:
         told = f"a schedule's {', '.join(unknown)} cannot be changed; these can: {', '.join(sorted(CHANGEABLE))}"
         raise InvalidInput(told, code="OPTION_UNKNOWN", field=unknown[0])
     if any(changes.get(name) is not None for name in _WHEN):
         changes = {**dict.fromkeys(_WHEN), **changes}
-    return replace(ask, **changes)
+    fresh: dict[str, Any] = {name: _UNSAID.get(name) if value is None else value for name, value in changes.items()}
+    return replace(ask, **fresh)
 
 
 def submission_of(ask: ScheduleRequest, contract: str) -> Submission:

@@ -157,12 +157,12 @@ async def show(asked: Asked, reference: Reference) -> Response:
 
 @router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, answers={200: schedule_shapes.Schedule})
 async def edit(asked: Asked, reference: Reference, body: Edit) -> Response:
-    """Change what is said and leave the rest."""
+    """Change what is said and leave the rest; null takes back what was said before."""
     who = asked.caller
     changed = await acts.edit(
         await asked.engine(),
         reference,
-        _said(body, "version", "reason"),
+        body.model_dump(exclude_unset=True, exclude={"version", "reason"}),
         actor=who.person,
         reason=body.reason,
         tenant=who.tenant,

@@ -183,7 +183,7 @@ function drawCheck() {
   fill(room.check, h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, t("job.verify")),
     h("button", { type: "button", class: "tiny", on: { click: async () => {
       const told = await get(`${path}/verify`).catch((error) => ({ ok: false, violations: [{ rule: error.code, detail: error.message }] }));
-      fill(said, told.ok ? t("verify.ok", { n: told.events }) : told.violations.map((one) => h("span", { class: "break" }, `${one.rule}: ${one.detail}`, h("br"))));
+      fill(said, told.ok ? t("verify.ok", { n: told.events }) : told.violations.map((one) => h("span", { class: "break" }, `${named("rule", one.rule)} ${one.rule}: ${one.detail}`, h("br"))));
     } } }, t("act.verify"))), said));
 }
 

@@ -5,7 +5,7 @@ import { told } from "../core/dialog.js";
 import { empty, page } from "../core/states.js";
 import { table } from "../core/table.js";
 import { moment } from "../core/time.js";
-import { number, t } from "../core/words.js";
+import { named, number, t } from "../core/words.js";
 import "../core/shell.js";
 
 let room = null, timer = null;
@@ -21,7 +21,7 @@ function built(root) {
   const result = h("div");
   fill(root, h("p", { class: "soft" }, t("verify.lead")), h("div", { class: "toolbar" }, may("operate") && run, way), result);
   return { run, bar, way, result, findings: table([
-    { label: t("col.rule"), cell: (one) => h("code", {}, one.rule) },
+    { label: t("col.rule"), cell: (one) => [h("code", {}, one.rule), h("div", { class: "small soft" }, named("rule", one.rule))] },
     { label: t("col.job"), cell: (one) => one.job_id && h("a", { href: jobLink(one.job_id) }, one.job_id) },
     { label: t("verify.seq"), class: "number", cell: (one) => (one.seq === null ? "" : number(one.seq)) },
     { label: t("col.summary"), cell: (one) => one.detail },

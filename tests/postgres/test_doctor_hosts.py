@@ -1,0 +1,19 @@
+"""`detent doctor` and `migrate` look at the server that can be written, also where the first one named says nothing."""
+
+from urllib.parse import urlsplit
+
+from servers.databases import Database
+from servers.proxy import Proxy
+
+from detent.cli.server import look
+
+
+def test_a_silent_host_does_not_take_the_time_of_the_others(database: Database) -> None:
+    place = urlsplit(database.url)
+    assert place.port is not None
+    with Proxy(place.port) as proxy:
+        proxy.go_silent()
+        hosts = f"{place.hostname}:{proxy.port},{place.hostname}:{place.port}"
+        facts, trouble = look(f"postgresql://{place.username}@{hosts}{place.path}")
+    assert trouble is None
+    assert facts["schema"] >= 1
