@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from time import perf_counter
 from typing import Any
 
@@ -141,11 +141,12 @@ async def follow(url: str, clients: int, events: int, rounds: int = 4) -> dict[s
 
     async def follower(number: int, host: str, port: int, ready: asyncio.Semaphore) -> None:
         reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
-        writer.write(request("GET", f"{API}/events/stream"))
-        await reader.readuntil(b": following")
-        ready.release()
-        while line := await reader.readline():
-            read[number] += line.startswith(b"data: ")
+        with closing(writer):
+            writer.write(request("GET", f"{API}/events/stream"))
+            await reader.readuntil(b": following")
+            ready.release()
+            while line := await reader.readline():
+                read[number] += line.startswith(b"data: ")
 
     async with server(url) as (host, port, pid):
         ready = asyncio.Semaphore(0)
@@ -165,8 +166,10 @@ async def follow(url: str, clients: int, events: int, rounds: int = 4) -> dict[s
                 await asyncio.sleep(0.05)
             took.append(perf_counter() - started)
             memory.append(memory_of(pid))
+        writer.close()
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     assert set(read) == {wanted}, "somebody missed an event or saw one twice"
     return {"clients": clients, "events": wanted, "seconds": took, "memory_mb": [round(one / 1e6, 1) for one in memory]}
 
