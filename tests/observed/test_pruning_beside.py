@@ -10,7 +10,7 @@ import pytest
 from worker.waiting import until
 
 from detent import Detent
-from detent.engine.pruning import Choice, Retention
+from detent.engine.pruning import Choice, Retention, prune
 from detent.retention import Retainer
 from detent.settings import Settings
 
@@ -67,7 +67,7 @@ async def test_pruning_hardly_slows_a_drain(tmp_path: Path) -> None:
         alone, beside = [], []
         gone = 0
 
-        async def prune() -> None:
+        async def keep_pruning() -> None:
             nonlocal gone
             while True:
                 done = await retainer.round()
@@ -76,7 +76,7 @@ async def test_pruning_hardly_slows_a_drain(tmp_path: Path) -> None:
 
         for _ in range(ROUNDS):
             alone.append(await drained(app))
-            task = asyncio.create_task(prune())
+            task = asyncio.create_task(keep_pruning())
             beside.append(await drained(app))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
