@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 log = logging.getLogger("detent.retention")
-_SHARE = 0.2
+_SHARE = 0.1
 """Of the time, pruning takes no more than this: the work goes first."""
 
 

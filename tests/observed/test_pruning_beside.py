@@ -16,7 +16,7 @@ from detent.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 OLD = int(os.environ.get("DETENT_DRILL_OLD_JOBS", "1000000"))
-DRAINED, ROUNDS = 20_000, 5
+DRAINED, ROUNDS = 20_000, 9
 
 
 def age(path: Path, number: int) -> None:
