@@ -68,7 +68,9 @@ async def test_nothing_acknowledged_is_lost_with_a_synchronous_standby(version: 
             assert numbers["jobs"] >= 304 + len(before) + len(after)
             print(f"Postgres {version}, synchronous: {len(before)} and {len(after)} acknowledged, {numbers}")
             await soon(lambda: all(fleet.said("listening again")), "every worker says that it hears again")
-            assert await prompt_pickup(fleet) < PROMPT_SECONDS, "picked up by notification, not by a poll"
+            assert await prompt_pickup(fleet, PROMPT_SECONDS) < PROMPT_SECONDS, (
+                "picked up by notification, not by a poll"
+            )
 
 
 @pytest.mark.drill

@@ -90,7 +90,9 @@ async def an_outage(version: str, way: str, folder: Path, small: int = 400) -> N
             assert fleet.losses() == [], "a lease was torn away from a worker that was alive"
             assert all(fleet.said("answers again")), "every worker says that the store is back"
             await soon(lambda: all(fleet.said("listening again")), "every worker says that it hears again")
-            assert await prompt_pickup(fleet) < PROMPT_SECONDS, "picked up by notification, not by a poll"
+            assert await prompt_pickup(fleet, PROMPT_SECONDS) < PROMPT_SECONDS, (
+                "picked up by notification, not by a poll"
+            )
 
 
 async def the_first_waits(version: str, folder: Path) -> None:

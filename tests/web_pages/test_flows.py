@@ -300,7 +300,7 @@ def test_a_job_says_why_in_chinese_alone(here: Site) -> None:
         here.open(page, f"jobs/{job}")
         expect(page.locator("#why")).to_contain_text(lead)
         if names is not None:
-            assert set(page.evaluate(FOREIGN)) <= {*names, "mail", "gated", "order", "charge"}, lead
+            assert set(page.evaluate(FOREIGN)) <= {*names, "mail", "gated", "order", "release", "charge"}, lead
     untroubled(page)
 
 
