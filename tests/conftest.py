@@ -51,6 +51,7 @@ def broken_off_coroutines_end_here(request: pytest.FixtureRequest) -> Iterator[N
     yield
     if _THROWING & set(request.node.path.parts):
         gc.collect()
+        gc.freeze()  # what has survived need not be looked through after the next test
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import queue
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import apsw
 
@@ -105,9 +105,11 @@ class Session:
 
     def run(self, act: Act[T], *, relaxed: bool = False) -> T:
         """Begin, act, commit, on this thread."""
-        future: Future[T] = Future()
-        self._share([(act, future, relaxed)])
-        return future.result()
+        value, problem = self._run(act, relaxed)
+        self.committed()
+        if problem is not None:
+            raise problem
+        return cast("T", value)
 
     def run_if_free(self, batch: list["Posted"]) -> bool:
         """Share one commit on this thread, unless the other thread is at work: then it is left to that one."""
@@ -161,17 +163,24 @@ class Session:
             elif item is None:
                 return
 
-    def _share(self, batch: list[Posted]) -> None:
+    def _run(self, act: Act[T], relaxed: bool) -> tuple[T | None, BaseException | None]:
         try:
             with self.lock:
-                tx = self._open(all(relaxed for _, _, relaxed in batch))
-                if len(batch) == 1:
-                    outcomes = [self._alone(tx, batch[0][0])]
-                else:
+                return self._alone(self._open(relaxed), act)
+        except BaseException as error:
+            return None, told(error)
+
+    def _share(self, batch: list[Posted]) -> None:
+        if len(batch) == 1:
+            outcomes = [self._run(batch[0][0], batch[0][2])]
+        else:
+            try:
+                with self.lock:
+                    tx = self._open(all(relaxed for _, _, relaxed in batch))
                     outcomes = [self._guarded(tx, act) for act, _, _ in batch]
                     self.commit()
-        except BaseException as error:
-            outcomes = [(None, told(error))] * len(batch)
+            except BaseException as error:
+                outcomes = [(None, told(error))] * len(batch)
         self.committed()
         for (_, future, _), (value, problem) in zip(batch, outcomes, strict=True):
             if not future.set_running_or_notify_cancel():
