@@ -97,7 +97,7 @@ def _missing(data: dict[str, Any], readings: Readings) -> str:
     for miss in data["missing"]:
         which = f", {miss['measure']}" if miss["measure"] else ""
         lines += [f"- {miss['contestant']}{which}: {miss['reason']}"]
-    return "\n".join(lines)
+    return "\n".join(sorted(set(lines)))  # once, in however many rounds it was missing
 
 
 def _growth(kind: str, readings: Readings) -> str:
