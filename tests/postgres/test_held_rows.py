@@ -10,6 +10,7 @@ import pytest
 from engine.acts import claim, claim_one, path_of, reach, refused, running, submit
 from engine.clock import FakeClock
 from servers.databases import Database
+from worker.waiting import until
 
 from detent import Context, Detent
 from detent.core.job import Wait
@@ -20,12 +21,6 @@ from detent.stores.postgres import PostgresStore
 
 pytestmark = pytest.mark.anyio
 SOON = 30.0
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    async with asyncio.timeout(SOON):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -56,6 +56,10 @@ async def test_deadlines_and_limit_keys_of_jobs_and_schedules(api: Api) -> None:
     assert changed.json()["deadline_seconds"] == 90
     refused = await api.open.patch(f"{API}/schedules/tick", json={"contract": "gate-b2"})
     assert code(refused, 422) == "DEADLINE_UNSUPPORTED"
+    plain = (await api.open.patch(f"{API}/schedules/tick", json={"deadline": None})).json()
+    assert plain["deadline_seconds"] is None and plain["expression"] == added["expression"]
+    refused = await api.open.patch(f"{API}/schedules/tick", json={"every": None})
+    assert code(refused, 422) == "SCHEDULE_INVALID"
 
 
 async def test_bulk_is_all_or_none(api: Api) -> None:
