@@ -26,10 +26,11 @@ def serve(url: str) -> None:
     from starlette.responses import Response
 
     from detent import Detent
-    from detent.core.people import Power
-    from detent.web import Settings, create_app
-    from detent.web.guard import Asked, Router, answer
-    from detent.web.serving import Server, bind, config_of, run
+    from detent.core.access import Power
+    from detent.web.app import create_app
+    from detent.web.http.route import Asked, Router, answer
+    from detent.web.http.serving import Server, bind, config_of, run
+    from detent.web.http.settings import Settings
 
     router = Router()
 

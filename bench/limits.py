@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from detent.connect import store_from
+from detent.client.connect import store_from
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
 

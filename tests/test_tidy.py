@@ -52,7 +52,7 @@ def test_clock_and_randomness_stay_behind_their_ports() -> None:
 
 
 def test_statuses_are_spelled_in_the_contracts_only() -> None:
-    from detent.core.contracts import CONTRACTS
+    from detent.core.contract.builtin import CONTRACTS
 
     statuses = {status for contract in CONTRACTS.values() for status in contract.statuses} - PHASES
     assert len(CONTRACTS) >= 6 and {"queued", "retrying"} <= statuses

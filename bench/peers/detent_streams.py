@@ -8,9 +8,9 @@ import asyncpg
 import redis.asyncio as redis
 
 from detent import Context, Detent
-from detent.orchestrator import BATCH as RELAYED
-from detent.orchestrator import Orchestrator
-from detent.streams import orchestrator, wire_settings
+from detent.client.stream_app import orchestrator, wire_settings
+from detent.streams.orchestrator import BATCH as RELAYED
+from detent.streams.orchestrator import Orchestrator
 
 from .counting import handled, picked_up
 from .protocol import PART, URL, Peer

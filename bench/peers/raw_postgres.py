@@ -6,15 +6,15 @@ from typing import Any
 
 import asyncpg
 
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.times import SECOND
-from detent.ids import RandomIds
-from detent.ports import ClaimRequest
+from detent.ports.claims import ClaimRequest
 from detent.stores.lanes import LaneBook
+from detent.stores.postgres.claim import SETTINGS, Edges, cycle_values
 from detent.stores.postgres.dialect import compiled, queries
-from detent.stores.postgres.hot import SETTINGS, Edges, cycle_values
-from detent.stores.postgres.inserting import insert
+from detent.stores.postgres.insert import insert
 from detent.stores.postgres.store import POOL_SETTINGS
+from detent.system.ids import RandomIds
 
 from .counting import handled
 from .protocol import PART, STEPS, URL, VARIANT, Peer, stay

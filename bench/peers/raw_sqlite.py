@@ -7,12 +7,12 @@ from typing import Any
 
 import apsw
 
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.times import SECOND
-from detent.ids import RandomIds
 from detent.stores.rows import created_values
 from detent.stores.sqlite.session import connect
 from detent.stores.sqlite.tx import SQL
+from detent.system.ids import RandomIds
 
 from .counting import handled
 from .protocol import URL, VARIANT, Peer, stay

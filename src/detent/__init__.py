@@ -1,15 +1,17 @@
 """Detent: durable jobs that can only be where their contract allows."""
 
-from .app import Detent, Handle, JobDefinition
-from .children import Child, ChildFailed
-from .context import Context, SyncContext
-from .core.contract import Contract, Edge, Move, Phase
-from .core.errors import DetentError, JobFailed, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
-from .decisions import ApprovalExpired, Decision
-from .guard import Guard, Rule
-from .outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
-from .version import __version__
-from .workflow import Workflow, WorkflowInvalid
+from detent.client.app import Detent
+from detent.client.handles import Handle
+from detent.client.job import JobDefinition
+from detent.client.workflow import Workflow, WorkflowInvalid
+from detent.core.approval_rules import Guard, Rule
+from detent.core.contract.model import Contract, Edge, Move, Phase
+from detent.core.errors import DetentError, JobFailed, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
+from detent.handler.approvals import ApprovalExpired, Decision
+from detent.handler.children import Child, ChildFailed
+from detent.handler.context import Context, SyncContext
+from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
+from detent.version import __version__
 
 __all__ = [
     "ApprovalExpired",

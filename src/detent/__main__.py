@@ -1,6 +1,6 @@
 """`python -m detent` is `detent`."""
 
-from .cli import main
+from detent.cli import main
 
 if __name__ == "__main__":
     main()

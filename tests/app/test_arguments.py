@@ -15,8 +15,7 @@ from worker.conftest import working
 from worker.waiting import within
 
 from detent import Context, Detent, SyncContext
-from detent.app import JobFailed
-from detent.core.errors import DetentError, InvalidInput
+from detent.core.errors import DetentError, InvalidInput, JobFailed
 from detent.engine import Submission
 
 pytestmark = pytest.mark.anyio

@@ -3,7 +3,7 @@
 import pytest
 
 from detent import Detent, DetentError, Fail
-from detent.ports import Filter
+from detent.ports.listing import Filter
 
 pytestmark = pytest.mark.anyio
 

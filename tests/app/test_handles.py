@@ -10,11 +10,10 @@ from worker.conftest import working
 from worker.waiting import until, within
 
 from detent import Context, Detent
-from detent.app import JobFailed
-from detent.core.errors import DetentError, InvalidInput
+from detent.client.options import JobOptions, Using, UsingOptions
+from detent.core.errors import DetentError, InvalidInput, JobFailed
 from detent.core.times import SECOND
-from detent.handlers import Options
-from detent.options import JobOptions, Using, UsingOptions
+from detent.handler.handler import Options
 
 pytestmark = pytest.mark.anyio
 

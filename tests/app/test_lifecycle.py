@@ -11,7 +11,7 @@ import pytest
 from worker.waiting import until_now
 
 from detent import Detent
-from detent.connect import DEFAULT_URL
+from detent.client.connect import DEFAULT_URL
 from detent.core.errors import DetentError
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from detent import Context, Detent, DetentError
-from detent.ports import Filter
+from detent.ports.listing import Filter
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from detent import Detent
-from detent.app import JobFailed
+from detent.core.errors import JobFailed
 
 
 @contextmanager

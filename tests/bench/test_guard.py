@@ -16,9 +16,9 @@ from bench.measures import Sizes
 from bench.services import Services
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
-from detent.ports import Claimed
-from detent.stores.postgres import PostgresStore
-from detent.stores.sqlite import SqliteStore
+from detent.ports.claims import Claimed
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.sqlite.store import SqliteStore
 
 JOBS, BATCH = 1_000, 100
 CYCLES = JOBS // BATCH + 1

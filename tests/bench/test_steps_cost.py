@@ -8,11 +8,11 @@ import pytest
 from servers.databases import Database
 from test_guard import SqliteTrace, _sent, database, trace, trips  # noqa: F401  (fixtures)
 
-from detent.context import Context
 from detent.core.outcome import Snoozed
 from detent.engine import Engine, Submission
-from detent.stores.postgres import PostgresStore
-from detent.stores.sqlite import SqliteStore
+from detent.handler.context import Context
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.sqlite.store import SqliteStore
 
 JOBS = 20
 _SNOOZED = Snoozed(0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.cli.trial import MEASURES
+from detent.cli.run.bench_run import MEASURES
 
 from .conftest import Cli
 

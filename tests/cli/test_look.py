@@ -7,14 +7,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.cli.diagram import draw
-from detent.core.contract import Contract, Edge, Move, Phase
-from detent.core.contracts import CONTRACTS
-from detent.core.contracts.standard import STANDARD
+from detent.cli.operate.diagram import draw
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Contract, Edge, Move, Phase
+from detent.core.contract.standard import STANDARD
 from detent.core.times import SECOND
 from detent.engine import Engine, Submission
-from detent.ports import WorkerRow
-from detent.stores.sqlite import SqliteStore
+from detent.ports.listing import WorkerRow
+from detent.stores.sqlite.store import SqliteStore
 
 from .conftest import Cli
 

@@ -14,9 +14,9 @@ from detent.core.job import Failure, Wait
 from detent.core.outcome import Failed, Outcome, Snoozed, Succeeded, Waits
 from detent.core.times import SECOND, from_iso
 from detent.engine import Engine, Submission
-from detent.engine.why import Why, span, why
-from detent.ports import WorkerRow
-from detent.stores.sqlite import SqliteStore
+from detent.engine.reads.why import Why, span, why
+from detent.ports.listing import WorkerRow
+from detent.stores.sqlite.store import SqliteStore
 
 
 class Clock:

@@ -11,12 +11,12 @@ import pytest
 
 import detent
 from detent import Context, Detent, Fail, Retry, SyncContext, WaitTimeout
-from detent.contrib.crashpoints import CrashReport, Effects, crash_everywhere
-from detent.contrib.pytest_plugin import Crashes
-from detent.contrib.rig import Rig
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.job import Step
-from detent.ports import Tx
+from detent.ports.tx import Tx
+from detent.testing.crash_points import CrashReport, Effects, crash_everywhere
+from detent.testing.pytest_plugin import Crashes
+from detent.testing.single_step_worker import Rig
 
 pytestmark = pytest.mark.anyio
 CONFIRMED = {"confirmed": {"user": "ann"}}

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from detent import Context, Detent, SyncContext
-from detent.contrib.injection import FailureInjector, Fault, InjectedError, InjectedTimeout, Mode
-from detent.contrib.rig import LEASE_SECONDS, START, ProcessDied, Rig
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.core.times import SECOND
-from detent.proof.verify import verify
+from detent.proof.verify.verify import verify
+from detent.testing.failure_injection import FailureInjector, Fault, InjectedError, InjectedTimeout, Mode
+from detent.testing.single_step_worker import LEASE_SECONDS, START, ProcessDied, Rig
 
 pytestmark = pytest.mark.anyio
 P3C = "p3c"

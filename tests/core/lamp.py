@@ -4,8 +4,8 @@ import copy
 import json
 from typing import Any
 
-from detent.core.contract import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, StopRule
-from detent.core.declare import contract_to
+from detent.core.contract.io import contract_to
+from detent.core.contract.model import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, StopRule
 from detent.core.retry import RetryRule, Table
 
 Data = dict[str, Any]

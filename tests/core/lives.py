@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from detent.core.contract import Contract, Move
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Contract, Move
 from detent.core.decide import create, decide
 from detent.core.job import Change, Event, Facts, Failure, Job
 from detent.core.outcome import after_failure

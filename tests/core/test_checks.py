@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from detent.core.contract import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, StopRule
-from detent.core.declare import contract_from_toml
+from detent.core.contract.io import contract_from_toml
+from detent.core.contract.model import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, StopRule
 from detent.core.errors import ContractError
 from detent.core.retry import Exponential, RetryRule, Table
 

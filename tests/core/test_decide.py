@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from detent.core.contract import Move, Phase
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Move, Phase
 from detent.core.decide import create, decide, then
 from detent.core.job import Facts, Failure, Wait
 from detent.core.outcome import after_failure

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from detent.core.contract import LossRule, Move
-from detent.core.contracts import CONTRACTS
-from detent.core.declare import contract_from, contract_from_toml, contract_to
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.io import contract_from, contract_from_toml, contract_to
+from detent.core.contract.model import LossRule, Move
 from detent.core.errors import ContractError
 from detent.core.retry import Immediate, RetryRule
 

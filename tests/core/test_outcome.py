@@ -2,8 +2,8 @@
 
 import pytest
 
-from detent.core.contract import LossRule, Move, Phase
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import LossRule, Move, Phase
 from detent.core.job import Facts, Failure
 from detent.core.outcome import after_failure, after_loss, after_stop
 from detent.core.retry import Immediate, RetryRule

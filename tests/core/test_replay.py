@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detent.core.contract import Contract, Edge, Move, Phase, derive_status, replay
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Contract, Edge, Move, Phase, derive_status, replay
 from detent.core.job import Event
 
 from .lives import NAMES, Life

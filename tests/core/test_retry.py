@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detent.core.contract import Move
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Move
 from detent.core.job import Facts, Failure
 from detent.core.outcome import after_failure, may_retry
 from detent.core.retry import Exponential, Immediate, RetryRule, Table, backoff_from, steady_jitter

@@ -2,8 +2,8 @@
 
 import pytest
 
-from detent.core.contract import CODES, Move, Phase
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import CODES, Move, Phase
 
 from .lives import NAMES
 

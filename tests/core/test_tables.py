@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from detent.core.contract import JOINS, Contract, Move, replay
-from detent.core.contracts import CONTRACTS, DEFAULT
+from detent.core.contract.builtin import CONTRACTS, DEFAULT
+from detent.core.contract.model import JOINS, Contract, Move, replay
 from detent.core.decide import create, decide
 from detent.core.errors import IllegalMove
 from detent.core.job import Facts

@@ -1,7 +1,7 @@
 """What a contract shows and publishes: the fields its document fixes, no more where it says so."""
 
-from detent.core.contract import Move
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Move
 from detent.core.job import Wait
 from detent.core.outcome import after_loss
 

@@ -7,7 +7,7 @@ from worker.conftest import working
 from worker.waiting import until, within
 
 from detent import Context, Detent, JobFailed, Retry
-from detent.engine.why import why
+from detent.engine.reads.why import why
 
 pytestmark = pytest.mark.anyio
 

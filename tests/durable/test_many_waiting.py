@@ -14,10 +14,10 @@ import pytest
 from servers.databases import house, newest
 
 import detent
-from detent.app import Detent
+from detent.client.app import Detent
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
-from detent.ports import Claimed
+from detent.ports.claims import Claimed
 
 from .test_waits import SCRIPT
 from .waiting_app import app as remote

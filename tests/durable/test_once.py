@@ -3,8 +3,8 @@
 import pytest
 
 from detent import Context, Detent, OnceUnfinished, SyncContext
-from detent.contrib.crashpoints import CrashPoint, Effects, crash_everywhere
-from detent.contrib.rig import ProcessDied, Rig
+from detent.testing.crash_points import CrashPoint, Effects, crash_everywhere
+from detent.testing.single_step_worker import ProcessDied, Rig
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import detent
-from detent.contrib.crashpoints import Effects, crash_everywhere
+from detent.testing.crash_points import Effects, crash_everywhere
 
 pytestmark = pytest.mark.anyio
 SCRIPT = Path(__file__).parent.parent.parent / "examples" / "order.py"

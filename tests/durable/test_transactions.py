@@ -10,12 +10,12 @@ from worker.conftest import working
 from worker.waiting import until, within
 
 from detent import Context, Detent, Fail, JobFailed, Retry, SyncContext
-from detent.contrib.crashpoints import Effects, crash_everywhere
-from detent.contrib.rig import Rig
 from detent.core.errors import DetentError, StaleLease, TransactionTooLong
 from detent.engine import Engine
-from detent.ports import Filter
-from detent.stores.sqlite import SqliteStore
+from detent.ports.listing import Filter
+from detent.stores.sqlite.store import SqliteStore
+from detent.testing.crash_points import Effects, crash_everywhere
+from detent.testing.single_step_worker import Rig
 
 from .conftest import Ledger
 
@@ -307,7 +307,7 @@ async def test_it_cannot_be_ended_by_hand(tmp_path: Path, inline: bool, statemen
 
 
 async def test_a_death_inside_a_transaction_leaves_the_writer_free() -> None:
-    from detent.contrib.rig import ProcessDied
+    from detent.testing.single_step_worker import ProcessDied
 
     app = Detent("sqlite:///:memory:")
 
@@ -327,7 +327,7 @@ async def test_a_death_inside_a_transaction_leaves_the_writer_free() -> None:
 async def test_a_stale_settlement_is_refused_as_stale(tmp_path: Path) -> None:
     from detent.core.outcome import Succeeded
     from detent.engine import Settlement, Submission
-    from detent.engine.settle import settle_last
+    from detent.engine.execution.settle import settle_last
 
     engine = Engine(SqliteStore(str(tmp_path / "jobs.db"), synchronous="OFF"))
     await engine.open()

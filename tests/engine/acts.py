@@ -9,7 +9,7 @@ from detent.core.errors import DetentError
 from detent.core.job import Event, Failure, Job, Note, Wait
 from detent.core.outcome import Cancelled, Failed, Succeeded, Waits
 from detent.engine import Engine, Submission
-from detent.ports import Claimed
+from detent.ports.claims import Claimed
 
 from .clock import FakeClock
 from .stores import Place

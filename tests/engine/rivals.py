@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from detent.engine import Engine
-from detent.ports import Clock
+from detent.ports.clock import Clock
 
 from .stores import Place, make_engine
 

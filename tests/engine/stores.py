@@ -11,12 +11,13 @@ import apsw
 from servers.databases import house, newest, versions
 from servers.ending import AT_THE_END
 
-from detent.core.contract import Contract
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Contract
 from detent.engine import Engine
-from detent.ports import Clock, Store
-from detent.stores.postgres import PostgresStore
-from detent.stores.sqlite import SqliteStore
+from detent.ports.clock import Clock
+from detent.ports.store import Store
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.sqlite.store import SqliteStore
 
 Dump = dict[str, list[tuple[Any, ...]]]
 

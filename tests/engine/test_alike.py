@@ -4,13 +4,13 @@ from dataclasses import fields, replace
 
 import pytest
 
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.engine import Engine, Submission
-from detent.engine.submit import prepare, prepare_alike
-from detent.ids import SeededIds
-from detent.stores.sqlite import SqliteStore
+from detent.engine.submit.prepare import prepare, prepare_alike
+from detent.stores.sqlite.store import SqliteStore
+from detent.system.ids import SeededIds
 
 NOW = 1_700_000_000_000_000
 PAYLOADS = [{}, {"n": 1}, {"text": "ü"}]

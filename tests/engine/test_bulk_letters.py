@@ -5,9 +5,10 @@ import pytest
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter
 from detent.core.times import SECOND
-from detent.engine import Engine, Submission, bulk
-from detent.engine.bulk import discard_many, letter_history, requeue_many
-from detent.ports import Filter
+from detent.engine import Engine, Submission
+from detent.engine.control import dead_letters_bulk
+from detent.engine.control.dead_letters_bulk import discard_many, letter_history, requeue_many
+from detent.ports.listing import Filter
 
 from .acts import PERMANENT, claim, refused, refused_untouched
 from .clock import FakeClock
@@ -58,7 +59,7 @@ async def test_a_dry_run_only_counts(engine: Engine, place: Place) -> None:
 
 
 async def test_requeue_paced_over_pages(engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "PAGE", 20)
+    monkeypatch.setattr(dead_letters_bulk, "PAGE", 20)
     letters = await bury(engine, COUNT)
     await bury(engine, 2, queue="other")
     clock.advance(60)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from detent.engine import Engine, Submission
-from detent.ports import Filter
+from detent.ports.listing import Filter
 
 from .acts import NAMES, claim, claim_one, events_of, reach, retryable, running, submit
 from .clock import START, FakeClock

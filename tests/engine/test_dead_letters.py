@@ -7,7 +7,7 @@ import pytest
 from detent.core.job import Job, Step
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
-from detent.ports import Filter
+from detent.ports.listing import Filter
 
 from .acts import LONG, PERMANENT, claim_one, events_of, own_id, reach, refused, refused_untouched, retryable, running
 from .clock import START, FakeClock

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from detent.core.contract import Contract, Edge, LossRule, Move, Phase, StopRule
-from detent.core.declare import contract_from_toml
+from detent.core.contract.io import contract_from_toml
+from detent.core.contract.model import Contract, Edge, LossRule, Move, Phase, StopRule
 from detent.core.outcome import Succeeded
 from detent.core.retry import RetryRule, Table
 from detent.engine import Engine

@@ -2,7 +2,7 @@
 
 import pytest
 
-from detent.core.contract import replay
+from detent.core.contract.model import replay
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
 

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from detent.core.contract import Move, Phase
+from detent.core.contract.model import Move, Phase
 from detent.core.decide import decide
 from detent.core.job import Facts
 from detent.core.outcome import Succeeded

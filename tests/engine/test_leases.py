@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from detent.core.contract import LossRule, Move, Phase
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import LossRule, Move, Phase
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
 

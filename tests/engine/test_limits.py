@@ -9,8 +9,8 @@ from detent.core.job import Failure
 from detent.core.limits import Kind
 from detent.core.outcome import Failed, Succeeded
 from detent.engine import Engine, Submission
-from detent.engine.why import why
-from detent.ports import Claimed
+from detent.engine.reads.why import why
+from detent.ports.claims import Claimed
 from detent.stores.lanes import RELIEF
 
 from .acts import LEASE_SECONDS, claim, events_of, own_id, refused, refused_untouched, submit

@@ -9,7 +9,7 @@ from detent.core.outcome import Succeeded
 from detent.core.times import SECOND
 from detent.engine import Engine, Submission
 from detent.engine.pruning import first_id
-from detent.proof.verify import verify
+from detent.proof.verify.verify import verify
 
 from .acts import LONG, PERMANENT, claim_one, notes_of, refused, retryable, submit
 from .clock import FakeClock

@@ -7,13 +7,14 @@ import pytest
 from detent.core.outcome import Succeeded
 from detent.core.schedule import Schedule
 from detent.core.times import SECOND
-from detent.engine import Engine, schedules
-from detent.engine.backfill import backfill
-from detent.engine.bulk import requeue_many
-from detent.engine.firing import PUT_OFF, fire_due
-from detent.engine.schedule_request import ScheduleRequest
-from detent.ports import Filter
-from detent.proof.verify import verify
+from detent.engine import Engine
+from detent.engine.control.dead_letters_bulk import requeue_many
+from detent.engine.schedules import schedules
+from detent.engine.schedules.backfill import backfill
+from detent.engine.schedules.firing import PUT_OFF, fire_due
+from detent.engine.schedules.request import ScheduleRequest
+from detent.ports.listing import Filter
+from detent.proof.verify.verify import verify
 
 from .acts import PERMANENT, claim_one, refused, refused_untouched, submit
 from .clock import START, FakeClock

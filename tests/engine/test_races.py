@@ -7,8 +7,11 @@ import pytest
 from detent.core.errors import DetentError
 from detent.core.job import Wait
 from detent.core.outcome import Outcome, Succeeded, Waits
-from detent.engine import Engine, Settlement, Submission, letters, operate, submit, sweep
-from detent.engine.settle import settle_in
+from detent.engine import Engine, Settlement, Submission
+from detent.engine.control import dead_letters, job_control
+from detent.engine.execution import sweep
+from detent.engine.execution.settle import settle_in
+from detent.engine.submit import prepare
 
 from .acts import LEASE_SECONDS, claim, claim_one, events_of, own_id, path_of, reach, running
 from .acts import submit as make
@@ -30,7 +33,7 @@ def settling(job_id: str, token: str, outcome: Outcome) -> Act[Any]:
 
 
 def signalling(job_id: str) -> Act[Any]:
-    return lambda engine, tx: operate.signal(engine, tx, job_id, "answer", {"n": 1}, "ann", None)
+    return lambda engine, tx: job_control.signal(engine, tx, job_id, "answer", {"n": 1}, "ann", None)
 
 
 def beating(held: Any) -> Act[Any]:
@@ -203,7 +206,7 @@ async def test_a_cancel_before_the_result_stands(engine: Engine, place: Place, c
     _, said = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: operate.cancel(e, tx, held.id, "ann", None, None, False),
+        lambda e, tx: job_control.cancel(e, tx, held.id, "ann", None, None, False),
         lambda e: answer(e.settle(held.id, held.token, Succeeded())),
     )
     assert (said, (await engine.job(held.id)).status) == ("LEASE_STALE", "cancelled")
@@ -231,7 +234,7 @@ async def test_one_key_from_two_processes_is_one_job(
     first, second = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: submit.submit_in(tx, submit.prepare(e, ask, tx.now)),
+        lambda e, tx: prepare.submit_in(tx, prepare.prepare(e, ask, tx.now)),
         lambda e: e.submit(ask),
     )
     assert (first.hit, second.hit) == (False, True)
@@ -245,7 +248,7 @@ async def test_runs_of_one_task_from_two_processes_have_two_numbers(
     first, second = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: submit.submit_in(tx, submit.prepare(e, ask, tx.now)),
+        lambda e, tx: prepare.submit_in(tx, prepare.prepare(e, ask, tx.now)),
         lambda e: e.submit(ask),
     )
     assert (first.job.task_attempt, second.job.task_attempt) == (1, 2)
@@ -257,7 +260,7 @@ async def test_a_dead_letter_is_requeued_once(engine: Engine, place: Place, cloc
     _, said = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: letters.requeue(e, tx, dlq_id, "ann", None, None, None, FRESH, False),
+        lambda e, tx: dead_letters.requeue(e, tx, dlq_id, "ann", None, None, None, FRESH, False),
         lambda e: answer(e.requeue(dlq_id, actor="bob")),
     )
     assert said == "DLQ_REQUEUE_CONFLICT"

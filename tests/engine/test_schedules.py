@@ -11,12 +11,13 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.core.schedule import Schedule, plan
 from detent.core.times import SECOND, iso
-from detent.engine import Engine, schedules
-from detent.engine.backfill import backfill
-from detent.engine.firing import _fire, fire_due, make_job
-from detent.engine.schedule_request import ScheduleRequest
-from detent.ports import Filter
-from detent.proof.verify import verify
+from detent.engine import Engine
+from detent.engine.schedules import schedules
+from detent.engine.schedules.backfill import backfill
+from detent.engine.schedules.firing import _fire, fire_due, make_job
+from detent.engine.schedules.request import ScheduleRequest
+from detent.ports.listing import Filter
+from detent.proof.verify.verify import verify
 
 from .acts import LONG, PERMANENT, claim, events_of, note_names, refused
 from .clock import START, FakeClock

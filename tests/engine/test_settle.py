@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from detent.core.contract import Phase, replay
+from detent.core.contract.model import Phase, replay
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.engine import Engine
-from detent.ports import Filter
+from detent.ports.listing import Filter
 
 from .acts import LONG, NAMES, PERMANENT, claim, claim_one, events_of, notes_of, refused_noted, retryable, running
 from .clock import START, FakeClock

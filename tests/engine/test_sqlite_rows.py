@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
 
 from .acts import reach

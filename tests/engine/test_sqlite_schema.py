@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import DetentError
 from detent.engine import Engine
-from detent.ports import Filter
-from detent.stores.sqlite import SqliteStore, migrate
+from detent.ports.listing import Filter
+from detent.stores.sqlite import migrate
+from detent.stores.sqlite.store import SqliteStore
 
 from .acts import submit
 

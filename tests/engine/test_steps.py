@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from detent.context import Context, SyncContext
 from detent.core.errors import DetentError, OnceUnfinished, StaleLease, StepMismatch
 from detent.core.job import Step
 from detent.core.outcome import Cancelled, Succeeded
 from detent.engine import Engine
-from detent.ports import Claimed
-from detent.steps import MAX_RESULT
+from detent.handler.context import Context, SyncContext
+from detent.handler.steps import MAX_RESULT
+from detent.ports.claims import Claimed
 
 from .acts import LEASE_SECONDS, LONG, NAMES, PERMANENT, claim_one, notes_of, reach, refused, running
 from .clock import FakeClock
@@ -161,7 +161,7 @@ SAME: list[Callable[[], Any]] = [
 
 
 async def test_the_same_arguments_have_one_digest_and_others_another() -> None:
-    from detent.digests import digest_of
+    from detent.handler.argument_digest import digest_of
 
     digests = [digest_of((make(),), {"k": make()}) for make in SAME for _ in range(2)]
     assert digests[::2] == digests[1::2] and len(set(digests)) == len(SAME)

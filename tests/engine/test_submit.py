@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from detent.engine import Engine, Submission
-from detent.ports import Filter
+from detent.ports.listing import Filter
 
 from .acts import NAMES, claim, claim_one, events_of, own_id, path_of, refused, refused_untouched, submit
 from .clock import START, FakeClock

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from detent.engine import Engine, Submission
-from detent.engine.tenancy import TenantEngine
-from detent.ports import Filter
+from detent.engine.control.tenancy import TenantEngine
+from detent.ports.listing import Filter
 
 from .acts import reach, refused, refused_untouched, submit
 from .clock import FakeClock

@@ -3,7 +3,7 @@
 import pytest
 
 from detent.engine import Engine
-from detent.ports import Filter
+from detent.ports.listing import Filter
 
 from .acts import reach, refused_untouched, submit
 from .clock import FakeClock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from detent.core.contract import Phase
+from detent.core.contract.model import Phase
 from detent.engine import Engine, Submission
 
 from .acts import claim, claim_one, events_of, path_of, submit

@@ -8,10 +8,10 @@ from worker.conftest import working
 from worker.waiting import until
 
 from detent import ApprovalExpired, Context, Decision, Detent, JobFailed, Retry, SyncContext
-from detent.core.contract import Phase
+from detent.core.contract.model import Phase
 from detent.core.errors import DetentError
-from detent.engine.why import why
-from detent.proof.verify import verify
+from detent.engine.reads.why import why
+from detent.proof.verify.verify import verify
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ from worker.conftest import working
 from worker.waiting import until, within
 
 from detent import ChildFailed, Context, Detent, Fail, JobFailed, Retry, SyncContext, WaitTimeout
-from detent.core.contract import Phase
+from detent.core.contract.model import Phase
 from detent.core.errors import DetentError
-from detent.proof.verify import verify
+from detent.proof.verify.verify import verify
 
 pytestmark = pytest.mark.anyio
 

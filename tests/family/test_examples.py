@@ -13,7 +13,7 @@ import pytest
 
 import detent
 from detent import Context, Detent, Workflow
-from detent.contrib.crashpoints import Effects, crash_everywhere
+from detent.testing.crash_points import Effects, crash_everywhere
 
 pytestmark = pytest.mark.anyio
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

@@ -9,8 +9,8 @@ import pytest
 from worker.waiting import until
 
 import detent
-from detent.ports import Filter
-from detent.proof.verify import verify
+from detent.ports.listing import Filter
+from detent.proof.verify.verify import verify
 
 from .family_app import CHILDREN, DOORS, app
 

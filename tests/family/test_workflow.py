@@ -8,8 +8,8 @@ from worker.conftest import working
 from worker.waiting import until
 
 from detent import Context, Detent, Fail, JobFailed, Workflow, WorkflowInvalid
-from detent.core.contract import Phase
-from detent.engine.tree import tree
+from detent.core.contract.model import Phase
+from detent.engine.reads.tree import tree
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import random
 import signal
 import sys
 
-from detent.connect import store_from
+from detent.client.connect import store_from
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Outcome, Succeeded
 from detent.engine import Engine, Settlement

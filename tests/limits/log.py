@@ -6,7 +6,7 @@ import apsw
 from servers.databases import Database
 
 from detent.core.limits import Kind
-from detent.proof.limits import Step
+from detent.proof.verify.limits import Step
 
 _STEPS = """SELECT {job}, e.at, j.contract, e.source, e.target, j.queue, j.job_type, j.tenant_id, j.limit_key
 FROM events e JOIN jobs j ON j.id = e.job_id ORDER BY {order}"""

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from servers.databases import house, newest
 
-from detent.connect import store_from
-from detent.core.contracts import CONTRACTS
+from detent.client.connect import store_from
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
 

@@ -10,12 +10,12 @@ import pytest
 from servers.databases import house, newest
 
 import detent
-from detent.connect import store_from
-from detent.core.contracts import CONTRACTS
+from detent.client.connect import store_from
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.limits import Limit
 from detent.engine import Engine, Submission
-from detent.proof.limits import check_limits
-from detent.proof.verify import verify
+from detent.proof.verify.limits import check_limits
+from detent.proof.verify.verify import verify
 
 from .log import steps_of_file, steps_of_server
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from servers.databases import house, newest
 
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
-from detent.stores.postgres import PostgresStore
 from detent.stores.postgres.dialect import DATABASE_CLOCK, queries
-from detent.stores.sqlite import SqliteStore
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 OURS = re.compile(r"\b(limits|meters|tenants|deadline_at)\b")

@@ -13,14 +13,16 @@ from engine.stores import Place, make_engine
 
 from detent.core.alerts import DEFAULT_RULES, Alert, State
 from detent.core.outcome import Succeeded
-from detent.engine import Engine, alerts, schedules
-from detent.engine.alert_kinds import KINDS
-from detent.engine.firing import fire_due
-from detent.engine.schedule_request import ScheduleRequest
-from detent.lookout import Lookout
-from detent.ports import WorkerRow
-from detent.settings import Settings
-from detent.sinks import SIGNATURE, CommandSink, WebhookSink, signature_holds
+from detent.engine import Engine
+from detent.engine.metrics import alerts
+from detent.engine.metrics.alert_kinds import KINDS
+from detent.engine.schedules import schedules
+from detent.engine.schedules.firing import fire_due
+from detent.engine.schedules.request import ScheduleRequest
+from detent.observability.alert_sinks import SIGNATURE, CommandSink, WebhookSink, signature_holds
+from detent.observability.maintenance import Lookout
+from detent.observability.settings import Settings
+from detent.ports.listing import WorkerRow
 
 from .conftest import Receiver
 

@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from worker.waiting import until
 
 from detent import Detent
-from detent.contrib import otel
-from detent.metrics import exposition
-from detent.settings import Settings
-from detent.timings import Timings
-from detent.worker import Worker
+from detent.integrations import otel
+from detent.observability.histograms import Timings
+from detent.observability.metrics import exposition
+from detent.observability.settings import Settings
+from detent.worker.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 JOBS, ROUNDS = 25_000, 5

@@ -8,9 +8,9 @@ import pytest
 from cli.conftest import Cli, cli
 from servers.databases import house, newest
 
-from detent.cli import checkup_server
-from detent.cli.checkup_file import findings as file_findings
-from detent.cli.finding import Finding
+from detent.cli.diagnose import doctor_postgres
+from detent.cli.diagnose.doctor_sqlite import findings as file_findings
+from detent.cli.diagnose.finding import Finding
 
 __all__ = ["cli"]
 
@@ -58,7 +58,7 @@ def test_a_file_without_an_index(cli: Cli, tmp_path: Path) -> None:
 def test_a_server() -> None:
     database = house(newest()).database()
     try:
-        found = by_check(list(checkup_server.findings(database.url)))
+        found = by_check(list(doctor_postgres.findings(database.url)))
         assert {"version", "skew", "snapshots", "indexes", "vacuum"} <= set(found)
         assert all(finding.ok for finding in found.values() if finding.check not in ("vacuum", "index use")), found
         assert asyncio.run(_beside_a_long_snapshot(database.url))
@@ -72,10 +72,10 @@ async def _beside_a_long_snapshot(url: str) -> bool:
     try:
         async with connection.transaction(isolation="repeatable_read"):
             await connection.fetchval("SELECT count(*) FROM jobs")
-            fine = by_check(await checkup_server._look(url))["snapshots"]
+            fine = by_check(await doctor_postgres._look(url))["snapshots"]
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(checkup_server, "_OLD_SNAPSHOT_SECONDS", 0.0)
-                wrong = by_check(await checkup_server._look(url))["snapshots"]
+                patch.setattr(doctor_postgres, "_OLD_SNAPSHOT_SECONDS", 0.0)
+                wrong = by_check(await doctor_postgres._look(url))["snapshots"]
     finally:
         await connection.close()
     return fine.ok and not wrong.ok and "pg_terminate_backend" in wrong.do

@@ -10,10 +10,11 @@ from worker.processes import Bench, bench_in
 from worker.waiting import until, until_now
 
 from detent import Context, Detent
-from detent.caution import Caution
-from detent.core.contracts import CONTRACTS
-from detent.engine import Engine, fleet
-from detent.sweeper import Sweeper
+from detent.core.contract.builtin import CONTRACTS
+from detent.engine import Engine
+from detent.engine.reads import workers
+from detent.worker.reclaim_grace import Caution
+from detent.worker.sweeper import Sweeper
 
 from .test_alerts import introduce
 
@@ -21,23 +22,23 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_an_order_needs_a_live_worker(engine: Engine, clock: FakeClock) -> None:
-    await refused(fleet.order(engine, "nobody", fleet.DRAIN, actor="ann"), "WORKER_NOT_FOUND", 404)
+    await refused(workers.order(engine, "nobody", workers.DRAIN, actor="ann"), "WORKER_NOT_FOUND", 404)
     await introduce(engine, "w1")
-    await refused(fleet.order(engine, "w1", "explode", actor="ann"), "WORKER_ORDER_INVALID", 422)
-    await fleet.order(engine, "w1", fleet.DRAIN, actor="ann", reason="deploy")
-    seen = await fleet.look(engine)
+    await refused(workers.order(engine, "w1", "explode", actor="ann"), "WORKER_ORDER_INVALID", 422)
+    await workers.order(engine, "w1", workers.DRAIN, actor="ann", reason="deploy")
+    seen = await workers.look(engine)
     assert seen.views()[0]["order"]["act"] == "drain"
     (_, _, entry) = (await engine.audit())[0]
     assert (entry.actor, entry.act, entry.subject, entry.reason) == ("ann", "worker.drain", "w1", "deploy")
     clock.advance(1_000)
-    await refused(fleet.order(engine, "w1", fleet.STOP, actor="ann"), "WORKER_NOT_FOUND")
+    await refused(workers.order(engine, "w1", workers.STOP, actor="ann"), "WORKER_NOT_FOUND")
 
 
 async def test_who_holds_what(engine: Engine, clock: FakeClock) -> None:
     await introduce(engine, "w1", "mail", "report")
     job = await submit(engine, job_type="report", queue="slow")
     await claim(engine, 1, worker="w1")
-    (view,) = (await fleet.look(engine)).views()
+    (view,) = (await workers.look(engine)).views()
     assert [(held["id"], held["job_type"], held["queue"]) for held in view["held"]] == [(job.id, "report", "slow")]
     assert view["job_types"] == ["mail", "report"] and view["live"]
 
@@ -53,7 +54,7 @@ async def test_a_recovery_is_reported(engine: Engine, clock: FakeClock, name: st
         assert len(taken) == 3
     else:
         assert len(await engine.expire()) == 3
-    (report,) = [recovery.view() for recovery in await fleet.recoveries(engine)]
+    (report,) = [recovery.view() for recovery in await workers.recoveries(engine)]
     assert report["worker"] == "dies" and report["reclaimed"] == 3
     assert report["charged"] == (3 if CONTRACTS[name].loss.charged and CONTRACTS[name].loss.move != "RECLAIM" else 0)
     assert report["took_seconds"] == LEASE_SECONDS + 2
@@ -90,7 +91,7 @@ async def test_a_worker_process_drains_from_afar(bench: Bench) -> None:
     first = await nap.enqueue(seconds=1.5)
     await until(lambda: bench.words("napping"))
     engine = await app.ready()
-    await fleet.order(engine, lone_worker(bench), fleet.DRAIN, actor="ann")
+    await workers.order(engine, lone_worker(bench), workers.DRAIN, actor="ann")
     await until(lambda: "draining" in str(bench.sql("SELECT state FROM workers")) or process.poll() is not None)
     second = await nap.enqueue(seconds=0)
     assert await asyncio.to_thread(process.wait, 30) == 0
@@ -106,7 +107,7 @@ async def test_a_worker_process_stops_from_afar(bench: Bench) -> None:
     job = await app.jobs["nap"].enqueue(seconds=60)
     await until(lambda: bench.words("napping"))
     engine = await app.ready()
-    await fleet.order(engine, lone_worker(bench), fleet.STOP, actor="ann")
+    await workers.order(engine, lone_worker(bench), workers.STOP, actor="ann")
     assert await asyncio.to_thread(process.wait, 30) == 0
     assert await job.status() == "queued"
     await app.close()
@@ -122,7 +123,7 @@ async def test_a_killed_worker_leaves_a_report(bench: Bench) -> None:
     process.wait()
     other = bench.start(slots=4, lease_seconds=1, ready=False)
     engine = await app.ready()
-    (report,) = await until(lambda: fleet.recoveries(engine))
+    (report,) = await until(lambda: workers.recoveries(engine))
     assert report.worker == lost
     assert await until(lambda: _reclaimed(engine, 3))
     assert report.took < 30_000_000
@@ -131,7 +132,7 @@ async def test_a_killed_worker_leaves_a_report(bench: Bench) -> None:
 
 
 async def _reclaimed(engine: Engine, number: int) -> bool:
-    return sum(len(report.losses) for report in await fleet.recoveries(engine)) == number
+    return sum(len(report.losses) for report in await workers.recoveries(engine)) == number
 
 
 async def test_draining_waits_for_what_runs_however_long(tmp_path: Path) -> None:

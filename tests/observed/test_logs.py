@@ -18,8 +18,8 @@ import detent
 from detent import Context, Detent, Fail
 from detent.core.errors import InvalidInput
 from detent.engine import Submission
-from detent.logs import CAPTURED, MAX_LINE, MAX_LINES, JsonLine, TextLine, bound
-from detent.proof.verify import verify
+from detent.observability.job_logs import CAPTURED, MAX_LINE, MAX_LINES, JsonLine, TextLine, bound
+from detent.proof.verify.verify import verify
 
 pytestmark = pytest.mark.anyio
 library = logging.getLogger("some.library")

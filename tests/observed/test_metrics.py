@@ -18,13 +18,14 @@ from worker.waiting import until
 
 from detent import Detent
 from detent.core.alerts import DEFAULT_RULES
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.outcome import Succeeded
-from detent.engine import Engine, Submission, alerts
-from detent.engine.alert_export import prometheus_rules
-from detent.engine.tally import Follower
-from detent.metrics import NAMES_AT_MOST, exposition
-from detent.timings import KINDS_AT_MOST, Histogram, Timings
+from detent.engine import Engine, Submission
+from detent.engine.metrics import alerts
+from detent.engine.metrics.alert_export import prometheus_rules
+from detent.engine.metrics.event_counts import Follower
+from detent.observability.histograms import KINDS_AT_MOST, Histogram, Timings
+from detent.observability.metrics import NAMES_AT_MOST, exposition
 
 from .test_alerts import ask_for_the_impossible, bury_many, introduce, lose_a_worker, retry_all
 from .test_tally import busy, logged

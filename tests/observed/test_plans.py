@@ -5,8 +5,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.core.contracts import CONTRACTS
-from detent.stores.sqlite import SqliteStore
+from detent.core.contract.builtin import CONTRACTS
+from detent.stores.sqlite.store import SqliteStore
 from detent.stores.sqlite.tx import SQL
 
 LOOKS = (

@@ -11,8 +11,8 @@ from worker.waiting import until
 
 from detent import Detent
 from detent.engine.pruning import Choice, Retention, prune
-from detent.retention import Retainer
-from detent.settings import Settings
+from detent.observability.retention import Retainer
+from detent.observability.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 OLD = int(os.environ.get("DETENT_DRILL_OLD_JOBS", "1000000"))

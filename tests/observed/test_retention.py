@@ -11,11 +11,12 @@ from engine.acts import LONG, PERMANENT, claim, submit
 from engine.clock import FakeClock
 
 from detent.core.outcome import Succeeded
-from detent.engine import Engine, alerts
+from detent.engine import Engine
+from detent.engine.metrics import alerts
 from detent.engine.pruning import Choice, Retention, prune
-from detent.ports import Filter
-from detent.retention import JsonLines, Retainer
-from detent.settings import Settings
+from detent.observability.retention import JsonLines, Retainer
+from detent.observability.settings import Settings
+from detent.ports.listing import Filter
 
 pytestmark = pytest.mark.anyio
 DAY = 86_400.0

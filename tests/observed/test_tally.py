@@ -11,9 +11,9 @@ from engine.stores import Place, make_engine
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
-from detent.engine.alerts import readings
-from detent.engine.tally import EVENTS, NOTES, Follower
-from detent.ports import Filter
+from detent.engine.metrics.alerts import readings
+from detent.engine.metrics.event_counts import EVENTS, NOTES, Follower
+from detent.ports.listing import Filter
 
 pytestmark = pytest.mark.anyio
 

@@ -15,10 +15,10 @@ from worker.conftest import working
 from worker.waiting import until
 
 from detent import Context, Detent, Retry, SyncContext
-from detent.contrib import otel
 from detent.core.errors import InvalidInput
 from detent.engine import Submission
-from detent.ports import Filter
+from detent.integrations import otel
+from detent.ports.listing import Filter
 
 pytestmark = pytest.mark.anyio
 

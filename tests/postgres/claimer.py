@@ -11,7 +11,7 @@ import sys
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement
-from detent.stores.postgres import PostgresStore
+from detent.stores.postgres.store import PostgresStore
 
 BATCH = 100
 LEASE_SECONDS = 2.0

@@ -6,7 +6,7 @@ import pytest
 from servers.databases import Database, house, newest
 
 from detent.engine import Engine
-from detent.stores.postgres import PostgresStore
+from detent.stores.postgres.store import PostgresStore
 
 
 @pytest.fixture

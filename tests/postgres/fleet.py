@@ -15,14 +15,14 @@ from typing import Any
 import psycopg
 
 import detent
-from detent.connect import store_from
-from detent.core.contract import Move
-from detent.core.contracts import CONTRACTS
+from detent.client.connect import store_from
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Move
 from detent.core.errors import StoreUnavailable
 from detent.engine import Engine, Submission
-from detent.ids import RandomIds
-from detent.proof.verify import verify
-from detent.stores.postgres import PostgresStore
+from detent.proof.verify.verify import verify
+from detent.stores.postgres.store import PostgresStore
+from detent.system.ids import RandomIds
 
 from .outage_app import app
 

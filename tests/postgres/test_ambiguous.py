@@ -15,7 +15,7 @@ from detent import Context, Detent
 from detent.core.job import Wait
 from detent.core.outcome import Cancelled, Outcome, Snoozed, Succeeded, Waits
 from detent.engine import Engine, Settlement
-from detent.stores.postgres import PostgresStore
+from detent.stores.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.anyio
 ID = own_id(1)

@@ -10,10 +10,10 @@ from servers.bouncer import ABSENT, bouncing, installed
 from servers.databases import migrated
 from servers.postgres import VOLATILE, Server, running
 
-from detent.connect import store_from
+from detent.client.connect import store_from
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
-from detent.proof.verify import verify
+from detent.proof.verify.verify import verify
 
 from .fleet import enqueue, fleet_on, soon
 

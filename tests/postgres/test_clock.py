@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from servers.databases import Database
 
-from detent.connect import store_from
-from detent.core.contracts import CONTRACTS
-from detent.stores.postgres import PostgresStore
+from detent.client.connect import store_from
+from detent.core.contract.builtin import CONTRACTS
 from detent.stores.postgres.dialect import DATABASE_CLOCK
+from detent.stores.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.anyio
 _DELAY_SECONDS = 0.05

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from servers.databases import Database
 from servers.proxy import Proxy
 
-from detent.cli.server import look
+from detent.cli.diagnose.server import look
 
 
 def test_a_silent_host_does_not_take_the_time_of_the_others(database: Database) -> None:

@@ -15,7 +15,7 @@ from servers.databases import Database, house, newest
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
-from detent.stores.postgres import PostgresStore
+from detent.stores.postgres.store import PostgresStore
 
 from .crowd import claimable, finished
 

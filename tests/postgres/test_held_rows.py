@@ -15,9 +15,10 @@ from worker.waiting import until
 from detent import Context, Detent
 from detent.core.job import Wait
 from detent.core.outcome import Succeeded, Waits
-from detent.engine import Engine, Settlement, letters, operate
-from detent.engine.settle import settle_in
-from detent.stores.postgres import PostgresStore
+from detent.engine import Engine, Settlement
+from detent.engine.control import dead_letters, job_control
+from detent.engine.execution.settle import settle_in
+from detent.stores.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.anyio
 SOON = 30.0
@@ -153,7 +154,7 @@ async def test_a_wait_that_waits_for_the_signal_finds_it(engine: Engine, databas
     held = await running(engine, contract)
 
     async def signal(tx: Any) -> Any:
-        return await operate.signal(engine, tx, held.id, "answer", {"n": 1}, "ann", None)
+        return await job_control.signal(engine, tx, held.id, "answer", {"n": 1}, "ann", None)
 
     wait = engine.settle(held.id, held.token, Waits(Wait("answer")))
     (_, news), job = await one_waits_for_the_other(database, engine, signal, wait)
@@ -167,7 +168,7 @@ async def test_who_waited_for_a_row_sees_what_was_done_to_it(engine: Engine, dat
     job = await reach(engine, clock, "standard", "queued")
 
     async def cancel(tx: Any) -> Any:
-        return await operate.cancel(engine, tx, job.id, "ann", None, None, False)
+        return await job_control.cancel(engine, tx, job.id, "ann", None, None, False)
 
     late = refused(engine.cancel(job.id, actor="bob"), "JOB_TRANSITION_INVALID", 409)
     one, _ = await one_waits_for_the_other(database, engine, cancel, late)
@@ -180,7 +181,7 @@ async def test_two_requeues_of_one_dead_letter_make_one_job(engine: Engine, data
     dlq_id = str(job.dlq_id)
 
     async def requeue(tx: Any) -> Any:
-        return await letters.requeue(engine, tx, dlq_id, "ann", None, None, None, None, False)
+        return await dead_letters.requeue(engine, tx, dlq_id, "ann", None, None, None, None, False)
 
     late = refused(engine.requeue(dlq_id, actor="bob"), "DLQ_REQUEUE_CONFLICT", 409)
     one, _ = await one_waits_for_the_other(database, engine, requeue, late)
@@ -193,7 +194,7 @@ async def test_two_words_at_once_are_a_proposal_and_a_confirmation(engine: Engin
     dlq_id = str(job.dlq_id)
 
     async def discard(tx: Any) -> Any:
-        return await letters.discard(engine, tx, dlq_id, "ann", "broken", None)
+        return await dead_letters.discard(engine, tx, dlq_id, "ann", "broken", None)
 
     second = engine.discard(dlq_id, person="bob", reason="broken")
     one, other = await one_waits_for_the_other(database, engine, discard, second)

@@ -10,7 +10,8 @@ from servers.databases import Database
 
 from detent import Context, Detent
 from detent.engine import Engine, Submission
-from detent.stores.postgres import PostgresStore, listen
+from detent.stores.postgres import notifications
+from detent.stores.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.anyio
 SOON = 20.0
@@ -108,16 +109,16 @@ async def test_a_cut_listener_listens_again(engine: Engine, other: Engine, datab
 
 async def test_a_deaf_listener_is_replaced(engine: Engine, other: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection lives, but nothing comes through: as behind a proxy that swallows notifications."""
-    monkeypatch.setattr(listen, "_SILENCE_SECONDS", 0.1)
-    monkeypatch.setattr(listen, "_TEST_SECONDS", 0.05)
+    monkeypatch.setattr(notifications, "_SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(notifications, "_TEST_SECONDS", 0.05)
     deaf = [True]
-    hear = listen.Ear._hear
+    hear = notifications.Ear._hear
 
     def swallow(ear: Any, *news: Any) -> None:
         if not deaf[0]:
             hear(ear, *news)
 
-    monkeypatch.setattr(listen.Ear, "_hear", swallow)
+    monkeypatch.setattr(notifications.Ear, "_hear", swallow)
     watch = postgres(engine).watch()
     await until(lambda: (ear := postgres(engine)._ear) is not None and ear.connections >= 3)
     deaf[0] = False
@@ -130,7 +131,7 @@ async def test_a_deaf_listener_is_replaced(engine: Engine, other: Engine, monkey
 async def test_without_any_notification_polling_finds_the_job(
     database: Database, other: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listen.Ear, "_hear", lambda *_: None)
+    monkeypatch.setattr(notifications.Ear, "_hear", lambda *_: None)
     app, ran = Detent(database.url), asyncio.Event()
 
     @app.job("mail")

@@ -7,8 +7,9 @@ import pytest
 from servers.databases import Database
 
 from detent.engine import Engine
-from detent.engine.listing import _TEXT_WINDOW, _WINDOW, list_jobs, list_letters
-from detent.ports import Filter, Tx
+from detent.engine.reads.listing import _TEXT_WINDOW, _WINDOW, list_jobs, list_letters
+from detent.ports.listing import Filter
+from detent.ports.tx import Tx
 
 from .crowd import finished
 

@@ -13,10 +13,11 @@ from servers.databases import Database, house, newest
 
 import detent
 from detent.cli import run
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
-from detent.stores.postgres import PostgresStore, migrate
+from detent.stores.postgres import migrate
+from detent.stores.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.anyio
 NEWEST = migrate.migrations()[-1][0]

@@ -8,15 +8,14 @@ import asyncpg
 import pytest
 from servers.databases import Database, house, versions
 
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
-from detent.ports import ClaimRequest
+from detent.ports.claims import ClaimRequest
 from detent.stores.lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, LaneBook
-from detent.stores.postgres import PostgresStore
+from detent.stores.postgres.claim import SETTINGS, Edges, cycle_values
 from detent.stores.postgres.dialect import Query, compiled, queries
-from detent.stores.postgres.hot import SETTINGS, Edges, cycle_values
-from detent.stores.postgres.inserting import Shape, statement
-from detent.stores.postgres.store import POOL_SETTINGS
+from detent.stores.postgres.insert import Shape, statement
+from detent.stores.postgres.store import POOL_SETTINGS, PostgresStore
 
 from .crowd import finished
 

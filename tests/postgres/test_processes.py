@@ -12,7 +12,7 @@ from servers.databases import Database
 
 import detent
 from detent.engine import Engine, Submission
-from detent.proof.verify import verify
+from detent.proof.verify.verify import verify
 
 pytestmark = pytest.mark.anyio
 CLAIMER = Path(__file__).with_name("claimer.py")

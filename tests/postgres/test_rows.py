@@ -12,9 +12,9 @@ from engine.clock import FakeClock
 from engine.test_sqlite_rows import DEEPER_LIES, FORGERIES, LIES, ROWS
 from servers.databases import Database, house, newest
 
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
-from detent.stores.postgres import PostgresStore
+from detent.stores.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.anyio
 REFUSALS = (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.DatatypeMismatch)

@@ -10,8 +10,8 @@ from servers.databases import Database
 from detent.core.errors import StoreRefused
 from detent.core.job import Change
 from detent.engine import Engine, Submission
-from detent.engine.submit import prepare
-from detent.stores.postgres import PostgresStore
+from detent.engine.submit.prepare import prepare
+from detent.stores.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.anyio
 CALLERS = 40

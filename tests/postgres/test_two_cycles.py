@@ -7,7 +7,7 @@ import pytest
 from servers.databases import Database
 
 from detent import Context, Detent
-from detent.machine import Machine, Order
+from detent.worker.state import Machine, Order
 
 JOBS = 3_000
 

@@ -10,9 +10,9 @@ import pytest
 from servers.databases import Database, house, newest
 
 from detent import Detent, DetentError, JobDefinition
+from detent.client.external_transaction import submit_on
 from detent.engine import Engine, Submission
-from detent.proof.verify import verify
-from detent.transactions import submit_on
+from detent.proof.verify.verify import verify
 
 from .callers import CALLERS, Caller
 

@@ -6,19 +6,23 @@ from typing import Any
 import pytest
 
 from detent.core.approval import ask
-from detent.core.contracts import CONTRACTS
+from detent.core.child_ids import child_id
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import IllegalMove
 from detent.core.job import APPROVAL, CHILDREN, Asked, Failure, Job, Step, Wait
-from detent.core.kin import child_id
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.times import SECOND, from_iso
-from detent.engine import Engine, Submission, family, schedules
-from detent.engine.backfill import backfill
-from detent.engine.family import Named
-from detent.engine.firing import fire_due
-from detent.engine.schedule_request import ScheduleRequest
-from detent.ports import Claimed, Store, Tx
-from detent.stores.sqlite import SqliteStore
+from detent.engine import Engine, Submission
+from detent.engine.execution import children as child_acts
+from detent.engine.execution.children import Named
+from detent.engine.schedules import schedules
+from detent.engine.schedules.backfill import backfill
+from detent.engine.schedules.firing import fire_due
+from detent.engine.schedules.request import ScheduleRequest
+from detent.ports.claims import Claimed
+from detent.ports.store import Store
+from detent.ports.tx import Tx
+from detent.stores.sqlite.store import SqliteStore
 
 LEASE = 30.0
 TRANSIENT = Failed(Failure("TASK_EXECUTION_FAILED", "try again", "Boom"))
@@ -204,7 +208,7 @@ async def _families(town: Town) -> None:
         asks = [
             Submission(f"{name}-of-{ends}", {}, id=child_id(parent.id, name), parent_id=parent.id) for name in names
         ]
-        await family.enqueue(town.engine, parent, [Named(name, one) for name, one in zip(names, asks, strict=True)])
+        await child_acts.enqueue(town.engine, parent, [Named(name, one) for name, one in zip(names, asks, strict=True)])
         children = tuple(one.id or "" for one in asks)
         await town.settle(parent, Waits(Wait("gather", CHILDREN, children=children)))
         for number in range(ends):

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from detent.core.contracts import CONTRACTS
-from detent.proof.bugs import BUGS
-from detent.proof.explore import explore
-from detent.proof.simulate import Run, run_seed, shrink
+from detent.core.contract.builtin import CONTRACTS
+from detent.proof.explore.explore import explore
+from detent.proof.planted_bugs import BUGS
+from detent.proof.simulate.simulate import Run, run_seed, shrink
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def test_a_failing_seed_is_made_small() -> None:
 
 def test_bugs_are_not_in_the_honest_parts() -> None:
     """A bug is a subclass of its own; the classes everyone else uses are left as they are."""
-    from detent.proof.world import HONEST
-    from detent.stores.sqlite.hot import SqliteTx
+    from detent.proof.controlled_store import HONEST
+    from detent.stores.sqlite.claim import SqliteTx
 
     assert HONEST.transaction is SqliteTx
     for bug in BUGS.values():

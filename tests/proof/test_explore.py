@@ -2,15 +2,15 @@
 
 import pytest
 
-from detent.core.contract import Contract
-from detent.core.contracts import CONTRACTS
-from detent.proof.bugs import BUGS
-from detent.proof.explore import STATES, explore
-from detent.proof.explore_frame import JOBS, NOW, Desk, Frame, next_moment
-from detent.proof.explore_memory import NEWBORN, Call, Ghost, Hold, Memory, Reply, Said, copied, renamed, shape
-from detent.proof.explore_stage import Stage, small
-from detent.proof.explore_steps import Steps
-from detent.proof.world import HONEST, run_all
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Contract
+from detent.proof.controlled_store import HONEST, run_all
+from detent.proof.explore.explore import STATES, explore
+from detent.proof.explore.frame import JOBS, NOW, Desk, Frame, next_moment
+from detent.proof.explore.memory import NEWBORN, Call, Ghost, Hold, Memory, Reply, Said, copied, renamed, shape
+from detent.proof.explore.stage import Stage, small
+from detent.proof.explore.steps import Steps
+from detent.proof.planted_bugs import BUGS
 
 by_name = pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from detent.core.contract import Edge, Move
-from detent.core.contracts import CONTRACTS
-from detent.core.contracts.gate_b2 import GATE_B2
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.gate_b2 import GATE_B2
+from detent.core.contract.model import Edge, Move
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter
 from detent.core.retry import Immediate, RetryRule
 from detent.engine import Engine
-from detent.proof import gate
-from detent.proof.gate import CASES, Result, play_gate
-from detent.proof.replay import play, read_history
-from detent.stores.sqlite import SqliteStore
+from detent.proof.replay import gate_b2_cases
+from detent.proof.replay.gate_b2_cases import CASES, Result, play_gate
+from detent.proof.replay.history import play, read_history
+from detent.stores.sqlite.store import SqliteStore
 
 RUN, AGAIN = "queued -> running", ["running -> retrying", "retrying -> running"]
 STEPS = {
@@ -79,7 +79,7 @@ def test_an_end_that_can_be_written_again_does_not_pass(tmp_path: Path, monkeypa
     async def yes(self: Engine, job_id: str, new_status: str, **_: Any) -> Any:
         return await self.job(job_id)
 
-    monkeypatch.setattr(gate, "CASES", [case for case in CASES if case.end_again])
+    monkeypatch.setattr(gate_b2_cases, "CASES", [case for case in CASES if case.end_again])
     monkeypatch.setattr(Engine, "transition", yes)
     (result,) = gate_on(tmp_path / "jobs.db")
     assert result.problems[0] == (
@@ -104,9 +104,9 @@ def test_a_dead_letter_of_another_job_does_not_pass(tmp_path: Path, monkeypatch:
 
 
 def test_what_verify_finds_fails_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "CASES", CASES[:1])
-    monkeypatch.setattr("detent.proof.verify.agrees", lambda *_: False)
-    monkeypatch.setattr("detent.proof.verify.differences", lambda _: [(None, "lease-left", "a worker is left")])
+    monkeypatch.setattr(gate_b2_cases, "CASES", CASES[:1])
+    monkeypatch.setattr("detent.proof.verify.verify.agrees", lambda *_: False)
+    monkeypatch.setattr("detent.proof.verify.verify.differences", lambda _: [(None, "lease-left", "a worker is left")])
     (result,) = gate_on(tmp_path / "jobs.db")
     assert result.problems == ["verify: lease-left: a worker is left"]
 

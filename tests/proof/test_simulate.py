@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from detent.cli import run as run_cli
-from detent.core.contract import Move
-from detent.core.contracts import CONTRACTS
-from detent.proof.bugs import BUGS
-from detent.proof.simulate import Run, Summary, run_config, run_seed, simulate
-from detent.proof.simulate_config import FAULTS, Config
-from detent.proof.simulate_loop import MS, SECOND, Flag, Loop, Pause, Process
-from detent.proof.world import HandClock
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Move
+from detent.proof.controlled_store import HandClock
+from detent.proof.planted_bugs import BUGS
+from detent.proof.simulate.config import FAULTS, Config
+from detent.proof.simulate.loop import MS, SECOND, Flag, Loop, Pause, Process
+from detent.proof.simulate.simulate import Run, Summary, run_config, run_seed, simulate
 
 SEEDS = 300
 BLOCKS = 6

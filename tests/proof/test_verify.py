@@ -12,14 +12,14 @@ from detent.core.errors import NotFound
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Succeeded
 from detent.engine import Engine, Submission
-from detent.ports import Store
-from detent.proof import rules
-from detent.proof import verify as verifying
-from detent.proof.rows import Case, differences
-from detent.proof.rules import RULES, WARNINGS, Report
-from detent.proof.verify import EVERYTHING, Scope, verify
-from detent.stores.sqlite import SqliteStore
+from detent.ports.store import Store
+from detent.proof.verify import rules
+from detent.proof.verify import verify as verifying
+from detent.proof.verify.rows import Case, differences
+from detent.proof.verify.rules import RULES, WARNINGS, Report
+from detent.proof.verify.verify import EVERYTHING, Scope, verify
 from detent.stores.sqlite.session import run_now
+from detent.stores.sqlite.store import SqliteStore
 
 from .corruptions import CORRUPTIONS
 from .healthy import Hands, build

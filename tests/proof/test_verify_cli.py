@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from detent.cli import run
-from detent.proof import gate
-from detent.proof.rules import RULES
+from detent.proof.replay import gate_b2_cases
+from detent.proof.verify.rules import RULES
 
 from .corruptions import CORRUPTIONS
 from .healthy import build
@@ -126,7 +126,7 @@ def test_the_gate_on_a_named_database(url: str, capsys: pytest.CaptureFixture[st
 def test_a_failing_case_fails_the_gate(
     url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "CASES", [gate.Case("RP-009", 1, "queued -> running -> succeeded", 0)])
+    monkeypatch.setattr(gate_b2_cases, "CASES", [gate_b2_cases.Case("RP-009", 1, "queued -> running -> succeeded", 0)])
     told = as_json(capsys, "replay", "gate-b2", code=1)
     assert told["ok"] is False and told["cases"][0]["problems"]
     out, _ = said(capsys, "replay", "gate-b2", code=1)

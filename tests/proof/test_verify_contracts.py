@@ -7,19 +7,19 @@ from typing import Any
 import apsw
 import pytest
 
-from detent.core.contract import Contract, DeadLetterRule, Edge, LossRule, Move, Phase, StopRule
-from detent.core.contracts import CONTRACTS
-from detent.core.contracts.standard import STANDARD
-from detent.core.contracts.streams import STREAMS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Contract, DeadLetterRule, Edge, LossRule, Move, Phase, StopRule
+from detent.core.contract.standard import STANDARD
+from detent.core.contract.streams import STREAMS
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Outcome, Snoozed, Stopped, Succeeded
 from detent.core.retry import Immediate, RetryRule
 from detent.core.times import SECOND
 from detent.engine import Engine, Submission
-from detent.proof.rules import Report
-from detent.proof.verify import verify
-from detent.proof.walks import CHARGED, DUE, STOPPED, UNCHARGED, Table, flags_of
-from detent.stores.sqlite import SqliteStore
+from detent.proof.verify.fold import CHARGED, DUE, STOPPED, UNCHARGED, Table, flags_of
+from detent.proof.verify.rules import Report
+from detent.proof.verify.verify import verify
+from detent.stores.sqlite.store import SqliteStore
 
 from .healthy import Hands
 

@@ -7,8 +7,8 @@ import pytest
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
-from detent.proof.verify import verify
-from detent.stores.sqlite import SqliteStore
+from detent.proof.verify.verify import verify
+from detent.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 JOBS = 8_000

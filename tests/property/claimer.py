@@ -6,7 +6,7 @@ import sys
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement
-from detent.stores.sqlite import SqliteStore
+from detent.stores.sqlite.store import SqliteStore
 
 BATCH = 100
 

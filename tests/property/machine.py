@@ -11,7 +11,7 @@ from detent.core.job import Failure, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.times import SECOND
 from detent.engine import Submission
-from detent.ports import Claimed
+from detent.ports.claims import Claimed
 
 from .model import FACTS, Facts, Row, Snapshot, after_settle, check_job, look, retry_window
 from .places import Place

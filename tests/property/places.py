@@ -9,9 +9,9 @@ from servers.databases import house, newest
 
 from detent.core.times import SECOND, from_iso
 from detent.engine import Engine
-from detent.stores.postgres import PostgresStore
-from detent.stores.sqlite import SqliteStore
-from detent.stores.sqlite.store import run_now
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.sqlite.session import run_now
+from detent.stores.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 ORDER = {"jobs": "id", "events": "job_id, seq", "dead_letters": "id", "signals": "job_id, name"}

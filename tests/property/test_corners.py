@@ -10,8 +10,9 @@ from detent.core.errors import DetentError, IdempotencyConflict
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Failed, Succeeded, Waits
 from detent.engine import Settlement, Submission
-from detent.engine.operate import MAX_SIGNALS
-from detent.ports import Claimed, Filter
+from detent.engine.control.job_control import MAX_SIGNALS
+from detent.ports.claims import Claimed
+from detent.ports.listing import Filter
 
 from .places import PLACES, Place
 

@@ -13,7 +13,7 @@ import apsw
 
 import detent
 from detent.engine import Engine, Submission
-from detent.stores.sqlite import SqliteStore
+from detent.stores.sqlite.store import SqliteStore
 
 SHARE = 20_000
 NAMES = ("left", "right")

@@ -12,10 +12,10 @@ from uuid import UUID
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from detent.core.contract import Contract
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Contract
 from detent.engine import Engine
-from detent.stores.postgres import PostgresStore
+from detent.stores.postgres.store import PostgresStore
 
 from .ending import AT_THE_END
 from .postgres import NONE, VOLATILE, Server, installations

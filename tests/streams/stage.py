@@ -12,12 +12,12 @@ from servers.valkey import fresh_url
 from detent import Context, Detent
 from detent.core.job import Job
 from detent.engine import Engine, Submission
-from detent.handlers import Handler
-from detent.orchestrator import Orchestrator
-from detent.proof.verify import verify
-from detent.stream_worker import StreamWorker
-from detent.transports.redis_streams import RedisWire
-from detent.wire import WireSettings
+from detent.handler.handler import Handler
+from detent.ports.stream import WireSettings
+from detent.proof.verify.verify import verify
+from detent.streams.orchestrator import Orchestrator
+from detent.streams.stream_worker import StreamWorker
+from detent.transports.redis_streams.transport import RedisWire
 
 SECONDS = 300.0
 TASKS, RESULTS, LETTERS, WORKERS = "stream:task", "stream:result", "stream:dlq", "cg:workers"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from detent.core.errors import StoreRefused
-from detent.ports import Filter
+from detent.ports.listing import Filter
 
 from .stage import RESULTS, TASKS, Stage
 

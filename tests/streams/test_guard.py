@@ -7,7 +7,7 @@ import pytest
 from cli.conftest import Cli, cli  # noqa: F401
 
 from detent import DetentError, Guard, Rule
-from detent.guard import guard_from_toml
+from detent.core.approval_rules import guard_from_toml
 
 from .stage import TASKS, Stage
 

@@ -2,14 +2,15 @@
 
 import pytest
 
-from detent.core.contract import Move
+from detent.core.contract.model import Move
 from detent.core.decide import decide
 from detent.core.job import Facts, Failure, Job
 from detent.core.outcome import Failed, Succeeded
 from detent.core.times import SECOND
 from detent.engine import Cycled, Settlement, Submission
-from detent.engine.deliveries import Taker, receive
-from detent.wire import Delivery, Named
+from detent.engine.streams.deliveries import Taker, receive
+from detent.ports.claims import Named
+from detent.ports.stream import Delivery
 
 from .stage import Stage
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from worker.waiting import until_now
 
+from detent.core.approval_rules import guard_from_toml
 from detent.engine import Submission
-from detent.guard import guard_from_toml
+from detent.ports.stream import WireSettings
 from detent.transports.redis_streams.messages import TASK_FIELDS
-from detent.wire import WireSettings
 
 from .test_other_languages import redis_cli
 from .yard import yard_in

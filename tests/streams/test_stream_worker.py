@@ -7,9 +7,9 @@ import pytest
 from worker.waiting import until
 
 from detent.engine import Submission
-from detent.engine.deliveries import receive
-from detent.ports import Filter
-from detent.stream_worker import StreamKeeper, StreamWorker
+from detent.engine.streams.deliveries import receive
+from detent.ports.listing import Filter
+from detent.streams.stream_worker import StreamKeeper, StreamWorker
 
 from .stage import TASKS, Stage, handlers
 

@@ -10,14 +10,14 @@ from servers.valkey import running
 from worker.waiting import until
 
 from detent import Detent
+from detent.client.stream_app import orchestrator, wire_settings
 from detent.core.errors import InvalidInput
 from detent.core.times import SECOND
 from detent.engine import Submission
-from detent.engine.deliveries import Taker, receive
-from detent.ports import WorkerRow
-from detent.streams import orchestrator, wire_settings
-from detent.transports.redis_streams import RedisWire
-from detent.wire import WireSettings, WireUnavailable
+from detent.engine.streams.deliveries import Taker, receive
+from detent.ports.listing import WorkerRow
+from detent.ports.stream import WireSettings, WireUnavailable
+from detent.transports.redis_streams.transport import RedisWire
 
 from .stage import TASKS, Stage
 

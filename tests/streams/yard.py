@@ -17,7 +17,7 @@ from worker.waiting import until_now
 import detent
 from detent import Detent
 from detent.engine import Engine
-from detent.proof.verify import verify
+from detent.proof.verify.verify import verify
 
 from .task_app import app as application
 

@@ -9,11 +9,12 @@ import pytest
 from engine.stores import Place, open_place
 from fastapi import FastAPI
 
-from detent.clock import SystemClock
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
-from detent.engine.people import create_token
-from detent.web import Settings, create_app
+from detent.engine.control.access import create_token
+from detent.system.clock import SystemClock
+from detent.web.app import create_app
+from detent.web.http.settings import Settings
 
 API = "/api/v1"
 BASE = "http://127.0.0.1:8400"

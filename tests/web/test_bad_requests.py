@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from detent.web.guard import GuardedRoute
+from detent.web.http.route import GuardedRoute
 from web.conftest import API, Api, code
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from detent.core.errors import StoreUnavailable
-from detent.web.counting import _PATIENCE_SECONDS, Shared
+from detent.web.live.job_counts import _PATIENCE_SECONDS, Shared
 from web.conftest import API, Api
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Succeeded
-from detent.engine.series import Recorder
+from detent.engine.metrics.time_series import Recorder
 from web.conftest import API, Api, code
 
 pytestmark = pytest.mark.anyio

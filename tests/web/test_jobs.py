@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from detent.engine import listing
-from detent.ports import Filter
+from detent.engine.reads import listing
+from detent.ports.listing import Filter
 from web.conftest import API, Api, code
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,9 @@ from servers.databases import migrated
 from servers.postgres import Server, installations
 
 from detent.engine import Engine
-from detent.stores.postgres import PostgresStore
-from detent.web import Settings, create_app
+from detent.stores.postgres.store import PostgresStore
+from detent.web.app import create_app
+from detent.web.http.settings import Settings
 from web.conftest import API, BASE, code
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,9 @@ import re
 import httpx
 import pytest
 
-from detent.engine.people import create_token
-from detent.web import Settings, create_app
+from detent.engine.control.access import create_token
+from detent.web.app import create_app
+from detent.web.http.settings import Settings
 from web.conftest import API, BASE, Api, code
 
 pytestmark = pytest.mark.anyio

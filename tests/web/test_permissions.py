@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from detent.core.people import POWERS, Power, Role
-from detent.engine.schedule_request import ScheduleRequest
-from detent.engine.schedules import add
-from detent.web.guard import GuardedRoute
-from detent.web.pages import PAGES
+from detent.core.access import POWERS, Power, Role
+from detent.engine.schedules.request import ScheduleRequest
+from detent.engine.schedules.schedules import add
+from detent.web.http.route import GuardedRoute
 from detent.web.pages.assets import PREFIX
+from detent.web.pages.pages import PAGES
 from web.conftest import API, Api
 
 pytestmark = pytest.mark.anyio

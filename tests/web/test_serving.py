@@ -19,7 +19,8 @@ from worker.waiting import until_now
 
 from detent import Detent
 from detent.cli import run
-from detent.web import Settings, create_app
+from detent.web.app import create_app
+from detent.web.http.settings import Settings
 from web.conftest import API, Api, code
 from web.served import SOURCES, first_json, serving
 

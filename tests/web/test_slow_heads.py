@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from detent.web.patience import patient
-from detent.web.serving import Server, bind, config_of
+from detent.web.http.header_timeout import patient
+from detent.web.http.serving import Server, bind, config_of
 from web.conftest import API, Api
 
 pytestmark = pytest.mark.anyio

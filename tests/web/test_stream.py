@@ -13,9 +13,9 @@ import pytest
 from detent.core.job import Failure
 from detent.core.outcome import Failed
 from detent.engine import Submission
-from detent.engine.people import list_tokens
-from detent.engine.submit import prepare
-from detent.web.serving import Server, bind, config_of
+from detent.engine.control.access import list_tokens
+from detent.engine.submit.prepare import prepare
+from detent.web.http.serving import Server, bind, config_of
 from web.conftest import API, Api, code
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from detent import Detent
-from detent.web import Settings, create_app
+from detent.web.app import create_app
+from detent.web.http.settings import Settings
 
 
 async def main(url: str) -> None:

@@ -8,8 +8,8 @@ from playwright.sync_api import expect
 
 import detent.engine
 import detent.web
-from detent.proof.rules import RULES
-from detent.web.pages import PAGES
+from detent.proof.verify.rules import RULES
+from detent.web.pages.pages import PAGES
 from detent.web.pages.shell import LANGUAGES, preferred, words
 from web_pages.site import Site, addresses
 

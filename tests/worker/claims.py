@@ -1,7 +1,7 @@
 """Claims made up for the machine, which never looks at a store."""
 
 from detent.engine import Cycled
-from detent.ports import Claimed
+from detent.ports.claims import Claimed
 
 CODES = {"standard": "TIMEOUT", "men": "TASK_TIMEOUT"}
 

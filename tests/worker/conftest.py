@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from detent import Detent
-from detent.worker import Worker
+from detent.worker.worker import Worker
 
 
 @pytest.fixture

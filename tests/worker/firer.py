@@ -12,10 +12,10 @@ import time
 
 from detent.core.times import SECOND, from_iso
 from detent.engine import Engine
-from detent.engine.firing import fire_due
-from detent.ports import Store
-from detent.stores.postgres import PostgresStore
-from detent.stores.sqlite import SqliteStore
+from detent.engine.schedules.firing import fire_due
+from detent.ports.store import Store
+from detent.stores.postgres.store import PostgresStore
+from detent.stores.sqlite.store import SqliteStore
 
 NIGHT = from_iso("2026-03-29T00:55:00Z", field="night")
 SPEED = 600

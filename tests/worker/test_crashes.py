@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.proof.verify import verify
+from detent.proof.verify.verify import verify
 
 from .job_app import CONTRACTS
 from .processes import Bench, bench_in

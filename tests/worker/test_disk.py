@@ -10,14 +10,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.core.contracts import CONTRACTS
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import StoreUnavailable
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
-from detent.ports import Filter
-from detent.proof.verify import verify
-from detent.stores.sqlite import SqliteStore
+from detent.ports.listing import Filter
+from detent.proof.verify.verify import verify
 from detent.stores.sqlite.session import run_now
+from detent.stores.sqlite.store import SqliteStore
 
 
 @pytest.mark.anyio

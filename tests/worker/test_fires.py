@@ -12,10 +12,11 @@ from servers.databases import house, newest
 import detent
 from detent.core.schedule import fires_between
 from detent.core.times import SECOND, iso
-from detent.engine import Engine, schedules
-from detent.engine.schedule_request import ScheduleRequest
-from detent.ports import Filter
-from detent.proof.verify import verify
+from detent.engine import Engine
+from detent.engine.schedules import schedules
+from detent.engine.schedules.request import ScheduleRequest
+from detent.ports.listing import Filter
+from detent.proof.verify.verify import verify
 
 from .firer import NIGHT, FastClock, store_at
 

@@ -7,10 +7,10 @@ import pytest
 
 from detent import Context, Detent
 from detent.core.errors import StoreUnavailable
-from detent.heart import Heart
-from detent.machine import Told
-from detent.ports import Extended
-from detent.worker import Worker
+from detent.ports.claims import Extended
+from detent.worker.heartbeat import Heart
+from detent.worker.state import Told
+from detent.worker.worker import Worker
 
 from .conftest import working
 from .waiting import until, within

@@ -8,7 +8,7 @@ import pytest
 
 from detent import Context, Detent
 from detent.engine import Submission
-from detent.stores.sqlite import SqliteStore
+from detent.stores.sqlite.store import SqliteStore
 
 from .conftest import working
 from .waiting import until

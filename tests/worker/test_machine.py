@@ -6,8 +6,8 @@ from detent.core.errors import InvalidInput, NotSupported, StaleLease
 from detent.core.job import Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.engine import Cycled, Settlement
-from detent.machine import Interrupt, Machine, Told
-from detent.ports import Extended
+from detent.ports.claims import Extended
+from detent.worker.state import Interrupt, Machine, Told
 
 from .claims import CODES, answer, claimed
 

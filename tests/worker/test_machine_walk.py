@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from detent.core.errors import NotSupported, StaleLease
 from detent.core.outcome import Outcome, Snoozed, Stopped, Succeeded
 from detent.engine import Cycled, Settlement
-from detent.machine import Interrupt, Machine, Order, Told
+from detent.worker.state import Interrupt, Machine, Order, Told
 
 from .claims import CODES, claimed
 

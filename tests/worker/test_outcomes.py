@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from detent import Cancel, Context, Detent, Fail, Retry, Snooze, SyncContext
-from detent.app import JobFailed
-from detent.core.errors import DetentError, StoreRefused, StoreUnavailable
+from detent.core.errors import DetentError, JobFailed, StoreRefused, StoreUnavailable
 from detent.core.times import SECOND
 from detent.engine import Engine, Submission
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from detent.core.contract import Phase
+from detent.core.contract.model import Phase
 from detent.engine import Engine
 
 from .job_app import CONTRACTS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detent import Cancel, Context, Detent, SyncContext
-from detent.app import JobFailed
+from detent.core.errors import JobFailed
 from detent.engine import Submission
 
 from .conftest import working

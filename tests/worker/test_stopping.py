@@ -133,7 +133,7 @@ async def test_a_settlement_somebody_elses_transaction_delays_is_said_again(
 
 async def test_the_watch_survives_errors(app: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alive but deaf is the worst of states."""
-    from detent.worker import Worker
+    from detent.worker.worker import Worker
 
     @app.job("work")
     async def work() -> int:

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from detent.caution import Caution
-from detent.clock import SystemClock
 from detent.core.errors import StoreUnavailable
 from detent.core.times import SECOND, iso
-from detent.engine import Engine, Submission, schedules
-from detent.engine.schedule_request import ScheduleRequest
-from detent.stores.sqlite import SqliteStore
-from detent.sweeper import BATCH, Sweeper
+from detent.engine import Engine, Submission
+from detent.engine.schedules import schedules
+from detent.engine.schedules.request import ScheduleRequest
+from detent.stores.sqlite.store import SqliteStore
+from detent.system.clock import SystemClock
+from detent.worker.reclaim_grace import Caution
+from detent.worker.sweeper import BATCH, Sweeper
 
 from .waiting import until
 

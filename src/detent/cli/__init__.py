@@ -7,29 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from ..core.errors import DetentError
-from ..version import __version__
-from . import (
-    alerts,
-    bench,
-    contracts,
-    dlq,
-    doctor,
-    family,
-    health,
-    job_acts,
-    jobs,
-    orchestrate,
-    proof,
-    queues,
-    schedules,
-    serve,
-    simulate,
-    tokens,
-    work,
-    workers,
-)
+from detent.core.errors import DetentError
+from detent.version import __version__
+
+from .diagnose import doctor, simulate, stats, verify
+from .jobs import actions, approvals, dead_letters, jobs, schedules
+from .operate import alerts, contracts, queues, tokens, workers
 from .output import FINE, NO, USAGE, complain, complain_of_bug, complain_of_usage, wants_json
+from .run import bench, orchestrate, serve, worker
 
 __all__ = ["app", "main", "run"]
 
@@ -40,28 +25,28 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("up")(work.up)
-app.command("worker")(work.worker)
+app.command("up")(worker.up)
+app.command("worker")(worker.worker)
 app.command("serve")(serve.serve)
 app.command("orchestrate")(orchestrate.orchestrate)
-app.command("enqueue")(work.enqueue)
-app.command("migrate")(work.migrate)
+app.command("enqueue")(worker.enqueue)
+app.command("migrate")(worker.migrate)
 app.add_typer(jobs.group, name="jobs")
-app.add_typer(dlq.group, name="dlq")
+app.add_typer(dead_letters.group, name="dlq")
 app.add_typer(schedules.group, name="schedules")
 app.add_typer(queues.group, name="queues")
 app.add_typer(contracts.group, name="contract")
 app.add_typer(tokens.group, name="token")
-app.command("stats")(health.stats)
+app.command("stats")(stats.stats)
 app.add_typer(workers.group, name="workers")
 app.add_typer(alerts.group, name="alerts")
 app.command("doctor")(doctor.doctor)
-app.command("verify")(proof.verify)
-app.command("replay")(proof.replay)
+app.command("verify")(verify.verify)
+app.command("replay")(verify.replay)
 app.command("simulate")(simulate.simulate_command)
 app.command("bench")(bench.bench)
-job_acts.register(jobs.group)
-family.register(jobs.group)
+actions.register(jobs.group)
+approvals.register(jobs.group)
 
 
 def main() -> None:

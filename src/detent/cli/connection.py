@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..connect import default_url, environment_guard, store_from
-from ..engine import Engine
+from detent.client.connect import default_url, environment_guard, store_from
+from detent.engine import Engine
 
 T = TypeVar("T")
 

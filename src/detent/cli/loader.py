@@ -8,10 +8,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..core.errors import DetentError, InvalidInput
+from detent.core.errors import DetentError, InvalidInput
 
 if TYPE_CHECKING:
-    from ..app import Detent
+    from detent.client.app import Detent
 
 DEFAULT_NAME = "app"
 
@@ -24,7 +24,7 @@ class AppFailed(DetentError):
 
 def load_app(spec: str) -> "Detent":
     """The Detent object behind APP, or an error that says which part of the name is wrong."""
-    from ..app import Detent
+    from detent.client.app import Detent
 
     module_name, colon, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
     if not module_name or (colon and not name):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import logs
+from detent.observability import job_logs
 
 
 def option(name: str, help: str, *others: str, **rest: Any) -> Any:
@@ -22,8 +22,8 @@ def envvar(name: str) -> str:
 
 
 class LogForm(StrEnum):
-    TEXT = logs.TEXT
-    JSON = logs.JSON
+    TEXT = job_logs.TEXT
+    JSON = job_logs.JSON
 
 
 Url = Annotated[

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..core.errors import DetentError, InvalidInput
-from ..core.job import Micros
-from ..engine.why import span
+from detent.core.errors import DetentError, InvalidInput
+from detent.core.job import Micros
+from detent.engine.reads.why import span
 
 FINE, NO, USAGE = 0, 1, 2
 _PIPE_WIDTH = 200

@@ -4,7 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from .contract import Contract, Edge, Move, Phase
+from detent.core.contract.model import Contract, Edge, Move, Phase
+
 from .errors import IllegalMove
 from .job import LETTER, TASK, Change, DeadLetter, Event, Facts, Job, Micros, Note
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from .contract import Move, Phase
+from detent.core.contract.model import Move, Phase
 
 Micros = int
 """A moment or a span in microseconds; moments count from 1970-01-01 UTC."""

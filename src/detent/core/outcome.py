@@ -3,7 +3,8 @@
 import json
 from dataclasses import dataclass, replace
 
-from .contract import Contract, Move
+from detent.core.contract.model import Contract, Move
+
 from .decide import decide, then
 from .job import Change, Facts, Failure, Job, Micros, Wait
 from .retry import Jitter, steady_jitter

@@ -1,29 +1,86 @@
-"""Pruning: jobs that ended long ago go with all that belongs to them, by primary key, in bounded batches.
-
-A pass goes on where the last one of the same choice stopped, because ids are ordered by time. What it had to pass over
-(still alive, kept by a parent or an open dead letter, held by somebody) it sees again when a new lap begins.
-"""
+"""Forgetting what grows: old fires of schedules (how far back is on record), counts of limits that nobody asks for."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.contract import Phase
-from ..core.errors import InvalidInput
-from ..core.job import Job, Micros
-from ..core.times import SECOND
-from ..ports import Tx
-from ..pruning_port import Mark, Prunable
-from . import tally
-from .forgetting import forget_fires, forget_meters
-from .submission import json_text
-from .submit import keys_of
-from .views import history_view, job_view, letter_view
+from detent.core.contract.model import Phase
+from detent.core.errors import InvalidInput
+from detent.core.job import Job, Micros
+from detent.core.schedule import Schedule
+from detent.core.times import SECOND
+from detent.engine.reads.views import history_view, job_view, letter_view
+from detent.engine.submit.prepare import keys_of
+from detent.engine.submit.submission import json_text
+from detent.ports.listing import Filter
+from detent.ports.pruning import Mark, Prunable
+from detent.ports.tx import Tx
+
+from .metrics import event_counts
 
 if TYPE_CHECKING:
-    from . import Engine
+    from .engine import Engine
+
+_PAGE = 200
+_IDLE: Micros = 86_400 * SECOND
+
+
+async def forget_fires(engine: "Engine", keep_seconds: float, batch: int) -> int:
+    """Of every schedule the oldest fires whose jobs are gone; never the last one. How many rows went."""
+    cutoff = engine.store.now() - int(keep_seconds * SECOND)
+    gone, page = 0, Filter(limit=_PAGE)
+    while found := await engine.store.read(partial(_schedules, page)):
+        for schedule in found:
+            number = batch
+            while number == batch:
+                number = await engine.store.write(partial(_forget, schedule, cutoff, batch))
+                gone += number
+        page = replace(page, before=found[-1].id)
+    return gone
+
+
+async def forget_meters(engine: "Engine") -> int:
+    """Counts by key that were not asked for longer than any limit looks back; the next job begins at nothing."""
+
+    async def act(tx: Tx) -> int:
+        limits = [limit for limit, _ in await tx.limits()]
+        longest = max((limit.period or 0 for limit in limits), default=0)
+        return await tx.forget_meters(tx.now - longest - _IDLE) if limits else 0
+
+    return await engine.store.write(act)
+
+
+async def _schedules(page: Filter, tx: Tx) -> list[Schedule]:
+    return await tx.schedules(page)
+
+
+async def _forget(schedule: Schedule, cutoff: Micros, batch: int, tx: Tx) -> int:
+    before = min(cutoff, schedule.last_fire_at or cutoff)
+    upto, number = None, 0
+    for fire_at, has_job in await tx.old_fires(schedule.id, before, batch):
+        if has_job:
+            break
+        upto, number = fire_at, number + 1
+    if upto is not None:
+        await tx.put_mark(_scope(schedule.id), Mark(str(upto), "", "", tx.now))
+        await tx.drop_fires(schedule.id, upto)
+    return number
+
+
+async def forgotten(schedule_id: str, tx: Tx) -> Micros | None:
+    """Up to this moment nobody knows any more which fires made jobs."""
+    mark = await tx.mark(_scope(schedule_id))
+    return None if mark is None else int(mark.position)
+
+
+def _scope(schedule_id: str) -> str:
+    return f"fires {schedule_id}"
+
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 Export = Callable[[list[dict[str, Any]]], Awaitable[object] | object]
 """Told the histories of a batch before they are deleted; if it raises, nothing of the batch is. May hear one twice."""
@@ -175,9 +232,9 @@ async def _drop(engine: "Engine", choice: Choice, seen: _Seen, tx: Tx) -> dict[s
     counts: dict[str, int] = {}
     if going:
         ids = [job.id for job in going]
-        await tally.count_going(engine, tx, ids)
+        await event_counts.count_going(engine, tx, ids)
         counts = await tx.drop_jobs(ids)
-        await tally.clamp(tx)
+        await event_counts.clamp(tx)
     owned = [(*pair, job.id) for job in going if (c := engine.contracts.get(job.contract)) for pair in keys_of(c, job)]
     kept_until = tx.now + int(choice.keep_keys_for * SECOND) if choice.keep_keys_for else None
     counts["keys"] = await tx.drop_keys(owned, kept_until) if owned else 0

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..core.errors import DetentError, NotFound, TenantViolation
-from ..core.job import Job, Note
-from ..ports import Tx
+from detent.core.errors import DetentError, NotFound, TenantViolation
+from detent.core.job import Job, Note
+from detent.ports.tx import Tx
 
 T = TypeVar("T")
 

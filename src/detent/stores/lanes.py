@@ -4,9 +4,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from ..core.job import Micros
-from ..core.limits import Kind, Limit
-from ..ports import ClaimRequest
+from detent.core.job import Micros
+from detent.core.limits import Kind, Limit
+from detent.ports.claims import ClaimRequest
 
 GROUP_BITS, PARTY_BITS = 24, 31
 RANK_SHIFT = GROUP_BITS + PARTY_BITS

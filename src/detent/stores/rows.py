@@ -6,10 +6,10 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from ..core.alerts import Alert, Delivery
-from ..core.contract import Phase
-from ..core.job import DeadLetter, Event, Job, Loss, Note, Signal, Step
-from ..ports import WorkerRow
+from detent.core.alerts import Alert, Delivery
+from detent.core.contract.model import Phase
+from detent.core.job import DeadLetter, Event, Job, Loss, Note, Signal, Step
+from detent.ports.listing import WorkerRow
 
 T = TypeVar("T")
 JOB_COLUMNS = tuple(f.name for f in fields(Job))

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from ..cold import filled
-from ..named_sql import load_queries
+from detent.stores.sql_files import load_queries
+from detent.stores.tx_queries import filled
 
 DATABASE_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 GIVEN_CLOCK = ":now::bigint"

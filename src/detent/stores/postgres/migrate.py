@@ -7,10 +7,11 @@ from importlib.resources import files
 
 import asyncpg
 
-from ...core.contract import Contract, Move
-from ...core.errors import SchemaMismatch, StoreUnavailable
-from ..known import reconcile
-from ..named_sql import load_queries
+from detent.core.contract.model import Contract, Move
+from detent.core.errors import SchemaMismatch, StoreUnavailable
+from detent.stores.contract_registry import reconcile
+from detent.stores.sql_files import load_queries
+
 from .dialect import compiled
 from .tx import Connection
 

@@ -7,30 +7,30 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from ...clock import SystemClock
-from ...core.alike import Alike
-from ...core.contract import Contract
-from ...core.errors import StoreUnavailable
-from ...core.job import Change, Micros, Step
-from ...ports import Claimed, ClaimRequest, Clock, Cycle, Success
-from ..cold import ColdTx
-from ..lanes import LaneBook
-from .borrowed import Borrowed
-from .connections import drop, nothing_to_reset, prepare
+from detent.core.contract.model import Contract
+from detent.core.errors import StoreUnavailable
+from detent.core.job import Change, Micros, Step
+from detent.core.uniform_batch import Alike
+from detent.ports.claims import Claimed, ClaimRequest, Cycle, Success
+from detent.ports.clock import Clock
+from detent.stores.lanes import LaneBook
+from detent.stores.tx_queries import ColdTx
+from detent.system.clock import SystemClock
+
+from .batcher import Inserts, Recorder
+from .caller_connection import Borrowed
+from .claim import AGAIN, SETTINGS, Answer, Edges, cycle_values, in_turn, run_cycle
+from .claim_by_id import Taken, take_values
+from .connections import Hosts, drop, nothing_to_reset, prepare
 from .dialect import DATABASE_CLOCK, compiled, queries
-from .hosts import Hosts
-from .hot import AGAIN, SETTINGS, Answer, Edges, cycle_values, in_turn, run_cycle
-from .inserting import Inserts
-from .listen import Aside, Bell, Ear, ServerWatch, Sleepers
-from .loan import Loan, Loans
+from .errors import TIES, told
+from .limited_claim import PlanningTx as PostgresTx
+from .limited_claim import planned
+from .lost_claims import Orphans, less
 from .migrate import ensure_schema, register
-from .orphans import Orphans, less
-from .planned import PlanningTx as PostgresTx
-from .planned import planned
-from .recorder import Recorder
-from .take import Taken, take_values
-from .trouble import TIES, told
+from .notifications import Aside, Bell, Ear, ServerWatch, Sleepers
 from .tx import Connection, PostgresCold
+from .user_transaction import Loan, Loans
 
 log = logging.getLogger("detent.postgres")
 T = TypeVar("T")

@@ -4,18 +4,62 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from ...core.errors import InvalidInput
-from ...core.job import Change, Job, Micros
-from ...ports import Extended, Filter
-from ..cold import ColdTx
-from ..lanes import LaneBook
-from ..rows import job_from
+from detent.core.errors import InvalidInput
+from detent.core.job import Change, Job, Micros
+from detent.ports.claims import Extended
+from detent.ports.listing import Filter
+from detent.ports.tail import Position, Told, through
+from detent.stores.lanes import LaneBook
+from detent.stores.rows import EVENT_COLUMNS, event_from, job_from
+from detent.stores.tail_queries import Tail
+from detent.stores.tx_queries import ColdTx
+
 from .dialect import compiled, is_uuid, reading
-from .inserting import insert
-from .tail import PostgresTail
+from .insert import insert
 
 Connection = Any
 """An asyncpg connection, pooled or not; its stubs give the two no common name."""
+
+
+_EVENT_WIDTH = len(EVENT_COLUMNS)
+_TAIL_WINDOW = 2_000
+_LOWEST_ID = "00000000-0000-0000-0000-000000000000"
+_TAIL_PLAN = "SET LOCAL enable_bitmapscan = on; SET LOCAL plan_cache_mode = force_custom_plan"
+"""A block summary can be read by a bitmap only, which other statements of the pool must not use."""
+
+
+class PostgresTail(Tail):
+    """Its position is (transaction, job, number): a transaction writes many events at once."""
+
+    connection: Any
+
+    async def tail(self, after: Position, limit: int) -> tuple[list[Told], Position]:
+        line: int = (await self.query("tail_line"))[0][0]
+        await self.connection.execute(_TAIL_PLAN)
+        position, window = after, _TAIL_WINDOW
+        while position.commit < line:
+            below = min(line, position.commit + window)
+            told = await self._window(position, below, limit)
+            if len(told) == limit:
+                return told, told[-1].position
+            reached = through(below - 1)
+            if told or below == line:
+                return told, max(reached, position)
+            position, window = reached, window * 4
+        return [], position
+
+    async def _window(self, after: Position, below: int, limit: int) -> list[Told]:
+        place = {"commit": after.commit, "job_id": after.job_id or _LOWEST_ID, "seq": after.seq}
+        rows = await self.query("tail", **place, below=below, limit=limit)
+        found = []
+        for row in rows:
+            event = event_from(row[1 : 1 + _EVENT_WIDTH])
+            found.append(Told(Position(row[0], event.job_id, event.seq), event, job_from(row[1 + _EVENT_WIDTH :])))
+        return found
+
+    async def tail_end(self) -> Position:
+        line: int = (await self.query("tail_line"))[0][0]
+        return through(line - 1)
 
 
 class PostgresCold(PostgresTail, ColdTx):

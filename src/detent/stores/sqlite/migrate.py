@@ -7,9 +7,10 @@ from typing import Any
 
 import apsw
 
-from ...core.contract import Contract, Move
-from ...core.errors import SchemaMismatch
-from ..known import reconcile
+from detent.core.contract.model import Contract, Move
+from detent.core.errors import SchemaMismatch
+from detent.stores.contract_registry import reconcile
+
 from .session import APPLICATION_ID
 from .tx import SQL
 

@@ -8,11 +8,12 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from ...clock import nap
-from ...core.errors import SchemaMismatch, StoreRefused, StoreUnavailable
-from ..lanes import LaneBook
-from .hot import SqliteTx
-from .loan import Loan
+from detent.core.errors import SchemaMismatch, StoreRefused, StoreUnavailable
+from detent.stores.lanes import LaneBook
+from detent.system.clock import nap
+
+from .claim import SqliteTx
+from .user_transaction import Loan
 
 T = TypeVar("T")
 Act = Callable[[SqliteTx], Awaitable[T]]

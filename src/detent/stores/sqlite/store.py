@@ -8,16 +8,18 @@ from typing import TypeVar
 
 import apsw
 
-from ...clock import SystemClock
-from ...core.contract import Contract
-from ...core.errors import StoreUnavailable
-from ...core.job import Change, Micros, Step
-from ...ports import ClaimRequest, Clock, Cycle, Success
-from .hot import SqliteTx
-from .loan import Loan
+from detent.core.contract.model import Contract
+from detent.core.errors import StoreUnavailable
+from detent.core.job import Change, Micros, Step
+from detent.ports.claims import ClaimRequest, Cycle, Success
+from detent.ports.clock import Clock
+from detent.system.clock import SystemClock
+
+from .batcher import Turns
+from .claim import SqliteTx
 from .migrate import ensure_schema, register
 from .session import Act, Session, connect, run_now
-from .turns import Turns
+from .user_transaction import Loan
 
 __all__ = ["SqliteStore", "run_now"]
 

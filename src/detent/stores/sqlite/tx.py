@@ -7,12 +7,12 @@ from typing import Any
 
 import apsw
 
-from ...core.alike import Alike
-from ...core.job import Change, Event, Micros
-from ..cold import ColdTx, filled
-from ..lanes import LaneBook
-from ..named_sql import load_queries
-from ..rows import CREATED, as_text, created_values
+from detent.core.job import Change, Event, Micros
+from detent.core.uniform_batch import Alike
+from detent.stores.lanes import LaneBook
+from detent.stores.rows import CREATED, as_text, created_values
+from detent.stores.sql_files import load_queries
+from detent.stores.tx_queries import ColdTx, filled
 
 Row = tuple[Any, ...]
 _CREATED = {"{created}": ", ".join(CREATED), "{created_places}": ", ".join("?" * len(CREATED))}

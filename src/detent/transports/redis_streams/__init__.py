@@ -1,5 +1,5 @@
 """Redis or Valkey Streams as the wire."""
 
-from .streams import RedisWire
+from .transport import RedisWire
 
 __all__ = ["RedisWire"]

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.contracts.streams import Report
-from ...core.job import DeadLetter
-from ...core.times import iso
-from ...wire import Delivery, Result, TaskMessage
+from detent.core.contract.streams import Report
+from detent.core.job import DeadLetter
+from detent.core.times import iso
+from detent.ports.stream import Delivery, Result, TaskMessage
 
 TASK_FIELDS = (b"task_id", b"tool_name", b"payload", b"retry_count", b"idempotency_key", b"trace_id")
 _NEEDED = TASK_FIELDS[:5]

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...wire import Pending, Stranded
+from detent.ports.stream import Pending, Stranded
+
 from .messages import delivery_of
 
 if TYPE_CHECKING:
-    from .streams import RedisWire
+    from .transport import RedisWire
 
 START = "0-0"
 _RESULT_IDLE_SECONDS = 15.0

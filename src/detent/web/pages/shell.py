@@ -10,7 +10,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, Response
 
-from ...version import __version__
+from detent.version import __version__
+
 from .assets import PREFIX
 
 _HERE = Path(__file__).parent.parent

@@ -1,0 +1,1 @@
+"""Commands that examine: doctor, stats, verify, replay, simulate."""

@@ -1,0 +1,1 @@
+"""Commands about queues, limits, workers, tokens, alerts, contracts."""

@@ -1,0 +1,46 @@
+"""A contract as a picture: a mermaid state diagram generated from its table."""
+
+import re
+
+from detent.core.contract.model import Contract, Phase
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TAKEN = frozenset({"class", "classdef", "direction", "end", "note", "state", "style"})
+"""Words mermaid reads as its own, so that a status of that name gets an alias."""
+
+
+def draw(contract: Contract) -> str:
+    """Every edge once, with its move and event; each phase has its own colour."""
+    names = {status: _name(status, number) for number, status in enumerate(contract.statuses)}
+    lines = ["stateDiagram-v2"]
+    lines += [f'    state "{_quoted(status)}" as {name}' for status, name in names.items() if name != status]
+    for edge in contract.edges:
+        source = names[edge.source] if edge.source else "[*]"
+        label = f"{edge.move} {edge.event}" if edge.move else f"({edge.event})"
+        lines.append(f"    {source} --> {names[edge.target]} : {_label(label)}")
+    lines += [f"    {names[status]} --> [*]" for status in contract.in_phase(Phase.FINAL)]
+    for phase, colour in COLOURS.items():
+        members = [names[status] for status in contract.in_phase(phase)]
+        if members:
+            lines += [f"    classDef {phase}_phase {colour}", f"    class {', '.join(members)} {phase}_phase"]
+    return "\n".join(lines)
+
+
+COLOURS = {
+    Phase.CLAIMABLE: "fill:#fff4cc,color:#000",
+    Phase.LEASED: "fill:#cce9ff,color:#000",
+    Phase.BLOCKED: "fill:#ecd9ff,color:#000",
+    Phase.FINAL: "fill:#e4e4e4,color:#000",
+}
+
+
+def _name(status: str, number: int) -> str:
+    return status if _PLAIN.fullmatch(status) and status.lower() not in _TAKEN else f"status_{number}"
+
+
+def _quoted(status: str) -> str:
+    return status.replace('"', "'").replace("\n", " ")
+
+
+def _label(text: str) -> str:
+    return text.replace(":", "#58;").replace(";", "#59;").replace("#58#59;", "#58;").replace("\n", " ")

@@ -1,0 +1,126 @@
+"""How fast this database is from here: jobs of our own are submitted, worked off and picked up, and timed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from statistics import quantiles
+
+from detent.client.app import Detent
+from detent.handler.context import Context
+from detent.system.clock import SystemClock
+from detent.system.ids import RandomIds
+
+QUEUE = "detent-bench"
+SLOTS = 500
+AT_ONCE = 1_000
+SINGLES = 200
+CALLERS = 16
+PICKUPS = 50
+MEASURES = {
+    "enqueue one by one": "jobs/s, one caller, a commit each",
+    "enqueue by 16 callers": "jobs/s, callers that wait for their own",
+    "enqueue in bulk": f"jobs/s, {AT_ONCE:,} a call",
+    "drain": f"jobs/s, one worker in this process, {SLOTS} slots",
+    "pickup p50": "ms from the call to the handler, worker idle",
+    "pickup p99": "ms, the slowest of a hundred",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    measure: str
+    value: float
+    unit: str
+
+
+class Trial:
+    """Jobs of one type in a queue of their own; other workers do not know the type."""
+
+    def __init__(self, url: str | None, jobs: int) -> None:
+        self._clock = SystemClock()
+        self._jobs = jobs
+        self._app = Detent(url)
+        self._began: dict[str, float] = {}
+        self._all_began = asyncio.Event()
+        self._expected = 0
+        self._queue = f"{QUEUE}-{RandomIds().token()[:8]}"
+        self._noop = self._app.job("detent.bench", queue=self._queue)(self._handle)
+
+    async def _handle(self, ctx: Context) -> None:
+        self._began[ctx.job_id] = self._clock.monotonic()
+        if len(self._began) >= self._expected:
+            self._all_began.set()
+
+    async def run(self, *, may_migrate: bool) -> list[Reading]:
+        """Leaves its jobs behind, ended, as any job is left."""
+        if may_migrate:
+            engine = self._app.make_engine(may_migrate=True)
+            await engine.open()
+            await engine.close()
+        async with self._app:
+            return [*await self._enqueue(), *await self._work()]
+
+    async def _enqueue(self) -> list[Reading]:
+        singles = min(SINGLES, self._jobs)
+        left = iter(range(singles))
+
+        async def caller() -> None:
+            for _ in left:
+                await self._noop.enqueue()
+
+        async def callers() -> None:
+            await asyncio.gather(*(caller() for _ in range(CALLERS)))
+
+        async def one_by_one() -> None:
+            for _ in range(singles):
+                await self._noop.enqueue()
+
+        async def bulk() -> None:
+            for start in range(0, self._jobs, AT_ONCE):
+                await self._noop.enqueue_many([{}] * min(AT_ONCE, self._jobs - start))
+
+        return [
+            Reading("enqueue one by one", await self._rate(one_by_one, singles), "jobs/s"),
+            Reading("enqueue by 16 callers", await self._rate(callers, singles), "jobs/s"),
+            Reading("enqueue in bulk", await self._rate(bulk, self._jobs), "jobs/s"),
+        ]
+
+    async def _rate(self, act: Callable[[], Awaitable[None]], number: int) -> float:
+        began = self._clock.monotonic()
+        await act()
+        return number / (self._clock.monotonic() - began)
+
+    async def _work(self) -> list[Reading]:
+        number = self._expected = self._jobs + 2 * min(SINGLES, self._jobs)
+        worker = await self._app.worker(slots=SLOTS, queues=frozenset({self._queue}), until_idle=True)
+        await worker.run(handle_signals=False)
+        first = min(self._began.values())
+        drained = Reading("drain", number / (self._clock.monotonic() - first), "jobs/s")
+        worker = await self._app.worker(slots=SLOTS, queues=frozenset({self._queue}))
+        working = asyncio.create_task(worker.run(handle_signals=False))
+        try:
+            waits = sorted([await self._picked_up() for _ in range(PICKUPS + 1)][1:])
+        finally:
+            worker.stop()
+            await working
+        points = quantiles(waits, n=100, method="inclusive")
+        return [
+            drained,
+            Reading("pickup p50", points[49] * 1_000, "ms"),
+            Reading("pickup p99", points[98] * 1_000, "ms"),
+        ]
+
+    async def _picked_up(self) -> float:
+        self._began.clear()
+        self._expected = 1
+        self._all_began.clear()
+        sent = self._clock.monotonic()
+        handle = await self._noop.enqueue()
+        async with asyncio.timeout(60):
+            await self._all_began.wait()
+            await handle.result()
+        return next(iter(self._began.values())) - sent
+
+
+async def measure(url: str | None, jobs: int, *, may_migrate: bool = False) -> list[Reading]:
+    return await Trial(url, jobs).run(may_migrate=may_migrate)

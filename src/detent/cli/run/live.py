@@ -1,0 +1,84 @@
+"""Worker, producer and a live terminal view in one process: what `detent up` shows."""
+
+import asyncio
+import socket
+from typing import Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+
+from detent.client.app import Detent
+from detent.core.times import iso
+from detent.engine import Engine
+from detent.ports.listing import Filter
+from detent.web.http.serving import make_server
+from detent.web.http.settings import Settings
+from detent.worker.worker import Worker
+
+from .orchestrate import stream_parts
+
+
+async def run_up(
+    app: Detent, listening: socket.socket, *, slots: int, until_idle: bool, screen: bool, is_open: bool
+) -> int:
+    """Work and serve until stopped; with a screen, redraw it twice a second."""
+    engine = await app.ready()
+    beside, excluded = await stream_parts(app, slots)
+    worker = await app.worker(slots=slots, until_idle=until_idle, exclude_contracts=excluded)
+    server = make_server(app, Settings.from_environment(open_without_tokens=is_open), own_signals=False)
+    serving = asyncio.create_task(server.serve([listening]))
+    helpers = [asyncio.ensure_future(companion()) for companion in app.companions]
+    helpers += [asyncio.ensure_future(part.run()) for part in beside]
+    if screen:
+        helpers.append(asyncio.create_task(_show(app, engine, worker)))
+    try:
+        return await worker.run()
+    finally:
+        server.should_exit = True
+        for part in beside:
+            part.stop()
+        for task in helpers:
+            task.cancel()
+        await asyncio.gather(*helpers, serving, return_exceptions=True)
+        await app.close()
+
+
+async def _show(app: Detent, engine: Engine, worker: Worker) -> None:
+    with Live(refresh_per_second=4, screen=False) as live:
+        while True:
+            live.update(await _picture(app, engine, worker))
+            await asyncio.sleep(0.5)
+
+
+async def _picture(app: Detent, engine: Engine, worker: Worker) -> Group:
+    counts = await engine.store.read(lambda tx: tx.counts())
+    jobs = await engine.jobs(Filter(limit=12))
+    letters = await engine.dead_letters(Filter(limit=3))
+    head = (
+        f"database {app.url} · worker {worker.id} · {worker.done} settled · "
+        f"{len(worker.machine.held)}/{worker.machine.slots} slots busy · Ctrl-C stops in good order"
+    )
+    return Group(Panel(head, title="detent"), _counts_table(counts), _jobs_table(jobs), _letters_table(letters))
+
+
+def _counts_table(counts: list[tuple[str, str, str, int]]) -> Table:
+    table = Table("contract", "status", "phase", "jobs", title="jobs by status")
+    for contract, status, phase, number in sorted(counts):
+        table.add_row(contract, status, phase, str(number))
+    return table
+
+
+def _jobs_table(jobs: list[Any]) -> Table:
+    table = Table("job", "type", "status", "tries", "updated", title="newest jobs  (detent jobs why ID)")
+    for job in jobs:
+        table.add_row(job.id, job.job_type, job.status, str(job.execution_no), iso(job.updated_at))
+    return table
+
+
+def _letters_table(letters: list[Any]) -> Table:
+    table = Table("dead letter", "type", "code", "message", title="dead letters  (detent dlq list)")
+    for item in letters:
+        table.add_row(item.id, item.job_type, item.error_code, item.error_message or "")
+    return table

@@ -1,0 +1,1 @@
+"""What an application calls: the app, jobs, handles, schedules, dead letters."""

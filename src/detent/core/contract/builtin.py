@@ -1,0 +1,19 @@
+"""The six contracts Detent carries. These files, and no others, spell a status."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from .formal import FORMAL
+from .gate_b2 import GATE_B2
+from .men import MEN
+from .model import Contract
+from .p3c import P3C
+from .standard import STANDARD
+from .streams import STREAMS
+
+CONTRACTS: Mapping[str, Contract] = MappingProxyType(
+    {contract.name: contract for contract in (GATE_B2, MEN, P3C, STREAMS, FORMAL, STANDARD)}
+)
+DEFAULT = STANDARD.name
+
+__all__ = ["CONTRACTS", "DEFAULT"]

@@ -1,0 +1,197 @@
+"""The load-time checks: a declaration that is not a sound machine is refused, and the faulty row is named."""
+
+from typing import Any
+
+from detent.core.errors import ContractError
+
+from .model import CODES, JOINS, Contract, Edge, Move, Phase
+
+
+def check(contract: Contract) -> None:
+    """Raise ContractError unless the table refines the phase machine and its rules fit the table."""
+    if not contract.name or not contract.statuses:
+        raise ContractError("a contract needs a name and at least one status")
+    for edge in contract.edges:
+        _check_edge(contract, edge)
+    _check_deterministic(contract)
+    _check_reachable(contract)
+    _check_exits(contract)
+    _check_follow_ends(contract)
+    _check_rules(contract)
+    _check_values(contract)
+
+
+def _fail(contract: Contract, text: str) -> None:
+    raise ContractError(f"contract {contract.name!r}: {text}", contract=contract.name)
+
+
+def _check_edge(contract: Contract, edge: Edge) -> None:
+    for status in (edge.source, edge.target):
+        if status is not None and status not in contract.statuses:
+            _fail(contract, f"edge {edge}: status {status!r} is not declared in statuses")
+    if not edge.event:
+        _fail(contract, f"edge {edge}: the event has no name")
+    source = None if edge.source is None else contract.statuses[edge.source]
+    target = contract.statuses[edge.target]
+    if edge.move is None:
+        if source is Phase.FINAL:
+            _fail(contract, f"edge {edge}: leaves a final status without the move REOPEN")
+        return
+    leaves, enters = JOINS[edge.move]
+    if source not in leaves or target not in enters:
+        _fail(
+            contract,
+            f"edge {edge}: {edge.move} joins {_names(leaves)} with {_names(enters)}, "
+            f"not {source or 'nothing'} with {target}",
+        )
+
+
+def _check_deterministic(contract: Contract) -> None:
+    by_move: dict[tuple[Move, str | None], Edge] = {}
+    by_event: dict[tuple[str | None, str], Edge] = {}
+    for edge in contract.edges:
+        if edge.move:
+            other = by_move.setdefault((edge.move, edge.source), edge)
+            if other is not edge:
+                _fail(contract, f"edges {other} and {edge}: one move from one status must have one edge")
+        other = by_event.setdefault((edge.source, edge.event), edge)
+        if other.target != edge.target and (edge.source or edge.move is other.move):
+            _fail(contract, f"edges {other} and {edge}: one event from one status must have one target")
+    _check_last_word(contract)
+
+
+def _check_last_word(contract: Contract) -> None:
+    """derive_status looks at the last event alone, so an event name must fix its target.
+
+    Creation is excepted: two moves may begin a job under one event name, and the logged target tells them apart.
+    """
+    targets: dict[str, Edge] = {}
+    for edge in contract.edges:
+        other = targets.setdefault(edge.event, edge)
+        if other.target != edge.target and (edge.source or other.source):
+            _fail(contract, f"edges {other} and {edge}: the event {edge.event!r} leads to two statuses")
+
+
+def _check_reachable(contract: Contract) -> None:
+    if not any(e.move is Move.SUBMIT for e in contract.edges):
+        _fail(contract, "there is no SUBMIT edge: no job could ever be created")
+    reached: set[str | None] = {None}
+    grew = True
+    while grew:
+        found = {e.target for e in contract.edges if e.source in reached} - reached
+        reached |= found
+        grew = bool(found)
+    for status in contract.statuses:
+        if status not in reached and status not in contract.unreachable:
+            _fail(contract, f"status {status!r} cannot be reached; declare it unreachable or add an edge")
+    for status in contract.unreachable:
+        if status not in contract.statuses or status in reached:
+            _fail(contract, f"status {status!r} is declared unreachable but is reachable or unknown")
+
+
+def _check_exits(contract: Contract) -> None:
+    for status, phase in contract.statuses.items():
+        out = [e for e in contract.edges if e.source == status]
+        if phase is not Phase.FINAL and not out:
+            _fail(contract, f"status {status!r} is {phase} but nothing leads out of it")
+        if phase is Phase.CLAIMABLE and not contract_has(contract, status, Move.CLAIM):
+            _fail(contract, f"status {status!r} is claimable but has no CLAIM edge")
+        for move in (Move.SUCCEED, Move.FAIL):
+            if phase is Phase.LEASED and not contract_has(contract, status, move):
+                _fail(contract, f"status {status!r} is leased but has no {move} edge")
+
+
+def contract_has(contract: Contract, status: str, move: Move) -> bool:
+    return any(e.source == status and e.move is move for e in contract.edges)
+
+
+def _check_follow_ends(contract: Contract) -> None:
+    follow = {e.source: e.target for e in contract.edges if e.move is Move.FOLLOW}
+    for start in follow:
+        seen: list[str | None] = [start]
+        while seen[-1] in follow:
+            step = follow[seen[-1]]
+            if step in seen:
+                _fail(contract, f"FOLLOW edges run in a circle through {step!r}")
+            seen.append(step)
+
+
+def _check_rules(contract: Contract) -> None:
+    leased = [s for s in contract.in_phase(Phase.LEASED) if s not in contract.unreachable]
+    moves = {
+        "loss.move": contract.loss.move,
+        "stop.move": contract.stop.move,
+        "snooze": contract.snooze,
+    }
+    for rule, move in moves.items():
+        if move not in _RULE_MOVES[rule]:
+            _fail(contract, f"{rule} cannot be {move}; use one of {', '.join(sorted(map(str, _RULE_MOVES[rule])))}")
+        for status in leased:
+            if move and not contract_has(contract, status, move):
+                _fail(contract, f"{rule} is {move}, but status {status!r} has no such edge")
+    sets = {
+        "cancel_requests": contract.cancel_requests,
+        "retry_at_statuses": contract.retry_at_statuses,
+        "approval_statuses": contract.approval_statuses,
+    }
+    for rule, statuses in sets.items():
+        for status in statuses:
+            if status not in contract.statuses:
+                _fail(contract, f"{rule} names {status!r}, which is not a status")
+    if contract.dead_letters and any(e.move is Move.REOPEN for e in contract.edges):
+        _fail(
+            contract, "a contract with dead_letters cannot REOPEN: what is buried comes back by requeue, as a new job"
+        )
+    if contract.wired and (contract.loss.move is not Move.RECLAIM or contract.retry_counter != "failures"):
+        _fail(contract, "a wired contract passes lost jobs on: loss.move must be RECLAIM, retry_counter failures")
+    for name in contract.codes:
+        if name not in CODES:
+            _fail(contract, f"codes.{name} is not a code; known: {', '.join(sorted(CODES))}")
+
+
+_RULE_MOVES: dict[str, frozenset[Move | None]] = {
+    "loss.move": frozenset({Move.EXPIRE, Move.RETRY, Move.RECLAIM}),
+    "stop.move": frozenset({None, Move.RELEASE, Move.EXPIRE, Move.RETRY}),
+    "snooze": frozenset({None, Move.RELEASE}),
+}
+_WORDS: dict[str, tuple[str, ...]] = {
+    "keys.same_content": ("payload", "critical", "nothing"),
+    "retry_counter": ("retries", "failures"),
+}
+
+
+def _check_values(contract: Contract) -> None:
+    """Words from their lists, numbers from their ranges, whoever wrote them and where."""
+    retry, backoff = contract.retry, contract.retry.backoff.as_dict()
+    for name, value in {
+        "keys.same_content": contract.keys.same_content,
+        "retry_counter": contract.retry_counter,
+    }.items():
+        if value not in _WORDS[name]:
+            _fail(contract, f"{name} is {value!r}; use one of {', '.join(_WORDS[name])}")
+    if contract.parks_as is not None and contract.parks_as not in contract.statuses:
+        _fail(contract, f"parks_as names {contract.parks_as!r}, which is not a status")
+    for name in contract.approval_notes:
+        if name not in ("requested", "rejected"):
+            _fail(contract, f"approval_notes.{name} is not a note; use requested, rejected")
+    numbers: list[tuple[str, Any, float]] = [("retry.max_retries", retry.max_retries, 0)]
+    numbers += [(f"retry.{name}", value, 0) for name, value in backoff.items() if name not in ("kind", "delays_ms")]
+    numbers += [("retry.delays_ms", value, 0) for value in backoff.get("delays_ms", ())]
+    numbers += [(f"retry.caps.{code}", cap, 0) for code, cap in retry.caps.items()]
+    numbers += [("keys.max_length", contract.keys.max_length, 1)]
+    if contract.loss.max_interruptions is not None:
+        numbers.append(("loss.max_interruptions", contract.loss.max_interruptions, 0))
+    if contract.dead_letters:
+        numbers.append(("dead_letters.discard_people", contract.dead_letters.discard_people, 1))
+    for name, value, least in numbers:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            _fail(contract, f"{name} must be a whole number of at least {least}, got {value!r}")
+    if backoff.get("delays_ms") == []:
+        _fail(contract, "retry.delays_ms needs at least one delay")
+    lease = contract.lease_seconds
+    if isinstance(lease, bool) or not isinstance(lease, int | float) or lease <= 0:
+        _fail(contract, f"lease_seconds must be a number above 0, got {lease!r}")
+
+
+def _names(phases: frozenset[Phase | None] | frozenset[Phase]) -> str:
+    return "|".join(sorted(str(p or "nothing") for p in phases))

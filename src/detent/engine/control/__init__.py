@@ -1,0 +1,1 @@
+"""What operators and other callers do to jobs, dead letters, limits, tokens."""

@@ -1,0 +1,1 @@
+"""Running jobs: settling, steps, sweeping, children, approvals."""

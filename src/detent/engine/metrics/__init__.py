@@ -1,0 +1,1 @@
+"""Event counts, time series and alerts, computed from the log."""

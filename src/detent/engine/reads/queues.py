@@ -1,0 +1,66 @@
+"""Queues as people see them: what is due, comes later and is held in each, who serves it, and what is paused."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from detent.core.job import Micros
+from detent.core.limits import Limit
+from detent.core.times import iso
+from detent.ports.listing import Backlog, WorkerRow
+from detent.ports.tx import Tx
+
+from .why import Pause, is_live, serves
+
+if TYPE_CHECKING:
+    from detent.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """One look at all of them."""
+
+    now: Micros
+    backlog: list[Backlog]
+    pauses: list[Pause]
+    live: list[WorkerRow]
+    limits: list[Limit]
+
+    @property
+    def paused(self) -> dict[str, Pause]:
+        return {pause.name: pause for pause in self.pauses if pause.kind == "queue"}
+
+    def as_dict(self) -> dict[str, Any]:
+        names = sorted({row.queue for row in self.backlog} | set(self.paused))
+        return {
+            "queues": [self._queue(name) for name in names],
+            "pauses": [pause_view(pause) for pause in self.pauses],
+            "limits": [limit.as_dict() for limit in self.limits],
+        }
+
+    def _queue(self, name: str) -> dict[str, Any]:
+        rows = [row for row in self.backlog if row.queue == name]
+        pause = self.paused.get(name)
+        return {
+            "queue": name,
+            "due": sum(row.due for row in rows),
+            "later": sum(row.later for row in rows),
+            "held": sum(row.held for row in rows),
+            "oldest_due_at": iso(min((row.oldest_due for row in rows if row.oldest_due is not None), default=None)),
+            "job_types": sorted({row.job_type for row in rows}),
+            "workers": sum(serves(worker, name) for worker in self.live),
+            "paused": pause_view(pause) if pause else None,
+        }
+
+
+def pause_view(pause: Pause) -> dict[str, Any]:
+    return {**pause._asdict(), "at": iso(pause.at)}
+
+
+async def look_at_queues(engine: "Engine") -> Queues:
+    async def look(tx: Tx) -> Queues:
+        live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
+        pauses = [Pause(*row) for row in await tx.pauses()]
+        limits = [limit for limit, _ in await tx.limits()]
+        return Queues(tx.now, await tx.backlog(), pauses, live, limits)
+
+    return await engine.store.read(look)

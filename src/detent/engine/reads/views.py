@@ -1,0 +1,198 @@
+"""How jobs, events and dead letters look from outside: the same shapes in REST, CLI and Python."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from detent.core.contract.builtin import CONTRACTS, DEFAULT
+from detent.core.contract.io import contract_to
+from detent.core.contract.model import Contract
+from detent.core.job import DeadLetter, Event, Job, Note
+from detent.core.times import iso
+
+if TYPE_CHECKING:
+    from detent.engine.submit.prepare import Submitted
+
+_PLAIN_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
+"""What an event tells those who may not see payloads: codes, never texts that came out of a handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A job with both its logs."""
+
+    contract: Contract
+    job: Job
+    events: list[Event]
+    notes: list[Note]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "job": job_view(self.contract, self.job),
+            "events": history_view(self.contract, self.job, self.events, self.notes),
+        }
+
+
+def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> dict[str, Any]:
+    """A job as the API shows it; payloads False hides what it carries."""
+    if not payloads:
+        job = blind_job(job)
+    return {
+        "id": job.id,
+        "job_type": job.job_type,
+        "contract": job.contract,
+        "queue": job.queue,
+        "tenant_id": job.tenant_id,
+        "status": job.status,
+        "phase": str(job.phase),
+        "version": job.version,
+        "due_at": iso(job.due_at),
+        "priority": job.priority,
+        "execution_no": job.execution_no,
+        "max_retries": job.max_retries,
+        "timeout_ms": job.timeout_ms,
+        "payload": json.loads(job.payload) if payloads else None,
+        "result": json.loads(job.result) if payloads and job.result is not None else None,
+        "error_code": job.error_code,
+        "error_message": job.error_message,
+        "idempotency_key": job.idempotency_key,
+        "idempotency_scope": job.idempotency_scope,
+        "task_id": job.task_id,
+        "schedule_type": job.schedule_type,
+        "scheduled_at": iso(job.scheduled_at),
+        "trace_id": job.trace_id,
+        "parent_id": job.parent_id,
+        "dlq_id": job.dlq_id,
+        "requeued_from": job.requeued_from,
+        "worker": job.worker,
+        "lease_until": iso(job.lease_until),
+        "created_at": iso(job.created_at),
+        "updated_at": iso(job.updated_at),
+        "started_at": iso(job.started_at),
+        "finished_at": iso(job.finished_at),
+        "view": _hidden(contract.view(job)) if not payloads else contract.view(job),
+    }
+
+
+def _hidden(view: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if name in ("payload", "payload_json", "output") else value for name, value in view.items()}
+
+
+def blind_job(job: Job) -> Job:
+    """The job without what it carries; whatever is shown of it can tell no more."""
+    return replace(job, payload="{}", result=None, error_message=None)
+
+
+def blind_event(event: Event) -> Event:
+    return replace(event, data=_plain(event.data))
+
+
+def blind_note(note: Note) -> Note:
+    return replace(note, data=_plain(note.data))
+
+
+def _plain(data: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if data is None else {name: value for name, value in data.items() if name in _PLAIN_DATA}
+
+
+def submitted_view(contract: Contract, made: "Submitted", *, payloads: bool = True) -> dict[str, Any]:
+    """What POST /jobs answers."""
+    shown: dict[str, Any] = {"idempotent_hit": made.hit, "job": job_view(contract, made.job, payloads=payloads)}
+    if contract.keys.task_id_is_key:
+        shown["task"] = contract.view(made.job if payloads else blind_job(made.job))
+    return shown
+
+
+def event_view(contract: Contract, job: Job, event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "event": event.event,
+        "source": event.source,
+        "target": event.target,
+        "at": iso(event.at),
+        "actor": event.actor,
+        "execution_no": event.execution_no,
+        "trace_id": job.trace_id,
+        "data": event.data or {},
+        "note": False,
+        "envelope": contract.envelope(job, event),
+    }
+
+
+def note_view(job: Job, note: Note, status: str) -> dict[str, Any]:
+    """A note reads like an event that leaves the job where it is."""
+    return {
+        "seq": note.seq,
+        "event": note.name,
+        "source": status,
+        "target": status,
+        "at": iso(note.at),
+        "actor": note.actor,
+        "execution_no": note.execution_no,
+        "trace_id": job.trace_id,
+        "data": note.data or {},
+        "note": True,
+        "envelope": None,
+    }
+
+
+def history_view(
+    contract: Contract, job: Job, events: list[Event], notes: list[Note], *, payloads: bool = True
+) -> list[dict[str, Any]]:
+    """Both logs read as one: each note behind the event it follows."""
+    if not payloads:
+        job, events = blind_job(job), [blind_event(event) for event in events]
+        notes = [blind_note(note) for note in notes]
+    status_at = {event.seq: event.target for event in events}
+    rows = [(event.seq, 0, event_view(contract, job, event)) for event in events]
+    rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
+    return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
+
+
+def letter_view(item: DeadLetter, *, payloads: bool = True) -> dict[str, Any]:
+    return {
+        "dlq_id": item.id,
+        "tenant_id": item.tenant_id,
+        "job_id": item.job_id,
+        "contract": item.contract,
+        "job_type": item.job_type,
+        "queue": item.queue,
+        "error_class": item.error_class,
+        "error_code": item.error_code,
+        "error_message": item.error_message if payloads else None,
+        "payload_json": json.loads(item.payload) if payloads else None,
+        "context_json": json.loads(item.context) if payloads else None,
+        "retry_count": item.retries,
+        "status": item.status,
+        "first_failed_at": iso(item.first_failed_at),
+        "created_at": iso(item.created_at),
+        "updated_at": iso(item.updated_at),
+        "requeued_as": item.requeued_as,
+        "proposed_by": item.proposed_by,
+        "proposed_reason": item.proposed_reason,
+    }
+
+
+_SHOWN = ("name", "statuses", "edges", "codes", "retry")
+
+
+def contract_view(contract: Contract) -> dict[str, Any]:
+    """A contract's table; notes are not edges."""
+    declared = contract_to(contract)
+    return {part: declared[part] for part in _SHOWN}
+
+
+def contracts_view(known: Mapping[str, Contract]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": contract.name,
+            "carried": contract.name in CONTRACTS,
+            "default": contract.name == DEFAULT,
+            "statuses": len(contract.statuses),
+            "edges": len(contract.edges),
+            "max_retries": contract.retry.max_retries,
+            "dead_letters": contract.dead_letters is not None,
+        }
+        for contract in sorted(known.values(), key=lambda one: one.name)
+    ]

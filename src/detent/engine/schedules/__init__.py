@@ -1,0 +1,1 @@
+"""Schedules: definitions, due runs, backfill."""

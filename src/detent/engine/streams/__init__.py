@@ -1,0 +1,1 @@
+"""Stream messages compared with the database."""

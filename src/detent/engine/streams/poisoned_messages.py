@@ -1,0 +1,100 @@
+"""Messages that are no task: each becomes a dead letter in the one list, with what can be read of it."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from detent.core.contract.model import Contract, Move, Phase
+from detent.core.decide import decide, then
+from detent.core.errors import DetentError
+from detent.core.job import Facts, Failure, Job
+from detent.engine.submit.prepare import prepare, submit_in
+from detent.engine.submit.submission import Submission, check_name
+from detent.ports.tx import Tx
+
+if TYPE_CHECKING:
+    from detent.engine.engine import Engine
+
+_MAX_FIELD = 2_000
+_MAX_FIELDS = 20
+
+
+async def bury(
+    engine: "Engine",
+    tx: Tx,
+    worker: str,
+    origin: tuple[str, str],
+    fields: Mapping[bytes, bytes],
+    code: str,
+    problem: str,
+) -> Job | None:
+    """Claimed and failed in one commit. origin: stream and message id; the same message is buried once.
+
+    A task that is known and waits for a worker dies of it; what another worker holds, or has ended, is left alone.
+    """
+    task_id = fields.get(b"task_id", b"").decode("ascii", "replace")
+    job = (await tx.lock([task_id])).get(task_id) if task_id else None
+    if job is not None and engine.contract(job.contract).wired:
+        return await _fail(engine, tx, job, worker, origin, code, problem) if job.phase is Phase.CLAIMABLE else None
+    contract = wired_contract(engine)
+    ask = Submission(
+        job_type=_tool_name(fields),
+        payload=_payload(fields, origin, engine.max_payload),
+        contract=contract.name,
+        idempotency_key=f"poison {origin[0]} {origin[1]}"[: contract.keys.max_length],
+        actor=worker,
+    )
+    made = await submit_in(tx, prepare(engine, ask, tx.now, guarded=False))
+    return None if made.hit else await _fail(engine, tx, made.job, worker, origin, code, problem)
+
+
+def wired_contract(engine: "Engine") -> Contract:
+    return next(contract for contract in engine.contracts.values() if contract.wired)
+
+
+async def _fail(
+    engine: "Engine", tx: Tx, job: Job, worker: str, origin: tuple[str, str], code: str, problem: str
+) -> Job:
+    contract = engine.contract(job.contract)
+    data = {"stream": origin[0], "message_id": origin[1]}
+    facts = Facts(worker=worker, token=origin[1], lease=0, data=data)
+    taken = decide(contract, job, Move.CLAIM, tx.now, facts)
+    failure = Failure(code, problem[:_MAX_FIELD], "Poison", retryable=False)
+    change = then(
+        contract, taken, Move.FAIL, tx.now, Facts(actor=worker, failure=failure, dlq_id=engine.ids.job(), data=data)
+    )
+    await tx.apply([change])
+    return change.after
+
+
+def _tool_name(fields: Mapping[bytes, bytes]) -> str:
+    name = fields.get(b"tool_name", b"").decode("utf-8", "replace")[:200]
+    try:
+        check_name(name, "tool_name")
+    except DetentError:
+        return "unknown"
+    return name
+
+
+def _payload(fields: Mapping[bytes, bytes], origin: tuple[str, str], limit: int) -> dict[str, Any]:
+    """The payload itself if it is one, so that a requeue can use it; else the message, shortened."""
+    given = fields.get(b"payload", b"")
+    if len(given) <= limit:
+        try:
+            value = json.loads(given, parse_constant=_refuse)
+            json.dumps(value, ensure_ascii=False).encode()
+            if isinstance(value, dict):
+                return value
+        except (ValueError, RecursionError):
+            pass
+    shown = {_shown(name): _shown(value) for name, value in list(fields.items())[:_MAX_FIELDS]}
+    return {"stream": origin[0], "message_id": origin[1], "fields": shown, "bytes": sum(map(len, fields.values()))}
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(word)
+
+
+def _shown(value: bytes) -> str:
+    text = value[:_MAX_FIELD].decode("utf-8", "backslashreplace")
+    return text if len(value) <= _MAX_FIELD else text + "…"

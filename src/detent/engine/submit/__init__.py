@@ -1,0 +1,1 @@
+"""Submitting jobs: checks, idempotency keys, tenant quotas."""

@@ -1,0 +1,1 @@
+"""What a job handler sees: its context, steps, children, approvals, outcomes."""

@@ -1,0 +1,1 @@
+"""Metrics, logs, alerts, retention and their settings."""

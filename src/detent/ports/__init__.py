@@ -1,0 +1,1 @@
+"""Protocols: what the engine needs from stores, clocks, id sources and stream servers."""

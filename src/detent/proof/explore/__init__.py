@@ -1,0 +1,1 @@
+"""The explorer: visits every reachable state of a small configuration."""

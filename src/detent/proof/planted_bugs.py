@@ -1,0 +1,281 @@
+"""Planted bugs: parts of the engine broken on purpose, so that anyone can see the instruments turn red.
+
+Nothing here is reachable from production code: a world is built of Hooks, and only a proof passes broken ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from detent.core.contract.model import Move, Phase
+from detent.core.job import Change, Job, Micros, Signal, Step
+from detent.core.schedule import FIRE_KEY, Fire, Plan, Schedule
+from detent.ports.claims import Extended, Success
+from detent.stores.sqlite.claim import SqliteTx
+
+from .controlled_store import HONEST, Hooks
+
+
+class SettlesWithoutToken(SqliteTx):
+    async def succeed(self, successes: Sequence[Success]) -> list[Success]:
+        rows = await self.lock([success.id for success in successes])
+        standing = {job_id: row.token for job_id, row in rows.items() if row.phase is Phase.LEASED}
+        forged = [success._replace(token=standing.get(success.id) or success.token) for success in successes]
+        return await super().succeed(forged)
+
+
+class LogsWithoutRow(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.after.phase is Phase.CLAIMABLE and change.events:
+                await self.add_events(change.events)
+            else:
+                await super().apply([change])
+
+
+class WritesRowWithoutLog(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        await super().apply([replace(change, events=change.events[:-1]) for change in changes])
+
+
+class KeepsVersion(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            before = change.before
+            if before and change.after.phase is Phase.CLAIMABLE:
+                change = replace(change, after=replace(change.after, version=before.version))
+            await super().apply([change])
+
+
+class KeepsRetryCount(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        await super().apply([_with(change, retries=change.before.retries) for change in changes if change.before])
+
+
+class ForgivesFailures(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            before, after = change.before, change.after
+            kept = before is not None and after.phase is Phase.CLAIMABLE and after.retries == before.retries
+            await super().apply([_with(change, failures=before.failures) if kept and before else change])
+
+
+class ExpiresLiveLeases(SqliteTx):
+    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        honest, self.now = self.now, self.now + _HOUR
+        try:
+            return await super().expired(limit, contracts)
+        finally:
+            self.now = honest
+
+
+_HOUR: Micros = 3_600_000_000
+
+
+class ForgetsExpired(SqliteTx):
+    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        return [job for job in await super().expired(limit, contracts) if job.failures + job.interruptions == 0]
+
+
+class MissesSignal(SqliteTx):
+    """Looks into the inbox of a running job too early, so that it never sees what is there."""
+
+    async def signal(self, job_id: str, name: str) -> Signal | None:
+        found = await super().signal(job_id, name)
+        job = (await self.lock([job_id])).get(job_id)
+        return None if job and job.phase is Phase.LEASED else found
+
+    async def add_signal(self, signal: Signal) -> None:
+        if await super().signal(signal.job_id, signal.name) is None:
+            await super().add_signal(signal)
+
+
+class RecordsWithoutToken(SqliteTx):
+    """Takes a step from whoever sends it, also from a worker that lost the job."""
+
+    async def record_step(self, step: Step, token: str) -> bool:
+        await self.put_step(step)
+        return True
+
+
+class ForgetsBegun(SqliteTx):
+    """Says that a step is begun and writes nothing."""
+
+    async def record_step(self, step: Step, token: str) -> bool:
+        return await super().record_step(step, token) if step.finished else True
+
+
+class MissesChildren(SqliteTx):
+    """Parent and child each look before they act, and not under a lock: a child that ends while its parent is about
+    to wait tells nobody, and the parent waits for it all the same."""
+
+    async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
+        await super().await_children(parent_id, ids, wakes_on)
+        for child in ids:
+            self.connection.execute("INSERT OR IGNORE INTO awaited VALUES (?, ?, ?)", (parent_id, child, wakes_on))
+        return len(ids)
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        changed = await super().change(name, **values)
+        if name in ("add_news", "add_news_of"):
+            self.connection.execute(_UNTOLD, (str(Phase.BLOCKED),))
+        return changed
+
+
+_UNTOLD = (
+    "DELETE FROM family_news WHERE child_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM jobs WHERE phase = ?)"
+)
+
+
+class ForgetsDeadLetter(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        await super().apply([replace(change, dead_letter=None) for change in changes])
+
+
+class EndsTwice(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            await super().apply([change])
+            if change.after.phase is Phase.FINAL and change.events:
+                last = change.events[-1]
+                again = replace(last, seq=last.seq + 1, source=last.target)
+                risen = replace(change.after, version=last.seq + 1)
+                await super().apply([Change(before=change.after, after=risen, events=[again])])
+
+
+class LosesSubmits(SqliteTx):
+    """Says yes to some jobs and writes nothing."""
+
+    async def insert(self, changes: Sequence[Change]) -> set[str]:
+        return await super().insert([change for change in changes if int(change.after.id[-1], 16) % 2])
+
+
+class RevivesLeases(SqliteTx):
+    """A heartbeat that comes too late takes the job back as if nothing had happened."""
+
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
+        for job_id, job in (await self.lock(list(held))).items():
+            contract = self.known[job.contract]
+            if job.token == held[job_id] and job.phase is Phase.CLAIMABLE:
+                status = contract.in_phase(Phase.LEASED)[0]
+                values = (status, str(Phase.LEASED), self.now + lease, job_id)
+                self.connection.execute(_REVIVE, values)
+        return await super().extend(held, lease)
+
+
+_REVIVE = (
+    "UPDATE jobs SET status = ?, phase = ?, lease_until = ?, worker = 'revived', ready = 0, next_retry_at = NULL "
+    "WHERE id = ?"
+)
+
+
+class IgnoresBackoff(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            after, before = change.after, change.before
+            if before and after.retries > before.retries and after.phase is Phase.CLAIMABLE:
+                at = None if after.next_retry_at is None else self.now
+                change = _with(change, due_at=self.now, ready=True, next_retry_at=at)
+            await super().apply([change])
+
+
+class TurnsBackTime(SqliteTx):
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            events = [replace(event, at=self.now) for event in change.events]
+            at = max(self.now, change.after.created_at) if events else change.after.updated_at
+            finished = None if change.after.finished_at is None else at
+            await super().apply([_with(replace(change, events=events), updated_at=at, finished_at=finished)])
+
+
+class CountsEarlier(SqliteTx):
+    """Goes by what was held when it last looked, as one would who counts before the lock is his."""
+
+    async def holding(self) -> dict[int, int]:
+        now = await super().holding()
+        before, _EARLIER[self.connection] = _EARLIER.get(self.connection, {}), now
+        return before
+
+
+_EARLIER: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
+
+
+class CancelsEnded(SqliteTx):
+    """Takes a final row for one that still waits, so that an operator's late cancel undoes a success."""
+
+    async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
+        rows = await super().lock(ids, wait=wait)
+        for job_id, job in rows.items():
+            contract = self.known.get(job.contract)
+            if contract and job.phase is Phase.FINAL and job.result is not None:
+                source = next((e.source for e in contract.edges if e.move is Move.CANCEL and e.source), job.status)
+                rows[job_id] = replace(job, status=source, phase=contract.phase(source))
+        return rows
+
+
+class FiresWithoutCompare(SqliteTx):
+    """A fire is taken by whoever once saw it due; the two guards behind the compare-and-set are gone with it."""
+
+    async def advance_schedule(self, before: Schedule, plan: Plan) -> bool:
+        await super().advance_schedule(before, plan)
+        return True
+
+    async def add_fire(self, fire: Fire) -> bool:
+        self.connection.execute("DELETE FROM fires WHERE schedule_id = ? AND fire_at = ?", fire[:2])
+        return await super().add_fire(fire)
+
+    async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        return await super().key_owners([key for key in keys if not key[1].startswith(FIRE_KEY)])
+
+    async def take_keys(self, keys: Sequence[tuple[str, str]], job_id: str) -> bool:
+        await super().take_keys(keys, job_id)
+        return True
+
+
+def _with(change: Change, **columns: object) -> Change:
+    return replace(change, after=replace(change.after, **columns))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One planted bug: its name, what it does, and the parts it breaks."""
+
+    name: str
+    says: str
+    hooks: Hooks
+
+
+def _bug(name: str, says: str, transaction: type[SqliteTx]) -> Bug:
+    return Bug(name, says, replace(HONEST, transaction=transaction))
+
+
+BUGS: Mapping[str, Bug] = MappingProxyType(
+    {
+        bug.name: bug
+        for bug in (
+            _bug("settle-without-token", "a plain success is taken from whoever sends it", SettlesWithoutToken),
+            _bug("event-without-row", "a job that becomes claimable is logged, its row is not written", LogsWithoutRow),
+            _bug("row-without-event", "the last event of a change is not logged", WritesRowWithoutLog),
+            _bug("version-not-raised", "a job that becomes claimable keeps its version", KeepsVersion),
+            _bug("retry-count-not-raised", "a retry does not count", KeepsRetryCount),
+            _bug("loss-not-charged", "a lost worker costs no try though the contract says so", ForgivesFailures),
+            _bug("live-lease-expired", "leases are ended long before their time", ExpiresLiveLeases),
+            _bug("lost-twice-forgotten", "a job that lost its worker before is never expired again", ForgetsExpired),
+            _bug("wait-misses-signal", "a job goes to wait without looking for the signal", MissesSignal),
+            _bug("zombie-step", "a step is recorded for a worker that lost the job", RecordsWithoutToken),
+            _bug("once-not-begun", "a once is not on record before it acts", ForgetsBegun),
+            _bug("parent-misses-child", "a child that ends just before its parent waits wakes nobody", MissesChildren),
+            _bug("dead-letter-forgotten", "a job is given up and leaves no dead letter", ForgetsDeadLetter),
+            _bug("second-final-event", "the end of a job is logged twice", EndsTwice),
+            _bug("lost-submit", "some submits are acknowledged and not written", LosesSubmits),
+            _bug("heartbeat-revives", "a late heartbeat takes back a lease that was expired", RevivesLeases),
+            _bug("backoff-ignored", "a retry is due at once", IgnoresBackoff),
+            _bug("time-runs-back", "event times follow a clock that was set back", TurnsBackTime),
+            _bug("limit-counted-early", "a limit goes by a count that was made before the lock", CountsEarlier),
+            _bug("late-cancel", "a cancel that comes after the success is obeyed", CancelsEnded),
+            _bug("fire-without-compare", "whoever saw a fire due makes its job, even a second", FiresWithoutCompare),
+        )
+    }
+)

@@ -1,0 +1,1 @@
+"""Replaying a history of events against a contract."""

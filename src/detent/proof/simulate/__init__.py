@@ -1,0 +1,1 @@
+"""The simulator: seeded runs in virtual time with injected faults."""

@@ -1,0 +1,1 @@
+"""`verify`: compares every row with its log and its contract."""

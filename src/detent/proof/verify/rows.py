@@ -1,0 +1,203 @@
+"""Does a job's row agree with its log? A quick yes, and for everything else the list of what differs."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from detent.core.contract.model import Phase
+from detent.core.times import iso
+
+from .fold import Fault, Table, Walk, flags_of
+
+Row = tuple[Any, ...]
+"""A job in the order of the query verify_jobs."""
+Log = Sequence[tuple[Any, ...]]
+"""Its events in the order of the query verify_events: job_id, seq, at, data, then the columns of a shape."""
+
+ID, CONTRACT, VERSION, UPDATED_AT, DLQ_ID, REQUEUED_FROM = 0, 1, 4, 10, 21, 22
+TENANT, KEY, SCOPE, TASK, ATTEMPT = 23, 24, 25, 26, 27
+SEQ, AT, DATA = 1, 2, 3
+STATE = slice(2, 9)
+SHAPE = slice(4, None)
+CLAIMABLE, LEASED, BLOCKED, FINAL = (phase.value for phase in Phase)
+
+
+def walk_of(table: Table, log: Log) -> Walk:
+    shape = [event[SHAPE] if event[DATA] is None else (*event[SHAPE], flags_of(event[DATA])) for event in log]
+    return table.walk(tuple(shape))
+
+
+def agrees(row: Row, log: Log, walk: Walk, table: Table) -> bool:
+    """True where `differences` would find nothing; the way almost every job takes, so it is written to be quick."""
+    faults, state, first_claim, final, _, _, follows = walk
+    if faults or state != row[STATE]:
+        return False
+    (
+        _, _, status, phase, version, executions, failures, retries, _, created, updated, started, finished,
+        token, worker, lease, due, ready, retry_at, wait, budget, _, _, _, _, _, _, _,
+    ) = row  # fmt: skip
+    times = [event[AT] for event in log]
+    last = log[-1]
+    if created != times[0] or updated != last[AT] or last[SEQ] != version or times != sorted(times):
+        return False
+    if started != (None if first_claim < 0 else times[first_claim]):
+        return False
+    if finished != (None if final < 0 else times[final]):
+        return False
+    if retries > budget or failures > budget + 1 or (table.frozen is not None and budget != table.frozen):
+        return False
+    if follows and any(times[index] != times[index - 1] for index in follows):
+        return False
+    if (retry_at is not None) != (status in table.timed) or (retry_at is not None and retry_at != due):
+        return False
+    if phase == FINAL:
+        return not (worker or ready) and lease is None and wait is None and bool(token) == (executions > 0)
+    if last[DATA] is not None and any(_carried(Case(row, log, walk, table))):
+        return False
+    if phase == LEASED:
+        return bool(token and worker and lease is not None and lease >= updated and not ready and wait is None)
+    if worker or lease is not None or bool(token) != (executions > 0):
+        return False
+    return due is not None and wait is None if phase == CLAIMABLE else not ready
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One job under suspicion."""
+
+    row: Row
+    log: Log
+    walk: Walk
+    table: Table
+
+
+def differences(case: Case) -> Iterator[Fault]:
+    """Everything that is wrong with one job by itself; what it owes to other tables is looked at elsewhere."""
+    yield from case.walk.faults
+    for rule in (_numbered, _standing, _invariants, _counted, _budget, _timed, _followed, _held, _due, _carried):
+        yield from rule(case)
+
+
+def _numbered(case: Case) -> Iterator[Fault]:
+    if not case.log:
+        yield Fault(None, "creation-first", "the job has no events at all")
+        return
+    for index, event in enumerate(case.log):
+        if event[SEQ] != index + 1:
+            yield Fault(index, "seq-gap", f"event {event[SEQ]} stands where {index + 1} should")
+            break
+    if case.row[VERSION] != case.log[-1][SEQ]:
+        yield Fault(None, "version-differs", f"version {case.row[VERSION]}, the last event is {case.log[-1][SEQ]}")
+
+
+def _standing(case: Case) -> Iterator[Fault]:
+    status, phase = case.row[2:4]
+    if case.log and status != case.walk.state[0]:
+        yield Fault(None, "status-differs", f"the row says {status}, the log leads to {case.walk.state[0]}")
+    known = case.table.phases.get(status, phase)
+    if phase != known:
+        yield Fault(None, "phase-differs", f"the row says {phase}, {status} is {known}")
+
+
+def _invariants(case: Case) -> Iterator[Fault]:
+    """The formal invariants, of the row as it stands and its last event, for every contract."""
+    phase, logged = case.row[3], case.walk.state[1]
+    last = case.walk.state[0] or "nothing"
+    if phase == BLOCKED and logged != BLOCKED:
+        yield Fault(None, "waiting-unlogged", f"the job is blocked, but its last event led to {last}")
+    if phase == LEASED and logged != LEASED:
+        yield Fault(None, "running-unlogged", f"the job is held, but its last event led to {last}")
+    if phase in (CLAIMABLE, LEASED) and logged == BLOCKED:
+        yield Fault(None, "blocked-taken", f"the job is {phase}, but its last event led to {last} and none woke it")
+    expected = 1 if phase == FINAL else 0
+    if case.walk.finals != expected:
+        yield Fault(None, "final-once", f"the job is {phase} and has {case.walk.finals} final events")
+
+
+def _counted(case: Case) -> Iterator[Fault]:
+    names = ("executions", "failures", "retries", "interruptions")
+    for name, found, made in zip(names, case.row[5:9], case.walk.state[3:], strict=True):
+        if found != made:
+            yield Fault(None, f"{name}-differ", f"the row says {found}, the log makes {made}")
+
+
+def _budget(case: Case) -> Iterator[Fault]:
+    failures, retries, budget = case.row[6], case.row[7], case.row[20]
+    if retries > budget or failures > budget + 1:
+        yield Fault(None, "budget-exceeded", f"{failures} failures and {retries} retries with max_retries {budget}")
+    if case.table.frozen is not None and budget != case.table.frozen:
+        yield Fault(None, "budget-exceeded", f"max_retries {budget}, the contract freezes it at {case.table.frozen}")
+
+
+def _timed(case: Case) -> Iterator[Fault]:
+    if not case.log:
+        return
+    times: list[int | None] = [event[AT] for event in case.log]
+    for index in range(1, len(case.log)):
+        if case.log[index][AT] < case.log[index - 1][AT]:
+            yield Fault(index, "time-backwards", f"{iso(times[index])} after {iso(times[index - 1])}")
+    said = {"created": times[0], "updated": times[-1]}
+    times.append(None)
+    said |= {"started": times[case.walk.started], "finished": times[case.walk.finished]}
+    for (name, logged), found in zip(said.items(), case.row[9:13], strict=True):
+        if found != logged:
+            yield Fault(None, f"{name}-differs", f"{name}_at is {iso(found)}, the log says {iso(logged)}")
+
+
+def _followed(case: Case) -> Iterator[Fault]:
+    for index in case.walk.follows:
+        if index and case.log[index][AT] != case.log[index - 1][AT]:
+            late = f"{iso(case.log[index][AT])}, the edge before at {iso(case.log[index - 1][AT])}"
+            yield Fault(index, "follow-at-once", f"{case.log[index][4]} came at {late}")
+
+
+def _held(case: Case) -> Iterator[Fault]:
+    phase, executions, updated = case.row[3], case.row[5], case.row[UPDATED_AT]
+    token, worker, lease = case.row[13:16]
+    if phase == LEASED:
+        missing = [name for name, there in (("token", token), ("worker", worker), ("lease", lease)) if not there]
+        if missing:
+            yield Fault(None, "lease-missing", f"the job is held without {' and '.join(missing)}")
+        elif lease < updated:
+            yield Fault(None, "lease-missing", f"the lease ends at {iso(lease)}, before it began at {iso(updated)}")
+        return
+    if worker or lease is not None:
+        yield Fault(None, "lease-left", f"the job is {phase}, but a {'worker' if worker else 'lease'} is left on it")
+    if bool(token) != (executions > 0):
+        yield Fault(None, "token-unearned", f"{'a' if token else 'no'} token after {executions} executions")
+
+
+def _due(case: Case) -> Iterator[Fault]:
+    status, phase = case.row[2:4]
+    due, ready, retry_at, wait = case.row[16:20]
+    if phase == CLAIMABLE and due is None:
+        yield Fault(None, "due-missing", "the job is claimable, but has no due time: nobody will ever claim it")
+    if ready and phase != CLAIMABLE:
+        yield Fault(None, "due-missing", f"the job is {phase}, but marked ready")
+    if (retry_at is not None) != (status in case.table.timed):
+        have = "has" if retry_at is not None else "has no"
+        yield Fault(None, "retry-at-differs", f"{status} {have} next_retry_at")
+    elif retry_at is not None and retry_at != due:
+        yield Fault(None, "retry-at-differs", f"next_retry_at is {iso(retry_at)}, due_at {iso(due)}")
+    if wait is not None and phase != BLOCKED:
+        yield Fault(None, "wait-differs", f"the job is {phase}, but waits for {wait!r}")
+
+
+def _carried(case: Case) -> Iterator[Fault]:
+    """What the last event carries binds the row until the next one."""
+    if not case.log or case.log[-1][DATA] is None or case.row[3] == FINAL:
+        return
+    due, wait = case.row[16], case.row[19]
+    try:
+        told = json.loads(case.log[-1][DATA])
+    except ValueError as error:
+        yield Fault(len(case.log) - 1, "data-unreadable", f"the data is not JSON: {error}")
+        return
+    if not isinstance(told, dict):
+        yield Fault(len(case.log) - 1, "data-unreadable", f"the data is a {type(told).__name__}, not an object")
+        return
+    if "due_at" in told and told["due_at"] != due:
+        yield Fault(None, "due-differs", f"due_at is {iso(due)}, the log says {iso(told['due_at'])}")
+    if "correlation_key" in told and told["correlation_key"] != wait:
+        yield Fault(None, "wait-differs", f"the job waits for {wait!r}, the log says {told['correlation_key']!r}")

@@ -1,0 +1,400 @@
+"""One transaction, the acts that are the same in every store: named queries with named values, nothing else."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from detent.core.contract.io import contract_from
+from detent.core.contract.model import Contract
+from detent.core.errors import VersionConflict
+from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
+from detent.ports.access import Audit
+from detent.ports.claims import ClaimRequest, Extended
+from detent.ports.listing import Backlog, Filter, WorkerRow
+from detent.ports.pruning import Mark, Prunable
+
+from .access_queries import TOKEN_COLUMNS, People
+from .children_queries import ApprovalQueries
+from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
+from .limit_queries import LimitActs
+from .outbox_queries import Outbox
+from .rows import (
+    ALERT_COLUMNS,
+    DEAD_COLUMNS,
+    DELIVERY_COLUMNS,
+    JOB_COLUMNS,
+    LOSS_COLUMNS,
+    MUTABLE,
+    WORKER_COLUMNS,
+    as_text,
+    event_from,
+    event_values,
+    job_from,
+    note_from,
+    note_values,
+    signal_from,
+    step_from,
+    with_json,
+)
+from .schedule_queries import DECIDED, SCHEDULE_COLUMNS, ScheduleRows
+from .tail_queries import TAIL_COLUMNS, Tail
+
+_PARTS = {
+    "lane_group": ("contract", "queue", "job_type"),
+    "lane_party": ("tenant_id", "limit_key"),
+    "lane_mark": ("kind", "name"),
+}
+
+FILL = {
+    "{columns}": ", ".join(JOB_COLUMNS),
+    "{places}": ", ".join(f":{name}" for name in JOB_COLUMNS),
+    "{assignments}": ", ".join(f"{name} = :{name}" for name in MUTABLE),
+    "{dead_columns}": ", ".join(DEAD_COLUMNS),
+    "{dead_places}": ", ".join(f":{name}" for name in DEAD_COLUMNS),
+    "{worker_columns}": ", ".join(WORKER_COLUMNS),
+    "{worker_places}": ", ".join(f":{name}" for name in WORKER_COLUMNS),
+    "{schedule_columns}": ", ".join(SCHEDULE_COLUMNS),
+    "{schedule_places}": ", ".join(f":{name}" for name in SCHEDULE_COLUMNS),
+    "{decided}": ", ".join(f"{name} = :{name}" for name in DECIDED),
+    "{tail_columns}": TAIL_COLUMNS,
+    "{token_columns}": ", ".join(TOKEN_COLUMNS),
+    "{token_places}": ", ".join(f":{name}" for name in TOKEN_COLUMNS),
+    "{alert_columns}": ", ".join(ALERT_COLUMNS),
+    "{alert_places}": ", ".join(f":{name}" for name in ALERT_COLUMNS),
+    "{delivery_columns}": ", ".join(DELIVERY_COLUMNS),
+    "{delivery_places}": ", ".join(f":{name}" for name in DELIVERY_COLUMNS),
+    "{loss_columns}": ", ".join(LOSS_COLUMNS),
+    "{loss_places}": ", ".join(f":{name}" for name in LOSS_COLUMNS),
+}
+
+
+def filled(text: str) -> str:
+    """A query with its column lists written out."""
+    for mark, value in FILL.items():
+        text = text.replace(mark, value)
+    return text
+
+
+class ColdTx(ApprovalQueries, ScheduleRows, People, Tail, Outbox, LimitActs):
+    """Everything but submitting, claiming and plain success. A store says how a named query is run."""
+
+    letter_query = "dead_letter"
+    """How one dead letter is read inside a transaction that may change it."""
+    beyond = "\U0010ffff"
+    """Behind every id."""
+    contains = "instr"
+    """The dialect's function (text, part) -> position of the part, 0 if absent."""
+
+    async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
+        return {row[0]: job_from(row) for row in await self.query("lock", ids=json.dumps(list(ids)))}
+
+    async def lane_of(self, job: Job) -> int:
+        known = self.book.interned
+        group = known.get(of_group := ("lane_group", job.contract, job.queue, job.job_type))
+        party = known.get(of_party := ("lane_party", job.tenant_id, job.limit_key))
+        if group is None or party is None or ("lane_mark", "rank", str(job.priority)) not in known:
+            group, party = await self._intern(*of_group), await self._intern(*of_party)
+            await self._intern("lane_mark", "rank", str(job.priority))
+        if job.deadline_at is not None:
+            await self._intern("lane_mark", "deadline", "")
+        return lane(job.priority, group, party)
+
+    async def _intern(self, table: str, *names: str) -> int:
+        known = self.book.interned.get((table, *names))
+        if known is None:
+            known = await self.intern(table, dict(zip(_PARTS[table], names, strict=True)))
+            self.book.remember((table, *names), known)
+        return known
+
+    async def intern(self, table: str, values: dict[str, str]) -> int:
+        """The number of a group or party, made if it is new."""
+        if await self.change(f"add_{table}", **values):
+            await self.change("raise_lane_version")
+        number: int = (await self.query(f"find_{table}", **values))[0][0]
+        return number
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            before, after = change.before, change.after
+            assert before is not None, "apply changes jobs that exist; insert creates them"
+            values = {name: getattr(after, name) for name in MUTABLE}
+            if await self.change("update_job", **values, id=after.id, before_version=before.version) != 1:
+                raise VersionConflict(f"job {after.id} changed meanwhile; look again and repeat", job_id=after.id)
+            await self.add_events(change.events)
+            if change.dead_letter:
+                await self.put_dead_letter(change.dead_letter)
+            if change.notes:
+                await self.add_notes(change.notes)
+            await self.tell_family(change)
+        await self.post(changes)
+
+    async def add_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            await self.change("insert_event", **event_values(event))
+
+    async def add_notes(self, notes: Sequence[Note]) -> None:
+        for note in notes:
+            await self.change("insert_note", **note_values(note))
+
+    async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        if not keys:
+            return {}
+        rows = await self.query("key_owners", pairs=json.dumps(list(keys)))
+        return {(row[0], row[1]): row[2] for row in rows}
+
+    async def take_keys(self, keys: Sequence[tuple[str, str]], job_id: str) -> bool:
+        taken = 0
+        for space, key in keys:
+            taken += await self.change("take_key", space=space, key=key, job_id=job_id, now=self.now)
+        return taken == len(keys)
+
+    async def take_all_keys(self, owned: Sequence[tuple[str, str, str]]) -> int:
+        return await self.change("take_all_keys", owned=json.dumps(sorted(owned)), now=self.now)
+
+    async def next_attempt(self, task_id: str) -> int:
+        number: int = (await self.query("next_attempt", task_id=task_id))[0][0]
+        return number
+
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
+        text = json.dumps(dict(held))
+        await self.change("extend", held=text, lease=lease, now=self.now)
+        return await self.standing(held)
+
+    async def standing(self, held: Mapping[str, str]) -> Extended:
+        text = json.dumps(dict(held))
+        lost = frozenset(row[0] for row in await self.query("not_held", held=text))
+        return Extended(lost, {row[0]: row[1] for row in await self.query("cancels", held=text)})
+
+    async def put_worker(self, worker: WorkerRow) -> None:
+        await self.change("put_worker", **{name: getattr(worker, name) for name in WORKER_COLUMNS})
+
+    async def workers(self) -> list[WorkerRow]:
+        return [WorkerRow(*row) for row in await self.query("workers")]
+
+    async def drop_worker(self, worker_id: str) -> None:
+        await self.change("drop_worker", id=worker_id)
+        await self.change("drop_order", worker=worker_id)
+
+    async def next_due(self) -> Micros | None:
+        moments = [(await self.query("next_due", phase=phase))[0][0] for phase in ("claimable", "blocked")]
+        return min((m for m in moments if m is not None), default=None)
+
+    async def next_wake(self) -> Micros | None:
+        moment: Micros | None = (await self.query("next_due", phase="blocked"))[0][0]
+        return moment
+
+    async def anything_left(self, job_types: Sequence[str], horizon: Micros) -> bool:
+        found = await self.query("anything_left", types=json.dumps(list(job_types)), now=self.now, horizon=horizon)
+        return bool(found[0][0])
+
+    async def promote(self, limit: int) -> int:
+        return await self.change("promote", now=self.now, limit=limit)
+
+    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        names = json.dumps(list(contracts))
+        rows = await self.query("expired", now=self.now, limit=limit, contracts=names)
+        return [job_from(row) for row in rows]
+
+    async def lost_to(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
+        await self.refresh_book()
+        groups = self.book.allowed_groups(request, contracts)
+        values: dict[str, Any] = {
+            "groups": json.dumps(list(groups)),
+            "paused": json.dumps(sorted(self.book.paused_parties)),
+        }
+        values |= {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK}
+        rows = await self.query("lost_to", now=self.now, limit=request.limit, **values)
+        return [job_from(row) for row in rows]
+
+    async def refresh_book(self) -> None:
+        """Read groups and pauses again if they changed since we last looked."""
+        version = (await self.query("lane_version"))[0][0]
+        book = self.book
+        if book.version == version:
+            return
+        groups = {row[0]: (row[1], row[2], row[3]) for row in await self.query("lane_groups")}
+        paused: dict[str, set[str]] = {}
+        for kind, name, *_ in await self.query("pauses"):
+            paused.setdefault(kind, set()).add(name)
+        parties = {row[0] for row in await self.query("paused_parties")}
+        await self.refresh_rules()
+        # All at once: others claim by this book while we read.
+        book.groups, book.paused, book.paused_parties, book.version = groups, paused, parties, version
+
+    async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        return [
+            job_from(row)
+            for row in await self.query("due_blocked", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
+        ]
+
+    async def events(self, job_id: str) -> list[Event]:
+        return [event_from(row) for row in await self.query("events", job_id=job_id)]
+
+    async def notes(self, job_id: str) -> list[Note]:
+        return [note_from(row) for row in await self.query("notes", job_id=job_id)]
+
+    async def signal(self, job_id: str, name: str) -> Signal | None:
+        found = await self.query("signal", job_id=job_id, name=name)
+        return signal_from(found[0]) if found else None
+
+    async def add_signal(self, signal: Signal) -> None:
+        await self.change("add_signal", **asdict(signal))
+
+    async def count_signals(self, job_id: str) -> int:
+        number: int = (await self.query("count_signals", job_id=job_id))[0][0]
+        return number
+
+    async def step(self, job_id: str, name: str) -> Step | None:
+        found = await self.query("step", job_id=job_id, name=name)
+        return step_from(found[0]) if found else None
+
+    async def steps(self, job_id: str) -> list[Step]:
+        return [step_from(row) for row in await self.query("steps", job_id=job_id)]
+
+    async def put_step(self, step: Step) -> None:
+        await self.change("put_step", **asdict(step))
+
+    async def record_step(self, step: Step, token: str) -> bool:
+        return await self.change("record_step", **asdict(step), token=token, now=self.now) == 1
+
+    async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
+        found = await self.query(self.letter_query, id=dlq_id)
+        return DeadLetter(*found[0]) if found else None
+
+    async def put_dead_letter(self, item: DeadLetter) -> None:
+        await self.change("put_dead_letter", **asdict(item))
+
+    async def dead_letters(self, filter: Filter) -> list[DeadLetter]:
+        return [DeadLetter(*row) for row in await self._filtered("dead_letters", filter, _DEAD_FILTERS)]
+
+    async def count_dead_letters(self, filter: Filter) -> dict[str, int]:
+        rows = await self._filtered("count_dead_letters", replace(filter, before=None), _DEAD_FILTERS)
+        return {row[0]: row[1] for row in rows}
+
+    async def jobs(self, filter: Filter) -> list[Job]:
+        return [job_from(row) for row in await self._filtered("jobs", filter, _JOB_FILTERS)]
+
+    async def job_window(self, filter: Filter, scan: int) -> tuple[list[Job], str | None]:
+        rows, last = await self._looked_at("job_window", filter, _WINDOW_FILTERS, self.beyond, scan)
+        return [job_from(row) for row in rows], last
+
+    async def letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
+        rows, last = await self._looked_at("letter_window", filter, _LETTER_FILTERS, ColdTx.beyond, scan)
+        return [DeadLetter(*row) for row in rows], last
+
+    async def _looked_at(
+        self, name: str, filter: Filter, tests: Mapping[str, str], beyond: str, scan: int
+    ) -> tuple[list[tuple[Any, ...]], str | None]:
+        ends = {"before": filter.before or beyond, "scan": scan}
+        rows = await self._filtered(name, filter, tests, **ends)
+        last = await self.query(f"{name}_end", **ends)
+        return rows, last[0][0] if last else None
+
+    async def _filtered(
+        self, name: str, filter: Filter, tests: Mapping[str, str], **more: Any
+    ) -> list[tuple[Any, ...]]:
+        asked = {field: getattr(filter, field) for field in tests if getattr(filter, field) is not None}
+        where = " AND ".join(tests[field].replace("{contains}", self.contains) for field in asked) or "true"
+        return await self.query(name, where, **asked, **more, limit=filter.limit)
+
+    async def counts(self) -> list[tuple[str, str, str, int]]:
+        return [(row[0], row[1], row[2], row[3]) for row in await self.query("counts")]
+
+    async def count_letters(self) -> dict[str, int]:
+        return {row[0]: row[1] for row in await self.query("count_letters")}
+
+    async def backlog(self) -> list[Backlog]:
+        rows = await self.query("backlog", now=self.now, shift=PARTY_BITS, mask=GROUP_MASK)
+        return [Backlog(*row) for row in rows]
+
+    async def ahead(self, job_id: str, at_most: int) -> int:
+        number: int = (await self.query("ahead", id=job_id, at_most=at_most))[0][0]
+        return number
+
+    async def contracts(self) -> dict[str, Contract]:
+        return {name: contract_from(json.loads(text)) for name, text, _ in await self.query("contracts")}
+
+    async def pause(self, kind: str, name: str, actor: str, reason: str | None) -> None:
+        await self.change("pause", kind=kind, name=name, actor=actor, reason=reason, now=self.now)
+        await self.change("raise_lane_version")
+
+    async def resume(self, kind: str, name: str) -> None:
+        await self.change("resume", kind=kind, name=name)
+        await self.change("raise_lane_version")
+
+    async def pauses(self) -> list[tuple[str, str, str, str | None, Micros]]:
+        return [(row[0], row[1], row[2], row[3], row[4]) for row in await self.query("pauses")]
+
+    async def mark(self, scope: str) -> Mark | None:
+        found = await self.query("pruning", scope=scope)
+        return Mark(*found[0]) if found else None
+
+    async def put_mark(self, scope: str, mark: Mark) -> None:
+        await self.change("put_pruning", scope=scope, **mark._asdict())
+
+    async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[Any]) -> list[Prunable]:
+        ends = {"after": after or None, "until": until}
+        tests = [f"j.id {sign} :{end}" for end, sign in (("after", ">"), ("until", "<")) if ends[end] is not None]
+        values = {name: value for name, value in ends.items() if value is not None}
+        where = " AND ".join(tests) or "true"
+        rows = await self.query(
+            "prune_look", where, **values, rules=json.dumps([list(rule) for rule in rules]), limit=limit
+        )
+        return [Prunable(row[0], row[1], bool(row[2]), row[3]) for row in rows]
+
+    async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:
+        text = json.dumps(list(ids))
+        await self.change("prune_outbox", ids=text)
+        await self.change("prune_fires", ids=text)
+        for kind in _PRUNED_UNTOLD:
+            await self.change(f"prune_{kind}", ids=text)
+        return {kind: await self.change(f"prune_{kind}", ids=text) for kind in _PRUNED}
+
+    async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:
+        text = json.dumps(list(owned))
+        if kept_until is None:
+            return await self.change("prune_keys", owned=text)
+        await self.change("keep_keys", owned=text, until=kept_until)
+        return 0
+
+    async def drop_kept_keys(self, limit: int) -> int:
+        return await self.change("drop_kept_keys", now=self.now, limit=limit)
+
+    async def add_audit(self, entry: Audit) -> None:
+        told = {**asdict(entry), "data": as_text(entry.data)}
+        await self.change("add_audit", now=self.now, **told)
+
+    async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
+        found = await self.query("audit", limit=limit)
+        return [(n, at, with_json(Audit, rest)) for n, at, *rest in found]
+
+    async def audit_of(self, subject: str, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
+        found = await self.query("audit_of", subject=subject, limit=limit)
+        return [(n, at, with_json(Audit, rest)) for n, at, *rest in found]
+
+
+_PRUNED_UNTOLD = ("approvals", "votes", "news")
+_PRUNED = ("events", "notes", "steps", "signals", "letters", "jobs")
+_EXACT = ("contract", "status", "queue", "tenant_id", "job_type", "error_code")
+_MADE = {"since": "created_at >= :since", "until": "created_at <= :until"}
+_DEAD_PLAIN = "id || ' ' || cast(job_id AS text) || ' ' || error_code"
+_JOB_PLAIN = (
+    "cast(id AS text) || ' ' || coalesce(idempotency_key, '') || ' ' || coalesce(task_id, '') || ' ' || "
+    "coalesce(error_code, '')"
+)
+_LETTER_FILTERS = {
+    **{name: f"{name} = :{name}" for name in _EXACT},
+    **_MADE,
+    "text": f"{{contains}}({_DEAD_PLAIN} || ' ' || coalesce(error_message, ''), :text) > 0",
+    "text_outside": f"{{contains}}({_DEAD_PLAIN}, :text_outside) > 0",
+}
+_DEAD_FILTERS = {**_LETTER_FILTERS, "before": "id < :before"}
+_WINDOW_FILTERS = {
+    **{name: f"{name} = :{name}" for name in _EXACT},
+    **_MADE,
+    "phase": "phase = :phase",
+    "text": f"{{contains}}({_JOB_PLAIN} || ' ' || payload, :text) > 0",
+    "text_outside": f"{{contains}}({_JOB_PLAIN}, :text_outside) > 0",
+}
+_JOB_FILTERS = {**_WINDOW_FILTERS, "before": "id < :before"}

@@ -1,0 +1,1 @@
+"""Redis Streams: the orchestrator and the worker that reads tasks from a stream."""

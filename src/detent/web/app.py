@@ -1,0 +1,89 @@
+"""The REST API: an ASGI application to be served alone or mounted in another one."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+
+from detent.engine import Engine
+from detent.version import __version__
+from detent.web.http.headers import SecurityHeaders
+from detent.web.http.problems import problem_of
+from detent.web.http.route import GuardedRoute
+from detent.web.http.settings import Settings
+from detent.web.http.state import Web
+from detent.web.openapi.document import ABOUT
+from detent.web.routes.admin import access, limits, queues, root, schedules, session, workers
+from detent.web.routes.jobs import actions, dead_letters, events, internal, jobs, worker
+
+from .pages import pages
+
+if TYPE_CHECKING:
+    from detent.client.app import Detent
+
+__all__ = ["Settings", "Web", "create_app"]
+ROUTERS = (
+    jobs.router,
+    actions.router,
+    worker.router,
+    dead_letters.router,
+    queues.router,
+    limits.router,
+    schedules.router,
+    workers.router,
+    workers.at_root,
+    events.router,
+    access.router,
+    session.router,
+    root.router,
+)
+
+
+def create_app(target: "Detent | Engine", settings: Settings | None = None) -> FastAPI:
+    """The API over an application or an open engine. Mounted, it opens on first use; `state.web.close()` ends it."""
+    web = Web(target, settings or Settings.from_environment())
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await web.close()
+
+    app = FastAPI(
+        title="Detent",
+        version=__version__,
+        description=ABOUT,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.web = web
+    app.add_middleware(SecurityHeaders)
+    for kind in (HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _told)
+    for router in (*ROUTERS, internal.router) if web.settings.internal else ROUTERS:
+        app.router.routes.extend(router.routes)
+    pages.install(app)
+    return app
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    answer = problem_of(error)
+    if answer.status_code == 405:
+        answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return answer
+
+
+def _methods(request: Request) -> set[str]:
+    """Whatever any route takes at this address."""
+    routes = [route for route in request.app.router.routes if isinstance(route, GuardedRoute)]
+    fitting = [route for route in routes if route.matches(dict(request.scope))[0] is not Match.NONE]
+    exact = [route for route in fitting if not route.param_convertors]
+    return {method for route in exact or fitting for method in route.methods or ()}

@@ -1,0 +1,1 @@
+"""What every HTTP request passes through: authentication, limits, idempotency, problems."""

@@ -1,0 +1,1 @@
+"""Background readers that live updates are served from."""

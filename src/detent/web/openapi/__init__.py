@@ -1,0 +1,1 @@
+"""The OpenAPI document, its schemas and the page that shows it."""

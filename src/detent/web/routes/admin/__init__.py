@@ -1,0 +1,1 @@
+"""Routes about the installation: queues, schedules, tokens, workers, health."""

@@ -1,0 +1,1 @@
+"""Routes about jobs, dead letters, events and workers in other languages."""

@@ -1,0 +1,48 @@
+"""What runs beside a worker's cycles: the sweeper, the lookout, and a page of metrics if one was asked for."""
+
+import asyncio
+
+from detent.engine import Engine
+from detent.observability.histograms import Timings
+from detent.observability.maintenance import Lookout
+from detent.observability.metrics import exposition
+from detent.observability.metrics_server import MetricsPage
+from detent.observability.settings import Settings
+from detent.ports.clock import Clock
+
+from .reclaim_grace import Caution
+from .sweeper import Sweeper
+
+
+class Beside:
+    """One worker's company; it ends with the worker."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        lease_seconds: float,
+        settings: Settings,
+        metrics_host: str,
+        metrics_port: int | None,
+    ) -> None:
+        self.timings = Timings()
+        self.lookout = Lookout(engine, settings)
+        self.page = None if metrics_port is None else MetricsPage(self._measures, metrics_host, metrics_port)
+        self.caution = Caution(clock, lease_seconds)
+        self.sweeper = Sweeper(engine, self.caution)
+        self._engine = engine
+
+    async def start(self, *, sweep: bool) -> list[asyncio.Task[None]]:
+        """The tasks that run from now on; the caller ends them."""
+        if self.page is not None:
+            await self.page.open()
+        await self.caution.meet(self._engine.store)
+        return [asyncio.create_task(each.run()) for each in (self.sweeper, self.lookout)] if sweep else []
+
+    def close(self) -> None:
+        if self.page is not None:
+            self.page.close()
+
+    async def _measures(self) -> tuple[bytes, str]:
+        return await exposition(self._engine, self.lookout.follower, self.timings)
