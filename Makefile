@@ -32,7 +32,7 @@ up: $(STAMP) ## the demo app with API, dashboard and worker at http://127.0.0.1:
 	$(BIN)/detent up examples/demo.py:app
 
 screenshots: $(STAMP) ## every page of the dashboard as a picture, in ./screenshots
-	PYTHONPATH=tests $(BIN)/python -m web_pages.screenshots
+	PYTHONPATH=tests $(BIN)/python -m dashboard.screenshots
 
 bench: $(STAMP) ## the short benchmark
 	$(BIN)/python -m bench

@@ -218,7 +218,7 @@ class Lite:
         index = INDEXES[self.design].replace("NOT ready", "ready = 0").replace("WHERE ready;", "WHERE ready = 1;")
         self.db.execute(index + "; COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")
 
-    async def cycle(self, now: int) -> list[Any]:
+    async def settle_and_claim(self, now: int) -> list[Any]:
         p = {"now": now, "token": TOKEN, "ids": json.dumps(self.ids), "wanted": BATCH, "queue": "main"}
         self.db.execute("BEGIN IMMEDIATE")
         if self.ids:
@@ -273,7 +273,7 @@ class Post:
         await self.con.execute(INDEXES[self.design])
         await self.con.execute("VACUUM ANALYZE jobs")
 
-    async def cycle(self, now: int) -> list[Any]:
+    async def settle_and_claim(self, now: int) -> list[Any]:
         rest: list[Any] = [["main"], [f"t{g}" for g in GROUPS], []]
         if self.design == "lanes":
             held = [(lane, *floor) for lane, floor in (self.floors or {}).items()]
@@ -297,7 +297,7 @@ async def measure(contestants: list[Any], scene: Scene, batches: int) -> tuple[d
     for number in range(ROUNDS + 1):  # the first is a warm-up
         spent: dict[str, list[float]] = {c.design: [] for c in contestants}
         for c in contestants * (batches if number else 3):  # turn and turn about, batch by batch
-            begin, jobs = c.clock(), len(await c.cycle(scene.now))
+            begin, jobs = c.clock(), len(await c.settle_and_claim(scene.now))
             spent[c.design].append((c.clock() - begin) / 1000 / max(jobs, 1))
         for design, times in spent.items():
             took[design].append(statistics.median(times))
@@ -305,7 +305,7 @@ async def measure(contestants: list[Any], scene: Scene, batches: int) -> tuple[d
         await contestants[0].load(scene)
         late["lanes"] = 0
         while f"{total:032x}" not in {str(i).replace("-", "") for i in contestants[0].ids}:
-            late["lanes"] += bool(await contestants[0].cycle(scene.now))
+            late["lanes"] += bool(await contestants[0].settle_and_claim(scene.now))
     return {design: statistics.median(times[1:]) for design, times in took.items()}, late
 
 
@@ -318,7 +318,7 @@ async def snapshot(con: asyncpg.Connection, other: asyncpg.Connection, count: in
         await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class" if held else "BEGIN")
         marks, forgot = [post.clock()], time.monotonic()
         post.floors = {} if floor else None
-        while await post.cycle(NOW):
+        while await post.settle_and_claim(NOW):
             marks.append(post.clock())
             if floor and time.monotonic() - forgot > 1:  # a job may commit late, below the floor
                 post.floors, forgot = {}, time.monotonic()

@@ -28,7 +28,7 @@ def serve(url: str) -> None:
     from detent import Detent
     from detent.core.access import Power
     from detent.web.app import create_app
-    from detent.web.http.route import Asked, Router, answer
+    from detent.web.http.route import ApiRequest, Router, answer
     from detent.web.http.serving import Server, bind, config_of, run
     from detent.web.http.settings import Settings
 
@@ -37,7 +37,7 @@ def serve(url: str) -> None:
     takes = {"requestBody": {"content": {"application/json": {}}}}
 
     @router.route_for("POST", "/noop", needs=Power.OPERATE, answers={200: {"description": "nothing"}}, extra=takes)
-    async def noop(asked: Asked) -> Response:
+    async def noop(asked: ApiRequest) -> Response:
         return answer(await asked.json())
 
     app = create_app(Detent(url), Settings(open_without_tokens=True))

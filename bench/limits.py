@@ -29,7 +29,7 @@ async def opened(url: str, limited: bool) -> Engine:
         await engine.limit(queue="default", concurrency=100_000, actor="bench")
         await engine.limit(per="tenant", concurrency=100_000, actor="bench")
         await engine.limit(job_type="noop", rate=(100_000_000, 60), actor="bench")
-        await engine.agree("t1", weight=3, actor="bench")
+        await engine.set_quota("t1", weight=3, actor="bench")
     return engine
 
 
@@ -58,7 +58,7 @@ async def drain(engine: Engine) -> float:
     held: list[Settlement] = []
     before, began, done = await backends(engine), time.process_time(), 0
     while done < JOBS or held:
-        answer = await engine.cycle(held, engine.claim_request("bench", BATCH) if done < JOBS else None)
+        answer = await engine.settle_and_claim(held, engine.claim_request("bench", BATCH) if done < JOBS else None)
         held = [Settlement(job.id, job.token, job.contract, Succeeded(None)) for job in answer.claimed] + answer.later
         done += len(answer.claimed)
     client = time.process_time() - began

@@ -67,7 +67,7 @@ def as_json(
     return {
         "schema": SCHEMA,
         "taken_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": machine(versions),
+        "machine": state(versions),
         "options": options,
         "contestants": {c.name: _described(c) for c in contestants},
         "measures": {name: _measured(readings, name) for name in readings.measures},
@@ -98,12 +98,12 @@ def _measured(readings: Readings, name: str) -> dict[str, Any]:
     }
 
 
-def machine(versions: dict[str, str]) -> dict[str, Any]:
+def state(versions: dict[str, str]) -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
     return {
         "cores": os.cpu_count(),
         "memory_gib": round(memory, 1),
-        "system": f"{platform.system()} {platform.machine()}",
+        "system": f"{platform.system()} {platform.state()}",
         "python": platform.python_version(),
         "versions": versions,
     }

@@ -33,8 +33,8 @@ async def order(ctx: Context, order_id: int, amount: int) -> dict[str, str | int
     except WaitTimeout:
         await ctx.step("refund", refund, receipt, idempotency_key=ctx.effect_key("refund"))
         return {"receipt": receipt, "refunded": "nobody confirmed"}
-    parcel = await ctx.step("ship", ship, order_id, idempotency_key=ctx.effect_key("ship"))
-    return {"receipt": receipt, "by": answer["user"], "parcel": parcel}
+    outbox_item = await ctx.step("ship", ship, order_id, idempotency_key=ctx.effect_key("ship"))
+    return {"receipt": receipt, "by": answer["user"], "parcel": outbox_item}
 
 
 async def main() -> None:

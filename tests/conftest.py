@@ -19,14 +19,14 @@ HERE = Path(__file__).parent
 LONG = (
     "proof/test_simulate.py",
     "proof/test_explore.py",
-    "proof/test_bugs.py",
-    "property/test_machine.py",
-    "postgres/test_growth.py",
-    "web_pages/test_flows.py",
+    "proof/test_planted_bugs.py",
+    "properties/test_machine.py",
+    "postgres/test_large_tables.py",
+    "dashboard/test_flows.py",
     "postgres/test_outage.py",
 )
 """Files that go first: were one of them the last, a processor would be idle while it runs. The longest first."""
-_THROWING = {"proof", "contrib", "family", "durable"}
+_THROWING = {"proof", "testing", "children", "durable_execution"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

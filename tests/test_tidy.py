@@ -150,7 +150,7 @@ ROOMS = {
         ("newroom.py", "from .proof import verify"),
         ("__init__.py", "from .web.api import create"),
         ("proof/verify.py", "from detent.web import api"),
-        ("contrib/django.py", "from ..cli import main"),
+        ("testing/django.py", "from ..cli import main"),
         ("web/api.py", "from ..cli import main"),
     ],
 )

@@ -62,7 +62,7 @@ class OnDetent(Peer):
         engine = self.app.make_engine(may_migrate=True)
         await engine.open()
         if VARIANT == "limited":
-            await engine.agree("default", weight=3, actor="bench")
+            await engine.set_quota("default", weight=3, actor="bench")
         await engine.close()
         await self.app.open()
 

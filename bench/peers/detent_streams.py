@@ -8,7 +8,7 @@ import asyncpg
 import redis.asyncio as redis
 
 from detent import Context, Detent
-from detent.client.stream_app import orchestrator, wire_settings
+from detent.client.stream_app import orchestrator, stream_settings
 from detent.streams.orchestrator import BATCH as RELAYED
 from detent.streams.orchestrator import Orchestrator
 
@@ -48,7 +48,7 @@ class OnStreams(Peer):
         await self.app.open()
         self.aside: Any = await asyncpg.connect(DATABASE)
         self.redis: Any = redis.Redis.from_url(REDIS)
-        self.orchestrator: Orchestrator = await orchestrator(self.app, wire_settings(REDIS))
+        self.orchestrator: Orchestrator = await orchestrator(self.app, stream_settings(REDIS))
         self.running: asyncio.Task[None] | None = None
 
     async def reset(self) -> None:
@@ -81,7 +81,7 @@ class OnStreams(Peer):
         await self.app.close()
 
     async def work(self) -> None:
-        await make_app().run_worker(slots=SLOTS[PART], transport="redis", settings=wire_settings(REDIS))
+        await make_app().run_worker(slots=SLOTS[PART], transport="redis", settings=stream_settings(REDIS))
 
 
 PEER = OnStreams

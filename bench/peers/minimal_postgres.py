@@ -77,12 +77,12 @@ class MinimalPostgres(Peer):
 
     async def work(self) -> None:
         connection: Any = await asyncpg.connect(URL, server_settings=SETTINGS)
-        cycle = await connection.prepare(CYCLE)
-        rows = await cycle.fetch([], CLAIMED_AT_ONCE)
+        settle_and_claim = await connection.prepare(CYCLE)
+        rows = await settle_and_claim.fetch([], CLAIMED_AT_ONCE)
         while rows:
             ids = sorted(row[0] for row in rows)
             handled(len(ids))
-            rows = await cycle.fetch(ids, CLAIMED_AT_ONCE)
+            rows = await settle_and_claim.fetch(ids, CLAIMED_AT_ONCE)
         await connection.close()
         stay()
 

@@ -10,7 +10,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.times import SECOND
 from detent.ports.claims import ClaimRequest
 from detent.stores.lanes import LaneBook
-from detent.stores.postgres.claim import SETTINGS, Edges, cycle_values
+from detent.stores.postgres.claim import SETTINGS, Edges, settle_and_claim_values
 from detent.stores.postgres.dialect import compiled, queries
 from detent.stores.postgres.insert import insert
 from detent.stores.postgres.store import POOL_SETTINGS
@@ -95,7 +95,7 @@ class RawPostgres(Peer):
     async def work(self) -> None:
         """Finish k and claim k+1 in one statement until nothing comes back."""
         connection = await connected(SETTINGS)
-        query = compiled(queries(False)["cycle"])
+        query = compiled(queries(False)["settle_and_claim"])
         values = await unchanging_values(connection)
         places = {name: query.names.index(name) for name in ("ids", "tokens", "results")}
         arguments = [values[name] for name in query.names]
@@ -140,7 +140,7 @@ async def unchanging_values(connection: Any) -> dict[str, Any]:
     edges = Edges(CONTRACTS)
     now = time.time_ns() // 1_000
     contracts = {row[1] for row in groups}
-    return cycle_values([], request, book, edges, now) | edges.values("end", contracts)
+    return settle_and_claim_values([], request, book, edges, now) | edges.values("end", contracts)
 
 
 async def connected(settings: dict[str, str]) -> Any:

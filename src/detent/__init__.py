@@ -4,7 +4,7 @@ from detent.client.app import Detent
 from detent.client.handles import Handle
 from detent.client.job import JobDefinition
 from detent.client.workflow import Workflow, WorkflowInvalid
-from detent.core.approval_rules import Guard, Rule
+from detent.core.approval_rules import ApprovalPolicy, ApprovalRule
 from detent.core.contract.model import Contract, Edge, Move, Phase
 from detent.core.errors import DetentError, JobFailed, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from detent.handler.approvals import ApprovalExpired, Decision
@@ -15,6 +15,8 @@ from detent.version import __version__
 
 __all__ = [
     "ApprovalExpired",
+    "ApprovalPolicy",
+    "ApprovalRule",
     "Cancel",
     "Child",
     "ChildFailed",
@@ -25,7 +27,6 @@ __all__ = [
     "DetentError",
     "Edge",
     "Fail",
-    "Guard",
     "Handle",
     "JobDefinition",
     "JobFailed",
@@ -33,7 +34,6 @@ __all__ = [
     "OnceUnfinished",
     "Phase",
     "Retry",
-    "Rule",
     "Snooze",
     "StaleLease",
     "StepMismatch",

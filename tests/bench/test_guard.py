@@ -21,7 +21,7 @@ from detent.stores.postgres.store import PostgresStore
 from detent.stores.sqlite.store import SqliteStore
 
 JOBS, BATCH = 1_000, 100
-CYCLES = JOBS // BATCH + 1
+MAX_BATCHES_IN_FLIGHT = JOBS // BATCH + 1
 """Each but the first settles a batch, each but the last claims one."""
 SQLITE_CYCLE = "BEGIN INSERT UPDATE UPDATE SELECT WITH SELECT INSERT UPDATE COMMIT"
 """settle: events, rows; promote; is the book up to date; walk the lanes; pick; claim: events, rows."""
@@ -33,7 +33,7 @@ async def cycle_through(engine: Engine) -> int:
     done, held = 0, []
     while True:
         request = engine.claim_request("guard", BATCH)
-        answer = await engine.cycle([_ended(claimed) for claimed in held], request)
+        answer = await engine.settle_and_claim([_ended(claimed) for claimed in held], request)
         assert not answer.refused and not answer.later
         done += len(held)
         held = answer.claimed
@@ -77,9 +77,9 @@ def test_sqlite_statements_of_a_cycle(tmp_path: Path, trace: SqliteTrace) -> Non
         engine = Engine(SqliteStore(str(tmp_path / "jobs.db"), inline=True, synchronous="OFF"))
         await engine.open()
         await engine.submit_many([Submission("noop")] * (3 * BATCH))
-        first = await engine.cycle([], engine.claim_request("guard", BATCH))
+        first = await engine.settle_and_claim([], engine.claim_request("guard", BATCH))
         trace.taken()
-        await engine.cycle([_ended(one) for one in first.claimed], engine.claim_request("guard", BATCH))
+        await engine.settle_and_claim([_ended(one) for one in first.claimed], engine.claim_request("guard", BATCH))
         assert trace.taken() == SQLITE_CYCLE.split()
         await engine.submit(Submission("noop"))
         assert trace.taken() == SQLITE_SUBMIT.split()
@@ -102,7 +102,10 @@ def test_sqlite_commits_and_rows_of_a_thousand_jobs(tmp_path: Path, trace: Sqlit
         await engine.submit_many([Submission("noop")] * JOBS)
         assert (store.commits - before, trace.taken().count("COMMIT")) == (1, 1)
         assert await cycle_through(engine) == JOBS
-        assert (store.commits - before, trace.taken().count("COMMIT")) == (1 + CYCLES, CYCLES)
+        assert (store.commits - before, trace.taken().count("COMMIT")) == (
+            1 + MAX_BATCHES_IN_FLIGHT,
+            MAX_BATCHES_IN_FLIGHT,
+        )
         await engine.close()
 
     asyncio.run(run())
@@ -150,7 +153,7 @@ def test_postgres_round_trips_commits_and_rows(database: Database, trips: list[s
         assert len(await _sent(trips, engine.submit(Submission("noop")))) == 1
         assert len(await _sent(trips, engine.submit_many([Submission("noop")] * (JOBS - 1)))) == 1
         queries = await _sent(trips, cycle_through(engine))
-        assert len(queries) == CYCLES, [" ".join(query.split())[:80] for query in queries]
+        assert len(queries) == MAX_BATCHES_IN_FLIGHT, [" ".join(query.split())[:80] for query in queries]
         await engine.close()
 
     asyncio.run(run())
@@ -160,7 +163,7 @@ def test_postgres_round_trips_commits_and_rows(database: Database, trips: list[s
         3 * jobs, 0, 0, 0,
     ]  # fmt: skip
     # The warm-up: one submit, one claim, one settle. Then two submits and the cycles, one transaction each.
-    assert database.sql("SELECT count(DISTINCT xid) FROM events") == [(3 + 2 + CYCLES,)]
+    assert database.sql("SELECT count(DISTINCT xid) FROM events") == [(3 + 2 + MAX_BATCHES_IN_FLIGHT,)]
 
 
 async def _sent(trips: list[str], act: Any = None) -> list[str]:

@@ -117,7 +117,7 @@ def test_dead_letters_in_bulk(cli: Cli) -> None:
     assert cli("dlq", "list", "--status", "open").out == "no dead letters match\n"
 
 
-def test_a_letter_the_handler_would_refuse_is_left(cli: Cli) -> None:
+def test_a_dead_letter_the_handler_would_refuse_is_left(cli: Cli) -> None:
     buried(cli, 1)
     cli("enqueue", "refund", "--payload", '{"order": 1}')
     cli("worker", "shop.py", "--until-idle")
@@ -148,7 +148,7 @@ def test_a_payload_is_edited(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monke
     assert "set $EDITOR" in cli("dlq", "requeue", item["dlq_id"], "--edit", code=2).err
 
 
-def test_a_letter_is_shown_with_its_history(cli: Cli) -> None:
+def test_a_dead_letter_is_shown_with_its_history(cli: Cli) -> None:
     buried(cli, 1)
     [item] = cli("dlq", "list", "--json").json["items"]
     cli("dlq", "discard", item["dlq_id"], "--reason", "a test")

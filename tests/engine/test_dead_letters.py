@@ -164,7 +164,7 @@ async def test_a_proposed_discard_can_still_be_requeued(engine: Engine, clock: F
     await refused(engine.discard(dlq_id, person="bob", reason="late"), "DLQ_DISCARD_CONFLICT", 409)
 
 
-async def test_lists_of_letters(engine: Engine, clock: FakeClock) -> None:
+async def test_lists_of_dead_letters(engine: Engine, clock: FakeClock) -> None:
     made = [await buried(engine, clock, contract, job_type=contract) for contract in BURYING]
     ids = [dlq_id for _, dlq_id in made]
     assert {d.id for d in await engine.dead_letters(Filter())} == set(ids)

@@ -75,7 +75,7 @@ async def test_a_success_in_sql_is_the_decided_one(engine: Engine, clock: FakeCl
         assert before.token
         logged = await events_of(engine, before.id)
         clock.advance(3)
-        done = await engine.cycle([Settlement(before.id, before.token, contract, Succeeded(result))], None)
+        done = await engine.settle_and_claim([Settlement(before.id, before.token, contract, Succeeded(result))], None)
         assert done.refused == {}
         facts = Facts(actor=before.worker, result=result)
         decided = decide(engine.contract(contract), before, Move.SUCCEED, clock.now(), facts)
@@ -93,7 +93,7 @@ async def test_a_success_after_trouble_is_the_decided_one(engine: Engine, clock:
     assert before.cancel_requested
     logged = await events_of(engine, job.id)
     clock.advance(-LONG)
-    await engine.cycle([Settlement(job.id, held.token, contract, Succeeded("1"))], None)
+    await engine.settle_and_claim([Settlement(job.id, held.token, contract, Succeeded("1"))], None)
     decided = decide(engine.contract(contract), before, Move.SUCCEED, clock.now(), Facts(actor="w1", result="1"))
     assert asdict(await engine.job(job.id)) == asdict(decided.after)
     assert await events_of(engine, job.id) == logged + decided.events
@@ -107,7 +107,7 @@ async def test_one_cycle_over_every_contract(place: Place, clock: FakeClock) -> 
         job = await reach(engine, clock, contract, LEASED[contract])
         assert job.token
         held.append(Settlement(job.id, job.token, contract, Succeeded(f'"{contract}"')))
-    done = await engine.cycle(held, None)
+    done = await engine.settle_and_claim(held, None)
     assert done.refused == {}
     for said in held:
         job = await engine.job(said.id)

@@ -80,7 +80,7 @@ async def test_keys_are_counted_one_by_one_and_are_a_tenants_own(engine: Engine)
     await engine.limit(per="key", concurrency=2, actor="ann")
     found = await claim(engine, 100)
     assert len(found) == 2 * 2 * 2 + 2 * 5, "two of each key of each tenant, and everything without a key"
-    await engine.unlimit(per="key", actor="ann")
+    await engine.remove_limit(per="key", actor="ann")
     await engine.limit(key="k1", concurrency=5, actor="ann")
     assert len(await claim(engine, 100)) == 1 + 2 * 3, "k1 has four held by both tenants together, k2 is free"
 
@@ -153,7 +153,7 @@ async def test_limits_of_one_process_hold_for_another(engine: Engine, place: Pla
         assert await claim(engine, 10) == []
         await other.limit(queue="mail", concurrency=6, actor="bo")
         assert len(await claim(engine, 10)) == 3
-        await other.unlimit(queue="mail", actor="bo")
+        await other.remove_limit(queue="mail", actor="bo")
         assert len(await claim(engine, 10)) == 4
     finally:
         await other.close()
@@ -186,15 +186,15 @@ async def test_no_priority_waits_longer_than_its_turn(engine: Engine, limited: b
 async def test_tenants_share_a_claim_by_their_weight(engine: Engine) -> None:
     for tenant in ("x", "y", "z"):
         await fill(engine, 100, tenant_id=tenant)
-    await engine.agree("x", weight=6, actor="ann")
-    await engine.agree("y", weight=3, actor="ann")
+    await engine.set_quota("x", weight=6, actor="ann")
+    await engine.set_quota("y", weight=3, actor="ann")
     assert by(await claim(engine, 50), "tenant_id") == {"x": 30, "y": 15, "z": 5}
 
 
 async def test_a_big_tenant_delays_another_by_no_more_than_one_batch(engine: Engine) -> None:
     await fill(engine, 500, tenant_id="big")
     for weight in (1, 50):
-        await engine.agree("big", weight=weight, actor="ann")
+        await engine.set_quota("big", weight=weight, actor="ann")
         await claim(engine, 20)
         small = await submit(engine, tenant_id="small")
         assert small.id in {one.id for one in await claim(engine, 20)}, weight
@@ -287,11 +287,11 @@ async def test_limits_are_listed_audited_and_removed(engine: Engine) -> None:
     await engine.limit(queue="mail", concurrency=7, rate=(2, 1.5), actor="bo")
     (limit,) = await engine.limits()
     assert (limit.concurrency, limit.rate, limit.period) == (7, 2, 1_500_000)
-    await engine.unlimit(queue="mail", actor="cy")
+    await engine.remove_limit(queue="mail", actor="cy")
     assert await engine.limits() == []
     acts = [(entry.actor, entry.act) for _, _, entry in await engine.audit()]
     assert acts == [("cy", "limit.remove"), ("bo", "limit.set"), ("ann", "limit.set")]
-    await refused(engine.unlimit(queue="mail", actor="cy"), "NO_LIMIT", 404)
+    await refused(engine.remove_limit(queue="mail", actor="cy"), "NO_LIMIT", 404)
 
 
 async def test_why_names_the_limit(engine: Engine, clock: FakeClock) -> None:

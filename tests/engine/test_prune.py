@@ -171,7 +171,7 @@ async def test_an_open_dead_letter_keeps_its_job(engine: Engine, place: Place, c
     await engine.discard(broken.dlq_id, person="ann", reason="old")
     await engine.discard(broken.dlq_id, person="bob", reason="old")
     done = await engine.prune(DAY, lap_seconds=0)
-    assert (done.jobs, done.letters) == (1, 1)
+    assert (done.jobs, done.dead_letters) == (1, 1)
     assert rows_of(place, "jobs", "dead_letters") == {"jobs": 0, "dead_letters": 0}
     await check_clean(engine)
 

@@ -49,7 +49,7 @@ def minute(number: int) -> int:
 
 
 async def full(engine: Engine, backlog: int = 1) -> None:
-    await engine.agree("acme", max_backlog=backlog, actor="ann")
+    await engine.set_quota("acme", max_backlog=backlog, actor="ann")
     await submit(engine, tenant_id="acme", job_type="filler")
 
 
@@ -104,7 +104,7 @@ async def test_as_many_as_there_is_room_for_the_oldest_first(engine: Engine, clo
     assert await fired(engine) == []
     there = await stands(engine)
     assert (there.next_fire_at, there.last_fire_at, there.misfires) == (minute(2), minute(1), 1)
-    await engine.agree("acme", max_backlog=10, actor="ann")
+    await engine.set_quota("acme", max_backlog=10, actor="ann")
     clock.advance(AGAIN)
     assert await fired(engine) == [minute(2), minute(3), minute(4)]
     there = await stands(engine)
@@ -123,7 +123,7 @@ async def test_a_full_tenant_does_not_hold_up_the_others(engine: Engine, clock: 
 
 async def test_a_payload_over_the_quota_is_a_missed_fire(engine: Engine, clock: FakeClock) -> None:
     await add(engine, payload={"text": "x" * 100})
-    await engine.agree("acme", max_payload=20, actor="ann")
+    await engine.set_quota("acme", max_payload=20, actor="ann")
     clock.advance(61)
     assert await fired(engine) == []
     there = await stands(engine)
@@ -151,7 +151,7 @@ async def test_a_backfill_is_refused_and_goes_on_later(engine: Engine, place: Pl
     error = await refused_untouched(place, asked, "TENANT_BACKLOG_FULL", 429)
     assert error.extra["made"] == 0 and "goes on" in error.message
     await backfill(engine, "tick", whole[0], "2026-02-25T12:02:00Z", actor="ann")
-    await engine.unagree("acme", actor="ann")
+    await engine.remove_quota("acme", actor="ann")
     done = await backfill(engine, "tick", *whole, actor="ann")
     assert (done.known, done.made) == (2, 3)
 
@@ -163,22 +163,22 @@ async def dead(engine: Engine, **fields: object) -> str:
 
 
 async def test_a_requeue_is_refused_and_changes_nothing(engine: Engine, place: Place) -> None:
-    letter = await dead(engine)
+    dead_letter = await dead(engine)
     await full(engine)
-    await refused_untouched(place, engine.requeue(letter, actor="ann"), "TENANT_BACKLOG_FULL", 429)
-    job_id = (await engine.dead_letter(letter)).job_id
+    await refused_untouched(place, engine.requeue(dead_letter, actor="ann"), "TENANT_BACKLOG_FULL", 429)
+    job_id = (await engine.dead_letter(dead_letter)).job_id
     await refused_untouched(place, engine.requeue_job(job_id, actor="ann"), "TENANT_BACKLOG_FULL", 429)
     await end_one(engine)
-    await engine.requeue(letter, actor="ann")
-    assert (await engine.dead_letter(letter)).status == "requeued"
+    await engine.requeue(dead_letter, actor="ann")
+    assert (await engine.dead_letter(dead_letter)).status == "requeued"
 
 
 async def test_a_repaired_payload_is_measured(engine: Engine, place: Place) -> None:
-    letter = await dead(engine)
-    await engine.agree("acme", max_payload=20, actor="ann")
-    large = engine.requeue(letter, actor="ann", payload={"text": "x" * 30})
+    dead_letter = await dead(engine)
+    await engine.set_quota("acme", max_payload=20, actor="ann")
+    large = engine.requeue(dead_letter, actor="ann", payload={"text": "x" * 30})
     await refused_untouched(place, large, "TENANT_PAYLOAD_TOO_LARGE", 422)
-    await engine.requeue(letter, actor="ann", payload={"text": "x"})
+    await engine.requeue(dead_letter, actor="ann", payload={"text": "x"})
 
 
 async def test_a_bulk_requeue_does_what_fits_and_names_the_rest(engine: Engine) -> None:

@@ -280,7 +280,7 @@ async def test_a_failure_and_its_dead_letter_are_one_commit(
 
 
 @pytest.mark.parametrize("contract", ["men", "p3c", "formal"])
-async def test_elsewhere_a_failure_leaves_no_letter(engine: Engine, contract: str) -> None:
+async def test_elsewhere_a_failure_leaves_no_dead_letter(engine: Engine, contract: str) -> None:
     held = await running(engine, contract)
     job = await engine.settle(held.id, held.token, PERMANENT)
     assert job.dlq_id is None

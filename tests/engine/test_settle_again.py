@@ -45,7 +45,7 @@ async def test_settled_again_is_settled_once(engine: Engine, place: Place, clock
         before = place.dump()
         clock.advance(1)
         assert await engine.settle(held.id, held.token, outcome) == first, outcome
-        done = await engine.cycle([Settlement(held.id, held.token, contract, outcome)], None)
+        done = await engine.settle_and_claim([Settlement(held.id, held.token, contract, outcome)], None)
         assert done.refused == {}
         assert place.dump() == before
 
@@ -132,7 +132,7 @@ async def test_a_batch_of_good_stale_failing_and_unsupported(engine: Engine, clo
         Settlement("nobody", "t", "standard", Succeeded()),
     ]
     next_one = await submit(engine, job_type="next")
-    done = await engine.cycle(settled, engine.claim_request("w1", 10, 30))
+    done = await engine.settle_and_claim(settled, engine.claim_request("w1", 10, 30))
     codes = {job_id: error.code for job_id, error in done.refused.items()}
     assert codes == {
         lost.id: "LEASE_STALE",
@@ -153,7 +153,7 @@ async def test_a_batch_that_says_the_same_twice(engine: Engine) -> None:
     one, two = await claim(engine)
     fails = Settlement(one.id, one.token, "standard", retryable("standard"))
     ends = Settlement(two.id, two.token, "standard", Succeeded("1"))
-    done = await engine.cycle([fails, ends, fails, ends], None)
+    done = await engine.settle_and_claim([fails, ends, fails, ends], None)
     assert done.refused == {}
     assert [(await engine.job(c.id)).status for c in (one, two)] == ["retrying", "succeeded"]
     assert (await engine.job(one.id)).failures == 1
@@ -168,7 +168,7 @@ async def test_a_bad_result_does_not_stall_the_batch(engine: Engine, mixed: bool
     said = [Settlement(c.id, c.token, "standard", Succeeded(r)) for c, r in zip(held, results, strict=True)]
     if mixed:
         said[3] = Settlement(held[3].id, held[3].token, "standard", retryable("standard"))
-    done = await engine.cycle(said, None)
+    done = await engine.settle_and_claim(said, None)
     assert list(done.refused) == [held[1].id]
     statuses = [(await engine.job(c.id)).status for c in held]
     assert statuses == ["succeeded", "running", "succeeded", "retrying" if mixed else "succeeded"]
@@ -177,14 +177,14 @@ async def test_a_bad_result_does_not_stall_the_batch(engine: Engine, mixed: bool
 async def test_a_settlement_that_names_the_wrong_contract_is_still_the_jobs(engine: Engine) -> None:
     """A worker may be wrong about the contract; the row knows."""
     held = await running(engine, "formal")
-    done = await engine.cycle([Settlement(held.id, held.token, "gate-b2", Succeeded("1"))], None)
+    done = await engine.settle_and_claim([Settlement(held.id, held.token, "gate-b2", Succeeded("1"))], None)
     assert done.refused == {}
     assert (await engine.job(held.id)).status == "Completed"
 
 
 async def test_an_empty_cycle(engine: Engine, place: Place) -> None:
     before = place.dump()
-    done = await engine.cycle([], None)
+    done = await engine.settle_and_claim([], None)
     assert (done.claimed, done.refused) == ([], {})
     assert place.dump() == before
 
@@ -193,7 +193,7 @@ async def test_settle_and_claim_share_a_cycle(engine: Engine) -> None:
     await engine.submit_many([Submission("mail") for _ in range(3)])
     first = await claim(engine, 2)
     said = [Settlement(c.id, c.token, c.contract, Succeeded()) for c in first]
-    done = await engine.cycle(said, engine.claim_request("w1", 2, 30))
+    done = await engine.settle_and_claim(said, engine.claim_request("w1", 2, 30))
     assert len(done.claimed) == 1
     assert done.claimed[0].id not in {c.id for c in first}
 
@@ -214,7 +214,7 @@ async def test_a_former_holders_success_in_a_batch_takes_nothing_from_the_new_on
     await engine.expire()
     new = await claim_one(engine, worker="w2")
     before = await engine.job(new.id)
-    done = await engine.cycle(
+    done = await engine.settle_and_claim(
         [
             Settlement(first.id, first.token, "standard", Succeeded('"old"')),
             Settlement(second.id, second.token, "standard", Succeeded('"good"')),

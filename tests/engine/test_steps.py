@@ -340,9 +340,9 @@ async def test_a_requeued_job_remembers_on_request(engine: Engine, take_steps: b
     first = Context(held, engine)
     await first.step("pay", shop.plain)
     await engine.settle(held.id, held.token, PERMANENT)
-    letter = (await engine.job(held.id)).dlq_id
-    assert letter is not None
-    await engine.requeue(letter, actor="ann", take_steps=take_steps)
+    dead_letter = (await engine.job(held.id)).dlq_id
+    assert dead_letter is not None
+    await engine.requeue(dead_letter, actor="ann", take_steps=take_steps)
     ctx = Context(await claim_one(engine), engine)
     assert ctx.execution_no == 1 and ctx.effect_key("pay") == first.effect_key("pay")
     assert await ctx.step("pay", shop.plain) == {"n": 1 if take_steps else 2}

@@ -37,15 +37,17 @@ ON_LETTERS: dict[str, Act] = {
 SUBMITS: dict[str, Callable[[TenantEngine, Submission], Awaitable[Any]]] = {
     "submit": lambda t, ask: t.submit(ask),
     "submit_many": lambda t, ask: t.submit_many([ask]),
-    "submit_alike": lambda t, ask: t.submit_alike(ask, [{}, {"n": 1}]),
+    "submit_uniform": lambda t, ask: t.submit_uniform(ask, [{}, {"n": 1}]),
 }
 LISTS = ("jobs", "dead_letters")
-OWN_ONLY = ("terms", "audit")
+OWN_ONLY = ("quota", "audit")
 """They take no name of anything: what they answer is the tenant's own."""
 OPERATORS = {
-    "open", "close", "sibling", "contract", "claim", "claim_request", "settle", "cycle", "extend", "expire", "wake",
-    "pause", "resume", "prune", "limit", "limits", "unlimit", "declare_limits", "gauges", "agree", "unagree",
-    "for_tenant", "transition", "write", "tend",
+    "open", "close", "sibling", "contract", "claim", "claim_request", "settle", "settle_and_claim",
+    "extend", "expire", "wake",
+    "pause", "resume", "prune", "limit", "limits",
+    "remove_limit", "declare_limits", "gauges", "set_quota", "remove_quota", "tenant_quotas",
+    "for_tenant", "transition", "write", "process_child_events",
 }  # fmt: skip
 """Acts of processes and operators: a tenant does not have them at all."""
 
@@ -110,8 +112,8 @@ async def test_a_list(engine: Engine, clock: FakeClock, act: str) -> None:
 
 
 async def test_what_is_the_tenants_own(engine: Engine) -> None:
-    await engine.agree("acme", weight=3, actor="ann")
-    await engine.agree("rival", weight=5, actor="ann")
+    await engine.set_quota("acme", weight=3, actor="ann")
+    await engine.set_quota("rival", weight=5, actor="ann")
     acme = engine.for_tenant("acme")
-    assert (await acme.terms()).weight == 3
+    assert (await acme.quota()).weight == 3
     assert {entry.tenant_id for _, _, entry in await acme.audit()} == {"acme"}

@@ -22,8 +22,8 @@ POLL_SECONDS = 0.02
 def plant(engine: Engine) -> None:
     texts = engine.store._texts  # type: ignore[attr-defined]
     honest = "u.take <= u.room - (m.taken - u.seen) AS fits"
-    assert honest in texts["take_planned"]
-    engine.store._texts = {**texts, "take_planned": texts["take_planned"].replace(honest, "true AS fits")}  # type: ignore[attr-defined]
+    assert honest in texts["claim_limited"]
+    engine.store._texts = {**texts, "claim_limited": texts["claim_limited"].replace(honest, "true AS fits")}  # type: ignore[attr-defined]
 
 
 async def main(url: str, name: str, seed: int, dies_at: int) -> None:
@@ -38,7 +38,7 @@ async def main(url: str, name: str, seed: int, dies_at: int) -> None:
     ran = 0
     while True:
         request = engine.claim_request(name, luck.randint(1, 24), LEASE_SECONDS)
-        done = await engine.cycle(held, request)
+        done = await engine.settle_and_claim(held, request)
         ran += len(done.claimed)
         if dies_at and ran >= dies_at and done.claimed:
             os.kill(os.getpid(), signal.SIGKILL)

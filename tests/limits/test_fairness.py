@@ -21,14 +21,14 @@ async def delay(url: str, jobs: int, weighted: bool) -> int:
     await engine.open()
     try:
         for _ in range(jobs // 2_000):
-            await engine.submit_alike(Submission("work", tenant_id="big"), [{}] * 2_000)
+            await engine.submit_uniform(Submission("work", tenant_id="big"), [{}] * 2_000)
         if weighted:
-            await engine.agree("big", weight=99, actor="ann")
-        done = await engine.cycle([], engine.claim_request("w1", BATCH))
+            await engine.set_quota("big", weight=99, actor="ann")
+        done = await engine.settle_and_claim([], engine.claim_request("w1", BATCH))
         single = (await engine.submit(Submission("work", tenant_id="small"))).job.id
         for batches in range(1, 10):
             held = [Settlement(one.id, one.token, one.contract, Succeeded(None)) for one in done.claimed]
-            done = await engine.cycle(held, engine.claim_request("w1", BATCH))
+            done = await engine.settle_and_claim(held, engine.claim_request("w1", BATCH))
             if single in [one.id for one in done.claimed]:
                 return batches
         raise AssertionError("it has not begun within ten batches")

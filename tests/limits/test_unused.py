@@ -23,15 +23,20 @@ OURS = re.compile(r"\b(limits|meters|tenants|deadline_at)\b")
 async def drain(engine: Engine, jobs: int, batch: int) -> None:
     held: list[Settlement] = []
     for _ in range(jobs // batch + 2):
-        done = await engine.cycle(held, engine.claim_request("w1", batch))
+        done = await engine.settle_and_claim(held, engine.claim_request("w1", batch))
         held = [Settlement(one.id, one.token, one.contract, Succeeded(None)) for one in done.claimed]
 
 
 def test_the_plain_statement_knows_nothing_of_limits() -> None:
-    for name in ("cycle", "claim"):
+    for name in ("settle_and_claim", "claim"):
         assert not OURS.search(queries(False)[name]) and "{" not in queries(False)[name]
-    text = queries(False)["cycle"]
-    body = files("detent.stores.postgres").joinpath("cycle.sql").read_text().partition("-- name: cycle\n")[2]
+    text = queries(False)["settle_and_claim"]
+    body = (
+        files("detent.stores.postgres")
+        .joinpath("settle_and_claim.sql")
+        .read_text()
+        .partition("-- name: settle_and_claim\n")[2]
+    )
     lines = [line for line in body.splitlines() if not line.startswith("--")]
     plain = "\n".join(lines).strip().rstrip(";").replace("{first}", "-1::bigint").replace("{closed}", "")
     assert text == plain.replace("{clock}", DATABASE_CLOCK)
@@ -52,8 +57,8 @@ async def test_a_drain_on_postgres_runs_that_one_statement_a_cycle(monkeypatch: 
     try:
         await engine.submit_many([Submission("noop", tenant_id=f"t{n % 3}", priority=7) for n in range(60)])
         await drain(engine, 60, 20)
-        assert set(ran) == {"cycle", "claim"}, "with something to settle, and without"
-        assert ran.count("cycle") == 60 // 20
+        assert set(ran) == {"settle_and_claim", "claim"}, "with something to settle, and without"
+        assert ran.count("settle_and_claim") == 60 // 20
         assert len(ran) == 60 // 20 + 2 + 1, "and one more, by the first claim, which had not heard of the lanes"
     finally:
         await engine.close()

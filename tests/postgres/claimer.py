@@ -25,7 +25,7 @@ async def main(url: str, name: str, dies_at: int) -> None:
     held: list[Settlement] = []
     refused = ran = 0
     while True:
-        done = await engine.cycle(held, engine.claim_request(name, BATCH, LEASE_SECONDS))
+        done = await engine.settle_and_claim(held, engine.claim_request(name, BATCH, LEASE_SECONDS))
         refused += len(done.refused)
         if done.claimed:
             print("\n".join(f"{job.id} {job.token}" for job in done.claimed), flush=True)

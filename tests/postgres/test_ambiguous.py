@@ -88,14 +88,14 @@ async def test_a_settlement_said_again_is_settled_once(
     far: Engine, proxy: LossyProxy, database: Database, case: str, alone: bool
 ) -> None:
     contract, outcome = OUTCOMES[case]
-    await far.cycle([], far.claim_request("w0", 1))
+    await far.settle_and_claim([], far.claim_request("w0", 1))
     await submit(far, contract)
     held = await claim_one(far)
     said = Settlement(held.id, held.token, contract, outcome)
     plain = isinstance(outcome, Succeeded) and not alone
 
     async def settle() -> Any:
-        return await (far.settle(held.id, held.token, outcome) if alone else far.cycle([said], None))
+        return await (far.settle(held.id, held.token, outcome) if alone else far.settle_and_claim([said], None))
 
     await lose(proxy, held.id if plain else "COMMIT", settle())
     before = database.dump()
@@ -144,10 +144,10 @@ async def test_a_claim_lost_beside_a_failure_is_adopted_too(far: Engine, proxy: 
     held = await claim_one(far, worker="w-lost")
     await submit(far)
     said = Settlement(held.id, held.token, "standard", PERMANENT)
-    await lose(proxy, "COMMIT", far.cycle([said], far.claim_request("w-lost", 1)))
-    done = await far.cycle([said], None)
+    await lose(proxy, "COMMIT", far.settle_and_claim([said], far.claim_request("w-lost", 1)))
+    done = await far.settle_and_claim([said], None)
     assert done.refused == {}
-    assert len((await far.cycle([], far.claim_request("w-lost", 1))).claimed) == 1
+    assert len((await far.settle_and_claim([], far.claim_request("w-lost", 1))).claimed) == 1
 
 
 async def test_a_lost_claim_is_adopted_after_an_outage_longer_than_its_lease(

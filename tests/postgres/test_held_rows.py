@@ -40,12 +40,12 @@ async def test_a_cycle_passes_by_the_row_and_settles_it_later(engine: Engine, da
     said = [Settlement(job.id, job.token, job.contract, Succeeded()) for job in held]
     await submit(engine)
     async with in_hand(database, held[2].id):
-        done = await asyncio.wait_for(engine.cycle(said, engine.claim_request("w1", 10)), SOON)
+        done = await asyncio.wait_for(engine.settle_and_claim(said, engine.claim_request("w1", 10)), SOON)
         assert (len(done.claimed), done.refused, [s.id for s in done.later]) == (1, {}, [held[2].id])
         answer = await asyncio.wait_for(engine.extend({job.id: job.token for job in held}, 30), SOON)
         assert answer.lost == {job.id for job in held if job.id != held[2].id}, "those have ended, this one stands"
         assert await asyncio.wait_for(engine.expire(), SOON) == []
-    again = await engine.cycle(done.later, None)
+    again = await engine.settle_and_claim(done.later, None)
     assert (again.refused, again.later) == ({}, [])
     assert database.sql("SELECT count(*) FROM jobs WHERE status = 'succeeded'") == [(5,)]
 

@@ -7,7 +7,7 @@ import pytest
 from servers.databases import Database
 
 from detent.engine import Engine
-from detent.engine.reads.listing import _TEXT_WINDOW, _WINDOW, list_jobs, list_letters
+from detent.engine.reads.listing import _TEXT_WINDOW, _WINDOW, list_dead_letters, list_jobs
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 
@@ -49,7 +49,7 @@ async def touched(engine: Engine, chosen: Filter, table: str) -> tuple[int, int]
     async def look(tx: Tx) -> tuple[int, int]:
         connection: Any = tx.connection  # type: ignore[attr-defined]
         before = await connection.fetchval(_TOUCHED, table)
-        call = tx.job_window if table == "jobs" else tx.letter_window
+        call = tx.job_window if table == "jobs" else tx.dead_letter_window
         found, _ = await call(chosen, window)
         return await connection.fetchval(_TOUCHED, table) - before, len(found)
 
@@ -70,23 +70,23 @@ async def test_a_page_touches_a_bounded_number_of_rows(engine: Engine, database:
     assert page == [] and cursor is None, "all were looked at"
 
 
-async def test_pages_of_letters_are_bounded_too(engine: Engine, database: Database) -> None:
+async def test_pages_of_dead_letters_are_bounded_too(engine: Engine, database: Database) -> None:
     database.sql(_LETTERS)
     database.sql("VACUUM (ANALYZE) dead_letters")
     for fields in FILTERS:
         if "phase" not in fields:
             seen, _ = await touched(engine, Filter(**fields), "dead_letters")
             assert 0 < seen <= 2 * _WINDOW + 2, (fields, seen)
-    page, cursor = await list_letters(engine, Filter(status="open"), seconds=0)
+    page, cursor = await list_dead_letters(engine, Filter(status="open"), seconds=0)
     assert page == [] and cursor is not None
     found = []
     while cursor is not None:
-        page, cursor = await list_letters(engine, Filter(status="open", before=cursor), seconds=0)
+        page, cursor = await list_dead_letters(engine, Filter(status="open", before=cursor), seconds=0)
         found += page
     assert [one.id for one in found] == ["l000000001"]
     whole, cursor = [], None
     while True:
-        page, cursor = await list_letters(engine, Filter(limit=499, before=cursor))
+        page, cursor = await list_dead_letters(engine, Filter(limit=499, before=cursor))
         whole += page
         if cursor is None:
             break

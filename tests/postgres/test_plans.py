@@ -12,7 +12,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
 from detent.ports.claims import ClaimRequest
 from detent.stores.lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, LaneBook
-from detent.stores.postgres.claim import SETTINGS, Edges, cycle_values
+from detent.stores.postgres.claim import SETTINGS, Edges, settle_and_claim_values
 from detent.stores.postgres.dialect import Query, compiled, queries
 from detent.stores.postgres.insert import Shape, statement
 from detent.stores.postgres.store import POOL_SETTINGS, PostgresStore
@@ -25,7 +25,7 @@ ID = "01900000-0000-7000-8000-000000000001"
 HELD = json.dumps({ID: "token"})
 NAMES = json.dumps(["standard", "formal"])
 LANES = {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK, "groups": "[1, 2]", "paused": "[]"}
-HOT = ("cycle", "claim")
+HOT = ("settle_and_claim", "claim")
 SCANNED = frozenset({"anything_left", "jobs"})
 """These may walk an index from its end: they stop at the first row, or at the end of the page."""
 
@@ -54,7 +54,7 @@ def texts() -> dict[str, Query]:
 def values(name: str) -> dict[str, Any]:
     if name in HOT:
         book = LaneBook(groups={1: ("standard", "default", "mail")}, version=1)
-        return cycle_values([], ClaimRequest("w1", "t", 100, 30_000_000), book, Edges(CONTRACTS), 0)
+        return settle_and_claim_values([], ClaimRequest("w1", "t", 100, 30_000_000), book, Edges(CONTRACTS), 0)
     common = {"ids": json.dumps([ID]), "held": HELD, "contracts": NAMES, "types": NAMES, "limit": 100, "lease": 1}
     return {**common, **LANES, "before": ID, "horizon": 5, "job_id": ID}
 

@@ -104,7 +104,7 @@ async def build_on(store: Store, clock: Hands) -> None:
         _questions,
         _families,
         _keys,
-        _letters,
+        _dead_letters,
         _operators,
         _schedules,
         _held,
@@ -189,15 +189,15 @@ async def _questions(town: Town) -> None:
 
     await asked()
     await engine.approve((await asked()).id, actor="ann", roles=["boss"])
-    agreed, refused = await asked(), await asked()
+    lock_quotas, refused = await asked(), await asked()
     for person in ("ann", "bo"):
-        await engine.approve(agreed.id, actor=person, reason="fine")
+        await engine.approve(lock_quotas.id, actor=person, reason="fine")
     await engine.reject(refused.id, actor="bo")
     await engine.cancel((await asked()).id, actor="ann")
     late = await asked(seconds=3)
     town.clock.advance(4)
     assert late.id in [job.id for job in await engine.wake()]
-    await town.settle(await town.claim(agreed), DONE)
+    await town.settle(await town.claim(lock_quotas), DONE)
 
 
 async def _families(town: Town) -> None:
@@ -229,7 +229,7 @@ async def _keys(town: Town) -> None:
         await town.run("p3c", DONE, task_id="T-1")
 
 
-async def _letters(town: Town) -> None:
+async def _dead_letters(town: Town) -> None:
     engine = town.engine
     for name in ("gate-b2", "standard", "streams"):
         job = await town.run(name, BROKEN)

@@ -64,7 +64,7 @@ def test_a_tolerated_rule_does_not_end_the_search() -> None:
 def test_a_frame_is_loaded_as_it_was_read() -> None:
     stage = Stage(CONTRACTS["standard"], HONEST)
     run_all(stage.engine.submit(stage.submission(0)))
-    run_all(stage.engine.cycle([], stage.engine.claim_request("worker", 1, 10.0)))
+    run_all(stage.engine.settle_and_claim([], stage.engine.claim_request("worker", 1, 10.0)))
     frame = stage.desk.read()
     stage.desk.load(Frame((), (), (), (), ()))
     assert stage.desk.read().jobs == ()
@@ -79,7 +79,7 @@ def test_situations_that_differ_in_the_past_only_are_one() -> None:
         stage = Stage(CONTRACTS["standard"], HONEST)
         stage.clock.wall += waited
         run_all(stage.engine.submit(stage.submission(0)))
-        run_all(stage.engine.cycle([], stage.engine.claim_request("worker", 1, 10.0)))
+        run_all(stage.engine.settle_and_claim([], stage.engine.claim_request("worker", 1, 10.0)))
         frame = stage.desk.timeless(stage.desk.read(), stage.clock.wall)
         looks.append(stage.desk.look(frame, {"fresh"}))
     assert looks[0] == looks[1]
@@ -89,7 +89,7 @@ def test_situations_that_differ_in_the_past_only_are_one() -> None:
 def test_time_that_passed_a_lease_leaves_it_expired() -> None:
     stage = Stage(CONTRACTS["standard"], HONEST)
     run_all(stage.engine.submit(stage.submission(0)))
-    run_all(stage.engine.cycle([], stage.engine.claim_request("worker", 1, 10.0)))
+    run_all(stage.engine.settle_and_claim([], stage.engine.claim_request("worker", 1, 10.0)))
     later = stage.desk.timeless(stage.desk.read(), NOW + 10_000_000)
     (seen, nobody) = stage.desk.look(later, set())
     assert seen is not None and seen.lease == 0 and nobody is None
@@ -103,7 +103,7 @@ def test_the_small_contract_is_the_same_machine() -> None:
 
 
 def test_a_memory_survives_thawing_and_freezing() -> None:
-    steps = Steps(small(CONTRACTS["standard"]), HONEST.machine, 1)
+    steps = Steps(small(CONTRACTS["standard"]), HONEST.state, 1)
     ordered = steps.order(NEWBORN)
     assert ordered is not None
     call, memory = ordered
@@ -112,7 +112,7 @@ def test_a_memory_survives_thawing_and_freezing() -> None:
     words = [step.words for step in steps.inside(held)]
     assert words[0] == "dies and starts anew" and "ends job-1 with success" in words and words[-1].startswith("stops")
     ended = next(step.after for step in steps.inside(held) if step.words == "ends job-1 with success")
-    assert ended.finished == (Said(0, "t0", "success"),) and not ended.ghosts
+    assert ended.finished == (Said(0, "t0", "success"),) and not ended.abandoned
 
 
 def test_tokens_are_renamed_everywhere_and_twins_have_one_shape() -> None:
@@ -121,7 +121,7 @@ def test_tokens_are_renamed_everywhere_and_twins_have_one_shape() -> None:
     twin = renamed(memory, {"a": "t0", "b": "t1", "fresh": "t2"})
     assert shape(twin) == shape(memory) and twin != memory
     assert twin.call is not None and twin.call.answers() == [{"token": "t2", "old": ["t0"]}]
-    assert twin.held == (Hold(1, "t1", True),) and twin.ghosts == (Ghost(0, "t0"),)
+    assert twin.held == (Hold(1, "t1", True),) and twin.abandoned == (Ghost(0, "t0"),)
 
 
 def test_an_answer_is_handed_out_as_a_copy() -> None:

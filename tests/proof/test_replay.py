@@ -17,8 +17,8 @@ from detent.core.job import DeadLetter
 from detent.core.retry import Immediate, RetryRule
 from detent.engine import Engine
 from detent.proof.replay import gate_b2_cases
-from detent.proof.replay.gate_b2_cases import CASES, Result, play_gate
-from detent.proof.replay.history import play, read_history
+from detent.proof.replay.gate_b2_cases import CASES, Result, run_gate_b2_cases
+from detent.proof.replay.history import read_history, replay_history
 from detent.stores.sqlite.store import SqliteStore
 
 RUN, AGAIN = "queued -> running", ["running -> retrying", "retrying -> running"]
@@ -39,7 +39,7 @@ def gate_on(path: Path, contracts: dict[str, Any] | None = None, **options: Any)
         engine = Engine(SqliteStore(str(path), inline=True, synchronous="OFF"), contracts, **options)
         await engine.open()
         try:
-            return await play_gate(engine)
+            return await run_gate_b2_cases(engine)
         finally:
             await engine.close()
 
@@ -124,7 +124,7 @@ LEGAL = [
 
 @pytest.mark.parametrize(("contract", "names", "end"), LEGAL)
 def test_legal_histories(contract: str, names: list[str], end: str | None) -> None:
-    played = play(CONTRACTS[contract], names)
+    played = replay_history(CONTRACTS[contract], names)
     assert played.as_dict() == {"ok": True, "first_illegal": None, "derived": end}
 
 
@@ -145,7 +145,7 @@ ILLEGAL = [
 def test_the_first_illegal_step(
     contract: str, names: list[str], index: int, status: str | None, legal: list[str], derived: str
 ) -> None:
-    assert play(CONTRACTS[contract], names).as_dict() == {
+    assert replay_history(CONTRACTS[contract], names).as_dict() == {
         "ok": False,
         "first_illegal": {"index": index, "event": names[index], "status": status, "legal": legal},
         "derived": derived,
@@ -172,7 +172,7 @@ def test_forms_of_a_history(text: str) -> None:
 
 def test_an_empty_array_is_a_history() -> None:
     assert read_history("[]") == []
-    assert play(CONTRACTS["men"], []).as_dict() == {"ok": True, "first_illegal": None, "derived": None}
+    assert replay_history(CONTRACTS["men"], []).as_dict() == {"ok": True, "first_illegal": None, "derived": None}
 
 
 @pytest.mark.parametrize(
@@ -197,5 +197,5 @@ def test_bad_histories_are_refused(text: str, says: str) -> None:
 
 def test_a_declared_contract_is_as_good(tmp_path: Path) -> None:
     moved = GATE_B2.with_options(edges=(*GATE_B2.edges, Edge(Move.CANCEL, "queued", "job.dropped", "failed")))
-    assert play(moved, ["job.queued", "job.dropped"]).ok
-    assert not play(GATE_B2, ["job.queued", "job.dropped", "job.failed"]).ok
+    assert replay_history(moved, ["job.queued", "job.dropped"]).ok
+    assert not replay_history(GATE_B2, ["job.queued", "job.dropped", "job.failed"]).ok

@@ -14,7 +14,7 @@ import pytest
 from detent.cli import run as run_cli
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Move
-from detent.proof.controlled_store import HandClock
+from detent.proof.controlled_store import ManualClock
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.config import FAULTS, Config
 from detent.proof.simulate.loop import MS, SECOND, Flag, Loop, Pause, Process
@@ -158,7 +158,7 @@ def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFix
 
 
 def test_the_loop_keeps_time_and_order() -> None:
-    loop = Loop(HandClock())
+    loop = Loop(ManualClock())
     told: list[tuple[str, int]] = []
 
     async def walk(name: str, span: int) -> None:
@@ -175,7 +175,7 @@ def test_the_loop_keeps_time_and_order() -> None:
 
 
 def test_a_stalled_process_goes_on_later_and_a_killed_one_never() -> None:
-    loop = Loop(HandClock())
+    loop = Loop(ManualClock())
     told: list[int] = []
 
     async def walk() -> None:
@@ -194,7 +194,7 @@ def test_a_stalled_process_goes_on_later_and_a_killed_one_never() -> None:
 
 
 def test_a_flag_wakes_its_task_and_an_exception_reaches_it() -> None:
-    loop, flag, told = Loop(HandClock()), Flag(), []
+    loop, flag, told = Loop(ManualClock()), Flag(), []
 
     async def wait() -> None:
         await flag
@@ -215,7 +215,7 @@ def test_a_flag_wakes_its_task_and_an_exception_reaches_it() -> None:
 
 
 def test_the_wall_clock_jumps_and_monotonic_time_does_not() -> None:
-    loop = Loop(HandClock())
+    loop = Loop(ManualClock())
     wall = loop.clock.wall
     loop.run(SECOND)
     loop.jump(-30 * SECOND)

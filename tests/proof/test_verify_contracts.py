@@ -16,7 +16,7 @@ from detent.core.outcome import Failed, Outcome, Snoozed, Stopped, Succeeded
 from detent.core.retry import Immediate, RetryRule
 from detent.core.times import SECOND
 from detent.engine import Engine, Submission
-from detent.proof.verify.fold import CHARGED, DUE, STOPPED, UNCHARGED, Table, flags_of
+from detent.proof.verify.fold import CHARGED, DUE, STOPPED, UNCHARGED, ContractTable, flags_of
 from detent.proof.verify.rules import Report
 from detent.proof.verify.verify import verify
 from detent.stores.sqlite.store import SqliteStore
@@ -161,7 +161,7 @@ def test_unreadable_data_says_nothing() -> None:
 
 
 def test_long_and_many_logs_do_not_fill_the_memory() -> None:
-    table = Table(LAMP)
+    table = ContractTable(LAMP)
     for count in range(10_000):
         table.walk((("made", None, "dark", 0, count),))
     table.walk((("made", None, "dark", 0, 0),) * 100)

@@ -24,7 +24,7 @@ async def test_events_per_second(tmp_path: Path) -> None:
         await engine.submit_many([Submission("mail", {"n": n}) for n in range(1_000)])
     settled: list[Settlement] = []
     for _ in range(JOBS // 1_000 + 1):
-        done = await engine.cycle(settled, engine.claim_request("w1", 1_000, 30.0))
+        done = await engine.settle_and_claim(settled, engine.claim_request("w1", 1_000, 30.0))
         settled = [Settlement(one.id, one.token, one.contract, Succeeded("1")) for one in done.claimed]
     spent = []
     for _ in range(3):

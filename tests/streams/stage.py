@@ -13,11 +13,11 @@ from detent import Context, Detent
 from detent.core.job import Job
 from detent.engine import Engine, Submission
 from detent.handler.handler import Handler
-from detent.ports.stream import WireSettings
+from detent.ports.stream import StreamSettings
 from detent.proof.verify.verify import verify
 from detent.streams.orchestrator import Orchestrator
 from detent.streams.stream_worker import StreamWorker
-from detent.transports.redis_streams.transport import RedisWire
+from detent.transports.redis_streams.transport import RedisStreamTransport
 
 SECONDS = 300.0
 TASKS, RESULTS, LETTERS, WORKERS = "stream:task", "stream:result", "stream:dlq", "cg:workers"
@@ -45,13 +45,13 @@ class Stage:
 
     def __init__(self, engine: Engine, clock: FakeClock, **options: Any) -> None:
         self.engine, self.clock = engine, clock
-        self.settings = WireSettings(fresh_url(), visibility_timeout_s=SECONDS, **options)
+        self.settings = StreamSettings(fresh_url(), visibility_timeout_s=SECONDS, **options)
         self.redis: Any = redis.Redis.from_url(self.settings.url, decode_responses=True)
-        self.wires: list[RedisWire] = []
+        self.wires: list[RedisStreamTransport] = []
         self.orchestrator = self.another()
 
-    def wire(self, **options: Any) -> RedisWire:
-        self.wires.append(RedisWire(replace(self.settings, **options)))
+    def wire(self, **options: Any) -> RedisStreamTransport:
+        self.wires.append(RedisStreamTransport(replace(self.settings, **options)))
         return self.wires[-1]
 
     def another(self, **options: Any) -> Orchestrator:
@@ -126,7 +126,7 @@ class Stage:
         shown = (await self.engine.history(job_id)).as_dict()["events"]
         return [entry for entry in shown if entry["event"] == name][-1]  # type: ignore[no-any-return]
 
-    def letters(self) -> list[dict[str, str]]:
+    def dead_letters(self) -> list[dict[str, str]]:
         return [fields for _, fields in self.redis.xrange(LETTERS)]
 
     async def verified(self) -> None:

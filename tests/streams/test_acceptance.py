@@ -50,8 +50,8 @@ def test_a_task_that_succeeds_and_one_that_fails_too_often(yard: Yard) -> None:
     assert sorted(line.split()[1] for line in written) == sorted([good, once])
 
     until_now(lambda: yard.pending() == 0)
-    letters = until_now(lambda: len(found := yard.redis.xrange(LETTERS)) == 2 and found)
-    said = {fields["task_id"]: fields for _, fields in letters}
+    dead_letters = until_now(lambda: len(found := yard.redis.xrange(LETTERS)) == 2 and found)
+    said = {fields["task_id"]: fields for _, fields in dead_letters}
     assert said[bad]["retry_count"] == "4" and said[bad]["tool_name"] == "fail" and said[bad]["payload"] == "{}"
     assert said[bad]["failed_at"].endswith("Z") and "does not work" in said[bad]["error"]
     assert said[refused]["retry_count"] == "1"

@@ -49,11 +49,11 @@ async def test_failures_come_back_until_the_tries_are_used_up(stage: Stage) -> N
     await stage.publish()
     ended = await stage.job(job.id)
     assert (ended.status, ended.error_code, ended.failures) == ("failed", "LUCK", 4)
-    (letter,) = stage.letters()
-    assert (letter["retry_count"], letter["error"]) == ("4", "LUCK: no luck")
+    (dead_letter,) = stage.dead_letters()
+    assert (dead_letter["retry_count"], dead_letter["error"]) == ("4", "LUCK: no luck")
     assert not stage.pending() and stage.redis.xlen(TASKS) == 0
-    (item,) = await stage.engine.store.read(lambda tx: tx.letters_of([job.id]))
-    assert (item.id, item.retries) == (letter["dlq_id"], 4)
+    (item,) = await stage.engine.store.read(lambda tx: tx.dead_letters_of([job.id]))
+    assert (item.id, item.retries) == (dead_letter["dlq_id"], 4)
     await stage.verified()
 
 
@@ -252,13 +252,13 @@ async def test_a_result_the_store_refuses_fails_its_task_and_stops_nobody(
     write = stage.engine.store.write
 
     async def refusing(act: Any) -> Any:
-        async def guarded(tx: Any) -> Any:
+        async def apply_policy(tx: Any) -> Any:
             answer = await act(tx)
             if (await tx.lock([bad.id]))[bad.id].result == '"unspeakable"':
                 raise StoreRefused("no such words here")
             return answer
 
-        return await write(guarded)
+        return await write(apply_policy)
 
     monkeypatch.setattr(stage.engine.store, "write", refusing)
     await stage.hear()
@@ -272,7 +272,7 @@ async def test_a_result_about_nothing_is_a_dead_letter(stage: Stage, fields: dic
     words = {name.encode(): value.encode("utf-8", "surrogatepass") for name, value in ({"y": "1"} | fields).items()}
     stage.redis.xadd(RESULTS, words)
     await stage.hear()
-    letters = await stage.engine.dead_letters(Filter())
-    assert [letter.error_code for letter in letters] == ["RESULT_INVALID"]
+    dead_letters = await stage.engine.dead_letters(Filter())
+    assert [dead_letter.error_code for dead_letter in dead_letters] == ["RESULT_INVALID"]
     assert stage.redis.xlen(RESULTS) == 0
     await stage.verified()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from worker.waiting import until_now
 
-from detent.core.approval_rules import guard_from_toml
+from detent.core.approval_rules import policy_from_toml
 from detent.engine import Submission
-from detent.ports.stream import WireSettings
+from detent.ports.stream import StreamSettings
 from detent.transports.redis_streams.messages import TASK_FIELDS
 
 from .test_other_languages import redis_cli
@@ -41,10 +41,10 @@ def test_one_task_by_hand(tmp_path: Path) -> None:
 
 def test_the_page_knows_every_field_setting_and_rule() -> None:
     assert all(f"`{name.decode()}`" in PAGE for name in TASK_FIELDS)
-    for setting in fields(WireSettings):
+    for setting in fields(StreamSettings):
         if setting.name not in ("url", "autoclaim"):
             assert f"DETENT_{setting.name.upper()}" in PAGE, setting.name
-    guard = guard_from_toml(block("toml"))
-    assert guard.reason_to_hold("payments.pay", {"lines": [{"amount": 1001}]}) == "large sums: over 1000"
-    assert guard.reason_to_hold("payments.refund", {"amount": 9}) is None
-    assert guard.reason_to_hold("shell.run", {}) is not None
+    approval_policy = policy_from_toml(block("toml"))
+    assert approval_policy.reason_to_hold("payments.pay", {"lines": [{"amount": 1001}]}) == "large sums: over 1000"
+    assert approval_policy.reason_to_hold("payments.refund", {"amount": 9}) is None
+    assert approval_policy.reason_to_hold("shell.run", {}) is not None

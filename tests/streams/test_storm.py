@@ -58,7 +58,7 @@ def submit(yard: Yard, tasks: int) -> None:
     async def act(engine: Engine) -> None:
         for start in range(0, tasks, BATCH):
             payloads = [{"n": n} for n in range(start, start + BATCH)]
-            await engine.submit_alike(Submission("quick", contract="streams"), payloads)
+            await engine.submit_uniform(Submission("quick", contract="streams"), payloads)
 
     yard.ask(act)
 

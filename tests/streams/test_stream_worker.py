@@ -9,7 +9,7 @@ from worker.waiting import until
 from detent.engine import Submission
 from detent.engine.streams.deliveries import receive
 from detent.ports.listing import Filter
-from detent.streams.stream_worker import StreamKeeper, StreamWorker
+from detent.streams.stream_worker import StreamLeaseListener, StreamWorker
 
 from .stage import TASKS, Stage, handlers
 
@@ -24,7 +24,7 @@ async def test_many_tasks_leave_nothing_behind(stage: Stage) -> None:
     assert [job.result for job in ended] == [str(n) for n in range(500)]
     assert {job.version for job in ended} == {3}
     assert not stage.pending() and stage.redis.xlen(TASKS) == 0
-    assert await stage.engine.store.read(lambda tx: tx.count_parcels()) == 0
+    assert await stage.engine.store.read(lambda tx: tx.count_outbox_items()) == 0
     await stage.verified()
 
 
@@ -105,15 +105,15 @@ async def test_poison_is_buried_and_stops_nobody(stage: Stage, case: str) -> Non
     good = await stage.submit()
     worker = await stage.work()
     assert (await stage.job(good.id)).status == "succeeded" and worker.done == 1
-    (letter,) = await stage.engine.dead_letters(Filter())
-    assert letter.error_code == code and letter.contract == "streams"
-    assert await stage.history(letter.job_id) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
+    (dead_letter,) = await stage.engine.dead_letters(Filter())
+    assert dead_letter.error_code == code and dead_letter.contract == "streams"
+    assert await stage.history(dead_letter.job_id) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
     assert not stage.pending() and stage.redis.xlen(TASKS) == 0
     await stage.publish()
-    assert [one["task_id"] for one in stage.letters()] == [letter.job_id]
-    assert message in json.dumps((await stage.entry(letter.job_id, "task.failed"))["data"])
+    assert [one["task_id"] for one in stage.dead_letters()] == [dead_letter.job_id]
+    assert message in json.dumps((await stage.entry(dead_letter.job_id, "task.failed"))["data"])
     if case == "unknown task":
-        again = await stage.engine.requeue(letter.id, actor="ada")
+        again = await stage.engine.requeue(dead_letter.id, actor="ada")
         assert json.loads(again.job.payload) == {"a": 1}
     await stage.verified()
 
@@ -138,8 +138,8 @@ async def test_poison_pending_with_a_dead_worker_is_buried_by_the_orchestrator(s
     message, _ = stage.read("died of it")
     stage.age(message, "died of it")
     await stage.orchestrator.reclaim()
-    (letter,) = await stage.engine.dead_letters(Filter())
-    assert letter.error_code == "SCHEMA_INVALID" and not stage.pending()
+    (dead_letter,) = await stage.engine.dead_letters(Filter())
+    assert dead_letter.error_code == "SCHEMA_INVALID" and not stage.pending()
 
 
 @pytest.mark.parametrize("autoclaim", [True, False], ids=["XAUTOCLAIM", "XPENDING + XCLAIM"])
@@ -191,7 +191,7 @@ async def test_a_long_task_leaves_signs_of_life(stage: Stage) -> None:
     job = await stage.submit()
     await stage.publish()
     worker = StreamWorker(stage.engine, {}, stage.wire())
-    keeper = StreamKeeper(worker)
+    keeper = StreamLeaseListener(worker)
     (delivery,) = await worker.wire.read(worker.id, 1)
     taker = worker.taker
     await stage.engine.store.write(lambda tx: receive(stage.engine, tx, taker, [delivery]))
@@ -221,7 +221,7 @@ async def test_two_orchestrators_share_the_work(stage: Stage) -> None:
         await stage.submit()
     await stage.orchestrator.watch_epoch()
     await other.watch_epoch()
-    taken = await stage.engine.store.write(lambda tx: tx.take_parcels(10, 5_000_000))
+    taken = await stage.engine.store.write(lambda tx: tx.take_outbox_items(10, 5_000_000))
     assert len(taken) == 10
     while await other.relay():
         pass
@@ -264,7 +264,7 @@ async def test_a_full_stream_is_given_no_more(stage: Stage) -> None:
     await stage.submit()
     await stage.publish()
     assert stage.redis.xlen(TASKS) == 3
-    assert await stage.engine.store.read(lambda tx: tx.count_parcels()) == 1
+    assert await stage.engine.store.read(lambda tx: tx.count_outbox_items()) == 1
 
 
 async def test_nothing_of_a_task_that_waits_for_approval_is_on_the_stream(stage: Stage) -> None:

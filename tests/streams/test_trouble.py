@@ -10,14 +10,14 @@ from servers.valkey import running
 from worker.waiting import until
 
 from detent import Detent
-from detent.client.stream_app import orchestrator, wire_settings
+from detent.client.stream_app import orchestrator, stream_settings
 from detent.core.errors import InvalidInput
 from detent.core.times import SECOND
 from detent.engine import Submission
 from detent.engine.streams.deliveries import Taker, receive
 from detent.ports.listing import WorkerRow
-from detent.ports.stream import WireSettings, WireUnavailable
-from detent.transports.redis_streams.transport import RedisWire
+from detent.ports.stream import StreamSettings, StreamUnavailable
+from detent.transports.redis_streams.transport import RedisStreamTransport
 
 from .stage import TASKS, Stage
 
@@ -42,7 +42,7 @@ async def test_a_wiped_server_gets_every_unfinished_task_again(stage: Stage) -> 
     before = stage.orchestrator.refilled
     await stage.publish()
     assert sorted(fields["task_id"] for _, fields in stage.redis.xrange(TASKS)) == sorted(job.id for job in jobs[1:])
-    assert [letter["task_id"] for letter in stage.letters()] == [given_up.id]
+    assert [dead_letter["task_id"] for dead_letter in stage.dead_letters()] == [given_up.id]
     assert stage.orchestrator.refilled - before == 5
     stage.say("succeeded", held, jobs[0].id, "survivor", output="7")
     await stage.hear()
@@ -142,7 +142,7 @@ async def app(tmp_path: Path) -> AsyncIterator[Detent]:
 async def test_a_server_that_is_gone_for_a_while_and_comes_back_empty(app: Detent) -> None:
     """Orchestrator and worker go on by themselves; nothing is lost, nothing ends twice."""
     with running() as server, Proxy(server.port) as proxy:
-        settings = WireSettings(f"redis://127.0.0.1:{proxy.port}/0", visibility_timeout_s=1.0)
+        settings = StreamSettings(f"redis://127.0.0.1:{proxy.port}/0", visibility_timeout_s=1.0)
         engine = await app.ready()
         conductor = await orchestrator(app, settings)
         worker = await app.worker(transport="redis", settings=settings)
@@ -181,7 +181,7 @@ async def test_a_replica_takes_over_without_the_last_moments(app: Detent) -> Non
     with running() as first, running() as second, Proxy(first.port) as proxy:
         second.client().replicaof("127.0.0.1", first.port)
         await until(lambda: second.client().info("replication").get("master_link_status") == "up")
-        settings = WireSettings(f"redis://127.0.0.1:{proxy.port}/0", visibility_timeout_s=1.0)
+        settings = StreamSettings(f"redis://127.0.0.1:{proxy.port}/0", visibility_timeout_s=1.0)
         engine = await app.ready()
         conductor = await orchestrator(app, settings)
         await conductor.watch_epoch()
@@ -215,20 +215,20 @@ async def test_a_replica_takes_over_without_the_last_moments(app: Detent) -> Non
 async def test_a_server_that_does_not_answer_is_told_as_such() -> None:
     with running() as server:
         port = server.port
-    wire = RedisWire(WireSettings(f"redis://127.0.0.1:{port}/0"))
-    with pytest.raises(WireUnavailable, match="does not answer"):
+    wire = RedisStreamTransport(StreamSettings(f"redis://127.0.0.1:{port}/0"))
+    with pytest.raises(StreamUnavailable, match="does not answer"):
         await wire.length()
     with pytest.raises(InvalidInput) as refused:
-        RedisWire(WireSettings("http://nowhere"))
+        RedisStreamTransport(StreamSettings("http://nowhere"))
     assert refused.value.code == "REDIS_URL_INVALID"
 
 
 async def test_a_replica_is_not_written_to() -> None:
     with running() as first, running() as second:
         second.client().replicaof("127.0.0.1", first.port)
-        wire = RedisWire(WireSettings(second.url()))
+        wire = RedisStreamTransport(StreamSettings(second.url()))
         await until(lambda: second.client().info("replication")["role"] == "slave")
-        with pytest.raises(WireUnavailable, match="READONLY"):
+        with pytest.raises(StreamUnavailable, match="READONLY"):
             await wire.mark("epoch")
         second.client().replicaof("NO", "ONE")
         assert (await wire.mark("epoch"))[0] == "epoch"
@@ -238,18 +238,18 @@ async def test_a_replica_is_not_written_to() -> None:
 async def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETENT_REDIS_URL", raising=False)
     with pytest.raises(InvalidInput) as refused:
-        wire_settings()
+        stream_settings()
     assert refused.value.code == "REDIS_URL_MISSING"
-    default = wire_settings("redis://here")
+    default = stream_settings("redis://here")
     assert (default.visibility_timeout_s, default.heartbeat_interval_s, default.task_stream) == (300, 30, "stream:task")
     assert (default.worker_group, default.orchestrator_group) == ("cg:workers", "cg:orchestrator")
     monkeypatch.setenv("DETENT_REDIS_URL", "redis://there")
     monkeypatch.setenv("DETENT_TASK_STREAM", "jobs")
     monkeypatch.setenv("VISIBILITY_TIMEOUT_S", "60")
     monkeypatch.setenv("DETENT_MAX_DELIVERIES", "4")
-    given = wire_settings()
+    given = stream_settings()
     assert (given.url, given.task_stream, given.visibility_timeout_s) == ("redis://there", "jobs", 60.0)
     assert given.max_deliveries == 4
     monkeypatch.setenv("DETENT_VISIBILITY_TIMEOUT_S", "soon")
     with pytest.raises(InvalidInput, match="soon"):
-        wire_settings()
+        stream_settings()

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from detent.web.http.route import GuardedRoute
+from detent.web.http.route import ApiRoute
 from web.conftest import API, Api, code
 
 pytestmark = pytest.mark.anyio
@@ -159,7 +159,7 @@ def bad_requests(api: Api, number: int, seed: int) -> Any:
     routes = [
         (method, route.path, route.takes_body)
         for route in api.app.router.routes
-        if isinstance(route, GuardedRoute) and route.path != f"{API}/events/stream"
+        if isinstance(route, ApiRoute) and route.path != f"{API}/events/stream"
         for method in sorted(route.methods or ())
         if method != "GET" or "{" in route.path or route.path in (f"{API}/jobs", f"{API}/dlq/items", f"{API}/audit")
     ]

@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from detent.core.access import POWERS, Power, Role
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import add
-from detent.web.http.route import GuardedRoute
+from detent.web.http.route import ApiRoute
 from detent.web.pages.assets import PREFIX
 from detent.web.pages.pages import PAGES
 from web.conftest import API, Api
@@ -61,16 +61,16 @@ def _all(app: Any) -> list[Any]:
 
 
 async def test_every_route_declares_its_power(api: Api) -> None:
-    loose = [route.path for route in _all(api.app) if not isinstance(route, GuardedRoute)]
+    loose = [route.path for route in _all(api.app) if not isinstance(route, ApiRoute)]
     assert not loose, "routes that bypass the door"
-    public = {route.path for route in _all(api.app) if isinstance(route, GuardedRoute) and route.needs is None}
+    public = {route.path for route in _all(api.app) if isinstance(route, ApiRoute) and route.needs is None}
     shells = {page.path for page in PAGES} | {"/sign-in", f"{PREFIX}/{{name:path}}"}
     assert public <= {"/healthz", "/readyz", "/openapi.json", "/docs", f"{API}/session"} | shells
 
 
 def test_a_route_without_a_power_cannot_be_made() -> None:
     with pytest.raises(TypeError, match="declares no power"):
-        GuardedRoute("/new", lambda: None)
+        ApiRoute("/new", lambda: None)
 
 
 class Scene:
@@ -94,10 +94,16 @@ async def scene(api: Api) -> Scene:
     for tenant in ("own", "foreign"):
         job = await api.submit(boss, tenant_id=tenant, contract="gate-b2")
         dead = await api.submit(boss, tenant_id=tenant, contract="gate-b2")
-        letter = (await boss.post(f"{API}/internal/jobs/{dead['id']}/run?force_fail=true")).json()["dlq_id"]
+        dead_letter = (await boss.post(f"{API}/internal/jobs/{dead['id']}/run?force_fail=true")).json()["dlq_id"]
         ask = ScheduleRequest(f"nightly-{tenant}", "mail", every="1h", tenant_id=tenant)
         plan = await add(api.engine, ask, actor="test")
-        things[tenant] = {"job_id": job["id"], "dlq_id": letter, "reference": plan.id, "token_id": NOBODY, "name": "q"}
+        things[tenant] = {
+            "job_id": job["id"],
+            "dlq_id": dead_letter,
+            "reference": plan.id,
+            "token_id": NOBODY,
+            "name": "q",
+        }
         things[tenant]["contract"] = "standard"
     return Scene(api, things)
 
@@ -108,7 +114,7 @@ async def test_role_by_route(scene: Scene) -> None:
     people = {role: await api.person(f"one-{role}", role) for role in Role}
     cells = 0
     for route in api_routes(api):
-        assert isinstance(route, GuardedRoute)
+        assert isinstance(route, ApiRoute)
         plain = route.path.removeprefix(API)
         if route.needs is None or plain in STREAMS:
             continue
@@ -132,7 +138,7 @@ async def test_tenant_by_route(scene: Scene) -> None:
     bound = await api.person("bound", "admin", tenant="own")
     before = snapshot(api)
     for route in api_routes(api):
-        assert isinstance(route, GuardedRoute)
+        assert isinstance(route, ApiRoute)
         plain = re.sub(r":\w+\}", "}", route.path.removeprefix(API))
         if route.needs is None or plain in STREAMS:
             continue
@@ -147,7 +153,7 @@ async def test_tenant_by_route(scene: Scene) -> None:
     assert snapshot(api) == before, "a refusal left something behind"
     for route in api_routes(api):
         plain = re.sub(r":\w+\}", "}", route.path.removeprefix(API))
-        if "GET" in route.methods and plain not in SHARED | STREAMS and isinstance(route, GuardedRoute) and route.needs:
+        if "GET" in route.methods and plain not in SHARED | STREAMS and isinstance(route, ApiRoute) and route.needs:
             got = await scene.ask(bound, route, "GET", "own")
             assert got.status_code == 200 or plain.startswith("/contracts/"), (plain, got.text)
             assert '"foreign"' not in got.text and scene.things["foreign"]["job_id"] not in got.text, plain
@@ -187,7 +193,7 @@ async def test_whoever_only_reads_changes_nothing(api: Api) -> None:
     """Typed in again, so that a route whose declaration is wrong is found: what changes, and what needs a reviewer."""
     harmless = {"/schedules/preview"}
     for route in api_routes(api):
-        assert isinstance(route, GuardedRoute)
+        assert isinstance(route, ApiRoute)
         plain = route.path.removeprefix(API)
         if route.methods - {"GET", "HEAD"} and route.needs is not None:
             assert route.needs is not Power.READ or plain in harmless, plain

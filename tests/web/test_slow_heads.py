@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from detent.web.http.header_timeout import patient
+from detent.web.http.header_timeout import with_header_timeout
 from detent.web.http.serving import Server, bind, config_of
 from web.conftest import API, Api
 
@@ -59,7 +59,7 @@ class Port:
 async def port(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[Port]:
     config = config_of(api.app, PATIENCE)
     if request.param == "h11":
-        config.http = patient(H11Protocol, PATIENCE)
+        config.http = with_header_timeout(H11Protocol, PATIENCE)
     server = Server(config, own_signals=False)
     listening = bind("127.0.0.1", 0)
     serving = asyncio.create_task(server.serve([listening]))

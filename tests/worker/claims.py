@@ -1,6 +1,6 @@
 """Claims made up for the machine, which never looks at a store."""
 
-from detent.engine import Cycled
+from detent.engine import BatchResult
 from detent.ports.claims import Claimed
 
 CODES = {"standard": "TIMEOUT", "men": "TASK_TIMEOUT"}
@@ -12,5 +12,5 @@ def claimed(job_id: str = "a", token: str = "t1", contract: str = "standard", ti
     )
 
 
-def answer(*ids: str, token: str = "t1") -> Cycled:
-    return Cycled([claimed(job_id, token) for job_id in ids])
+def answer(*ids: str, token: str = "t1") -> BatchResult:
+    return BatchResult([claimed(job_id, token) for job_id in ids])

@@ -38,7 +38,7 @@ async def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
     found = {job.id for job in await engine.jobs(Filter(limit=10_000))}
     assert found == set(acknowledged), "every job that was acknowledged is there, and none that was refused"
     done: list[Settlement] = []
-    while claimed := (await engine.cycle(done, engine.claim_request("w", 100))).claimed:
+    while claimed := (await engine.settle_and_claim(done, engine.claim_request("w", 100))).claimed:
         done = [Settlement(c.id, c.token, c.contract, Succeeded()) for c in claimed]
     assert (await verify(store, CONTRACTS)).ok
     await engine.close()

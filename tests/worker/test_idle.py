@@ -23,7 +23,7 @@ async def idle_costs(app: Detent) -> tuple[float, int]:
     store = (await app.ready()).store
     assert isinstance(store, SqliteStore)
     async with working(app, slots=8) as worker:
-        await until(lambda: worker._sated.is_set() and not worker.machine.held)
+        await until(lambda: worker._idle.is_set() and not worker.state.held)
         cpu, commits = time.process_time(), store.commits
         await asyncio.sleep(MEASURED_SECONDS)  # the span that is measured, not a wait for something
         return (time.process_time() - cpu) / MEASURED_SECONDS, store.commits - commits

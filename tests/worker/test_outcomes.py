@@ -140,7 +140,7 @@ async def test_what_the_contract_has_no_status_for_fails_for_good(app: Detent, c
         handle = await app.jobs["work"].enqueue()
         error = await failure_of(handle)
         assert error.extra["job_code"] == LACKS
-        assert worker.machine.free == worker.machine.slots
+        assert worker.state.free == worker.state.slots
     job = await handle.job()
     assert (job.execution_no, job.failures) == (1, 1), "said once, not tried again"
     assert contract in (job.error_message or "")
@@ -173,7 +173,7 @@ async def test_waiting_leaves_the_worker_and_comes_back_with_the_answer(app: Det
         for job in (work, plain):
             handle = await job.enqueue()
             await until(lambda handle=handle: phase_is(handle, "blocked"))
-            assert worker.machine.free == 1
+            assert worker.state.free == 1
             assert await handle.signal("confirmed", {"by": "ana"}) is True
             assert await within(10, handle.result()) == "ana in execution 2"
             assert await handle.signal("confirmed", {"by": "bob"}) is False, "the first one counts"
@@ -260,7 +260,7 @@ async def test_odd_ends_cost_neither_the_slot_nor_the_worker(app: Detent, odd: A
         others = await fine.enqueue_many([{"n": n} for n in range(5)])
         assert [await within(20, other.result()) for other in others] == [0, 1, 2, 3, 4]
         assert (await failure_of(handle)).extra["job_code"] == code
-        await until(lambda: worker.machine.free == 2)
+        await until(lambda: worker.state.free == 2)
         assert all(not task.done() for task in worker._slots.tasks)
 
 
@@ -274,9 +274,9 @@ async def test_one_outcome_that_cannot_be_stored_does_not_stall_the_others(
     async def work(n: int) -> int:
         return n
 
-    honest_cycle, honest_settle = Engine.cycle, Engine.settle
+    honest_cycle, honest_settle = Engine.settle_and_claim, Engine.settle
 
-    async def cycle(self: Engine, settled: Any, request: Any) -> Any:
+    async def settle_and_claim(self: Engine, settled: Any, request: Any) -> Any:
         if any(getattr(said.outcome, "result", None) == "3" for said in settled):
             raise culprit
         return await honest_cycle(self, settled, request)
@@ -286,7 +286,7 @@ async def test_one_outcome_that_cannot_be_stored_does_not_stall_the_others(
             raise culprit
         return await honest_settle(self, job_id, token, outcome)
 
-    monkeypatch.setattr(Engine, "cycle", cycle)
+    monkeypatch.setattr(Engine, "settle_and_claim", settle_and_claim)
     monkeypatch.setattr(Engine, "settle", settle)
     handles = await work.enqueue_many([{"n": n} for n in range(6)])
     async with working(app):
@@ -309,16 +309,16 @@ async def test_a_store_that_is_away_loses_no_result(
         executions.append(n)
         return n
 
-    honest, failures = Engine.cycle, 0
+    honest, failures = Engine.settle_and_claim, 0
 
-    async def cycle(self: Engine, settled: Any, request: Any) -> Any:
+    async def settle_and_claim(self: Engine, settled: Any, request: Any) -> Any:
         nonlocal failures
         if settled and failures < 3:
             failures += 1
             raise trouble
         return await honest(self, settled, request)
 
-    monkeypatch.setattr(Engine, "cycle", cycle)
+    monkeypatch.setattr(Engine, "settle_and_claim", settle_and_claim)
     handles = await work.enqueue_many([{"n": n} for n in range(4)])
     async with working(app):
         assert [await within(20, handle.result()) for handle in handles] == [0, 1, 2, 3]

@@ -32,7 +32,7 @@ async def test_claims_only_what_it_can_run(app: Detent) -> None:
     mine = await known.enqueue()
     async with working(app, queues=frozenset({"mail"})) as worker:
         assert await within(10, mine.result()) == 1
-        await until(lambda: not worker.machine.hungry)
+        await until(lambda: not worker.state.wants_jobs)
         assert (await engine.job(strange.id)).execution_no == 0
         assert (await elsewhere.job()).execution_no == 0
     why = await engine.job(strange.id)
@@ -84,7 +84,7 @@ async def test_a_paused_queue_is_left_alone_until_it_is_resumed(app: Detent) -> 
     await engine.pause("queue", "mail", actor="ann", reason="not now")
     handle = await work.enqueue()
     async with working(app) as worker:
-        await until(lambda: not worker.machine.hungry)
+        await until(lambda: not worker.state.wants_jobs)
         marker = app.jobs["work"].using(queue="open")
         await within(10, (await marker.enqueue()).result())
         assert (await handle.job()).execution_no == 0
@@ -103,7 +103,7 @@ async def test_wakes_at_once_on_an_enqueue_in_the_same_process(app: Detent) -> N
     took = []
     async with working(app) as worker:
         for n in range(60):
-            await until(lambda: not worker.machine.held and not worker.machine.hungry and worker._sated.is_set())
+            await until(lambda: not worker.state.held and not worker.state.wants_jobs and worker._idle.is_set())
             before = time.perf_counter()
             await work.enqueue(n=n)
             await until(lambda n=n: n in started)
@@ -196,10 +196,10 @@ async def test_a_handler_that_swallows_its_cancellation_keeps_its_slot_but_not_i
         with pytest.raises(JobFailed) as failed:
             await within(10, handle.result())
         assert failed.value.extra["job_code"] == "JOB_TIMEOUT"
-        assert (worker.machine.ghosts, worker.machine.free) == (1, 1)
+        assert (worker.state.abandoned, worker.state.free) == (1, 1)
         assert await within(10, (await other.enqueue()).result()) == 1
         go_on.set()
-        await until(lambda: worker.machine.ghosts == 0)
+        await until(lambda: worker.state.abandoned == 0)
         await until(lambda: _noted(handle, "settle.refused"))
         assert (await handle.job()).result is None
         assert await within(10, (await other.enqueue()).result()) == 1
@@ -235,7 +235,7 @@ async def test_a_slot_survives_what_the_handler_does_to_its_task(app: Detent) ->
             await within(10, (await inner.enqueue()).result())
         assert failed.value.extra["job_code"] == "JOB_EXECUTION_FAILED"
         assert await within(10, (await again.enqueue()).result()) == 2
-        await until(lambda: (worker.machine.ghosts, worker.machine.free) == (0, 2))
+        await until(lambda: (worker.state.abandoned, worker.state.free) == (0, 2))
         assert all(not task.done() for task in worker._slots.tasks)
         assert all(task.cancelling() == 0 for task in worker._slots.tasks)
 
@@ -257,13 +257,13 @@ async def test_a_thread_past_its_timeout_is_fenced_and_keeps_its_slot(app: Deten
 
     first, second = await slow.enqueue(), await slow.enqueue()
     async with working(app, slots=2) as worker:
-        await until(lambda: worker.machine.ghosts == 2)
+        await until(lambda: worker.state.abandoned == 2)
         waiting = await quick.enqueue()
         for handle in (first, second):
             with pytest.raises(JobFailed) as failed:
                 await within(10, handle.result())
             assert failed.value.extra["job_code"] == "JOB_TIMEOUT"
-        assert worker.machine.free == 0
+        assert worker.state.free == 0
         await asyncio.wait_for(_past(0.3), 10)
         assert (await waiting.job()).execution_no == 0, (
             "no slot is free, so nothing may be claimed and run into a timeout"
@@ -293,7 +293,7 @@ async def test_an_immediate_cancel_ends_the_job_and_stops_the_handler(app: Deten
         job = await handle.cancel("no need", actor="ann")
         assert job.status == "cancelled" and not stopped.is_set()
         await within(10, stopped.wait())
-        await until(lambda: worker.machine.free == worker.machine.slots)
+        await until(lambda: worker.state.free == worker.state.slots)
         with pytest.raises(JobFailed) as failed:
             await handle.result()
         assert failed.value.extra["status"] == "cancelled"
@@ -312,7 +312,7 @@ async def test_the_late_result_of_a_cancelled_thread_is_refused_and_noted(app: D
     async with working(app, lease_seconds=1.0) as worker:
         await until(started.is_set)
         await handle.cancel(actor="ann")
-        await until(lambda: worker.machine.ghosts == 1)
+        await until(lambda: worker.state.abandoned == 1)
         go_on.set()
         await until(lambda: _noted(handle, "settle.refused"))
         job = await handle.job()

@@ -13,7 +13,7 @@ from detent.engine.schedules import schedules
 from detent.engine.schedules.request import ScheduleRequest
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.clock import SystemClock
-from detent.worker.reclaim_grace import Caution
+from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.sweeper import BATCH, Sweeper
 
 from .waiting import until
@@ -62,11 +62,11 @@ def advance_in_steps(clock: TwoClocks, sweeper: Sweeper, seconds: float) -> None
     """Time passes for a sweeper that is awake: no step is as long as a lease."""
     for _ in range(round(seconds)):
         clock.advance(1.0)
-        sweeper.caution.look()
+        sweeper.reclaim_grace.look()
 
 
 async def test_expires_in_bounded_passes(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, Caution(clock, LEASE))
+    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
     await leased(engine, 2 * BATCH + 50)
     assert await sweeper.sweep() > 0 and sweeper.expired == 0
     advance_in_steps(clock, sweeper, LEASE + 1)
@@ -78,7 +78,7 @@ async def test_expires_in_bounded_passes(engine: Engine, clock: TwoClocks) -> No
 
 
 async def test_wakes_in_bounded_passes_and_sleeps_until_the_next(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, Caution(clock, LEASE), interval=0.5)
+    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.5)
     await engine.submit_many([Submission("mail", delay=0.2) for _ in range(BATCH + 1)])
     await engine.submit_many([Submission("mail", delay=0.7)])
     assert await sweeper.sweep() == pytest.approx(0.2, abs=0.01)
@@ -88,7 +88,7 @@ async def test_wakes_in_bounded_passes_and_sleeps_until_the_next(engine: Engine,
 
 
 async def test_sleeps_until_the_next_fire(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, Caution(clock, LEASE), interval=0.5)
+    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.5)
     soon = iso(clock.wall + SECOND // 5)
     await schedules.add(engine, ScheduleRequest("soon", "mail", at=soon), actor="ann")
     assert await sweeper.sweep() == pytest.approx(0.2, abs=0.01) and sweeper.fired == 0
@@ -97,17 +97,17 @@ async def test_sleeps_until_the_next_fire(engine: Engine, clock: TwoClocks) -> N
 
 
 async def test_two_sweepers_share_the_work(engine: Engine, clock: TwoClocks) -> None:
-    one, other = Sweeper(engine, Caution(clock, LEASE)), Sweeper(engine, Caution(clock, LEASE))
+    one, other = Sweeper(engine, ReclaimGrace(clock, LEASE)), Sweeper(engine, ReclaimGrace(clock, LEASE))
     await leased(engine, 300)
     advance_in_steps(clock, one, LEASE + 1)
-    other.caution = one.caution
+    other.reclaim_grace = one.reclaim_grace
     await asyncio.gather(*(sweeper.sweep() for sweeper in (one, other) for _ in range(3)))
     assert one.expired + other.expired == 300
 
 
 @pytest.mark.parametrize("jump", [LEASE * 3, -LEASE * 3], ids=["suspended", "set back"])
 async def test_waits_a_lease_after_the_clocks_part(engine: Engine, clock: TwoClocks, jump: float) -> None:
-    sweeper = Sweeper(engine, Caution(clock, LEASE))
+    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
     await leased(engine)
     advance_in_steps(clock, sweeper, LEASE * 4)
     clock.wall += round(jump * SECOND)
@@ -123,7 +123,7 @@ async def test_waits_a_lease_after_the_clocks_part(engine: Engine, clock: TwoClo
 
 async def test_waits_a_lease_if_it_did_not_run_for_one(engine: Engine, clock: TwoClocks) -> None:
     """A stopped process or a paused virtual machine: whoever holds the leases may have been stopped with us."""
-    sweeper = Sweeper(engine, Caution(clock, LEASE))
+    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
     await leased(engine)
     clock.advance(LEASE * 3)
     await sweeper.sweep()
@@ -134,7 +134,7 @@ async def test_waits_a_lease_if_it_did_not_run_for_one(engine: Engine, clock: Tw
 
 
 async def test_small_differences_of_the_clocks_are_none(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, Caution(clock, LEASE))
+    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
     await leased(engine)
     advance_in_steps(clock, sweeper, LEASE)
     clock.wall += round(0.9 * SECOND)
@@ -151,11 +151,11 @@ async def test_a_young_database_is_given_a_lease(
         return uptime
 
     monkeypatch.setattr(engine.store, "uptime", young)
-    caution = Caution(clock, LEASE)
-    await caution.meet(engine.store)
-    assert caution.until == clock.mono + LEASE
+    reclaim_grace = ReclaimGrace(clock, LEASE)
+    await reclaim_grace.meet(engine.store)
+    assert reclaim_grace.until == clock.mono + LEASE
     uptime = LEASE + 1
-    old = Caution(clock, LEASE)
+    old = ReclaimGrace(clock, LEASE)
     await old.meet(engine.store)
     assert old.over
 
@@ -177,24 +177,24 @@ async def test_is_cautious_after_a_store_error_and_goes_on(
         return await honest(limit)
 
     monkeypatch.setattr(engine, "expire", failing)
-    sweeper = Sweeper(engine, Caution(clock, LEASE), interval=0.01)
+    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.01)
     task = asyncio.create_task(sweeper.run())
-    await until(lambda: sweeper.caution.until == clock.mono + LEASE)
+    await until(lambda: sweeper.reclaim_grace.until == clock.mono + LEASE)
     clock.wall += 11 * SECOND
-    sweeper.caution._wall = clock.wall
+    sweeper.reclaim_grace._wall = clock.wall
     await until(lambda: sweeper.woken == 1)
     assert sweeper.expired == 0 and calls == 1, "it wakes, it does not expire"
     clock.mono += LEASE / 2
-    sweeper.caution._mono = clock.mono
+    sweeper.reclaim_grace._mono = clock.mono
     clock.mono += LEASE / 2
-    sweeper.caution._mono = clock.mono
+    sweeper.reclaim_grace._mono = clock.mono
     await until(lambda: sweeper.expired == 1)
     task.cancel()
 
 
 async def test_what_cannot_be_woken_is_not_looked_at_all_the_time(engine: Engine, clock: TwoClocks) -> None:
     """A job of a contract this process does not know stays due; the pause grows with its age."""
-    sweeper = Sweeper(engine, Caution(clock, LEASE), interval=0.5)
+    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.5)
     await engine.submit(Submission("mail", delay=0.1))
     engine.contracts = {name: c for name, c in engine.contracts.items() if name != "standard"}
     clock.advance(0.2)
@@ -205,13 +205,13 @@ async def test_what_cannot_be_woken_is_not_looked_at_all_the_time(engine: Engine
 
 async def test_the_wait_begins_when_the_store_answers_again(clock: TwoClocks) -> None:
     """However long it was away: the others come back to it no sooner than we do."""
-    caution = Caution(clock, LEASE)
-    caution.lost()
+    reclaim_grace = ReclaimGrace(clock, LEASE)
+    reclaim_grace.lost()
     clock.advance(10 * LEASE)
-    assert not caution.over
-    caution.back()
-    caution.back()
+    assert not reclaim_grace.over
+    reclaim_grace.back()
+    reclaim_grace.back()
     clock.advance(LEASE - 0.1)
-    assert not caution.over
+    assert not reclaim_grace.over
     clock.advance(0.1)
-    assert caution.over
+    assert reclaim_grace.over

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from detent.client.connect import default_url, environment_guard, store_from
+from detent.client.connect import default_url, environment_approval_policy, store_from
 from detent.engine import Engine
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ def on_engine(url: str | None, act: Callable[[Engine], Awaitable[T]], *, may_mig
 async def open_engine(url: str | None, *, may_migrate: bool = False) -> Engine:
     """An engine that knows the contracts as this database has them, an application's own included."""
     store = store_from(url or default_url(), may_migrate=may_migrate, inline=True)
-    engine = Engine(store, guard=environment_guard())
+    engine = Engine(store, approval_policy=environment_approval_policy())
     try:
         await engine.open()
     except BaseException:

@@ -17,7 +17,7 @@ from detent.handler.handler import Options, inspect_handler
 from detent.observability.settings import Settings, load_settings
 from detent.worker.worker import DEFAULT_SLOTS, Worker
 
-from .connect import default_url, environment_guard, store_from
+from .connect import default_url, environment_approval_policy, store_from
 from .dead_letters import DeadLetters
 from .handles import Handle
 from .job import Declare, JobDefinition
@@ -135,7 +135,7 @@ class Detent(Scheduling, Limited):
     def make_engine(self, **store_options: Any) -> Engine:
         engine = Engine(store_from(self.url, **store_options), self.contracts, **self._options)
         engine.tracer = self.tracer
-        engine.guard = engine.guard or environment_guard()
+        engine.approval_policy = engine.approval_policy or environment_approval_policy()
         return engine
 
     @property

@@ -2,10 +2,10 @@
 
 import os
 
-from detent.core.approval_rules import Guard, guard_from_file
+from detent.core.approval_rules import ApprovalPolicy, policy_from_file
 from detent.core.errors import InvalidInput
 from detent.ports.store import Store
-from detent.ports.stream import Wire, WireSettings
+from detent.ports.stream import StreamSettings, StreamTransport
 
 DEFAULT_URL = "sqlite:///detent.db"
 
@@ -33,25 +33,25 @@ def store_from(url: str | None = None, *, may_migrate: bool = False, inline: boo
     )
 
 
-def environment_guard() -> Guard | None:
+def environment_approval_policy() -> ApprovalPolicy | None:
     """The rules in the file $DETENT_GUARD names."""
     path = os.environ.get("DETENT_GUARD")
-    return guard_from_file(path) if path else None
+    return policy_from_file(path) if path else None
 
 
 def redis_url() -> str | None:
     return os.environ.get("DETENT_REDIS_URL") or None
 
 
-def wire_from(settings: WireSettings) -> Wire:
+def stream_transport_from(settings: StreamSettings) -> StreamTransport:
     """The stream server these settings name."""
     try:
-        from detent.transports.redis_streams.transport import RedisWire
+        from detent.transports.redis_streams.transport import RedisStreamTransport
     except ImportError as error:
         raise InvalidInput(
             f"the Redis client is missing ({error.name}); install detent[redis]", code="REDIS_CLIENT_MISSING"
         ) from None
-    return RedisWire(settings)
+    return RedisStreamTransport(settings)
 
 
 def _without_option(url: str, name: str) -> tuple[str, bool]:

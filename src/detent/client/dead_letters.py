@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 from detent.core.job import DeadLetter
 from detent.engine import Submitted
 from detent.engine.control.dead_letters import Discard
-from detent.engine.control.dead_letters_bulk import Bulk, discard_many, letter_history, requeue_many
+from detent.engine.control.dead_letters_bulk import (
+    DeadLetterBulkResult,
+    dead_letter_history,
+    discard_many,
+    requeue_many,
+)
 from detent.ports.listing import Filter
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ class DeadLetters:
 
     async def show(self, dlq_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """The letter with its payload and error, what happened to its job and what people did to it."""
-        return await letter_history(await self._app.ready(), dlq_id, tenant=tenant)
+        return await dead_letter_history(await self._app.ready(), dlq_id, tenant=tenant)
 
     async def requeue(
         self,
@@ -60,7 +65,7 @@ class DeadLetters:
         dry_run: bool = False,
         actor: str = ACTOR,
         reason: str | None = None,
-    ) -> Bulk:
+    ) -> DeadLetterBulkResult:
         """All open ones that match, as they are now; those whose payload the handler would refuse are left open."""
         return await requeue_many(
             await self._app.ready(),
@@ -82,7 +87,9 @@ class DeadLetters:
     async def discard(self, dlq_id: str, *, person: str, reason: str, tenant: str | None = None) -> Discard:
         return await (await self._app.ready()).discard(dlq_id, person=person, reason=reason, tenant=tenant)
 
-    async def discard_many(self, filter: Filter, *, person: str, reason: str, dry_run: bool = False) -> Bulk:
+    async def discard_many(
+        self, filter: Filter, *, person: str, reason: str, dry_run: bool = False
+    ) -> DeadLetterBulkResult:
         """All open ones that match and that one person may discard."""
         return await discard_many(await self._app.ready(), filter, person=person, reason=reason, dry_run=dry_run)
 
@@ -90,23 +97,23 @@ class DeadLetters:
 class SyncDeadLetters:
     """`app.sync.dead_letters`: the same acts, blocking."""
 
-    def __init__(self, client: "SyncClient", letters: DeadLetters) -> None:
-        self._client, self._letters = client, letters
+    def __init__(self, client: "SyncClient", dead_letters: DeadLetters) -> None:
+        self._client, self._dead_letters = client, dead_letters
 
     def list(self, filter: Filter = OPEN) -> Sequence[DeadLetter]:
-        return self._client.run(self._letters.list(filter))
+        return self._client.run(self._dead_letters.list(filter))
 
     def show(self, dlq_id: str, *, tenant: str | None = None) -> dict[str, Any]:
-        return self._client.run(self._letters.show(dlq_id, tenant=tenant))
+        return self._client.run(self._dead_letters.show(dlq_id, tenant=tenant))
 
     def requeue(self, dlq_id: str, **options: Any) -> Submitted:
-        return self._client.run(self._letters.requeue(dlq_id, **options))
+        return self._client.run(self._dead_letters.requeue(dlq_id, **options))
 
-    def requeue_many(self, filter: Filter, **options: Any) -> Bulk:
-        return self._client.run(self._letters.requeue_many(filter, **options))
+    def requeue_many(self, filter: Filter, **options: Any) -> DeadLetterBulkResult:
+        return self._client.run(self._dead_letters.requeue_many(filter, **options))
 
     def discard(self, dlq_id: str, *, person: str, reason: str, tenant: str | None = None) -> Discard:
-        return self._client.run(self._letters.discard(dlq_id, person=person, reason=reason, tenant=tenant))
+        return self._client.run(self._dead_letters.discard(dlq_id, person=person, reason=reason, tenant=tenant))
 
-    def discard_many(self, filter: Filter, **options: Any) -> Bulk:
-        return self._client.run(self._letters.discard_many(filter, **options))
+    def discard_many(self, filter: Filter, **options: Any) -> DeadLetterBulkResult:
+        return self._client.run(self._dead_letters.discard_many(filter, **options))

@@ -56,7 +56,7 @@ async def _submit(
     theirs = _borrowed(engine, connection, blocks=run is not None)
     prepared = prepare(engine, ask, engine.store.now())
     tx = engine.store.borrow(theirs, run)  # type: ignore[attr-defined]
-    apart = needs_transaction(prepared) or await tx.lock_terms(ask.tenant_id) is not None
+    apart = needs_transaction(prepared) or await tx.lock_quota(ask.tenant_id) is not None
     made = await _kept_apart(theirs, tx, prepared) if apart else await submit_in(tx, prepared)
     if notify and not made.hit:
         from detent.stores.postgres.notifications import CHANNEL
@@ -71,9 +71,9 @@ def _borrowed(engine: Engine, connection: Any, *, blocks: bool) -> Any:
             "SQLite has one writer and a file of its own; enqueue after your commit, or use Postgres",
             code="STORE_LACKS_TRANSACTIONS",
         )
-    from detent.stores.postgres.caller_connection import borrowed
+    from detent.stores.postgres.caller_connection import caller_connection
 
-    theirs = borrowed(connection)
+    theirs = caller_connection(connection)
     if theirs.blocks != blocks:
         kind, call = ("a blocking", "enqueue_in_sync") if theirs.blocks else ("an async", "await enqueue_in")
         raise NoTransaction(f"this is {kind} connection; use {call}(connection, ...)", code="CONNECTION_UNKNOWN")

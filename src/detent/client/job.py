@@ -53,7 +53,7 @@ class JobDefinition(Generic[P, R]):
         """Submit many in one commit: all or none."""
         engine = await self.app.ready()
         payloads = [self.handler.payload((), one) for one in arguments]
-        made = await engine.submit_alike(self.submission({}), payloads)
+        made = await engine.submit_uniform(self.submission({}), payloads)
         return [Handle(self.app, one.id, self.handler, one.hit) for one in made]
 
     async def enqueue_in(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

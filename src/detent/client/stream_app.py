@@ -10,11 +10,11 @@ from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.engine import Engine
 from detent.handler.handler import Handler
-from detent.ports.stream import WireSettings
+from detent.ports.stream import StreamSettings
 from detent.streams.orchestrator import Orchestrator
 from detent.streams.stream_worker import StreamWorker
 
-from .connect import redis_url, wire_from
+from .connect import redis_url, stream_transport_from
 
 if TYPE_CHECKING:
     from .app import Detent
@@ -24,14 +24,14 @@ _SEED_NAMES = {"visibility_timeout_s", "heartbeat_interval_s"}
 _READ: dict[Any, Any] = {float: float, int: int, str: str, int | None: int}
 
 
-def wire_settings(url: str | None = None, **said: Any) -> WireSettings:
+def stream_settings(url: str | None = None, **said: Any) -> StreamSettings:
     """What was said, else DETENT_<NAME> in the environment, else the protocol's default."""
     where = url or redis_url()
     if not where:
         raise InvalidInput("no Redis is named; set DETENT_REDIS_URL or --redis-url", code="REDIS_URL_MISSING")
-    settings = WireSettings(where)
+    settings = StreamSettings(where)
     given = {name: value for name, value in said.items() if value is not None}
-    for field in fields(WireSettings):
+    for field in fields(StreamSettings):
         if field.name not in given and field.type in _READ and field.name != "url":
             text = _from_environment(field.name)
             if text:
@@ -55,26 +55,26 @@ def _number(name: str, text: str, read: Any) -> Any:
         raise InvalidInput(f"DETENT_{name.upper()} is {text!r}, which is no number", code="SETTING_INVALID") from None
 
 
-def wired_names(contracts: Mapping[str, Contract]) -> frozenset[str]:
+def stream_contract_names(contracts: Mapping[str, Contract]) -> frozenset[str]:
     return frozenset(name for name, contract in contracts.items() if contract.wired)
 
 
-def has_wired_jobs(app: "Detent") -> bool:
+def has_stream_jobs(app: "Detent") -> bool:
     """Does the application itself run tasks of a wired contract?"""
-    wired = wired_names({**CONTRACTS, **app.contracts})
+    wired = stream_contract_names({**CONTRACTS, **app.contracts})
     return any(definition.handler.options.contract in wired for definition in app.jobs.values())
 
 
-async def orchestrator(app: "Detent", settings: WireSettings | None = None) -> Orchestrator:
-    return Orchestrator(await app.ready(), wire_from(settings or wire_settings()))
+async def orchestrator(app: "Detent", settings: StreamSettings | None = None) -> Orchestrator:
+    return Orchestrator(await app.ready(), stream_transport_from(settings or stream_settings()))
 
 
 def stream_worker(
-    engine: Engine, handlers: Mapping[str, Handler], *, settings: WireSettings | None = None, **options: Any
+    engine: Engine, handlers: Mapping[str, Handler], *, settings: StreamSettings | None = None, **options: Any
 ) -> StreamWorker:
     if options.pop("queues", None):
         raise InvalidInput(
             "one stream carries every queue; leave --queues out, or give the other queues a stream of their own",
             code="QUEUES_NOT_ON_STREAM",
         )
-    return StreamWorker(engine, handlers, wire_from(settings or wire_settings()), **options)
+    return StreamWorker(engine, handlers, stream_transport_from(settings or stream_settings()), **options)

@@ -17,7 +17,7 @@ Judge = Callable[[str, Mapping[str, Any], str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ApprovalRule:
     """Matches when everything it says is so. The first rule that matches decides.
 
     A value that cannot be compared (text where a number is asked for) is held, never allowed.
@@ -75,10 +75,10 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class ApprovalPolicy:
     """Rules in order, and what each tool may do at the worst."""
 
-    rules: Sequence[Rule | Judge] = ()
+    rules: Sequence[ApprovalRule | Judge] = ()
     risks: Mapping[str, str] = field(default_factory=dict)
     """Pattern of tool names -> risk; the first that fits counts."""
     default_risk: str = "low"
@@ -91,7 +91,7 @@ class Guard:
     def reason_to_hold(self, tool_name: str, payload: Mapping[str, Any]) -> str | None:
         risk = next((r for pattern, r in self.risks.items() if fnmatchcase(tool_name, pattern)), self.default_risk)
         for rule in self.rules:
-            if not isinstance(rule, Rule):
+            if not isinstance(rule, ApprovalRule):
                 if (why := rule(tool_name, payload, risk)) is not None:
                     return why
             elif rule.fits(tool_name, payload, risk):
@@ -99,7 +99,7 @@ class Guard:
         return None
 
 
-def guard_from_toml(text: str) -> Guard:
+def policy_from_toml(text: str) -> ApprovalPolicy:
     """[[rule]] tables, [risks] pattern = risk, default_risk; anything else is refused with its name."""
     try:
         data = tomllib.loads(text)
@@ -108,19 +108,19 @@ def guard_from_toml(text: str) -> Guard:
     unknown = set(data) - {"rule", "risks", "default_risk"}
     if unknown:
         raise InvalidInput(f"the guard knows no {', '.join(sorted(unknown))}; write [[rule]]", code="GUARD_INVALID")
-    known = {one.name for one in fields(Rule)}
+    known = {one.name for one in fields(ApprovalRule)}
     rules = []
     for number, row in enumerate(data.get("rule", ()), 1):
         strange = set(row) - known
         if strange:
             raise InvalidInput(f"rule {number} knows no {', '.join(sorted(strange))}", code="GUARD_INVALID")
-        rules.append(Rule(**row))
-    return Guard(rules, data.get("risks", {}), data.get("default_risk", "low"))
+        rules.append(ApprovalRule(**row))
+    return ApprovalPolicy(rules, data.get("risks", {}), data.get("default_risk", "low"))
 
 
-def guard_from_file(path: str) -> Guard:
+def policy_from_file(path: str) -> ApprovalPolicy:
     try:
-        return guard_from_toml(Path(path).read_text("utf-8"))
+        return policy_from_toml(Path(path).read_text("utf-8"))
     except OSError as error:
         raise InvalidInput(f"the guard's rules cannot be read: {error}", code="GUARD_INVALID") from None
 
@@ -153,5 +153,5 @@ def _text(value: Any) -> str:
     return value
 
 
-def _wrong(rule: Rule, text: str) -> InvalidInput:
+def _wrong(rule: ApprovalRule, text: str) -> InvalidInput:
     return InvalidInput(f"rule {rule.name or rule.tool_name!r}: {text}", code="GUARD_INVALID")

@@ -26,9 +26,9 @@ def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) 
     for edge in route:
         _take(contract, change, edge, at, facts, retries_before)
     if move is Move.FAIL and contract.dead_letters:
-        _bury(contract, change, at, facts)
+        _dead_letter(contract, change, at, facts)
     if contract.wired:
-        change.parcel = _parcel(change)
+        change.outbox_item = _outbox_item(change)
     if after.phase is Phase.FINAL:
         change.ended = move
     return change
@@ -50,11 +50,11 @@ def create(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) 
     if move is Move.HOLD and note:
         change.notes.append(_note(job, note, now, facts, {"reason": facts.reason}))
     if contract.wired:
-        change.parcel = _parcel(change)
+        change.outbox_item = _outbox_item(change)
     return change
 
 
-def _parcel(change: Change) -> str | None:
+def _outbox_item(change: Change) -> str | None:
     if change.dead_letter:
         return LETTER
     return TASK if change.after.phase is Phase.CLAIMABLE else None
@@ -208,7 +208,7 @@ _WAITS = frozenset({Move.WAIT, Move.PARK, Move.HOLD})
 _LATER = frozenset({Move.RETRY, Move.DEFER, Move.RELEASE, Move.WAIT, Move.PARK})
 
 
-def _bury(contract: Contract, change: Change, at: Micros, facts: Facts) -> None:
+def _dead_letter(contract: Contract, change: Change, at: Micros, facts: Facts) -> None:
     """Write the dead letter that goes with a failure."""
     after, failure = change.after, facts.failure
     assert contract.dead_letters and facts.dlq_id, "a dead letter needs its id"

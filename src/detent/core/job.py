@@ -254,7 +254,7 @@ class Change:
     events: list[Event] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     dead_letter: DeadLetter | None = None
-    parcel: str | None = None
+    outbox_item: str | None = None
     """What the stream is to be told of it: TASK, LETTER or nothing; kept in the outbox until it was told."""
     ended: Move | None = None
     """The move that ended the job, if this change did."""

@@ -12,7 +12,7 @@ _values = attrgetter(*_JOB)
 _event_values = attrgetter(*(field.name for field in fields(Event)))
 
 
-class Alike(Sequence[Change]):
+class UniformBatch(Sequence[Change]):
     """Reads as the changes themselves; each is made when it is asked for, and a store may ask for none of them."""
 
     def __init__(self, first: Change, own: Mapping[str, list[Any]]) -> None:
@@ -40,4 +40,4 @@ class Alike(Sequence[Change]):
         values = dict(zip(_JOB, _values(self.first.after), strict=True))
         job = Job(**values | {name: column[at] for name, column in self.own.items()})
         events = [Event(job.id, *_event_values(event)[1:]) for event in self.first.events]
-        return Change(None, job, events, parcel=self.first.parcel)
+        return Change(None, job, events, outbox_item=self.first.outbox_item)

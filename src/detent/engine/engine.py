@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from detent.core.approval_rules import Guard
+from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.model import Contract, Phase
 from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreRefused, StoreUnavailable, UnknownContract
@@ -13,12 +13,12 @@ from detent.core.job import DeadLetter, Job, Micros
 from detent.core.outcome import Cancelled, Outcome, Succeeded
 from detent.core.retry import Jitter, steady_jitter
 from detent.core.times import SECOND
-from detent.engine.control.limits import Limiting
+from detent.engine.control.limits import LimitActs
 from detent.engine.execution.settle import Settlement, check_outcome, settle_in, sort_out
 from detent.engine.reads.views import History
 from detent.engine.submit.prepare import Submitted
 from detent.engine.submit.submission import MAX_PAYLOAD, Submission, check_name
-from detent.engine.submit.submit import Submitting
+from detent.engine.submit.submit import SubmitActs
 from detent.ports.access import Audit
 from detent.ports.claims import Claimed, ClaimRequest, Extended, Success
 from detent.ports.ids import Ids
@@ -32,12 +32,12 @@ from .control import dead_letters as dead_letter_acts
 from .control import job_control
 from .execution import sweep
 from .refusal import Refused, find, unwrap
-from .transaction import Deciding
+from .transaction import ApprovalActs
 
 if TYPE_CHECKING:
     from .tracing import Tracer
 
-__all__ = ["Cycled", "Engine", "History", "Settlement", "Submission", "Submitted"]
+__all__ = ["BatchResult", "Engine", "History", "Settlement", "Submission", "Submitted"]
 
 MAX_LEASE = 86_400.0 * 365
 T = TypeVar("T")
@@ -45,7 +45,7 @@ PAUSABLE = ("queue", "job_type", "tenant")
 
 
 @dataclass(slots=True)
-class Cycled:
+class BatchResult:
     """What one settle-and-claim did: jobs to run, and settlements that were refused, by job id."""
 
     claimed: list[Claimed] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Cycled:
     """Not settled because somebody else holds the row; say them again in a while."""
 
 
-class Engine(Deciding, Submitting, Limiting):
+class Engine(ApprovalActs, SubmitActs, LimitActs):
     """One door to a store. Knows the contracts, decides nothing itself, spells no status."""
 
     tracer: "Tracer | None" = None
@@ -67,7 +67,7 @@ class Engine(Deciding, Submitting, Limiting):
         ids: Ids | None = None,
         jitter: Jitter = steady_jitter,
         max_payload: int = MAX_PAYLOAD,
-        guard: Guard | None = None,
+        approval_policy: ApprovalPolicy | None = None,
     ) -> None:
         self.store = store
         self._own = dict(contracts or {})
@@ -75,7 +75,7 @@ class Engine(Deciding, Submitting, Limiting):
         self.ids: Ids = ids or RandomIds()
         self.jitter = jitter
         self.max_payload = max_payload
-        self.guard = guard
+        self.approval_policy = approval_policy
 
     async def open(self) -> None:
         await self.store.open(self._own, CONTRACTS)
@@ -87,7 +87,7 @@ class Engine(Deciding, Submitting, Limiting):
     def sibling(self) -> "Engine":
         """The same engine for another event loop; open it there."""
         kept: dict[str, Any] = {"ids": self.ids, "jitter": self.jitter, "max_payload": self.max_payload}
-        return Engine(self.store.sibling(), self._own, guard=self.guard, **kept)
+        return Engine(self.store.sibling(), self._own, approval_policy=self.approval_policy, **kept)
 
     def contract(self, name: str | None) -> Contract:
         try:
@@ -97,7 +97,7 @@ class Engine(Deciding, Submitting, Limiting):
             raise UnknownContract(f"contract {name!r} is not known; known are {known}", contract=name) from None
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
-        return (await self.cycle([], request)).claimed
+        return (await self.settle_and_claim([], request)).claimed
 
     def claim_request(
         self, worker: str, limit: int, lease_seconds: float | None = None, **options: Any
@@ -118,13 +118,13 @@ class Engine(Deciding, Submitting, Limiting):
 
         return unwrap(await self._again(act))
 
-    async def cycle(self, settled: Sequence[Settlement], request: ClaimRequest | None) -> Cycled:
+    async def settle_and_claim(self, settled: Sequence[Settlement], request: ClaimRequest | None) -> BatchResult:
         """Settle what is finished and claim what is next, in one transaction."""
         said, odd, bad = sort_out(settled)
         try:
-            done, doubtful = await self._settle_and_claim(said, request)
+            done, doubtful = await self._settle_batch(said, request)
         except StoreRefused:  # one culprit must not stall the others: each for itself, then the claim
-            done, doubtful = await self._settle_and_claim([], request)
+            done, doubtful = await self._settle_batch([], request)
             odd = [*said, *odd]
         done.refused |= bad
         try:
@@ -142,9 +142,9 @@ class Engine(Deciding, Submitting, Limiting):
                 done.claimed = await self._without_cancelled(done)
         return done
 
-    async def _settle_and_claim(
+    async def _settle_batch(
         self, settled: list[Settlement], request: ClaimRequest | None
-    ) -> tuple[Cycled, list[Settlement]]:
+    ) -> tuple[BatchResult, list[Settlement]]:
         plain = [
             Success(s.id, s.token, s.contract, s.outcome.result, s.parent_id)
             for s in settled
@@ -153,15 +153,15 @@ class Engine(Deciding, Submitting, Limiting):
         if len(plain) < len(settled) or any(s.parent_id is not None for s in plain):
             other = [s for s in settled if not isinstance(s.outcome, Succeeded)]
             return await self._again(lambda tx: self._mixed(tx, plain, other, request))
-        answer = await self.store.cycle(plain, request)
-        return Cycled(answer.claimed), [_said(success) for success in answer.refused]
+        answer = await self.store.settle_and_claim(plain, request)
+        return BatchResult(answer.claimed), [_said(success) for success in answer.refused]
 
     async def _mixed(
         self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
-    ) -> tuple[Cycled, list[Settlement]]:
-        done = Cycled()
+    ) -> tuple[BatchResult, list[Settlement]]:
+        done = BatchResult()
         unsettled = await tx.succeed(plain) if plain else []
-        tx.kin.update(s.parent_id for s in plain if s.parent_id is not None)
+        tx.related_ids.update(s.parent_id for s in plain if s.parent_id is not None)
         doubtful = [_said(success) for success in unsettled]
         rows = await tx.lock([s.id for s in other], wait=False) if other else {}
         for said in other:
@@ -174,7 +174,7 @@ class Engine(Deciding, Submitting, Limiting):
         done.claimed = await tx.claim(request) if request else []
         return done, doubtful
 
-    async def _not_ours(self, done: Cycled, doubtful: list[Settlement]) -> list[Settlement]:
+    async def _not_ours(self, done: BatchResult, doubtful: list[Settlement]) -> list[Settlement]:
         """Rows a batch passed over: those that still bear our token go into the next batch, the others are returned."""
         if not doubtful or not self.store.skips_locked_rows:
             return doubtful
@@ -189,7 +189,7 @@ class Engine(Deciding, Submitting, Limiting):
                 rest.append(said)
         return rest
 
-    async def _look_again(self, done: Cycled, said: Settlement) -> None:
+    async def _look_again(self, done: BatchResult, said: Settlement) -> None:
         """A row a batch passed over: settled by now, lost, or still held by somebody else's transaction."""
 
         async def act(tx: Tx) -> Job | Refused | None:
@@ -206,7 +206,7 @@ class Engine(Deciding, Submitting, Limiting):
         if isinstance(answer, Refused):
             done.refused[said.id] = answer.error
 
-    async def _without_cancelled(self, done: Cycled) -> list[Claimed]:
+    async def _without_cancelled(self, done: BatchResult) -> list[Claimed]:
         """A cancel asked for before this claim is made true by it: claimed, then cancelled."""
         kept = []
         for job in done.claimed:
@@ -310,7 +310,7 @@ class Engine(Deciding, Submitting, Limiting):
         return await self.store.read(lambda tx: tx.jobs(filter))
 
     async def dead_letter(self, dlq_id: str, *, tenant: str | None = None) -> DeadLetter:
-        return await self.store.read(lambda tx: dead_letter_acts.find_letter(tx, dlq_id, tenant))
+        return await self.store.read(lambda tx: dead_letter_acts.find_dead_letter(tx, dlq_id, tenant))
 
     async def dead_letters(self, filter: Filter) -> list[DeadLetter]:
         return await self.store.read(lambda tx: tx.dead_letters(filter))

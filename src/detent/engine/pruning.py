@@ -11,7 +11,7 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Job, Micros
 from detent.core.schedule import Schedule
 from detent.core.times import SECOND
-from detent.engine.reads.views import history_view, job_view, letter_view
+from detent.engine.reads.views import dead_letter_view, history_view, job_view
 from detent.engine.submit.prepare import keys_of
 from detent.engine.submit.submission import json_text
 from detent.ports.listing import Filter
@@ -154,7 +154,7 @@ class Pruned:
     notes: int = 0
     steps: int = 0
     signals: int = 0
-    letters: int = 0
+    dead_letters: int = 0
     keys: int = 0
     more: bool = False
 
@@ -263,12 +263,12 @@ async def _histories(engine: "Engine", ids: Sequence[str], tx: Tx) -> list[dict[
     told = []
     for job_id, job in (await tx.lock(ids)).items():
         contract = engine.contract(job.contract)
-        letter = await tx.dead_letter(job.dlq_id) if job.dlq_id else None
+        dead_letter = await tx.dead_letter(job.dlq_id) if job.dlq_id else None
         told.append(
             {
                 "job": job_view(contract, job),
                 "events": history_view(contract, job, await tx.events(job_id), await tx.notes(job_id)),
-                "dead_letter": letter_view(letter) if letter else None,
+                "dead_letter": dead_letter_view(dead_letter) if dead_letter else None,
             }
         )
     return told

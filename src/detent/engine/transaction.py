@@ -19,18 +19,18 @@ T = TypeVar("T")
 _REPEATS = 8
 
 
-class Deciding:
+class ApprovalActs:
     """approve, reject and their inbox; and the look after families."""
 
     store: Store
 
     async def _again(self, act: Callable[[Tx], Awaitable[T]]) -> T:
         """Repeat an act that lost a race; what it read was stale, what it writes will not be."""
-        kin: set[str] = set()
+        related_ids: set[str] = set()
 
         async def noting(tx: Tx) -> T:
             answer = await act(tx)
-            kin.update(tx.kin)
+            related_ids.update(tx.related_ids)
             return answer
 
         for _ in range(_REPEATS):
@@ -39,8 +39,8 @@ class Deciding:
             except VersionConflict as conflict:
                 lost = conflict
                 continue
-            if kin:
-                await children.attend(self._engine, kin)
+            if related_ids:
+                await children.process_child_events(self._engine, related_ids)
             return answer
         raise lost
 
@@ -97,9 +97,9 @@ class Deciding:
 
         return await self.store.read(act)
 
-    async def tend(self, limit: int = 100) -> list[str]:
+    async def process_child_events(self, limit: int = 100) -> list[str]:
         """Look after parents for whom there is news that nobody took; part of every sweep."""
-        return await children.tend(self._engine, limit)
+        return await children.process_pending_child_events(self._engine, limit)
 
 
 async def _decided(

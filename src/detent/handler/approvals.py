@@ -28,7 +28,7 @@ class ApprovalExpired(WaitTimeout):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DecisionRecord:
     """One person's word."""
 
     person: str
@@ -50,7 +50,7 @@ class Decision:
     """The deadline decided, as the question declared it."""
     digest: str
     """Of exactly that which was decided on."""
-    votes: tuple[Said, ...] = ()
+    votes: tuple[DecisionRecord, ...] = ()
 
     def __bool__(self) -> bool:
         return self.approved
@@ -85,7 +85,7 @@ async def decided(
 
 def decision_of(approval: Approval) -> Decision:
     approved = approval.decision == APPROVE
-    votes = tuple(Said(vote.person, vote.approved, vote.reason, _moment(vote.at)) for vote in approval.votes)
+    votes = tuple(DecisionRecord(vote.person, vote.approved, vote.reason, _moment(vote.at)) for vote in approval.votes)
     own = [] if approval.expired else [vote for vote in votes if vote.approved == approved]
     reason = next((vote.reason for vote in reversed(own) if vote.reason), None)
     at = _moment(approval.decided_at or approval.asked_at)

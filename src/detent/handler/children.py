@@ -67,7 +67,7 @@ class Enqueueable(Protocol[P, R_co]):
 class Child(Generic[R]):
     """A child call: awaited, it is enqueued and gives itself; gathered, it is enqueued with the others."""
 
-    def __init__(self, own: "Family", named: child_acts.Named, handler: "Handler") -> None:
+    def __init__(self, own: "ChildJobs", named: child_acts.Named, handler: "Handler") -> None:
         self.id = named.ask.id or ""
         self.name = named.name
         self.sent = False
@@ -92,7 +92,7 @@ class Child(Generic[R]):
             warnings.warn(f"{self!r} was never awaited, so it was never enqueued", RuntimeWarning, stacklevel=2)
 
 
-class Family:
+class ChildJobs:
     """The children of one execution, numbered as they are asked for."""
 
     def __init__(self, claimed: Claimed, engine: "Engine", park_seconds: float, check: Callable[[str], None]) -> None:

@@ -23,8 +23,8 @@ from detent.ports.store import OpenTransaction
 from detent.ports.tx import Tx
 
 from .outcomes import Suspend, WaitTimeout
-from .relations import Relations, SyncRelations
-from .steps import NEW, Asked, Numbers, Sleep, Steps, called
+from .relations import ChildAndApprovalCalls, SyncChildAndApprovalCalls
+from .steps import NEW, Numbers, Sleep, StepCall, Steps, called
 from .transaction import InStep, Scope, SyncTransaction, Transaction, check_closed, scope_of
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class BaseContext:
         self._reasons.append(reason)
 
 
-class Context(Relations, BaseContext):
+class Context(ChildAndApprovalCalls, BaseContext):
     """The context of an async handler."""
 
     _told_progress_at = float("-inf")
@@ -176,12 +176,12 @@ class Context(Relations, BaseContext):
             await self._steps.broke(asked, error)
             raise
 
-    def _ask(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Asked:
+    def _ask(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepCall:
         check_closed(self, f"step {name!r}")
         return self._steps.ask(name, fn, args, kwargs)
 
     async def _recorded(
-        self, asked: Asked, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, asked: StepCall, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """Run it and write it down, together with what it wrote in a transaction of its own."""
         with step_span(self._engine, asked.name), InStep(self) as scope:
@@ -299,7 +299,7 @@ class Context(Relations, BaseContext):
         await self._engine.store.write(act)
 
 
-class SyncContext(SyncRelations, BaseContext):
+class SyncContext(SyncChildAndApprovalCalls, BaseContext):
     """The same for a plain `def` handler in its thread: each call blocks the thread, not the loop."""
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
@@ -339,7 +339,9 @@ class SyncContext(SyncRelations, BaseContext):
             self._run(lambda: steps.broke(asked, broken))
             raise
 
-    def _recorded(self, asked: Asked, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _recorded(
+        self, asked: StepCall, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
         with step_span(self._context._engine, asked.name), InStep(self._context) as scope:
             try:
                 value = self._called(fn, args, kwargs)

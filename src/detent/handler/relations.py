@@ -7,7 +7,7 @@ from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
 
 from .approvals import Deadline, Decision, decided
-from .children import Child, Enqueueable, Family, payloads
+from .children import Child, ChildJobs, Enqueueable, payloads
 
 if TYPE_CHECKING:
     from detent.engine import Engine
@@ -17,22 +17,22 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Relations:
+class ChildAndApprovalCalls:
     """Mixed into the context of an async handler."""
 
     _claimed: Claimed
     _engine: "Engine"
     _park_seconds: float
-    _family: Family | None = None
+    _family: ChildJobs | None = None
 
     def check_closed(self, what: str) -> None:
         """Refuses what may not be done while the handler holds a transaction open."""
         raise NameError("mixed into a context only")
 
     @property
-    def family(self) -> Family:
+    def family(self) -> ChildJobs:
         if self._family is None:
-            self._family = Family(self._claimed, self._engine, self._park_seconds, self.check_closed)
+            self._family = ChildJobs(self._claimed, self._engine, self._park_seconds, self.check_closed)
         return self._family
 
     def enqueue(self, job: Enqueueable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
@@ -81,7 +81,7 @@ class Relations:
         )
 
 
-class SyncRelations:
+class SyncChildAndApprovalCalls:
     """The same for a plain `def` handler: each call blocks its thread."""
 
     _context: Any

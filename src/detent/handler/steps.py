@@ -28,7 +28,7 @@ Sleep = Callable[[float], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StepCall:
     """One step as this execution asks for it."""
 
     name: str
@@ -64,12 +64,14 @@ class Steps:
         self._asked: set[str] = set()
         self._known: dict[str, Step] | None = None
 
-    def ask(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Asked:
+    def ask(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> StepCall:
         numbered = self._names.number(name)
         self._asked.add(numbered)
-        return Asked(numbered, digest_of(args, kwargs), returned_by(function))
+        return StepCall(numbered, digest_of(args, kwargs), returned_by(function))
 
-    async def recall(self, asked: Asked) -> Any:
+    async def recall(self, asked: StepCall) -> Any:
         """What was recorded under this name, or NEW."""
         step = (await self.load()).get(asked.name)
         if step is None:
@@ -89,16 +91,16 @@ class Steps:
             told = f"the recorded result of step {asked.name!r} is not what it is declared to return"
             raise InvalidInput(f"{told}: {first_line(error)}", code="STEP_RESULT_INVALID", step=asked.name) from None
 
-    async def begin(self, asked: Asked) -> None:
+    async def begin(self, asked: StepCall) -> None:
         """The first of a once's two commits: from here on it is never run again."""
         await self._record(asked, None, finished=False)
 
-    async def broke(self, asked: Asked, error: BaseException) -> None:
+    async def broke(self, asked: StepCall, error: BaseException) -> None:
         """A once that raised stays unfinished; why is kept for whoever asks again."""
         told = text_of(None, f"{type(error).__name__}: {first_line(error)}"[:MAX_ERROR])
         await self._record(asked, told, finished=False)
 
-    async def finish(self, asked: Asked, value: Any, scope: Scope) -> Any:
+    async def finish(self, asked: StepCall, value: Any, scope: Scope) -> Any:
         """Record the result; what comes back is what every later execution will be given."""
         text = self.text(asked, value)
         if scope.open is None:
@@ -107,7 +109,7 @@ class Steps:
             await self._record_with(scope, asked, text)
         return value_of(asked.adapter, text)
 
-    async def _record_with(self, scope: Scope, asked: Asked, text: str) -> None:
+    async def _record_with(self, scope: Scope, asked: StepCall, text: str) -> None:
         step, token = self._step(asked, text, finished=True), self._claimed.token
         try:
             await scope.commit(lambda tx: acts.record_last(tx, step, token))
@@ -115,7 +117,7 @@ class Steps:
             await acts.note_refusal(self._engine, step, error)
             raise
 
-    def text(self, asked: Asked, value: Any) -> str:
+    def text(self, asked: StepCall, value: Any) -> str:
         try:
             text = text_of(asked.adapter, value)
             size = len(text.encode())
@@ -160,11 +162,11 @@ class Steps:
                 self._known = {step.name: step for step in found}
         return self._known
 
-    async def _record(self, asked: Asked, text: str | None, *, finished: bool) -> None:
+    async def _record(self, asked: StepCall, text: str | None, *, finished: bool) -> None:
         step = self._step(asked, text, finished=finished)
         await self._insisting(lambda: acts.record(self._engine, step, self._claimed.token))
 
-    def _step(self, asked: Asked, text: str | None, *, finished: bool) -> Step:
+    def _step(self, asked: StepCall, text: str | None, *, finished: bool) -> Step:
         claimed, now = self._claimed, self._engine.store.now()
         return Step(claimed.id, asked.name, asked.digest, text, finished, claimed.execution_no, now)
 

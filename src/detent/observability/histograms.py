@@ -62,7 +62,7 @@ class Histogram:
         return rows
 
 
-class Timings:
+class ExecutionHistograms:
     """Starts at zero with its process, as Prometheus expects of what a process tells of itself."""
 
     def __init__(self) -> None:

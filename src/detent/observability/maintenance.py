@@ -19,7 +19,7 @@ _SENT_AT_ONCE = 20
 _TIDY_SECONDS = 600.0
 
 
-class Lookout:
+class MaintenanceLoop:
     """One per process that works or serves; they take turns by the database."""
 
     def __init__(self, engine: Engine, settings: Settings) -> None:

@@ -18,7 +18,7 @@ from detent.engine.metrics.event_counts import EVENTS, LOSSES, NOTES, Follower, 
 from detent.engine.reads.why import is_live
 from detent.version import __version__
 
-from .histograms import KINDS_AT_MOST, OTHER, Histogram, Timings
+from .histograms import KINDS_AT_MOST, OTHER, ExecutionHistograms, Histogram
 
 NAMES_AT_MOST = 100
 """Tenants, notes and schedules told apart; the rest is summed up as `other`."""
@@ -29,14 +29,14 @@ _STEPS = 200
 
 
 async def exposition(
-    engine: Engine, follower: Follower | None = None, timings: Timings | None = None
+    engine: Engine, follower: Follower | None = None, histograms: ExecutionHistograms | None = None
 ) -> tuple[bytes, str]:
     """(the page, its content type). Counts the log up to now first, so the numbers are the log's."""
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
     await (follower or Follower(engine)).catch_up(_STEPS)
     found = await engine.store.read(partial(readings, engine))
-    families = list(_families(found, await listing(engine), timings))
+    families = list(_families(found, await listing(engine), histograms))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Ready(families))
     return generate_latest(registry), CONTENT_TYPE_LATEST
@@ -52,7 +52,7 @@ class _Ready:
         yield from self._families
 
 
-def _families(found: Readings, alerts: list[Alert], timings: Timings | None) -> Iterator[Any]:
+def _families(found: Readings, alerts: list[Alert], histograms: ExecutionHistograms | None) -> Iterator[Any]:
     known = _bounded_groups(found)
     yield _family(
         "counter", "detent_events", "Status changes in the log.", (*_KIND, "event", "move"), _events(found, known)
@@ -72,10 +72,10 @@ def _families(found: Readings, alerts: list[Alert], timings: Timings | None) -> 
     states = Counter((alert.rule, alert.severity, str(alert.state)) for alert in alerts)
     yield _family("gauge", "detent_alerts", "Alerts by rule and state.", ("rule", "severity", "state"), states)
     yield _family("gauge", "detent_build_info", "The version that tells.", ("version",), {(__version__,): 1})
-    if timings is not None:
+    if histograms is not None:
         says = "From due to picked up by this process."
-        yield _histogram("detent_pickup_seconds", says, timings.pickup)
-        yield _histogram("detent_execution_seconds", "How long handlers ran in this process.", timings.execution)
+        yield _histogram("detent_pickup_seconds", says, histograms.pickup)
+        yield _histogram("detent_execution_seconds", "How long handlers ran in this process.", histograms.execution)
 
 
 def _standing(found: Readings) -> Iterator[Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     pass
 
 
-class PeopleTx(Protocol):
+class AccessTx(Protocol):
     """What these acts ask of a transaction."""
 
     now: Micros

@@ -20,10 +20,10 @@ class Ended(NamedTuple):
     error_message: str | None
 
 
-class FamilyTx(Protocol):
+class ChildrenTx(Protocol):
     """Parents and children. What a parent must be told is written with what happened, and looked at after that."""
 
-    kin: set[str]
+    related_ids: set[str]
     """Jobs whose family changed in this transaction: somebody should look at them once it is committed."""
 
     async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:

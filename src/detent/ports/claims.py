@@ -43,7 +43,7 @@ class Success(NamedTuple):
     """Must be told for a child, so that its parent hears of it; a child settled without is refused and looked at."""
 
 
-class Named(NamedTuple):
+class NamedClaim(NamedTuple):
     """One job to be claimed by its id, under a token of its own, if it has failed so often and no oftener."""
 
     id: str
@@ -65,12 +65,12 @@ class ClaimRequest:
     exclude_contracts: frozenset[str] = frozenset()
     reclaim: bool = False
     """True: also take over expired leases of contracts whose lost jobs go from holder to holder."""
-    named: Sequence[Named] | None = None
+    named: Sequence[NamedClaim] | None = None
     """If given, these jobs of wired contracts and no others; each id once."""
 
 
 @dataclass(slots=True)
-class Cycle:
+class StoreBatchResult:
     """What one settle-and-claim did. refused: successes whose token no longer stands on the row."""
 
     claimed: list[Claimed] = field(default_factory=list)

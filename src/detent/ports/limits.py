@@ -7,7 +7,7 @@ from detent.core.job import Job, Micros
 from detent.core.limits import Limit, Meter
 
 
-class Terms(NamedTuple):
+class TenantQuota(NamedTuple):
     """What is agreed with a tenant. None: no quota of that kind."""
 
     tenant_id: str
@@ -39,9 +39,9 @@ class LimitTx(Protocol):
         """Jobs nobody holds whose deadline has passed."""
         ...
 
-    async def tenants(self) -> list[Terms]: ...
+    async def tenants(self) -> list[TenantQuota]: ...
 
-    async def lock_terms(self, tenant_id: str) -> Terms | None:
+    async def lock_quota(self, tenant_id: str) -> TenantQuota | None:
         """The quotas of a tenant that has any; nobody else makes jobs for it until the commit."""
         ...
 
@@ -49,6 +49,6 @@ class LimitTx(Protocol):
         """How many jobs of a tenant are due, come later or are held, counted up to a bound."""
         ...
 
-    async def put_tenant(self, terms: Terms) -> None: ...
+    async def put_tenant(self, terms: TenantQuota) -> None: ...
 
     async def drop_tenant(self, tenant_id: str) -> None: ...

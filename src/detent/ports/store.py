@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 from detent.core.contract.model import Contract
 from detent.core.job import Change, Micros, Step
 
-from .claims import ClaimRequest, Cycle, Success
+from .claims import ClaimRequest, StoreBatchResult, Success
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Store(Protocol):
     """What the database knows once it is open."""
     skips_locked_rows: bool
     """True: a batch passes over rows that somebody else's transaction holds."""
-    cycles_at_once: int
+    max_batches_in_flight: int
     """How many cycles of one worker are worth having under way together."""
 
     async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
@@ -77,4 +77,6 @@ class Store(Protocol):
         """From now on, hear of commits; take the watch first, then look, then wait."""
         ...
 
-    async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle: ...
+    async def settle_and_claim(
+        self, successes: Sequence[Success], request: ClaimRequest | None
+    ) -> StoreBatchResult: ...

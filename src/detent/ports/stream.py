@@ -8,7 +8,7 @@ from detent.core.errors import DetentError
 from detent.core.job import DeadLetter
 
 
-class WireUnavailable(DetentError):
+class StreamUnavailable(DetentError):
     """The stream server does not answer, or is not the one that may be written. The call may be repeated."""
 
     code = "REDIS_UNAVAILABLE"
@@ -17,7 +17,7 @@ class WireUnavailable(DetentError):
 
 
 @dataclass(frozen=True, slots=True)
-class WireSettings:
+class StreamSettings:
     """Names and timeouts of the protocol; the defaults are the ones its document names."""
 
     url: str
@@ -112,12 +112,12 @@ class Health(NamedTuple):
     consumers: int
 
 
-class Wire(Protocol):
-    """A stream server, seen from one event loop. Every call may raise WireUnavailable and be repeated."""
+class StreamTransport(Protocol):
+    """A stream server, seen from one event loop. Every call may raise StreamUnavailable and be repeated."""
 
-    settings: WireSettings
+    settings: StreamSettings
 
-    def sibling(self) -> "Wire":
+    def sibling(self) -> "StreamTransport":
         """The same server for another event loop."""
         ...
 
@@ -147,7 +147,7 @@ class Wire(Protocol):
 
     async def publish(self, tasks: Sequence[TaskMessage]) -> list[str]: ...
 
-    async def publish_letters(self, letters: Sequence[DeadLetter]) -> None: ...
+    async def publish_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> None: ...
 
     async def read_results(self, consumer: str, count: int, block: float) -> list[Result]: ...
 

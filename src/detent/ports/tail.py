@@ -39,7 +39,7 @@ def position_from(text: str) -> Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TailEvent:
     """One event of the tail with the job it belongs to."""
 
     position: Position

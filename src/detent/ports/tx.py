@@ -8,7 +8,7 @@ from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal
 
 from .access import Audit
 from .approvals import ApprovalTx
-from .children import FamilyTx
+from .children import ChildrenTx
 from .claims import Claimed, ClaimRequest, Extended, Success
 from .limits import LimitTx
 from .listing import Backlog, Filter, WorkerRow
@@ -19,7 +19,7 @@ from .schedules import ScheduleTx
 T = TypeVar("T")
 
 
-class Tx(FamilyTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protocol):
+class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protocol):
     """One write transaction. Everything done through it commits together or not at all."""
 
     now: Micros
@@ -114,7 +114,7 @@ class Tx(FamilyTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protocol)
 
     async def dead_letters(self, filter: Filter) -> list[DeadLetter]: ...
 
-    async def letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
+    async def dead_letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
         """As job_window, of dead letters."""
         ...
 
@@ -132,7 +132,7 @@ class Tx(FamilyTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protocol)
         """(contract, status, phase, how many) over all jobs."""
         ...
 
-    async def count_letters(self) -> dict[str, int]:
+    async def dead_letter_counts(self) -> dict[str, int]:
         """Dead letters by what became of them."""
         ...
 

@@ -15,7 +15,7 @@ from detent.stores.sqlite.claim import SqliteTx
 from detent.stores.sqlite.migrate import ensure_schema, register
 from detent.stores.sqlite.session import Act, Session, connect
 from detent.stores.sqlite.store import SqliteStore
-from detent.worker.state import Machine
+from detent.worker.state import WorkerState
 
 T = TypeVar("T")
 
@@ -26,14 +26,14 @@ class Hooks:
 
     transaction: type[SqliteTx] = SqliteTx
     engine: type[Engine] = Engine
-    machine: type[Machine] = Machine
+    state: type[WorkerState] = WorkerState
 
 
 HONEST = Hooks()
 
 
 @dataclass(slots=True)
-class HandClock:
+class ManualClock:
     """Time that moves only when told; wall and monotonic time may part."""
 
     wall: Micros = 1_700_000_000_000_000
@@ -64,7 +64,7 @@ class StoreCall:
         return (yield self)
 
 
-class ProofStore(SqliteStore):
+class ControlledStore(SqliteStore):
     """The SQLite store in memory, opened from a ready-made schema; its acts are handed to the driver."""
 
     def __init__(self, clock: Clock, hooks: Hooks = HONEST) -> None:

@@ -134,7 +134,7 @@ class Fold:
 
 
 def check_job(
-    contract: Contract, row: Row, log: Sequence[Entry], letters: Collection[str], signals: Collection[str]
+    contract: Contract, row: Row, log: Sequence[Entry], dead_letters: Collection[str], signals: Collection[str]
 ) -> Iterator[Finding]:
     """Everything that must hold of one job at rest; letters: ids of its dead letters, signals: names it was sent."""
     fold = Fold(contract)
@@ -146,10 +146,10 @@ def check_job(
     if not strict.ok or strict.status != row.status or tolerant != row.status:
         yield "replay", f"strict replay gives {strict.status}, tolerant {tolerant}, the row says {row.status}"
     buried = bool(contract.dead_letters and fold.given_up and fold.ended)
-    if buried and row.dlq_id not in letters:
+    if buried and row.dlq_id not in dead_letters:
         yield "dead_letter.missing", f"the job was given up and its dead letter {row.dlq_id} does not exist"
-    if letters and not buried:
-        yield "dead_letter.stray", f"{len(letters)} dead letters of a job that was not given up"
+    if dead_letters and not buried:
+        yield "dead_letter.stray", f"{len(dead_letters)} dead letters of a job that was not given up"
     if row.phase == Phase.BLOCKED and row.wait_name in signals:
         yield "wait.sleeps", f"the job waits for {row.wait_name!r}, which has been sent"
 
@@ -161,13 +161,13 @@ def check_database(
     logs: dict[str, list[Entry]] = {}
     for values in connection.execute(ENTRIES + " ORDER BY n"):
         logs.setdefault(values[0], []).append(Entry(*values))
-    letters = _grouped(connection, "SELECT job_id, id FROM dead_letters")
+    dead_letters = _grouped(connection, "SELECT job_id, id FROM dead_letters")
     signals = _grouped(connection, "SELECT job_id, name FROM signals")
     found = []
     rows = [Row(*values) for values in connection.execute(ROWS + " ORDER BY id")]
     for row in rows:
         log = sorted(logs.pop(row.id, []), key=lambda entry: entry.seq)
-        parts = letters.get(row.id, ()), signals.get(row.id, ())
+        parts = dead_letters.get(row.id, ()), signals.get(row.id, ())
         found += [
             Violation(row.id, rule, detail) for rule, detail in check_job(contracts[row.contract], row, log, *parts)
         ]

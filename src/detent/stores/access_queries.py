@@ -17,7 +17,7 @@ _AUDIT_TESTS = {"before": "n < :before", "tenant": "tenant_id = :tenant", "subje
 _PAYLOADS, _ROLES = TOKEN_COLUMNS.index("payloads"), TOKEN_COLUMNS.index("roles")
 
 
-class People(NamedQueries):
+class AccessQueries(NamedQueries):
     """Tokens by digest, and stored answers by who asked and under which key."""
 
     async def put_token(self, token: Token) -> None:

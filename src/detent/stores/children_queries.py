@@ -14,14 +14,14 @@ from .named_queries import NamedQueries
 from .rows import job_from
 
 
-class FamilyQueries(NamedQueries):
+class ChildrenQueries(NamedQueries):
     """Who is whose child, and what parents must be told."""
 
     async def tell_family(self, change: Change) -> None:
         """What relatives must know of this change, written with it."""
         before, after = change.before, change.after
         if after.wait_kind == CHILDREN:
-            self.kin.add(after.id)
+            self.related_ids.add(after.id)
         elif before is not None and before.wait_kind == CHILDREN:
             await self.change("drop_awaited", parent_id=after.id)
         if change.ended is None:
@@ -29,9 +29,9 @@ class FamilyQueries(NamedQueries):
         if after.parent_id is not None:
             failed = change.ended is not Move.SUCCEED
             await self.change("add_news", parent_id=after.parent_id, child_id=after.id, failed=failed)
-            self.kin.add(after.parent_id)
+            self.related_ids.add(after.parent_id)
         if change.ended is Move.CANCEL and await self.change("add_orphans", parent_id=after.id):
-            self.kin.add(after.id)
+            self.related_ids.add(after.id)
 
     async def tell_parents_of(self, successes: Sequence[Success], refused: Sequence[Success]) -> None:
         """Plain successes, settled in this transaction but for the refused; what has no parent costs nothing."""
@@ -40,7 +40,7 @@ class FamilyQueries(NamedQueries):
             children.pop(success.id, None)
         if children:
             await self.change("add_news_of", ids=json.dumps(list(children)))
-            self.kin.update(parent for parent in children.values() if parent is not None)
+            self.related_ids.update(parent for parent in children.values() if parent is not None)
 
     async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
         await self.change("drop_awaited", parent_id=parent_id)
@@ -97,7 +97,7 @@ class FamilyQueries(NamedQueries):
         return [Ended(*row) for row in await self.query("child_ends", ids=json.dumps(list(ids)))]
 
 
-class ApprovalQueries(FamilyQueries):
+class ApprovalQueries(ChildrenQueries):
     """Mixed in beside."""
 
     async def approval(self, job_id: str, name: str) -> Approval | None:

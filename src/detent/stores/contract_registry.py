@@ -9,7 +9,7 @@ from detent.core.contract.model import Contract
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownContracts:
     """All contracts after opening, and the declarations (name -> text, carried by Detent or not) to be written."""
 
     contracts: dict[str, Contract]
@@ -18,7 +18,7 @@ class Known:
 
 def reconcile(
     stored: Mapping[str, tuple[str, bool]], own: Mapping[str, Contract], carried: Mapping[str, Contract]
-) -> Known:
+) -> KnownContracts:
     """Own declarations win. A carried one is renewed by a newer Detent, but never replaces an application's own."""
     to_write: dict[str, tuple[str, bool]] = {}
     for name, contract in carried.items():
@@ -31,7 +31,7 @@ def reconcile(
             to_write[name] = (text, False)
     declared = {name: text for name, (text, _) in {**stored, **to_write}.items()}
     contracts = {name: _with_code(text, own.get(name) or carried.get(name)) for name, text in declared.items()}
-    return Known(contracts, to_write)
+    return KnownContracts(contracts, to_write)
 
 
 def declaration(contract: Contract) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from detent.core.job import Job, Micros
 from detent.core.limits import Limit, Meter, spent_from
-from detent.ports.limits import Terms
+from detent.ports.limits import TenantQuota
 
 from .claim_plan import Reading, held_by_reading, readings
 from .lanes import party_of
@@ -16,7 +16,7 @@ from .rows import job_from
 _SCOPE = ("queue", "job_type", "tenant_id", "limit_key", "per")
 
 
-class LimitActs(NamedQueries):
+class LimitQueries(NamedQueries):
     """Part of a transaction."""
 
     async def refresh_book(self) -> None:
@@ -26,7 +26,7 @@ class LimitActs(NamedQueries):
         """What claims must obey besides pauses; part of `refresh_book`."""
         book = self.book
         book.limits = tuple(limit for limit, _ in await self.limits())
-        book.weights = {terms.tenant_id: terms.weight for terms in await self.tenants() if terms.weight != 1}
+        book.weights = {quota.tenant_id: quota.weight for quota in await self.tenants() if quota.weight != 1}
         marks = [(row[0], row[1]) for row in await self.query("lane_marks")]
         book.dated = any(kind == "deadline" for kind, _ in marks)
         book.many_ranks = sum(kind == "rank" for kind, _ in marks) > 1
@@ -51,20 +51,20 @@ class LimitActs(NamedQueries):
         await self.change("drop_meters", id=limit_id)
         await self.change("raise_lane_version")
 
-    async def tenants(self) -> list[Terms]:
-        return [Terms(*row) for row in await self.query("tenants")]
+    async def tenants(self) -> list[TenantQuota]:
+        return [TenantQuota(*row) for row in await self.query("tenants")]
 
-    async def put_tenant(self, terms: Terms) -> None:
-        await self.change("put_tenant", **terms._asdict())
+    async def put_tenant(self, quota: TenantQuota) -> None:
+        await self.change("put_tenant", **quota._asdict())
         await self.change("raise_lane_version")
 
     async def drop_tenant(self, tenant_id: str) -> None:
         await self.change("drop_tenant", tenant_id=tenant_id)
         await self.change("raise_lane_version")
 
-    async def lock_terms(self, tenant_id: str) -> Terms | None:
-        rows = await self.query("lock_terms", tenant_id=tenant_id)
-        return Terms(*rows[0]) if rows else None
+    async def lock_quota(self, tenant_id: str) -> TenantQuota | None:
+        rows = await self.query("lock_quota", tenant_id=tenant_id)
+        return TenantQuota(*rows[0]) if rows else None
 
     async def backlog_of(self, tenant_id: str, at_most: int) -> int:
         number: int = (await self.query("backlog_of", tenant_id=tenant_id, at_most=at_most))[0][0]

@@ -13,7 +13,7 @@ class NamedQueries:
     def __init__(self, now: Micros, book: LaneBook) -> None:
         self.now = now
         self.book = book
-        self.kin: set[str] = set()
+        self.related_ids: set[str] = set()
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of a named query; `where` fills the place of that name."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from detent.core.job import LETTER, Change, DeadLetter, Micros
-from detent.ports.outbox import Parcel
+from detent.ports.outbox import OutboxItem
 
 
-class Outbox:
+class OutboxQueries:
     """The part of a transaction that deals with parcels; `query` and `change` come from the store."""
 
     now: Micros
@@ -21,33 +21,37 @@ class Outbox:
 
     async def post(self, changes: Iterable[Change]) -> None:
         """Put what these changes have to tell into the outbox, with the commit that made it true."""
-        parcels = [_parcel_of(change) for change in changes if change.parcel]
-        if parcels:
-            await self.put_parcels(parcels)
+        outbox_items = [_outbox_item_of(change) for change in changes if change.outbox_item]
+        if outbox_items:
+            await self.put_outbox_items(outbox_items)
 
-    async def put_parcels(self, parcels: Sequence[Parcel]) -> None:
-        await self.change("put_parcels", parcels=json.dumps(sorted(parcels)))
+    async def put_outbox_items(self, outbox_items: Sequence[OutboxItem]) -> None:
+        await self.change("put_outbox_items", outbox_items=json.dumps(sorted(outbox_items)))
 
-    async def take_parcels(self, limit: int, hold: Micros) -> list[Parcel]:
-        rows = await self.query("take_parcels", limit=limit, hold=hold, now=self.now)
-        return sorted(Parcel(*row) for row in rows)
+    async def take_outbox_items(self, limit: int, hold: Micros) -> list[OutboxItem]:
+        rows = await self.query("take_outbox_items", limit=limit, hold=hold, now=self.now)
+        return sorted(OutboxItem(*row) for row in rows)
 
-    async def drop_parcels(self, parcels: Sequence[Parcel]) -> None:
-        await self.change("drop_parcels", parcels=json.dumps([parcel[:3] for parcel in sorted(parcels)]))
+    async def drop_outbox_items(self, outbox_items: Sequence[OutboxItem]) -> None:
+        await self.change(
+            "drop_outbox_items", outbox_items=json.dumps([outbox_item[:3] for outbox_item in sorted(outbox_items)])
+        )
 
-    async def count_parcels(self) -> int:
-        number: int = (await self.query("count_parcels"))[0][0]
+    async def count_outbox_items(self) -> int:
+        number: int = (await self.query("count_outbox_items"))[0][0]
         return number
 
     async def claimable(self, contracts: Sequence[str]) -> list[tuple[str, int, int]]:
         rows = await self.query("claimable", contracts=json.dumps(list(contracts)), now=self.now)
         return [(row[0], row[1], row[2]) for row in rows]
 
-    async def open_letters(self, contracts: Sequence[str]) -> list[tuple[str, int]]:
-        return [(row[0], row[1]) for row in await self.query("open_letters", contracts=json.dumps(list(contracts)))]
+    async def open_dead_letters(self, contracts: Sequence[str]) -> list[tuple[str, int]]:
+        return [
+            (row[0], row[1]) for row in await self.query("open_dead_letters", contracts=json.dumps(list(contracts)))
+        ]
 
-    async def letters_of(self, ids: Sequence[str]) -> list[DeadLetter]:
-        return [DeadLetter(*row) for row in await self.query("letters_of", ids=json.dumps(list(ids)))]
+    async def dead_letters_of(self, ids: Sequence[str]) -> list[DeadLetter]:
+        return [DeadLetter(*row) for row in await self.query("dead_letters_of", ids=json.dumps(list(ids)))]
 
     async def let_go(self, held: Mapping[str, str]) -> None:
         await self.change("let_go", held=json.dumps(dict(sorted(held.items()))), now=self.now)
@@ -64,8 +68,8 @@ class Outbox:
         return await self.change("put_epoch", name=name, epoch=epoch, known=known, now=self.now) > 0
 
 
-def _parcel_of(change: Change) -> Parcel:
+def _outbox_item_of(change: Change) -> OutboxItem:
     after = change.after
-    assert change.parcel is not None
-    due = after.updated_at if change.parcel == LETTER or after.due_at is None else after.due_at
-    return Parcel(after.id, change.parcel, after.version, due)
+    assert change.outbox_item is not None
+    due = after.updated_at if change.outbox_item == LETTER or after.due_at is None else after.due_at
+    return OutboxItem(after.id, change.outbox_item, after.version, due)

@@ -80,12 +80,12 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.u
 -- name: dead_letters
 SELECT {dead_columns} FROM dead_letters WHERE {where} ORDER BY id DESC LIMIT :limit;
 
--- name: letter_window
+-- name: dead_letter_window
 -- As job_window: so many letters are looked at, by primary key, and no more.
 SELECT {dead_columns} FROM (SELECT * FROM dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
 WHERE {where} ORDER BY id DESC LIMIT :limit;
 
--- name: letter_window_end
+-- name: dead_letter_window_end
 SELECT id FROM (SELECT id FROM dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
 ORDER BY id LIMIT 1;
 
@@ -110,10 +110,10 @@ SELECT contract, status, phase, count(*) FROM jobs GROUP BY contract, status, ph
 -- name: counts_of_tenant
 SELECT contract, status, phase, count(*) FROM jobs WHERE tenant_id = :tenant GROUP BY contract, status, phase;
 
--- name: letters_of_tenant
+-- name: dead_letters_of_tenant
 SELECT status, count(*) FROM dead_letters WHERE tenant_id = :tenant GROUP BY status;
 
--- name: count_letters
+-- name: dead_letter_counts
 SELECT status, count(*) FROM dead_letters GROUP BY status;
 
 -- name: pause
@@ -241,7 +241,7 @@ FROM jobs WHERE {where} ORDER BY id LIMIT :limit;
 SELECT job_id, seq, at, data, event, source, target, execution_no, retries
 FROM events WHERE {where} ORDER BY job_id, seq;
 
--- name: verify_letters
+-- name: verify_dead_letters
 SELECT id, job_id, contract, tenant_id, retries FROM dead_letters WHERE {where} ORDER BY job_id, retries;
 
 -- name: verify_requeued
@@ -341,9 +341,9 @@ SELECT epoch FROM wires WHERE name = :name;
 INSERT INTO wires (name, epoch, at) VALUES (:name, :epoch, :now)
 ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch, at = excluded.at WHERE wires.epoch = :known;
 
--- name: count_parcels
+-- name: count_outbox_items
 SELECT count(*) FROM outbox;
 
--- name: verify_parcels
+-- name: verify_outbox_items
 SELECT o.job_id, o.kind FROM outbox o
 WHERE {where} AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = o.job_id) ORDER BY o.job_id, o.kind;

@@ -26,7 +26,7 @@ PROGRESS = (
 DECIDED = tuple(name for name in SCHEDULE_COLUMNS if name not in (*PROGRESS, "id", "tenant_id", "name", "created_at"))
 
 
-class ScheduleRows(NamedQueries):
+class ScheduleQueries(NamedQueries):
     """Mixed into a transaction, which brings `now`, `query` and `change`."""
 
     contains: str

@@ -1,6 +1,6 @@
 """The part of a transaction that reads all events in commit order, from a position on; see ADR 0007."""
 
-from detent.ports.tail import Position, Told
+from detent.ports.tail import Position, TailEvent
 
 from .named_queries import NamedQueries
 from .rows import EVENT_COLUMNS, JOB_COLUMNS, event_from, job_from
@@ -13,10 +13,10 @@ TAIL_COLUMNS = ", ".join(
 _EVENT = len(EVENT_COLUMNS)
 
 
-class Tail(NamedQueries):
+class TailQueries(NamedQueries):
     """One writer at a time numbers its events in the order of commits: what is above the last number is news."""
 
-    async def tail(self, after: Position, limit: int) -> tuple[list[Told], Position]:
+    async def tail(self, after: Position, limit: int) -> tuple[list[TailEvent], Position]:
         """The next events, and where to go on."""
         rows = await self.query("tail", after=after.commit, limit=limit)
         told = [_told(Position(row[0]), row[1:]) for row in rows]
@@ -27,5 +27,5 @@ class Tail(NamedQueries):
         return Position((await self.query("tail_end"))[0][0])
 
 
-def _told(position: Position, row: tuple[object, ...]) -> Told:
-    return Told(position, event_from(row[:_EVENT]), job_from(row[_EVENT:]))
+def _told(position: Position, row: tuple[object, ...]) -> TailEvent:
+    return TailEvent(position, event_from(row[:_EVENT]), job_from(row[_EVENT:]))

@@ -14,11 +14,11 @@ from detent.ports.claims import ClaimRequest, Extended
 from detent.ports.listing import Backlog, Filter, WorkerRow
 from detent.ports.pruning import Mark, Prunable
 
-from .access_queries import TOKEN_COLUMNS, People
+from .access_queries import TOKEN_COLUMNS, AccessQueries
 from .children_queries import ApprovalQueries
 from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
-from .limit_queries import LimitActs
-from .outbox_queries import Outbox
+from .limit_queries import LimitQueries
+from .outbox_queries import OutboxQueries
 from .rows import (
     ALERT_COLUMNS,
     DEAD_COLUMNS,
@@ -37,8 +37,8 @@ from .rows import (
     step_from,
     with_json,
 )
-from .schedule_queries import DECIDED, SCHEDULE_COLUMNS, ScheduleRows
-from .tail_queries import TAIL_COLUMNS, Tail
+from .schedule_queries import DECIDED, SCHEDULE_COLUMNS, ScheduleQueries
+from .tail_queries import TAIL_COLUMNS, TailQueries
 
 _PARTS = {
     "lane_group": ("contract", "queue", "job_type"),
@@ -76,10 +76,10 @@ def filled(text: str) -> str:
     return text
 
 
-class ColdTx(ApprovalQueries, ScheduleRows, People, Tail, Outbox, LimitActs):
+class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, OutboxQueries, LimitQueries):
     """Everything but submitting, claiming and plain success. A store says how a named query is run."""
 
-    letter_query = "dead_letter"
+    dead_letter_query = "dead_letter"
     """How one dead letter is read inside a transaction that may change it."""
     beyond = "\U0010ffff"
     """Behind every id."""
@@ -259,7 +259,7 @@ class ColdTx(ApprovalQueries, ScheduleRows, People, Tail, Outbox, LimitActs):
         return await self.change("record_step", **asdict(step), token=token, now=self.now) == 1
 
     async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
-        found = await self.query(self.letter_query, id=dlq_id)
+        found = await self.query(self.dead_letter_query, id=dlq_id)
         return DeadLetter(*found[0]) if found else None
 
     async def put_dead_letter(self, item: DeadLetter) -> None:
@@ -279,8 +279,8 @@ class ColdTx(ApprovalQueries, ScheduleRows, People, Tail, Outbox, LimitActs):
         rows, last = await self._looked_at("job_window", filter, _WINDOW_FILTERS, self.beyond, scan)
         return [job_from(row) for row in rows], last
 
-    async def letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
-        rows, last = await self._looked_at("letter_window", filter, _LETTER_FILTERS, ColdTx.beyond, scan)
+    async def dead_letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
+        rows, last = await self._looked_at("dead_letter_window", filter, _LETTER_FILTERS, TxQueries.beyond, scan)
         return [DeadLetter(*row) for row in rows], last
 
     async def _looked_at(
@@ -301,8 +301,8 @@ class ColdTx(ApprovalQueries, ScheduleRows, People, Tail, Outbox, LimitActs):
     async def counts(self) -> list[tuple[str, str, str, int]]:
         return [(row[0], row[1], row[2], row[3]) for row in await self.query("counts")]
 
-    async def count_letters(self) -> dict[str, int]:
-        return {row[0]: row[1] for row in await self.query("count_letters")}
+    async def dead_letter_counts(self) -> dict[str, int]:
+        return {row[0]: row[1] for row in await self.query("dead_letter_counts")}
 
     async def backlog(self) -> list[Backlog]:
         rows = await self.query("backlog", now=self.now, shift=PARTY_BITS, mask=GROUP_MASK)
@@ -375,7 +375,7 @@ class ColdTx(ApprovalQueries, ScheduleRows, People, Tail, Outbox, LimitActs):
 
 
 _PRUNED_UNTOLD = ("approvals", "votes", "news")
-_PRUNED = ("events", "notes", "steps", "signals", "letters", "jobs")
+_PRUNED = ("events", "notes", "steps", "signals", "dead_letters", "jobs")
 _EXACT = ("contract", "status", "queue", "tenant_id", "job_type", "error_code")
 _MADE = {"since": "created_at >= :since", "until": "created_at <= :until"}
 _DEAD_PLAIN = "id || ' ' || cast(job_id AS text) || ' ' || error_code"

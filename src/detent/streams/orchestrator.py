@@ -11,13 +11,13 @@ from detent.core.job import LETTER, TASK, Job
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.engine.streams.deliveries import Heard, Judged, answer_overdue, hear, judge, overdue
-from detent.engine.streams.poisoned_messages import bury
+from detent.engine.streams.poisoned_messages import dead_letter_message
 from detent.ports.clock import Clock
-from detent.ports.outbox import Parcel
-from detent.ports.stream import Delivery, Result, Stranded, TaskMessage, Wire
+from detent.ports.outbox import OutboxItem
+from detent.ports.stream import Delivery, Result, Stranded, StreamTransport, TaskMessage
 from detent.ports.tx import Tx
 from detent.system.clock import SystemClock
-from detent.worker.reclaim_grace import Caution
+from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.registration import worker_name
 
 log = logging.getLogger("detent.orchestrator")
@@ -34,14 +34,14 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 class Orchestrator:
     """Three loops over one engine and one wire; each survives whatever the other side does."""
 
-    def __init__(self, engine: Engine, wire: Wire, clock: Clock | None = None) -> None:
+    def __init__(self, engine: Engine, wire: StreamTransport, clock: Clock | None = None) -> None:
         self.engine = engine
         self.wire = wire
         self.id = f"orchestrator-{worker_name(engine.ids)}"
         self.published = self.heard = self.reclaimed = self.refilled = self.troubles = 0
         self._clock = clock or SystemClock()
         self._lease = int(wire.settings.visibility_timeout_s * SECOND)
-        self._caution = Caution(self._clock, wire.settings.visibility_timeout_s)
+        self._reclaim_grace = ReclaimGrace(self._clock, wire.settings.visibility_timeout_s)
         self._offered: dict[str, float] = {}
         """Tokens whose task was published again, and when: their lease stays overdue until a worker takes it over."""
         self._next_trim = self._next_forget = float("-inf")
@@ -66,7 +66,7 @@ class Orchestrator:
                 else:
                     log.exception("%s: trying again in %.1f s", name, pause)
                 self.troubles += 1
-                self._caution.lost()
+                self._reclaim_grace.lost()
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -81,21 +81,23 @@ class Orchestrator:
         """Tell the stream what is due in the outbox; how many parcels were looked at."""
         if await self.wire.length() >= self.wire.settings.max_length:
             return 0
-        parcels = await self.engine.store.write(lambda tx: tx.take_parcels(BATCH, int(_HOLD_SECONDS * SECOND)))
-        if not parcels:
+        outbox_items = await self.engine.store.write(
+            lambda tx: tx.take_outbox_items(BATCH, int(_HOLD_SECONDS * SECOND))
+        )
+        if not outbox_items:
             return 0
-        jobs, paused = await self.engine.store.read(lambda tx: _look_up(tx, parcels))
-        done = [parcel for parcel in parcels if not _is_paused(jobs.get(parcel.job_id), paused)]
+        jobs, paused = await self.engine.store.read(lambda tx: _look_up(tx, outbox_items))
+        done = [outbox_item for outbox_item in outbox_items if not _is_paused(jobs.get(outbox_item.job_id), paused)]
         now = self.engine.store.now()
         tasks = [jobs[p.job_id] for p in done if p.kind == TASK and p.job_id in jobs]
-        messages = [_message(job) for job in tasks if _wants_worker(job, now)]
+        messages = [_message(job) for job in tasks if _is_claimable_now(job, now)]
         await self.wire.publish(messages)
-        buried = [parcel.job_id for parcel in done if parcel.kind == LETTER]
+        buried = [outbox_item.job_id for outbox_item in done if outbox_item.kind == LETTER]
         if buried:
-            await self.wire.publish_letters(await self.engine.store.read(lambda tx: tx.letters_of(buried)))
-        await self.engine.store.write(lambda tx: tx.drop_parcels(done))
+            await self.wire.publish_dead_letters(await self.engine.store.read(lambda tx: tx.dead_letters_of(buried)))
+        await self.engine.store.write(lambda tx: tx.drop_outbox_items(done))
         self.published += len(messages)
-        return len(parcels)
+        return len(outbox_items)
 
     async def _results_turn(self) -> None:
         while True:
@@ -126,9 +128,9 @@ class Orchestrator:
         pause = min(_POLL_SECONDS, self.wire.settings.visibility_timeout_s / 5)
         while True:
             await self.watch_epoch()
-            self._caution.back()
-            self._caution.look()
-            if self._caution.over:
+            self._reclaim_grace.back()
+            self._reclaim_grace.look()
+            if self._reclaim_grace.over:
                 while await self.reclaim() == BATCH:
                     pass
                 await self.find_lost()
@@ -149,7 +151,7 @@ class Orchestrator:
         if known == mark:
             return
         if known is not None:
-            self._caution.begin("the stream's server was started anew")
+            self._reclaim_grace.begin("the stream's server was started anew")
         there = await self.wire.messages()
         self.refilled += await self.engine.store.write(lambda tx: self._refill(tx, there, mark, known))
 
@@ -159,13 +161,17 @@ class Orchestrator:
             return 0
         wired = [name for name, contract in self.engine.contracts.items() if contract.wired]
         waiting = await tx.claimable(wired)
-        parcels = [Parcel(job_id, TASK, version, tx.now) for job_id, version, n in waiting if (job_id, n) not in there]
+        outbox_items = [
+            OutboxItem(job_id, TASK, version, tx.now) for job_id, version, n in waiting if (job_id, n) not in there
+        ]
         if known is None or known.partition("/")[0] != mark.partition("/")[0]:
-            parcels += [Parcel(job_id, LETTER, version, tx.now) for job_id, version in await tx.open_letters(wired)]
-        await tx.put_parcels(parcels)
-        if known is not None and parcels:
-            log.warning("the stream server came back without %d messages; they are published again", len(parcels))
-        return len(parcels)
+            outbox_items += [
+                OutboxItem(job_id, LETTER, version, tx.now) for job_id, version in await tx.open_dead_letters(wired)
+            ]
+        await tx.put_outbox_items(outbox_items)
+        if known is not None and outbox_items:
+            log.warning("the stream server came back without %d messages; they are published again", len(outbox_items))
+        return len(outbox_items)
 
     async def reclaim(self) -> int:
         """Messages of consumers that went silent go to the end of the stream, under new ids."""
@@ -208,14 +214,16 @@ class Orchestrator:
 
     async def _bury(self, stream: str, message_id: str, fields: Mapping[bytes, bytes], code: str, problem: str) -> None:
         origin = (stream, message_id)
-        await self.engine.store.write(lambda tx: bury(self.engine, tx, self.id, origin, fields, code, problem))
+        await self.engine.store.write(
+            lambda tx: dead_letter_message(self.engine, tx, self.id, origin, fields, code, problem)
+        )
 
 
-async def _look_up(tx: Tx, parcels: Sequence[Parcel]) -> tuple[dict[str, Job], dict[str, set[str]]]:
+async def _look_up(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], dict[str, set[str]]]:
     paused: dict[str, set[str]] = {}
     for kind, name, *_ in await tx.pauses():
         paused.setdefault(kind, set()).add(name)
-    return await tx.lock(sorted({parcel.job_id for parcel in parcels})), paused
+    return await tx.lock(sorted({outbox_item.job_id for outbox_item in outbox_items})), paused
 
 
 def _is_paused(job: Job | None, paused: dict[str, set[str]]) -> bool:
@@ -225,7 +233,7 @@ def _is_paused(job: Job | None, paused: dict[str, set[str]]) -> bool:
     return any(names[kind] in held for kind, held in paused.items())
 
 
-def _wants_worker(job: Job, now: int) -> bool:
+def _is_claimable_now(job: Job, now: int) -> bool:
     """It waits for one, or its holder is gone."""
     return job.phase is Phase.CLAIMABLE or (job.phase is Phase.LEASED and (job.lease_until or 0) <= now)
 

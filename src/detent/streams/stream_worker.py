@@ -14,14 +14,14 @@ from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Stopped
 from detent.core.times import SECOND
-from detent.engine import Cycled, Engine, Settlement
+from detent.engine import BatchResult, Engine, Settlement
 from detent.engine.streams.deliveries import Received, Taker, receive
-from detent.engine.streams.poisoned_messages import bury
+from detent.engine.streams.poisoned_messages import dead_letter_message
 from detent.handler.handler import Handler
-from detent.ports.claims import Claimed, Named
-from detent.ports.stream import Delivery, Wire, WireUnavailable
-from detent.worker.heartbeat import Heart, Keeper
-from detent.worker.state import Order
+from detent.ports.claims import Claimed, NamedClaim
+from detent.ports.stream import Delivery, StreamTransport, StreamUnavailable
+from detent.worker.heartbeat import Heartbeat, LeaseListener
+from detent.worker.state import Batch
 from detent.worker.worker import Worker
 
 log = logging.getLogger("detent.worker")
@@ -38,7 +38,7 @@ class StreamWorker(Worker):
         self,
         engine: Engine,
         handlers: Mapping[str, Handler],
-        wire: Wire,
+        wire: StreamTransport,
         *,
         lease_seconds: float | None = None,
         **options: Any,
@@ -58,7 +58,7 @@ class StreamWorker(Worker):
         try:
             return await super().run(handle_signals=handle_signals)
         finally:
-            with suppress(WireUnavailable):
+            with suppress(StreamUnavailable):
                 await self.wire.hand_back(list(self._read.values()))
                 if self._acking is not None:
                     await self._acking
@@ -66,10 +66,10 @@ class StreamWorker(Worker):
                 await self.wire.leave(self.id)
             await self.wire.close()
 
-    def _heart(self, loop: asyncio.AbstractEventLoop, keeper: Keeper | None = None) -> Heart:
-        return super()._heart(loop, StreamKeeper(self))
+    def _heartbeat(self, loop: asyncio.AbstractEventLoop, keeper: LeaseListener | None = None) -> Heartbeat:
+        return super()._heartbeat(loop, StreamLeaseListener(self))
 
-    async def _cycle(self, order: Order) -> Cycled:
+    async def _settle_and_claim(self, order: Batch) -> BatchResult:
         """Settle what is finished, claim what was read, in one transaction; acknowledge after the commit."""
         deliveries = await self._deliveries(order.want) if order.want else []
         ids = {one.message_id for one in deliveries}
@@ -80,13 +80,13 @@ class StreamWorker(Worker):
         for message_id in ids:
             self._read.pop(message_id, None)
         if self._read.keys() - self._claiming:  # no message will come to wake us for these
-            self.machine.heard_of_work()
+            self.state.heard_of_work()
         return answer
 
-    async def _claim(self, order: Order, deliveries: Sequence[Delivery]) -> Cycled:
-        named = {one.task_id: Named(one.task_id, one.message_id, one.retry_count) for one in reversed(deliveries)}
+    async def _claim(self, order: Batch, deliveries: Sequence[Delivery]) -> BatchResult:
+        named = {one.task_id: NamedClaim(one.task_id, one.message_id, one.retry_count) for one in reversed(deliveries)}
         request = self.engine.claim_request(self.id, order.want, self.lease_seconds, named=list(named.values()))
-        answer = await self.engine.cycle(order.settled, request if named else None)
+        answer = await self.engine.settle_and_claim(order.settled, request if named else None)
         self._acknowledge(_answered(order.settled, answer))
         if deliveries:
             answer.claimed += await self._look_closer(deliveries, {claimed.token for claimed in answer.claimed})
@@ -99,7 +99,7 @@ class StreamWorker(Worker):
         if want > len(found):
             try:
                 self._keep(await self.wire.read(self.id, want - len(found)))
-            except WireUnavailable as error:
+            except StreamUnavailable as error:
                 log.warning("cannot read the stream: %s", error)
             found += self._reserve(want - len(found))
         for one in found:
@@ -121,7 +121,7 @@ class StreamWorker(Worker):
         log.error("message %s is no task: %s", delivery.message_id, problem)
         if delivery.fields:
             await self.engine.store.write(
-                lambda tx: bury(self.engine, tx, self.id, origin, delivery.fields, code, problem)
+                lambda tx: dead_letter_message(self.engine, tx, self.id, origin, delivery.fields, code, problem)
             )
         self._read.pop(delivery.message_id, None)
         self._claiming.discard(delivery.message_id)
@@ -151,7 +151,7 @@ class StreamWorker(Worker):
             failure = Failure("SCHEMA_INVALID", problem, "Poison", retryable=False) if problem else None
         if failure is None:
             return True
-        self.machine.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, Failed(failure)))
+        self.state.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, Failed(failure)))
         return False
 
     def _acknowledge(self, message_ids: Sequence[str]) -> None:
@@ -166,7 +166,7 @@ class StreamWorker(Worker):
             ids, self._acks = self._acks[-_ACKS_KEPT:], []
             try:
                 await self.wire.acknowledge(ids)
-            except WireUnavailable:
+            except StreamUnavailable:
                 self._acks = ids + self._acks
                 if self._closing:
                     return
@@ -177,15 +177,15 @@ class StreamWorker(Worker):
         """While there is room, wait for messages."""
         pause = _FIRST_PAUSE
         while True:
-            await self._sated.wait()
-            room = self.machine.free - len(self._read) - sum(order.want for order in self.machine.out)
-            if room <= 0 or self.machine.stopping:
+            await self._idle.wait()
+            room = self.state.free - len(self._read) - sum(order.want for order in self.state.in_flight)
+            if room <= 0 or self.state.stopping:
                 await asyncio.sleep(_LONGEST_PAUSE / 10)
                 continue
             try:
                 found = await self.wire.read(self.id, room, _BLOCK_SECONDS)
                 pause = _FIRST_PAUSE
-            except WireUnavailable as error:
+            except StreamUnavailable as error:
                 log.warning("cannot read the stream, trying again in %.2f s: %s", pause, error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -206,7 +206,7 @@ class StreamWorker(Worker):
         return not self._read and not any(row.due or row.held for row in mine) and await super()._nothing_left()
 
 
-def _answered(settled: Sequence[Settlement], answer: Cycled) -> list[str]:
+def _answered(settled: Sequence[Settlement], answer: BatchResult) -> list[str]:
     """Messages whose execution has its end in the database. A lost one is another's by now."""
     later = {said.id for said in answer.later}
     return [
@@ -221,7 +221,7 @@ def _answered(settled: Sequence[Settlement], answer: Cycled) -> list[str]:
 _LOST = StaleLease("")
 
 
-class StreamKeeper:
+class StreamLeaseListener:
     """At each beat of the heart: our messages stay ours, and jobs that run for long have a note."""
 
     def __init__(self, worker: StreamWorker) -> None:
@@ -236,7 +236,7 @@ class StreamKeeper:
         waiting = list(self._worker._read)
         try:
             await self._wire.keep(self._worker.id, [*held.values(), *waiting])
-        except WireUnavailable as error:
+        except StreamUnavailable as error:
             log.warning("cannot keep our messages: %s", error)
         now = engine.store.now()
         if held and now - self._noted_at >= self._note_every:

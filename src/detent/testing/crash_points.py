@@ -14,10 +14,10 @@ from detent.client.app import Detent
 from detent.client.job import JobDefinition
 from detent.core.contract.model import Contract
 from detent.core.job import Change, Job, Micros, Step
-from detent.ports.claims import ClaimRequest, Cycle, Success
+from detent.ports.claims import ClaimRequest, StoreBatchResult, Success
 from detent.ports.store import OpenTransaction, Store, Watch
 
-from .single_step_worker import Process, Rig
+from .single_step_worker import Process, SingleStepWorker
 
 T = TypeVar("T")
 BEFORE, AFTER = "before", "after"
@@ -156,7 +156,9 @@ class _Trial:
         self.effects.clear()
         self.reset()
         script = _Script(point)
-        async with Rig(self.app, through=lambda store, process: WitnessStore(store, process, script)) as rig:
+        async with SingleStepWorker(
+            self.app, through=lambda store, process: WitnessStore(store, process, script)
+        ) as rig:
             script.rig = rig
             made = await rig.submit(self.job, **self.arguments)
             ended: Job = await rig.run(made.id, self.signals)
@@ -179,7 +181,7 @@ class _Script:
     """Counts the acts of one run and says where it ends suddenly. There is one crash in a run."""
 
     def __init__(self, point: CrashPoint | None) -> None:
-        self.rig: Rig | None = None
+        self.rig: SingleStepWorker | None = None
         self.acts: list[str] = []
         self._point = point
 
@@ -207,7 +209,7 @@ class WitnessStore:
     def __init__(self, store: Store, process: Process, script: _Script) -> None:
         self.contracts = store.contracts
         self.skips_locked_rows = store.skips_locked_rows
-        self.cycles_at_once = 1
+        self.max_batches_in_flight = 1
         self._store = store
         self._process = process
         self._script = script
@@ -231,8 +233,8 @@ class WitnessStore:
     def held_back(self) -> tuple[bool, Micros | None]:
         return self._store.held_back()
 
-    async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
-        return await self.witnessed("cycle", lambda calls: self._store.cycle(successes, request))
+    async def settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
+        return await self.witnessed("cycle", lambda calls: self._store.settle_and_claim(successes, request))
 
     async def begin(self) -> OpenTransaction:
         lent = await self.witnessed("begin", lambda calls: self._store.begin())

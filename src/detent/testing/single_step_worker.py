@@ -34,7 +34,7 @@ LEASE_SECONDS = 30.0
 MAX_EXECUTIONS = 200
 
 
-class HandClock:
+class ManualClock:
     """Time that moves only when told."""
 
     def __init__(self, now: Micros = START) -> None:
@@ -83,19 +83,19 @@ class Process:
         self._released.set()
 
 
-class Rig:
+class SingleStepWorker:
     """One database, one worker process at a time, and everything in the order in which it is called."""
 
     def __init__(
         self,
         app: Detent,
         *,
-        clock: HandClock | None = None,
+        clock: ManualClock | None = None,
         lease_seconds: float = LEASE_SECONDS,
         through: Callable[[Store, Process], Store] | None = None,
     ) -> None:
         """through: what the process under test sees instead of the store itself."""
-        self.clock = clock or HandClock()
+        self.clock = clock or ManualClock()
         self.lease_seconds = lease_seconds
         self.store = SqliteStore(":memory:", clock=self.clock, inline=True, synchronous="OFF")
         self.engine = Engine(self.store, app.contracts, ids=SeededIds("rig"))
@@ -107,7 +107,7 @@ class Rig:
         self._runner = Runner(slots=32)
         self._left_behind: list[tuple[Process, asyncio.Task[Outcome]]] = []
 
-    async def __aenter__(self) -> "Rig":
+    async def __aenter__(self) -> "SingleStepWorker":
         await self.engine.open()
         return self
 
@@ -171,7 +171,7 @@ class Rig:
         said = Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id)
         engine = self._engine_of(self.process)
         self.settling = outcome
-        task = asyncio.create_task(engine.cycle([said], None))
+        task = asyncio.create_task(engine.settle_and_claim([said], None))
         try:
             await _first(task, self.process.death())
         finally:
@@ -192,7 +192,7 @@ class Rig:
 
     async def _let_time_pass(self, job: Job, signals: Mapping[str, Any]) -> None:
         """Do what a sweep would; send what the job, or an open child of it, waits for; else move the clock on."""
-        if await self.engine.tend():
+        if await self.engine.process_child_events():
             return
         if job.phase is Phase.BLOCKED and job.wait_kind == CHILDREN:
             children = await self.store.read(lambda tx: tx.children(job.id, limit=MAX_EXECUTIONS))

@@ -15,7 +15,7 @@ from detent.engine import Engine
 from detent.version import __version__
 from detent.web.http.headers import SecurityHeaders
 from detent.web.http.problems import problem_of
-from detent.web.http.route import GuardedRoute
+from detent.web.http.route import ApiRoute
 from detent.web.http.settings import Settings
 from detent.web.http.state import Web
 from detent.web.openapi.document import ABOUT
@@ -83,7 +83,7 @@ async def _told(request: Request, error: Exception) -> Response:
 
 def _methods(request: Request) -> set[str]:
     """Whatever any route takes at this address."""
-    routes = [route for route in request.app.router.routes if isinstance(route, GuardedRoute)]
+    routes = [route for route in request.app.router.routes if isinstance(route, ApiRoute)]
     fitting = [route for route in routes if route.matches(dict(request.scope))[0] is not Match.NONE]
     exact = [route for route in fitting if not route.param_convertors]
     return {method for route in exact or fitting for method in route.methods or ()}

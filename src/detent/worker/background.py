@@ -3,18 +3,18 @@
 import asyncio
 
 from detent.engine import Engine
-from detent.observability.histograms import Timings
-from detent.observability.maintenance import Lookout
+from detent.observability.histograms import ExecutionHistograms
+from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.metrics import exposition
 from detent.observability.metrics_server import MetricsPage
 from detent.observability.settings import Settings
 from detent.ports.clock import Clock
 
-from .reclaim_grace import Caution
+from .reclaim_grace import ReclaimGrace
 from .sweeper import Sweeper
 
 
-class Beside:
+class BackgroundServices:
     """One worker's company; it ends with the worker."""
 
     def __init__(
@@ -26,23 +26,23 @@ class Beside:
         metrics_host: str,
         metrics_port: int | None,
     ) -> None:
-        self.timings = Timings()
-        self.lookout = Lookout(engine, settings)
+        self.histograms = ExecutionHistograms()
+        self.maintenance = MaintenanceLoop(engine, settings)
         self.page = None if metrics_port is None else MetricsPage(self._measures, metrics_host, metrics_port)
-        self.caution = Caution(clock, lease_seconds)
-        self.sweeper = Sweeper(engine, self.caution)
+        self.reclaim_grace = ReclaimGrace(clock, lease_seconds)
+        self.sweeper = Sweeper(engine, self.reclaim_grace)
         self._engine = engine
 
     async def start(self, *, sweep: bool) -> list[asyncio.Task[None]]:
         """The tasks that run from now on; the caller ends them."""
         if self.page is not None:
             await self.page.open()
-        await self.caution.meet(self._engine.store)
-        return [asyncio.create_task(each.run()) for each in (self.sweeper, self.lookout)] if sweep else []
+        await self.reclaim_grace.meet(self._engine.store)
+        return [asyncio.create_task(each.run()) for each in (self.sweeper, self.maintenance)] if sweep else []
 
     def close(self) -> None:
         if self.page is not None:
             self.page.close()
 
     async def _measures(self) -> tuple[bytes, str]:
-        return await exposition(self._engine, self.lookout.follower, self.timings)
+        return await exposition(self._engine, self.maintenance.follower, self.histograms)

@@ -9,17 +9,17 @@ from typing import Protocol
 
 from detent.core.errors import DetentError
 from detent.engine import Engine
-from detent.engine.reads.workers import WorkerOrder, order_of
+from detent.engine.reads.workers import WorkerCommand, order_of
 from detent.ports.claims import Extended
 from detent.ports.listing import WorkerRow
 from detent.ports.tx import Tx
 
-from .state import Told
+from .state import HeartbeatAnswer
 
 log = logging.getLogger("detent.worker")
 
 
-class Keeper(Protocol):
+class LeaseListener(Protocol):
     """Somebody else who must hear, at each beat, which leases {id: token} we hold; used in the heart's thread."""
 
     beat_seconds: float
@@ -29,7 +29,7 @@ class Keeper(Protocol):
     async def close(self) -> None: ...
 
 
-class Heart:
+class Heartbeat:
     """Extends every lease each third of it, and looks once a second for cancels, losses and orders."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Heart:
         leases: Callable[[], dict[str, str]],
         row: Callable[[], WorkerRow],
         heard: Callable[[Extended], object],
-        keeper: "Keeper | None" = None,
+        keeper: "LeaseListener | None" = None,
         ordered: Callable[[str], object] = lambda act: None,
     ) -> None:
         self._engine = engine
@@ -101,7 +101,7 @@ class Heart:
         held = self._leases()
         row = replace(self._row(), seen_at=self._engine.store.now())
 
-        async def act(tx: Tx) -> tuple[Extended, WorkerOrder | None]:
+        async def act(tx: Tx) -> tuple[Extended, WorkerCommand | None]:
             await tx.put_worker(row)
             order = await order_of(tx, row.id)
             return await tx.extend(held, int(self._lease * 1_000_000)) if held else Extended(), order
@@ -114,12 +114,12 @@ class Heart:
     async def _look(self) -> None:
         held, worker = self._leases(), self._row().id
 
-        async def act(tx: Tx) -> tuple[Extended, WorkerOrder | None]:
+        async def act(tx: Tx) -> tuple[Extended, WorkerCommand | None]:
             return await tx.standing(held) if held else Extended(), await order_of(tx, worker)
 
         self._hear(held, *await self._engine.store.read(act))
 
-    def _hear(self, held: Mapping[str, str], answer: Extended, order: WorkerOrder | None) -> None:
+    def _hear(self, held: Mapping[str, str], answer: Extended, order: WorkerCommand | None) -> None:
         self._tell(held, answer)
         if order is not None and order.act != self._obeyed:
             self._obeyed = order.act
@@ -128,4 +128,4 @@ class Heart:
 
     def _tell(self, held: Mapping[str, str], answer: Extended) -> None:
         if answer.lost or answer.cancels:
-            self._heard(Told(answer.lost, answer.cancels, held))
+            self._heard(HeartbeatAnswer(answer.lost, answer.cancels, held))

@@ -13,7 +13,7 @@ _LONGEST_LOOK_SECONDS = 2.0
 """Whoever asks looks more often than this; a longer gap is one in which the process did not run."""
 
 
-class Caution:
+class ReclaimGrace:
     """Shared by all of a process that could take a lease away: whoever holds one must have time to come back."""
 
     def __init__(self, clock: Clock, lease_seconds: float) -> None:

@@ -18,8 +18,8 @@ def worker_name(ids: Ids) -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
 
 
-def introduction(worker: "Worker", queues: frozenset[str] | None, started_at: Micros) -> WorkerRow:
-    machine = worker.machine
+def registration_row(worker: "Worker", queues: frozenset[str] | None, started_at: Micros) -> WorkerRow:
+    state = worker.state
     return WorkerRow(
         id=worker.id,
         host=socket.gethostname(),
@@ -27,9 +27,9 @@ def introduction(worker: "Worker", queues: frozenset[str] | None, started_at: Mi
         version=__version__,
         queues=None if queues is None else json.dumps(sorted(queues)),
         job_types=json.dumps(sorted(worker.handlers)),
-        slots=machine.slots,
-        busy=len(machine.held) + machine.ghosts,
-        state="draining" if worker.draining else "stopping" if machine.stopping else "working",
+        slots=state.slots,
+        busy=len(state.held) + state.abandoned,
+        state="draining" if worker.draining else "stopping" if state.stopping else "working",
         started_at=started_at,
         seen_at=started_at,
         lease=int(worker.lease_seconds * 1_000_000),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Failure
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped
-from detent.engine import Cycled, Settlement
+from detent.engine import BatchResult, Settlement
 from detent.ports.claims import Claimed, Extended
 
 _SPARE_DEADLINES = 64
@@ -29,14 +29,14 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Extended):
+class HeartbeatAnswer(Extended):
     """A heartbeat's answer with the tokens it is about: a job may have come back under a new one meanwhile."""
 
     asked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Batch:
     """Settle these and claim up to so many, in one transaction."""
 
     settled: list[Settlement]
@@ -53,25 +53,25 @@ class Interrupt:
 
 
 @dataclass(slots=True)
-class Machine:
+class WorkerState:
     """Slots, leases and settlements of one worker. Some orders may be out at a time, answered in any order."""
 
     slots: int
     cancel_grace: float = 30.0
-    orders_at_once: int = 1
+    max_in_flight: int = 1
     held: dict[str, Held] = field(default_factory=dict)
     finished: list[Settlement] = field(default_factory=list)
     _passed_over: set[str] = field(default_factory=set)
     deferred: list[Settlement] = field(default_factory=list)
     """Settlements whose row somebody else held; said again at the next tick."""
-    ghosts: int = 0
+    abandoned: int = 0
     """Handlers that still occupy a slot though their job is no longer ours."""
-    hungry: bool = True
+    wants_jobs: bool = True
     _news: bool = False
     """There may be more than the orders that are out could see."""
-    plenty: bool = False
+    last_claim_full: bool = False
     """The last claim brought all it asked for: another beside it will too. Else it would find what that one left."""
-    out: list[Order] = field(default_factory=list)
+    in_flight: list[Batch] = field(default_factory=list)
     """Orders that were given and not answered yet."""
     stopping: bool = False
     _deadlines: list[tuple[float, str, str]] = field(default_factory=list)
@@ -80,48 +80,48 @@ class Machine:
     @property
     def _batch(self) -> int:
         """A share of the slots: one share runs while the others are being settled and claimed."""
-        return self.slots if self.slots < _WORTH_SHARING else -(-self.slots // (1 + self.orders_at_once))
+        return self.slots if self.slots < _WORTH_SHARING else -(-self.slots // (1 + self.max_in_flight))
 
     @property
     def free(self) -> int:
-        return self.slots - len(self.held) - self.ghosts
+        return self.slots - len(self.held) - self.abandoned
 
     @property
     def done(self) -> bool:
         waiting = self.held or self.finished or self.deferred
-        return self.stopping and not waiting and not self.out
+        return self.stopping and not waiting and not self.in_flight
 
     def heard_of_work(self) -> None:
         """Something may have become claimable; a claim that is under way may have missed it."""
-        self.hungry = self._news = True
+        self.wants_jobs = self._news = True
 
-    def order(self) -> Order | None:
+    def order(self) -> Batch | None:
         """The next transaction, if there is reason for one: something to settle, or room and appetite."""
-        if len(self.out) >= self.orders_at_once:
+        if len(self.in_flight) >= self.max_in_flight:
             return None
-        room = self.free - sum(order.want for order in self.out)
-        want = max(0, min(room, self._batch)) if self.hungry and not self.stopping else 0
+        room = self.free - sum(order.want for order in self.in_flight)
+        want = max(0, min(room, self._batch)) if self.wants_jobs and not self.stopping else 0
         if not self.finished and not want:
             return None
-        if self.out and 2 * max(want if self.plenty else 0, len(self.finished)) < self._batch:
+        if self.in_flight and 2 * max(want if self.last_claim_full else 0, len(self.finished)) < self._batch:
             return None  # a further transaction costs more than the little it would carry is worth
         if want:
             self._news = False
-        order = Order(self.finished, want)
-        self.out.append(order)
+        order = Batch(self.finished, want)
+        self.in_flight.append(order)
         self.finished = []
         return order
 
-    def _answered(self, order: Order | None) -> Order:
-        assert self.out, "an answer without an order"
-        return self.out.pop(next(i for i, one in enumerate(self.out) if order is None or one is order))
+    def _answered(self, order: Batch | None) -> Batch:
+        assert self.in_flight, "an answer without an order"
+        return self.in_flight.pop(next(i for i, one in enumerate(self.in_flight) if order is None or one is order))
 
-    def cycled(self, answer: Cycled, order: Order | None = None) -> list[Claimed]:
+    def batch_done(self, answer: BatchResult, order: Batch | None = None) -> list[Claimed]:
         """The order (the oldest, if not named) was carried out: these are to be started."""
         order = self._answered(order)
         if order.want:
-            self.plenty = len(answer.claimed) >= order.want
-            self.hungry = self.plenty or self._news
+            self.last_claim_full = len(answer.claimed) >= order.want
+            self.wants_jobs = self.last_claim_full or self._news
         for said in answer.later:  # once again at once, then at the next tick
             (self.deferred if said.id in self._passed_over else self.finished).append(said)
         self._passed_over -= {said.id for said in order.settled}
@@ -142,11 +142,11 @@ class Machine:
         interrupts, self._superseded = self._superseded, []
         return interrupts
 
-    def cycle_failed(self, order: Order | None = None) -> None:
+    def batch_failed(self, order: Batch | None = None) -> None:
         """Nobody knows whether it happened: say the settlements again, they count once."""
         order = self._answered(order)
         self.finished = order.settled + self.finished
-        self.hungry = True
+        self.wants_jobs = True
 
     def started(self, job_id: str, now: float, timeout: float | None) -> bool:
         """A slot takes the job; False if it is no longer ours to run."""
@@ -163,7 +163,7 @@ class Machine:
         """A handler came to its end. False: the job was taken from it meanwhile, only its slot comes free."""
         held = self.held.get(job_id)
         if held is None or held.claimed.token != token:
-            self.ghosts -= 1
+            self.abandoned -= 1
             return False
         del self.held[job_id]
         self.finished.append(Settlement(job_id, token, held.claimed.contract, outcome, held.claimed.parent_id))
@@ -209,7 +209,7 @@ class Machine:
     def _meant(self, job_id: str, answer: Extended) -> Held | None:
         """What we hold of this job, unless the answer is about a token we no longer go by."""
         held = self.held.get(job_id)
-        if held is None or not isinstance(answer, Told):
+        if held is None or not isinstance(answer, HeartbeatAnswer):
             return held
         return held if answer.asked.get(job_id) == held.claimed.token else None
 
@@ -228,7 +228,7 @@ class Machine:
 
     def unsettled(self) -> list[Settlement]:
         """Ends the store has not taken yet."""
-        return [*self.deferred, *self.finished, *(said for order in list(self.out) for said in order.settled)]
+        return [*self.deferred, *self.finished, *(said for order in list(self.in_flight) for said in order.settled)]
 
     def stop(self) -> None:
         """No more claims; what waits for a slot is handed back at once."""
@@ -249,7 +249,7 @@ class Machine:
         claimed = held.claimed
         del self.held[claimed.id]
         if held.started:
-            self.ghosts += 1
+            self.abandoned += 1
         if outcome is not None:
             self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id))
         return Interrupt(claimed.id, why)

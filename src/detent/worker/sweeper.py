@@ -13,7 +13,7 @@ from detent.engine import Engine
 from detent.engine.reads.workers import recoveries
 from detent.engine.schedules.firing import fire_due
 
-from .reclaim_grace import Caution
+from .reclaim_grace import ReclaimGrace
 
 log = logging.getLogger("detent.sweeper")
 BATCH = 200
@@ -22,9 +22,9 @@ BATCH = 200
 class Sweeper:
     """Cautious with leases after a suspend or a lost database: it waits one lease before it expires anyone."""
 
-    def __init__(self, engine: Engine, caution: Caution, interval: float = 0.5) -> None:
+    def __init__(self, engine: Engine, reclaim_grace: ReclaimGrace, interval: float = 0.5) -> None:
         self._engine = engine
-        self.caution = caution
+        self.reclaim_grace = reclaim_grace
         self._interval = interval
         self._next = float("inf")
         self._sooner = asyncio.Event()
@@ -39,10 +39,10 @@ class Sweeper:
                 pause = await self.sweep()
             except DetentError as error:
                 log.debug("the store did not answer (%s), trying again in %g s", error.code, self._interval)
-                self.caution.lost()
+                self.reclaim_grace.lost()
             except Exception:
                 log.exception("a sweep failed, trying again in %g s", self._interval)
-                self.caution.lost()
+                self.reclaim_grace.lost()
             await self._rest(pause)
 
     def expect(self, outcomes: Iterable[Outcome]) -> None:
@@ -63,9 +63,9 @@ class Sweeper:
 
     async def sweep(self) -> float:
         """One round; returns how long to sleep until the next one is due."""
-        self.caution.look()
+        self.reclaim_grace.look()
         full = False
-        if self.caution.over:
+        if self.reclaim_grace.over:
             began = self._engine.store.now()
             lost = await self._engine.expire(BATCH)
             self.expired += len(lost)
@@ -74,10 +74,10 @@ class Sweeper:
                     log.warning("%s", recovery.sentence())
             full |= len(lost) == BATCH
         woken = await self._engine.wake(BATCH)
-        self.caution.back()
+        self.reclaim_grace.back()
         self.woken += len(woken)
         full |= len(woken) == BATCH
-        full |= len(await self._engine.tend(BATCH)) == BATCH
+        full |= len(await self._engine.process_child_events(BATCH)) == BATCH
         fired = await fire_due(self._engine, BATCH)
         self.fired += len(fired.jobs)
         return 0.0 if full else await self._until_due(fired.next)

@@ -16,7 +16,7 @@ from detent.core.errors import DetentError
 from detent.core.job import Job, Micros
 from detent.core.times import SECOND, iso
 from detent.engine import Engine
-from detent.engine.reads.stats import Pulse, take_pulse
+from detent.engine.reads.stats import Stats, read_stats
 from detent.engine.reads.why import handles, is_live, serves, span
 from detent.ports.listing import Filter, WorkerRow
 from detent.ports.tx import Tx
@@ -35,7 +35,7 @@ _CLOCKS_APART: Micros = 2 * SECOND
 class Chart:
     """What the doctor looks at, read from the database."""
 
-    pulse: Pulse
+    pulse: Stats
     expired: list[Job]
     newest: Job | None
     changed: list[str]
@@ -104,7 +104,7 @@ async def _read(engine: Engine) -> Chart:
     async def look(tx: Tx) -> tuple[list[Job], list[Job]]:
         return await tx.expired(_LOOK_AT, list(engine.contracts)), await tx.jobs(Filter(limit=1))
 
-    pulse = await take_pulse(engine)
+    pulse = await read_stats(engine)
     expired, newest = await engine.store.read(look)
     changed = [name for name, own in CONTRACTS.items() if contract_to(engine.contracts[name]) != contract_to(own)]
     return Chart(pulse, expired, newest[0] if newest else None, changed)

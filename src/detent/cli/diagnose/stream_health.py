@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from detent.cli.connection import on_engine
-from detent.client.connect import redis_url, wire_from
+from detent.client.connect import redis_url, stream_transport_from
 from detent.engine import Engine
 from detent.engine.reads.why import span
-from detent.ports.stream import Health, WireSettings, WireUnavailable
+from detent.ports.stream import Health, StreamSettings, StreamUnavailable
 
 if TYPE_CHECKING:
     from .finding import Finding
@@ -32,24 +32,24 @@ class Streams:
 
 def look_at_streams(url: str | None) -> Streams | None:
     """None: no Redis is named. A server that does not answer is told, not raised."""
-    from detent.client.stream_app import wire_settings
+    from detent.client.stream_app import stream_settings
 
     if not redis_url():
         return None
-    outbox = on_engine(url, _parcels)
+    outbox = on_engine(url, _outbox_items)
     try:
-        found = asyncio.run(_health(wire_settings()))
-    except WireUnavailable as error:
+        found = asyncio.run(_health(stream_settings()))
+    except StreamUnavailable as error:
         return Streams(outbox, error.message, [])
     return Streams(outbox, None, found)
 
 
-async def _parcels(engine: Engine) -> int:
-    return await engine.store.read(lambda tx: tx.count_parcels())
+async def _outbox_items(engine: Engine) -> int:
+    return await engine.store.read(lambda tx: tx.count_outbox_items())
 
 
-async def _health(settings: WireSettings) -> list[Health]:
-    wire = wire_from(settings)
+async def _health(settings: StreamSettings) -> list[Health]:
+    wire = stream_transport_from(settings)
     try:
         return await wire.health()
     finally:
@@ -64,7 +64,7 @@ def streams_line(one: Health) -> str:
 
 def check_streams(url: str) -> Iterator["Finding"]:
     """A stream is ill when nobody answers, nobody reads, or what is pending is given to nobody."""
-    from detent.client.stream_app import wire_settings
+    from detent.client.stream_app import stream_settings
 
     from .finding import Finding
 
@@ -74,7 +74,7 @@ def check_streams(url: str) -> Iterator["Finding"]:
     if seen.problem:
         yield Finding("streams", False, seen.problem, "start Redis, or set DETENT_REDIS_URL to the right one")
         return
-    limit = 2_000 * wire_settings().visibility_timeout_s
+    limit = 2_000 * stream_settings().visibility_timeout_s
     for one in seen.found:
         says = f"{one.stream}: {streams_line(one)}"
         do = ""

@@ -20,8 +20,8 @@ from detent.core.contract.gate_b2 import GATE_B2
 from detent.core.errors import StoreUnavailable
 from detent.core.times import from_iso
 from detent.engine import Engine
-from detent.proof.replay.gate_b2_cases import Result, play_gate
-from detent.proof.replay.history import Played, play, read_history
+from detent.proof.replay.gate_b2_cases import Result, run_gate_b2_cases
+from detent.proof.replay.history import Played, read_history, replay_history
 from detent.proof.verify.rules import RULES, Finding, Report
 from detent.proof.verify.verify import CHUNK, Progress, Scope
 from detent.proof.verify.verify import verify as verified
@@ -142,7 +142,7 @@ def _replay_history(file: Path, contract: str | None, url: str | None, as_json: 
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from None
     table = find_contract(contract, url)
-    played = play(table, read_history(text))
+    played = replay_history(table, read_history(text))
     if as_json:
         say_json(played.as_dict())
     else:
@@ -166,10 +166,10 @@ def _told(played: Played, contract: str) -> Iterator[str]:
 def _replay_gate(url: str | None, as_json: bool) -> int:
     """In a database of its own that is thrown away, unless one is named."""
     if url is not None:
-        results = on_engine(url, play_gate)
+        results = on_engine(url, run_gate_b2_cases)
     else:
         with tempfile.TemporaryDirectory(prefix="detent-replay-") as folder:
-            results = on_engine(f"sqlite:///{folder}/replay.db", play_gate)
+            results = on_engine(f"sqlite:///{folder}/replay.db", run_gate_b2_cases)
     ok = all(result.ok for result in results)
     if as_json:
         say_json({"ok": ok, "cases": [result.as_dict() for result in results]})

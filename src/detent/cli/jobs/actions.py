@@ -131,13 +131,13 @@ async def _requeued(engine: Engine, asked: Requeue, known: "Detent | None") -> S
     """By the letter's own id, else by the id of a job that has ended."""
     told = asked.by.told()
     try:
-        letter = await engine.dead_letter(asked.some_id, tenant=asked.by.tenant)
+        dead_letter = await engine.dead_letter(asked.some_id, tenant=asked.by.tenant)
     except NotFound:
         job = await engine.job(asked.some_id, tenant=asked.by.tenant)
         payload = _repaired(asked, job.payload, job.job_type, known)
         return await engine.requeue_job(job.id, payload=payload, **told)
-    payload = _repaired(asked, letter.payload, letter.job_type, known)
-    return await engine.requeue(letter.id, payload=payload, take_steps=asked.repair.take_steps, **told)
+    payload = _repaired(asked, dead_letter.payload, dead_letter.job_type, known)
+    return await engine.requeue(dead_letter.id, payload=payload, take_steps=asked.repair.take_steps, **told)
 
 
 def _repaired(asked: Requeue, stored: str, job_type: str, known: "Detent | None") -> Any:

@@ -16,15 +16,20 @@ from detent.core.job import DeadLetter, Micros
 from detent.core.schedule import read_every
 from detent.engine import Engine
 from detent.engine.control.dead_letters import Discard
-from detent.engine.control.dead_letters_bulk import Bulk, discard_many, letter_history, requeue_many
-from detent.engine.reads.views import letter_view
+from detent.engine.control.dead_letters_bulk import (
+    DeadLetterBulkResult,
+    dead_letter_history,
+    discard_many,
+    requeue_many,
+)
+from detent.engine.reads.views import dead_letter_view
 from detent.ports.listing import Filter
 
 from .actions import Repair, requeue
 
 group = typer.Typer(help="Look at dead letters, requeue or discard them.", no_args_is_help=True)
 
-LetterId = Annotated[str, typer.Argument(metavar="DLQ_ID", help="The dead letter's id.", show_default=False)]
+DeadLetterId = Annotated[str, typer.Argument(metavar="DLQ_ID", help="The dead letter's id.", show_default=False)]
 MaybeId = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="The dead letter (or its job); without it: all that match.")
 ]
@@ -74,7 +79,7 @@ class Fate(StrEnum):
 
 @group.command("list")
 @spread
-def list_letters(
+def list_dead_letters(
     status: Annotated[Fate | None, option("--status", "Only these.")] = None,
     *,
     where: Where,
@@ -93,7 +98,7 @@ def list_letters(
     now, found = place.run(act)
     page, next_cursor = part.of(found, lambda one: one.id)
     if place.as_json:
-        say_json({"items": [letter_view(item) for item in page], "next_cursor": next_cursor})
+        say_json({"items": [dead_letter_view(item) for item in page], "next_cursor": next_cursor})
         return
     if not page:
         everything = chosen == Filter(limit=part.limit) and kind.of_any_age
@@ -115,9 +120,9 @@ def _row(now: Micros, item: DeadLetter) -> list[str | None]:
 
 @group.command("show")
 @spread
-def show(dlq_id: LetterId, tenant: Tenant = None, *, place: Place) -> None:
+def show(dlq_id: DeadLetterId, tenant: Tenant = None, *, place: Place) -> None:
     """Show one dead letter: payload, error, what happened to its job and what people did to it."""
-    told = place.run(lambda engine: letter_history(engine, dlq_id, tenant=tenant))
+    told = place.run(lambda engine: dead_letter_history(engine, dlq_id, tenant=tenant))
     if place.as_json:
         say_json(told)
         return
@@ -138,7 +143,7 @@ def _event(event: dict[str, Any]) -> list[str | None]:
 
 @group.command("requeue")
 @spread
-def requeue_letters(
+def requeue_dead_letters(
     some_id: MaybeId = None,
     *,
     where: Where,
@@ -162,14 +167,14 @@ def requeue_letters(
         raise typer.BadParameter("--payload and --edit repair one dead letter; name it")
     known = application(app)
 
-    async def act(engine: Engine, dry: bool) -> Bulk:
+    async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
         matching = kind.aged(chosen, engine.store.now())
         options: dict[str, Any] = {"rate": rate, "take_steps": repair.take_steps, "dry_run": dry}
         if known is not None:
             options["check"] = known.dead_letters.check
         return await requeue_many(engine, matching, actor=by.who, reason=by.reason, **options)
 
-    def run(dry: bool) -> Bulk:
+    def run(dry: bool) -> DeadLetterBulkResult:
         return place.of(known).run(lambda engine: act(engine, dry))
 
     return _in_bulk(run, "requeued", dry_run, yes, place.as_json)
@@ -195,7 +200,7 @@ def discard(
         _discard_one(dlq_id, by, place)
         return 0
 
-    async def act(engine: Engine, dry: bool) -> Bulk:
+    async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
         matching = kind.aged(chosen, engine.store.now())
         return await discard_many(engine, matching, person=by.who, reason=by.reason, dry_run=dry)
 
@@ -208,7 +213,7 @@ def _discard_one(dlq_id: str, by: Asked, place: Place) -> None:
 
     done = place.run(act)
     said = "discarded" if done.confirmed else "proposed; another person confirms it with the same command"
-    place.tell({"confirmed": done.confirmed, "item": letter_view(done.item)}, f"{dlq_id} {said}")
+    place.tell({"confirmed": done.confirmed, "item": dead_letter_view(done.item)}, f"{dlq_id} {said}")
 
 
 def _one_or_many(some_id: str | None, chosen: Filter, kind: Kind, everything: bool) -> None:
@@ -220,18 +225,18 @@ def _one_or_many(some_id: str | None, chosen: Filter, kind: Kind, everything: bo
         raise typer.BadParameter("name one dead letter, or choose many by a filter, not both")
 
 
-def _in_bulk(run: Callable[[bool], Bulk], done: str, dry_run: bool, yes: bool, as_json: bool) -> int:
+def _in_bulk(run: Callable[[bool], DeadLetterBulkResult], done: str, dry_run: bool, yes: bool, as_json: bool) -> int:
     """How many, a question, and then what came of it."""
     seen = run(True)
     number = seen.matched - seen.for_two
     two = f"; {seen.for_two} more need two people, one by one" if seen.for_two else ""
-    sentence = f"{counted(number, 'dead letter')} would be {done}{two}"
+    sentence = f"{counted(number, 'dead dead_letter')} would be {done}{two}"
     go = not dry_run and number > 0 and asked(sentence, yes, as_json)
     told = run(False) if go else seen
     if as_json:
         say_json(told.as_dict(dry_run=not go))
     elif go:
-        say(f"{counted(told.done, 'dead letter')} {done}{two}")
+        say(f"{counted(told.done, 'dead dead_letter')} {done}{two}")
         for refusal in told.refusals:
             say(f"{refusal['dlq_id']} left: {refusal['code']}: {refusal['message']}")
     elif dry_run or not number:

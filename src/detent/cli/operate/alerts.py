@@ -15,7 +15,7 @@ from detent.core.times import iso
 from detent.engine import Engine
 from detent.engine.metrics import alerts as acts
 from detent.engine.metrics.alert_export import prometheus_rules
-from detent.observability.maintenance import Lookout
+from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import Settings, load_settings
 
 group = typer.Typer(help="See what fires, the rules and the sinks.", invoke_without_command=True)
@@ -89,9 +89,9 @@ def evaluate(config: Config = None, url: Url = None, as_json: AsJson = False) ->
     settings = load_settings(config)
 
     async def act(engine: Engine) -> list[Alert]:
-        lookout = Lookout(engine, settings)
-        await lookout.evaluate()
-        await lookout.deliver()
+        maintenance = MaintenanceLoop(engine, settings)
+        await maintenance.evaluate()
+        await maintenance.deliver()
         return await acts.listing(engine)
 
     firing = [alert for alert in on_engine(url, act) if alert.state == State.FIRING]

@@ -10,7 +10,7 @@ from detent.cli.options import option
 from detent.cli.output import say, say_json, show_table
 from detent.core.limits import Limit
 from detent.engine.reads.why import span
-from detent.ports.limits import Terms
+from detent.ports.limits import TenantQuota
 
 limit_group = typer.Typer(help="Bound what runs at once or begins within a period.", no_args_is_help=True)
 tenant_group = typer.Typer(help="Weigh tenants, and give them quotas.", no_args_is_help=True)
@@ -75,7 +75,7 @@ def list_limits(place: Place) -> None:
 @spread
 def remove(bounded: Bounded, by: Signed, place: Place) -> None:
     """Take a limit away, named by what it bounds."""
-    limit = place.run(lambda engine: engine.unlimit(**asdict(bounded), **by.told()))
+    limit = place.run(lambda engine: engine.remove_limit(**asdict(bounded), **by.told()))
     place.tell({**limit.as_dict(), "removed": True}, f"{limit.describe()}: no limit any more")
 
 
@@ -92,37 +92,37 @@ def set_tenant(
 ) -> None:
     """Set a tenant's weight and quotas; what is not named stays as it is."""
     said: dict[str, Any] = {"weight": weight, "max_backlog": max_backlog, "max_payload": max_payload}
-    terms = place.run(lambda engine: engine.agree(tenant, **said, **by.told()))
-    place.tell(terms._asdict(), f"tenant {tenant}: {_terms(terms)}")
+    quota = place.run(lambda engine: engine.set_quota(tenant, **said, **by.told()))
+    place.tell(quota._asdict(), f"tenant {tenant}: {_terms(quota)}")
 
 
 @tenant_group.command("list")
 @spread
 def list_tenants(place: Place) -> None:
     """List the tenants that have a weight or a quota of their own."""
-    known = place.run(lambda engine: engine.terms())
+    known = place.run(lambda engine: engine.tenant_quotas())
     if place.as_json:
-        say_json({"tenants": [terms._asdict() for terms in known]})
+        say_json({"tenants": [quota._asdict() for quota in known]})
     elif not known:
         say("every tenant weighs 1 and has no quota; `detent queues tenant set TENANT --weight N` changes that")
     else:
-        show_table(("tenant", "terms"), [[terms.tenant_id, _terms(terms)] for terms in known])
+        show_table(("tenant", "terms"), [[quota.tenant_id, _terms(quota)] for quota in known])
 
 
 @tenant_group.command("remove")
 @spread
 def remove_tenant(tenant: Name, by: Signed, place: Place) -> int:
     """Forget a tenant's weight and quotas; its jobs stay."""
-    known = place.run(lambda engine: engine.unagree(tenant, **by.told()))
+    known = place.run(lambda engine: engine.remove_quota(tenant, **by.told()))
     said = "weighs 1 and has no quota" if known else "had no weight and no quota of its own"
     place.tell({"tenant_id": tenant, "removed": known}, f"tenant {tenant} {said}")
     return 0 if known else 1
 
 
-def _terms(terms: Terms) -> str:
-    parts = [f"weight {terms.weight}"]
-    if terms.max_backlog is not None:
-        parts.append(f"at most {terms.max_backlog} jobs waiting")
-    if terms.max_payload is not None:
-        parts.append(f"payloads of at most {terms.max_payload} bytes")
+def _terms(quota: TenantQuota) -> str:
+    parts = [f"weight {quota.weight}"]
+    if quota.max_backlog is not None:
+        parts.append(f"at most {quota.max_backlog} jobs waiting")
+    if quota.max_payload is not None:
+        parts.append(f"payloads of at most {quota.max_payload} bytes")
     return ", ".join(parts)

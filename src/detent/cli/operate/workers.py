@@ -27,7 +27,7 @@ def workers(
     """List who works here; a worker not seen for three leases is gone."""
     if context.invoked_subcommand is not None:
         return
-    found = on_engine(url, worker_acts.look)
+    found = on_engine(url, worker_acts.read_workers)
     if as_json:
         say_json({"workers": found.views()})
         return
@@ -40,7 +40,7 @@ def workers(
         _show_held(found)
 
 
-def _row(row: WorkerRow, found: worker_acts.Fleet) -> list[str | int]:
+def _row(row: WorkerRow, found: worker_acts.WorkerOverview) -> list[str | int]:
     return [
         row.id,
         row.host,
@@ -55,7 +55,7 @@ def _row(row: WorkerRow, found: worker_acts.Fleet) -> list[str | int]:
     ]
 
 
-def _show_held(found: worker_acts.Fleet) -> None:
+def _show_held(found: worker_acts.WorkerOverview) -> None:
     jobs = [job for held in found.held.values() for job in held]
     if not jobs:
         say("nobody holds a job")
@@ -83,7 +83,7 @@ def stop(
 
 
 def _order(worker: str, act: str, reason: str | None, actor: str | None, url: str | None, as_json: bool) -> None:
-    async def tell_it(engine: Engine) -> worker_acts.WorkerOrder:
+    async def tell_it(engine: Engine) -> worker_acts.WorkerCommand:
         return await worker_acts.order(engine, worker, act, actor=actor_or_user(actor), reason=reason)
 
     made = on_engine(url, tell_it)

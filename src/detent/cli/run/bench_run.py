@@ -33,7 +33,7 @@ class Reading:
     unit: str
 
 
-class Trial:
+class BenchRun:
     """Jobs of one type in a queue of their own; other workers do not know the type."""
 
     def __init__(self, url: str | None, jobs: int) -> None:
@@ -123,4 +123,4 @@ class Trial:
 
 
 async def measure(url: str | None, jobs: int, *, may_migrate: bool = False) -> list[Reading]:
-    return await Trial(url, jobs).run(may_migrate=may_migrate)
+    return await BenchRun(url, jobs).run(may_migrate=may_migrate)

@@ -25,19 +25,19 @@ async def run_up(
 ) -> int:
     """Work and serve until stopped; with a screen, redraw it twice a second."""
     engine = await app.ready()
-    beside, excluded = await stream_parts(app, slots)
+    background, excluded = await stream_parts(app, slots)
     worker = await app.worker(slots=slots, until_idle=until_idle, exclude_contracts=excluded)
     server = make_server(app, Settings.from_environment(open_without_tokens=is_open), own_signals=False)
     serving = asyncio.create_task(server.serve([listening]))
     helpers = [asyncio.ensure_future(companion()) for companion in app.companions]
-    helpers += [asyncio.ensure_future(part.run()) for part in beside]
+    helpers += [asyncio.ensure_future(part.run()) for part in background]
     if screen:
         helpers.append(asyncio.create_task(_show(app, engine, worker)))
     try:
         return await worker.run()
     finally:
         server.should_exit = True
-        for part in beside:
+        for part in background:
             part.stop()
         for task in helpers:
             task.cancel()
@@ -55,12 +55,14 @@ async def _show(app: Detent, engine: Engine, worker: Worker) -> None:
 async def _picture(app: Detent, engine: Engine, worker: Worker) -> Group:
     counts = await engine.store.read(lambda tx: tx.counts())
     jobs = await engine.jobs(Filter(limit=12))
-    letters = await engine.dead_letters(Filter(limit=3))
+    dead_letters = await engine.dead_letters(Filter(limit=3))
     head = (
         f"database {app.url} · worker {worker.id} · {worker.done} settled · "
-        f"{len(worker.machine.held)}/{worker.machine.slots} slots busy · Ctrl-C stops in good order"
+        f"{len(worker.state.held)}/{worker.state.slots} slots busy · Ctrl-C stops in good order"
     )
-    return Group(Panel(head, title="detent"), _counts_table(counts), _jobs_table(jobs), _letters_table(letters))
+    return Group(
+        Panel(head, title="detent"), _counts_table(counts), _jobs_table(jobs), _dead_letters_table(dead_letters)
+    )
 
 
 def _counts_table(counts: list[tuple[str, str, str, int]]) -> Table:
@@ -77,8 +79,8 @@ def _jobs_table(jobs: list[Any]) -> Table:
     return table
 
 
-def _letters_table(letters: list[Any]) -> Table:
+def _dead_letters_table(dead_letters: list[Any]) -> Table:
     table = Table("dead letter", "type", "code", "message", title="dead letters  (detent dlq list)")
-    for item in letters:
+    for item in dead_letters:
         table.add_row(item.id, item.job_type, item.error_code, item.error_message or "")
     return table

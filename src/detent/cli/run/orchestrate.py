@@ -9,7 +9,7 @@ from detent.cli.diagnose.database import shown_url
 from detent.cli.loader import load_app
 from detent.cli.options import AsJson, LogForm, LogFormat, MaybeApp, option
 from detent.cli.output import FINE, tell
-from detent.client.connect import default_url, redis_url, store_from, wire_from
+from detent.client.connect import default_url, redis_url, store_from, stream_transport_from
 from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
 from detent.observability.job_logs import set_up
@@ -17,7 +17,7 @@ from detent.streams.orchestrator import Orchestrator
 
 if TYPE_CHECKING:
     from detent.client.app import Detent
-    from detent.ports.stream import WireSettings
+    from detent.ports.stream import StreamSettings
     from detent.worker.worker import Worker
 
 
@@ -49,11 +49,11 @@ def orchestrate(
     as_json: AsJson = False,
 ) -> int:
     """Carry tasks to Redis Streams and results back, until SIGTERM or Ctrl-C. Several may run at once."""
-    from detent.client.stream_app import wire_settings
+    from detent.client.stream_app import stream_settings
 
     set_up(log_format)
     application = load_app(app) if app else None
-    settings = wire_settings(redis_url, visibility_timeout_s=visibility_timeout_s, max_deliveries=max_deliveries)
+    settings = stream_settings(redis_url, visibility_timeout_s=visibility_timeout_s, max_deliveries=max_deliveries)
     if application is not None and url:
         application.url = url
     target = application.url if application is not None else url or default_url()
@@ -67,7 +67,7 @@ def orchestrate(
     return asyncio.run(_orchestrate(application, target, settings))
 
 
-async def _orchestrate(app: "Detent | None", url: str, settings: "WireSettings") -> int:
+async def _orchestrate(app: "Detent | None", url: str, settings: "StreamSettings") -> int:
     engine = app.make_engine() if app is not None else Engine(store_from(url))
     await engine.open()
     part = OrchestratorPart(engine, settings)
@@ -84,8 +84,8 @@ async def _orchestrate(app: "Detent | None", url: str, settings: "WireSettings")
 class OrchestratorPart:
     """An orchestrator that can be told to stop."""
 
-    def __init__(self, engine: "Engine", settings: "WireSettings") -> None:
-        self.orchestrator = Orchestrator(engine, wire_from(settings))
+    def __init__(self, engine: "Engine", settings: "StreamSettings") -> None:
+        self.orchestrator = Orchestrator(engine, stream_transport_from(settings))
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
 
@@ -124,12 +124,12 @@ async def stream_parts(app: "Detent", slots: int) -> "tuple[list[OrchestratorPar
     """
     if not redis_url():
         return [], frozenset()
-    from detent.client.stream_app import has_wired_jobs, wire_settings
+    from detent.client.stream_app import has_stream_jobs, stream_settings
 
-    settings = wire_settings()
+    settings = stream_settings()
     engine = await app.ready()
     parts: list[OrchestratorPart | WorkerPart] = [OrchestratorPart(engine, settings)]
-    if has_wired_jobs(app):
+    if has_stream_jobs(app):
         parts.append(WorkerPart(await app.worker(transport=str(Transport.REDIS), settings=settings, slots=slots)))
     return parts, _wired(engine.contracts)
 
@@ -139,9 +139,9 @@ def transport_options(
 ) -> dict[str, Any]:
     """Over Redis the settings; by the database, where a Redis carries the wired contracts, only the others."""
     if transport is Transport.REDIS:
-        from detent.client.stream_app import wire_settings
+        from detent.client.stream_app import stream_settings
 
-        settings = wire_settings(url, visibility_timeout_s=visibility_timeout_s)
+        settings = stream_settings(url, visibility_timeout_s=visibility_timeout_s)
         return {"transport": str(transport), "settings": settings}
     if url or redis_url():
         return {"exclude_contracts": _wired({**CONTRACTS, **app.contracts})}
@@ -149,6 +149,6 @@ def transport_options(
 
 
 def _wired(contracts: Any) -> frozenset[str]:
-    from detent.client.stream_app import wired_names
+    from detent.client.stream_app import stream_contract_names
 
-    return wired_names(contracts)
+    return stream_contract_names(contracts)

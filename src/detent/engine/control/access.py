@@ -9,7 +9,7 @@ from detent.core.errors import DetentError, InvalidInput, NotFound
 from detent.core.job import Micros
 from detent.core.times import SECOND, iso
 from detent.engine.submit.submission import check_name
-from detent.ports.access import Audit, PeopleTx
+from detent.ports.access import AccessTx, Audit
 from detent.system.ids import secret
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ async def create_token(
     names = _names(roles)
     shown = PREFIX + secret()
 
-    async def act(tx: PeopleTx) -> Token:
+    async def act(tx: AccessTx) -> Token:
         until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
         name = person.strip()
         token = Token(
@@ -85,7 +85,7 @@ def _names(roles: Sequence[str]) -> tuple[str, ...]:
 async def revoke_token(engine: "Engine", token_id: str, *, actor: str) -> Token:
     """For good; a second time changes nothing."""
 
-    async def act(tx: PeopleTx) -> Token:
+    async def act(tx: AccessTx) -> Token:
         token = await tx.token(token_id)
         if token is None:
             raise NotFound(f"there is no token {token_id!r}; `detent token list` shows them", code="TOKEN_NOT_FOUND")
@@ -100,7 +100,7 @@ async def revoke_token(engine: "Engine", token_id: str, *, actor: str) -> Token:
 
 
 async def list_tokens(engine: "Engine") -> list[Token]:
-    async def act(tx: PeopleTx) -> list[Token]:
+    async def act(tx: AccessTx) -> list[Token]:
         return await tx.tokens()
 
     return await engine.store.read(act)
@@ -109,7 +109,7 @@ async def list_tokens(engine: "Engine") -> list[Token]:
 async def known_token(engine: "Engine", shown: str) -> Token | None:
     digest = digest_of(shown)
 
-    async def act(tx: PeopleTx) -> Token | None:
+    async def act(tx: AccessTx) -> Token | None:
         return await tx.token_by_digest(digest)
 
     return await engine.store.read(act)
@@ -118,7 +118,7 @@ async def known_token(engine: "Engine", shown: str) -> Token | None:
 async def has_tokens(engine: "Engine") -> bool:
     """Whether a token was ever made here, revoked ones included: an API that was closed stays closed."""
 
-    async def act(tx: PeopleTx) -> bool:
+    async def act(tx: AccessTx) -> bool:
         return await tx.any_token()
 
     return await engine.store.read(act)

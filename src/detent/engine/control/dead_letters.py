@@ -41,7 +41,7 @@ async def requeue(
     delay: float = 0.0,
 ) -> Submitted:
     """A new job with fresh counters, linked to the item and bearing the same effect keys."""
-    item = await find_letter(tx, dlq_id, tenant)
+    item = await find_dead_letter(tx, dlq_id, tenant)
     contract = engine.contract(item.contract)
     if new_id is not None and item.requeued_as == new_id:  # this very call was made before and its reply was lost
         return Submitted((await tx.lock([new_id]))[new_id])
@@ -51,7 +51,7 @@ async def requeue(
             code=contract.code("dlq_requeue_conflict"),
             status=item.status,
         )
-    await quotas.agreed(tx, [item.tenant_id])
+    await quotas.lock_quotas(tx, [item.tenant_id])
     origin = (await tx.lock([item.job_id])).get(item.job_id)
     content = json.loads(item.payload) if payload is None else payload
     ask = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, delay=delay)
@@ -115,7 +115,7 @@ async def discard(
     engine: "Engine", tx: Tx, dlq_id: str, person: str, reason: str | None, tenant: str | None
 ) -> Discard:
     """One person proposes, another confirms; where the contract asks for one person only, the first word is enough."""
-    item = await find_letter(tx, dlq_id, tenant)
+    item = await find_dead_letter(tx, dlq_id, tenant)
     contract = engine.contract(item.contract)
     required = contract.code("approval_required")
     if item.status != "open":
@@ -142,7 +142,7 @@ async def discard(
     return Discard(item, confirmed=True)
 
 
-async def find_letter(tx: Tx, dlq_id: str, tenant: str | None) -> DeadLetter:
+async def find_dead_letter(tx: Tx, dlq_id: str, tenant: str | None) -> DeadLetter:
     item = await tx.dead_letter(dlq_id)
     if item is None:
         raise NotFound(f"there is no dead letter {dlq_id!r}", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)

@@ -8,7 +8,7 @@ from detent.core.decide import OPEN
 from detent.core.errors import ApprovalRequired, DetentError, InvalidInput, StoreUnavailable
 from detent.core.job import DeadLetter, Micros
 from detent.core.times import SECOND, iso
-from detent.engine.reads.views import history_view, letter_view
+from detent.engine.reads.views import dead_letter_view, history_view
 from detent.engine.schedules.backfill import apart
 from detent.ports.access import Audit
 from detent.ports.listing import Filter
@@ -26,7 +26,7 @@ Check = Callable[[DeadLetter], None]
 
 
 @dataclass(slots=True)
-class Bulk:
+class DeadLetterBulkResult:
     """How many letters matched, were done, were left to two people, and were refused one by one."""
 
     matched: int = 0
@@ -58,7 +58,7 @@ async def requeue_many(
     take_steps: bool = False,
     dry_run: bool = False,
     check: Check = lambda item: None,
-) -> Bulk:
+) -> DeadLetterBulkResult:
     """Requeue every open letter that matches now. rate: so many of the new jobs fall due a second.
 
     Letters that come while this runs are left alone, or a job that fails at once would be requeued for ever.
@@ -80,7 +80,7 @@ async def requeue_many(
 
 async def discard_many(
     engine: "Engine", filter: Filter, *, person: str, reason: str | None, dry_run: bool = False
-) -> Bulk:
+) -> DeadLetterBulkResult:
     """Discard every open letter that matches, where one person's word is enough."""
     if not (person or "").strip() or not (reason or "").strip():
         raise ApprovalRequired("a discard needs a named person and a reason")
@@ -104,7 +104,7 @@ def _people(engine: "Engine", contract: str) -> int:
     return rule.discard_people if rule else 1
 
 
-async def _chosen(engine: "Engine", filter: Filter) -> tuple[Filter, Bulk]:
+async def _chosen(engine: "Engine", filter: Filter) -> tuple[Filter, DeadLetterBulkResult]:
     """The open letters among those asked for, as they are now, and how many they are."""
     if filter.status not in (None, OPEN):
         told = f"only open dead letters can be requeued or discarded, not {filter.status} ones"
@@ -116,10 +116,12 @@ async def _chosen(engine: "Engine", filter: Filter) -> tuple[Filter, Bulk]:
         return chosen, await tx.count_dead_letters(chosen)
 
     chosen, counts = await engine.store.read(look)
-    return chosen, Bulk(matched=sum(counts.values()))
+    return chosen, DeadLetterBulkResult(matched=sum(counts.values()))
 
 
-async def _each(engine: "Engine", chosen: Filter, found: Bulk, one: Callable[[Tx, DeadLetter, int], Any]) -> None:
+async def _each(
+    engine: "Engine", chosen: Filter, found: DeadLetterBulkResult, one: Callable[[Tx, DeadLetter, int], Any]
+) -> None:
     """Page by page; a page in which one is refused is done again, each letter for itself."""
     page = await engine.dead_letters(chosen)
     while page:
@@ -139,7 +141,7 @@ async def _each(engine: "Engine", chosen: Filter, found: Bulk, one: Callable[[Tx
 
 
 async def _together(
-    engine: "Engine", page: list[DeadLetter], found: Bulk, one: Callable[[Tx, DeadLetter, int], Any]
+    engine: "Engine", page: list[DeadLetter], found: DeadLetterBulkResult, one: Callable[[Tx, DeadLetter, int], Any]
 ) -> None:
     known = len(found.job_ids)
 
@@ -156,20 +158,20 @@ async def _together(
     found.done += len(page)
 
 
-async def letter_history(
+async def dead_letter_history(
     engine: "Engine", dlq_id: str, *, tenant: str | None = None, payloads: bool = True
 ) -> dict[str, Any]:
     """A dead letter with what happened to its job, and what people did to the letter."""
 
     async def act(tx: Tx) -> dict[str, Any]:
-        item = await dead_letters.find_letter(tx, dlq_id, tenant)
+        item = await dead_letters.find_dead_letter(tx, dlq_id, tenant)
         job = (await tx.lock([item.job_id])).get(item.job_id)
         history: list[dict[str, Any]] = []
         if job is not None:
             contract = engine.contract(job.contract)
             history = history_view(contract, job, await tx.events(job.id), await tx.notes(job.id), payloads=payloads)
         acts = [_act_view(at, entry) for _, at, entry in await tx.audit_of(dlq_id)]
-        return {**letter_view(item, payloads=payloads), "history": history, "acts": acts[::-1]}
+        return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": acts[::-1]}
 
     return await engine.store.read(act)
 

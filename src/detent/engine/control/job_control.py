@@ -63,11 +63,11 @@ async def reopen(
     engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None
 ) -> Job | Refused:
     job = await find(tx, job_id, tenant)
-    terms = await quotas.agreed(tx, [job.tenant_id])
+    quota = await quotas.lock_quotas(tx, [job.tenant_id])
     facts = Facts(actor=actor, reason=reason)
     done = await move_job(engine, tx, engine.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
     if isinstance(done, Job):
-        await quotas.check_backlogs(tx, terms, [job.tenant_id])
+        await quotas.check_backlogs(tx, quota, [job.tenant_id])
     return done
 
 

@@ -20,7 +20,7 @@ Act = Callable[[Tx, str], Awaitable[Any]]
 
 
 @dataclass(slots=True)
-class Done:
+class BulkResult:
     """How many were done, and the first of those that were refused."""
 
     done: int = 0
@@ -35,7 +35,7 @@ class Done:
 
 async def cancel_many(
     engine: "Engine", ids: Sequence[str], *, actor: str, reason: str | None, tenant: str | None
-) -> Done:
+) -> BulkResult:
     async def one(tx: Tx, job_id: str) -> Any:
         return await job_control.cancel(engine, tx, job_id, actor, reason, tenant, False)
 
@@ -44,7 +44,7 @@ async def cancel_many(
 
 async def requeue_many(
     engine: "Engine", ids: Sequence[str], *, actor: str, reason: str | None, tenant: str | None
-) -> Done:
+) -> BulkResult:
     fresh = {job_id: engine.ids.job() for job_id in ids}
 
     async def one(tx: Tx, job_id: str) -> Any:
@@ -53,9 +53,9 @@ async def requeue_many(
     return await _each(engine, ids, one)
 
 
-async def _each(engine: "Engine", ids: Sequence[str], one: Act) -> Done:
+async def _each(engine: "Engine", ids: Sequence[str], one: Act) -> BulkResult:
     """A commit that one of them breaks is done again, each for itself."""
-    found = Done()
+    found = BulkResult()
     for start in range(0, len(ids), TOGETHER):
         batch = ids[start : start + TOGETHER]
         try:
@@ -77,7 +77,7 @@ async def _together(batch: Sequence[str], one: Act, tx: Tx) -> list[tuple[str, A
     return [(job_id, await one(tx, job_id)) for job_id in batch]
 
 
-def _told(found: Done, answers: list[tuple[str, Any]]) -> None:
+def _told(found: BulkResult, answers: list[tuple[str, Any]]) -> None:
     for job_id, answer in answers:
         if isinstance(answer, Refused):
             found.refuse(job_id, answer.error)

@@ -10,7 +10,7 @@ from detent.core.job import Micros
 from detent.core.limits import MAX_NUMBER, Limit, Meter, limit_of
 from detent.engine.submit.submission import check_name
 from detent.ports.access import Audit
-from detent.ports.limits import Terms
+from detent.ports.limits import TenantQuota
 from detent.ports.store import Store
 from detent.ports.tx import Tx
 
@@ -24,11 +24,11 @@ _DECLARED = "app"
 """Who sets what the application's code declares."""
 
 
-class Limiting:
+class LimitActs:
     """Mixed into the engine."""
 
     store: Store
-    _quotas: dict[str, Terms] | None
+    _quotas: dict[str, TenantQuota] | None
 
     async def _again(self, act: Callable[[Tx], Awaitable[T]]) -> T:
         raise NameError("_again")
@@ -65,7 +65,7 @@ class Limiting:
     async def limits(self) -> list[Limit]:
         return [limit for limit, _ in await self.store.read(lambda tx: tx.limits())]
 
-    async def unlimit(self, *, actor: str, reason: str | None = None, **said: Any) -> Limit:
+    async def remove_limit(self, *, actor: str, reason: str | None = None, **said: Any) -> Limit:
         """Take a limit away, named by what it bounds."""
         scope = _limit({**said, "concurrency": 1}).scope
 
@@ -89,7 +89,7 @@ class Limiting:
 
         return await self.store.read(act)
 
-    async def agree(
+    async def set_quota(
         self,
         tenant: str,
         *,
@@ -98,7 +98,7 @@ class Limiting:
         max_backlog: int | None = None,
         max_payload: int | None = None,
         reason: str | None = None,
-    ) -> Terms:
+    ) -> TenantQuota:
         """What a tenant is given: its weight beside others, quotas for its backlog and payloads. None leaves as is."""
         check_name(tenant, "tenant")
         for name, value, least in (
@@ -113,27 +113,27 @@ class Limiting:
                     f"{name} must be a whole number of at least {least}", code="QUOTA_INVALID", field=name
                 )
 
-        async def act(tx: Tx) -> Terms:
-            old = {terms.tenant_id: terms for terms in await tx.tenants()}.get(tenant, Terms(tenant))
+        async def act(tx: Tx) -> TenantQuota:
+            old = {quota.tenant_id: quota for quota in await tx.tenants()}.get(tenant, TenantQuota(tenant))
             said = {"weight": weight, "max_backlog": max_backlog, "max_payload": max_payload}
             known: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
-            terms = old._replace(**known)
-            await tx.put_tenant(terms)
-            await tx.add_audit(Audit(actor, "tenant.agree", tenant, tenant, reason, terms._asdict()))
-            return terms
+            quota = old._replace(**known)
+            await tx.put_tenant(quota)
+            await tx.add_audit(Audit(actor, "tenant.set_quota", tenant, tenant, reason, quota._asdict()))
+            return quota
 
-        terms = await self._again(act)
+        quota = await self._again(act)
         self._quotas = None
-        return terms
+        return quota
 
-    async def terms(self) -> list[Terms]:
+    async def tenant_quotas(self) -> list[TenantQuota]:
         return await self.store.read(lambda tx: tx.tenants())
 
-    async def unagree(self, tenant: str, *, actor: str, reason: str | None = None) -> bool:
+    async def remove_quota(self, tenant: str, *, actor: str, reason: str | None = None) -> bool:
         """Forget weight and quotas of a tenant; False: there were none."""
 
         async def act(tx: Tx) -> bool:
-            known = any(terms.tenant_id == tenant for terms in await tx.tenants())
+            known = any(quota.tenant_id == tenant for quota in await tx.tenants())
             if known:
                 await tx.drop_tenant(tenant)
                 await tx.add_audit(Audit(actor, "tenant.forget", tenant, tenant, reason))

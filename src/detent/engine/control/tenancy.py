@@ -10,7 +10,7 @@ from detent.engine.reads.why import Why, why
 from detent.engine.submit.prepare import Made, Submitted
 from detent.engine.submit.submission import Submission, check_name
 from detent.ports.access import Audit
-from detent.ports.limits import Terms
+from detent.ports.limits import TenantQuota
 from detent.ports.listing import Filter
 
 from . import dead_letters as dead_letter_acts
@@ -37,8 +37,8 @@ class TenantEngine:
     async def submit_many(self, asks: Sequence[Submission]) -> list[Submitted]:
         return await self.engine.submit_many([await self._own(ask) for ask in asks])
 
-    async def submit_alike(self, ask: Submission, payloads: Sequence[Any]) -> list[Made]:
-        return await self.engine.submit_alike(await self._own(ask), payloads)
+    async def submit_uniform(self, ask: Submission, payloads: Sequence[Any]) -> list[Made]:
+        return await self.engine.submit_uniform(await self._own(ask), payloads)
 
     async def _own(self, ask: Submission) -> Submission:
         if ask.tenant_id not in (UNSAID, self.tenant):
@@ -102,9 +102,11 @@ class TenantEngine:
     async def dead_letters(self, filter: Filter | None = None) -> list[DeadLetter]:
         return await self.engine.dead_letters(self._within(filter or Filter()))
 
-    async def terms(self) -> Terms:
+    async def quota(self) -> TenantQuota:
         """What was agreed with this tenant."""
-        return next((one for one in await self.engine.terms() if one.tenant_id == self.tenant), Terms(self.tenant))
+        return next(
+            (one for one in await self.engine.tenant_quotas() if one.tenant_id == self.tenant), TenantQuota(self.tenant)
+        )
 
     async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
         """What people did to things of this tenant, among the last so many entries of all."""

@@ -55,7 +55,7 @@ class Look:
     woken: Job | None = None
     more: bool = False
     """Children are left to be cancelled."""
-    kin: set[str] = field(default_factory=set)
+    related_ids: set[str] = field(default_factory=set)
 
 
 async def enqueue(engine: "Engine", parent: Claimed, children: Sequence[Named]) -> None:
@@ -94,17 +94,17 @@ def _same(there: Job, asked: Job) -> bool:
 
 async def _insert(parent: Claimed, batch: Sequence[tuple[Named, Prepared]], tx: Tx) -> set[str]:
     jobs = [made.change.after for _, made in batch]
-    terms = await quotas.agreed(tx, (job.tenant_id for job in jobs))
+    quota = await quotas.lock_quotas(tx, (job.tenant_id for job in jobs))
     row = (await tx.lock([parent.id])).get(parent.id)
     if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
         raise StaleLease(f"the lease on job {parent.id} was lost; it has no more children", job_id=parent.id)
-    quotas.check_payloads(terms, jobs)
+    quotas.check_payloads(quota, jobs)
     plain = [made for _, made in batch if not _alone(made)]
     present: set[str] = await tx.insert([made.change for made in plain]) if plain else set()
     for _, made in batch:
         if _alone(made):
             await submit_in(tx, made)
-    await quotas.check_backlogs(tx, terms, (job.tenant_id for job in jobs if job.id not in present))
+    await quotas.check_backlogs(tx, quota, (job.tenant_id for job in jobs if job.id not in present))
     told = [
         {"name": one.name, "id": made.change.after.id, "job_type": one.ask.job_type, "after": list(one.after)}
         for one, made in batch[:NAMED_IN_NOTE]
@@ -159,7 +159,7 @@ def good(contracts: Iterable[Contract]) -> list[str]:
 
 async def look(engine: "Engine", parent_id: str, tx: Tx) -> Look:
     """Take the news of one parent: wake it if it waited for them, cancel its children if it was cancelled."""
-    seen = Look(kin=tx.kin)
+    seen = Look(related_ids=tx.related_ids)
     job = (await tx.lock([parent_id], wait=False)).get(parent_id)
     if job is None:  # somebody holds it, and looks when they commit; or it is no job at all, or was pruned
         if not await tx.child_ends([parent_id]):
@@ -212,33 +212,33 @@ def stoppable(contracts: Iterable[Contract]) -> list[str]:
     return sorted(moves | {f"{c.name} {status}" for c in contracts for status in c.cancel_requests})
 
 
-async def attend(engine: "Engine", kin: set[str]) -> None:
+async def process_child_events(engine: "Engine", related_ids: set[str]) -> None:
     """After a commit: look at the families it touched, as deep as they go. A failure here leaves it to the sweep."""
     try:
         for _ in range(LOOKS_AT_ONCE):
-            ready = await engine.store.read(lambda tx, kin=kin: tx.families_ready(sorted(kin)))  # type: ignore[misc]
+            ready = await engine.store.read(lambda tx, related_ids=related_ids: tx.families_ready(sorted(related_ids)))  # type: ignore[misc]
             if not ready:
                 return
-            kin = await _look_at(engine, ready)
+            related_ids = await _look_at(engine, ready)
     except DetentError:
         return
 
 
 async def _look_at(engine: "Engine", parents: Sequence[str]) -> set[str]:
-    kin: set[str] = set()
+    related_ids: set[str] = set()
     for parent_id in parents:
         seen: Look = await engine.store.write(partial(look, engine, parent_id))
-        kin |= seen.kin | ({parent_id} if seen.more else set())
-    return kin
+        related_ids |= seen.related_ids | ({parent_id} if seen.more else set())
+    return related_ids
 
 
-async def tend(engine: "Engine", limit: int) -> list[str]:
+async def process_pending_child_events(engine: "Engine", limit: int) -> list[str]:
     """What a sweep does: look at every parent for whom there is news that nobody took."""
     parents: list[str] = await engine.store.read(lambda tx: tx.families_with_news(limit))
     if parents:
-        kin = await _look_at(engine, parents)
-        if kin:
-            await attend(engine, kin)
+        related_ids = await _look_at(engine, parents)
+        if related_ids:
+            await process_child_events(engine, related_ids)
     return parents
 
 

@@ -23,7 +23,7 @@ INTERNAL = "internal:"
 """How a holder is called that is no worker: what it holds may be played on."""
 
 
-class Play(StrEnum):
+class ManualRun(StrEnum):
     """How the execution ends."""
 
     WELL = "well"
@@ -32,7 +32,7 @@ class Play(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class ManualRunResult:
     """Where the job is after it, and the delay that was drawn if it is to be tried again."""
 
     job: Job
@@ -50,7 +50,9 @@ class Played:
         }
 
 
-async def play(engine: "Engine", job_id: str, how: Play, *, actor: str, tenant: str | None = None) -> Played:
+async def run_manually(
+    engine: "Engine", job_id: str, how: ManualRun, *, actor: str, tenant: str | None = None
+) -> ManualRunResult:
     """One execution, whether it is due or not; refused for a job that has ended or that somebody else holds."""
     token = engine.ids.token()
 
@@ -67,7 +69,7 @@ async def play(engine: "Engine", job_id: str, how: Play, *, actor: str, tenant: 
 
     job = unwrap(await engine.store.write(act))
     again = job.phase is not Phase.FINAL and job.due_at is not None
-    return Played(job, ((job.due_at or 0) - job.updated_at) // 1_000 if again else None)
+    return ManualRunResult(job, ((job.due_at or 0) - job.updated_at) // 1_000 if again else None)
 
 
 async def _take(engine: "Engine", tx: Tx, job: Job, actor: str, token: str) -> Job | Refused:
@@ -90,10 +92,10 @@ async def _take(engine: "Engine", tx: Tx, job: Job, actor: str, token: str) -> J
     return change.after
 
 
-def _outcome(engine: "Engine", job: Job, how: Play) -> Outcome:
-    if how is Play.WELL:
+def _outcome(engine: "Engine", job: Job, how: ManualRun) -> Outcome:
+    if how is ManualRun.WELL:
         return Succeeded(None)
     code = engine.contract(job.contract).code("execution_failed")
-    passing = how is Play.FOR_NOW
+    passing = how is ManualRun.FOR_NOW
     told = "failed for now, as asked" if passing else "failed for good, as asked"
-    return Failed(Failure(code, told, "Played", retryable=passing))
+    return Failed(Failure(code, told, "ManualRunResult", retryable=passing))

@@ -162,14 +162,14 @@ def _readable(failure: Failure) -> Failure:
     """Error texts come from anywhere: what is no Unicode, or no text for a database, is spelled out."""
     return replace(
         failure,
-        code=spelled_out(failure.code) or "UNKNOWN",
-        message=spelled_out(failure.message) or "",
-        error_class=spelled_out(failure.error_class),
-        traceback=spelled_out(failure.traceback),
+        code=sanitize(failure.code) or "UNKNOWN",
+        message=sanitize(failure.message) or "",
+        error_class=sanitize(failure.error_class),
+        traceback=sanitize(failure.traceback),
     )
 
 
-def spelled_out(text: str | None) -> str | None:
+def sanitize(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 

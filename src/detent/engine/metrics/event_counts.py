@@ -122,9 +122,9 @@ class Follower:
 def _names(hot: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """The values of the query's places; a place without a kind asks for one that does not exist."""
     names: dict[str, Any] = {}
-    for place, letter in enumerate(_HOT):
+    for place, dead_letter in enumerate(_HOT):
         lane, source, event = (hot[place][0], hot[place][3], hot[place][4]) if place < len(hot) else (-1, "", "")
-        names |= {f"lane_{letter}": lane, f"source_{letter}": source, f"event_{letter}": event}
+        names |= {f"lane_{dead_letter}": lane, f"source_{dead_letter}": source, f"event_{dead_letter}": event}
     return names
 
 

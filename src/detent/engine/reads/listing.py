@@ -27,11 +27,11 @@ async def list_jobs(engine: "Engine", chosen: Filter, *, seconds: float = 0.15) 
     return await _page(engine, chosen, seconds, lambda tx, asked, scan: tx.job_window(asked, scan))
 
 
-async def list_letters(
+async def list_dead_letters(
     engine: "Engine", chosen: Filter, *, seconds: float = 0.15
 ) -> tuple[list[DeadLetter], str | None]:
     """The same of dead letters."""
-    return await _page(engine, chosen, seconds, lambda tx, asked, scan: tx.letter_window(asked, scan))
+    return await _page(engine, chosen, seconds, lambda tx, asked, scan: tx.dead_letter_window(asked, scan))
 
 
 async def _page(engine: "Engine", chosen: Filter, seconds: float, look: Look[Row]) -> tuple[list[Row], str | None]:

@@ -17,30 +17,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class Stats:
     """One look at everything that is counted."""
 
     now: Micros
     counts: list[tuple[str, str, str, int]]
     backlog: list[Backlog]
-    letters: dict[str, int]
+    dead_letters: dict[str, int]
     workers: list[WorkerRow]
     pauses: list[Pause]
 
 
-async def take_pulse(engine: "Engine") -> Pulse:
-    async def look(tx: Tx) -> Pulse:
-        counts, backlog, letters = await tx.counts(), await tx.backlog(), await tx.count_letters()
-        return Pulse(tx.now, counts, backlog, letters, await tx.workers(), [Pause(*row) for row in await tx.pauses()])
+async def read_stats(engine: "Engine") -> Stats:
+    async def look(tx: Tx) -> Stats:
+        counts, backlog, dead_letters = await tx.counts(), await tx.backlog(), await tx.dead_letter_counts()
+        return Stats(
+            tx.now, counts, backlog, dead_letters, await tx.workers(), [Pause(*row) for row in await tx.pauses()]
+        )
 
     return await engine.store.read(look)
 
 
-def oldest_due(pulse: Pulse) -> Micros | None:
+def oldest_due(pulse: Stats) -> Micros | None:
     return min((row.oldest_due for row in pulse.backlog if row.oldest_due is not None), default=None)
 
 
-def stats_view(pulse: Pulse) -> dict[str, Any]:
+def stats_view(pulse: Stats) -> dict[str, Any]:
     statuses: dict[str, dict[str, int]] = {}
     phases = {str(phase): 0 for phase in Phase}
     for contract, status, phase, number in sorted(pulse.counts):
@@ -55,7 +57,7 @@ def stats_view(pulse: Pulse) -> dict[str, Any]:
         "later": sum(row.later for row in pulse.backlog),
         "held": sum(row.held for row in pulse.backlog),
         "oldest_due_at": iso(oldest_due(pulse)),
-        "dead_letters": pulse.letters,
+        "dead_letters": pulse.dead_letters,
         "workers": {
             "live": len(live),
             "busy": sum(worker.busy for worker in live),
@@ -69,10 +71,10 @@ def stats_view(pulse: Pulse) -> dict[str, Any]:
 async def stats_of_tenant(engine: "Engine", tenant: str) -> dict[str, Any]:
     """What one tenant may know: its own jobs and dead letters, nothing of what is shared."""
 
-    async def look(tx: Tx) -> Pulse:
+    async def look(tx: Tx) -> Stats:
         counts = [tuple(row) for row in await tx.query("counts_of_tenant", tenant=tenant)]
-        letters = {row[0]: row[1] for row in await tx.query("letters_of_tenant", tenant=tenant)}
-        return Pulse(tx.now, counts, [], letters, [], [])
+        dead_letters = {row[0]: row[1] for row in await tx.query("dead_letters_of_tenant", tenant=tenant)}
+        return Stats(tx.now, counts, [], dead_letters, [], [])
 
     view = stats_view(await engine.store.read(look))
     return {name: view[name] for name in ("statuses", "phases", "jobs", "dead_letters", "at")}

@@ -150,7 +150,7 @@ def history_view(
     return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
 
-def letter_view(item: DeadLetter, *, payloads: bool = True) -> dict[str, Any]:
+def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> dict[str, Any]:
     return {
         "dlq_id": item.id,
         "tenant_id": item.tenant_id,

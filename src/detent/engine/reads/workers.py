@@ -26,7 +26,7 @@ KEEP_LOSSES = 7 * 86_400 * SECOND
 KEEP_WORKERS = 86_400 * SECOND
 
 
-class WorkerOrder(NamedTuple):
+class WorkerCommand(NamedTuple):
     """What a worker was told from afar. drain: finish what runs, then end; stop: as SIGTERM would."""
 
     worker: str
@@ -55,13 +55,13 @@ class HeldJob(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class WorkerOverview:
     """Every worker that introduced itself, what each holds, and what it was told."""
 
     now: Micros
     workers: list[WorkerRow]
     held: dict[str, list[HeldJob]]
-    orders: dict[str, WorkerOrder]
+    orders: dict[str, WorkerCommand]
 
     def views(self) -> list[dict[str, Any]]:
         return [self.view(worker) for worker in self.workers]
@@ -88,37 +88,37 @@ class Fleet:
         }
 
 
-async def look(engine: "Engine") -> Fleet:
-    async def act(tx: Tx) -> Fleet:
+async def read_workers(engine: "Engine") -> WorkerOverview:
+    async def act(tx: Tx) -> WorkerOverview:
         held: dict[str, list[HeldJob]] = {}
         for row in await tx.query("held_jobs", limit=_HELD_AT_MOST):
             job = HeldJob(*row)
             held.setdefault(job.worker, []).append(job)
-        orders = {row[0]: WorkerOrder(*row) for row in await tx.query("orders")}
-        return Fleet(tx.now, await tx.workers(), held, orders)
+        orders = {row[0]: WorkerCommand(*row) for row in await tx.query("orders")}
+        return WorkerOverview(tx.now, await tx.workers(), held, orders)
 
     return await engine.store.read(act)
 
 
-async def order(engine: "Engine", worker: str, act: str, *, actor: str, reason: str | None = None) -> WorkerOrder:
+async def order(engine: "Engine", worker: str, act: str, *, actor: str, reason: str | None = None) -> WorkerCommand:
     """Tell one worker to drain or to stop; it sees the order within a second or so."""
     if act not in ORDERS:
         raise InvalidInput(f"a worker can be told to {' or '.join(ORDERS)}, not {act!r}", code="WORKER_ORDER_INVALID")
 
-    async def write(tx: Tx) -> WorkerOrder:
+    async def write(tx: Tx) -> WorkerCommand:
         row = next((row for row in await tx.workers() if row.id == worker), None)
         if row is None or not is_live(row, tx.now):
             raise NotFound(f"there is no live worker {worker!r}; `detent workers` lists them", code="WORKER_NOT_FOUND")
         await tx.change("put_order", worker=worker, act=act, actor=actor, reason=reason, now=tx.now)
         await tx.add_audit(Audit(actor, f"worker.{act}", worker, None, reason))
-        return WorkerOrder(worker, act, actor, reason, tx.now)
+        return WorkerCommand(worker, act, actor, reason, tx.now)
 
     return await engine.store.write(write)
 
 
-async def order_of(tx: Tx, worker: str) -> WorkerOrder | None:
+async def order_of(tx: Tx, worker: str) -> WorkerCommand | None:
     rows = await tx.query("order_of", worker=worker)
-    return WorkerOrder(*rows[0]) if rows else None
+    return WorkerCommand(*rows[0]) if rows else None
 
 
 async def note_losses(tx: Tx, changes: Sequence[Change]) -> None:

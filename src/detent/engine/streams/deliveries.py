@@ -14,7 +14,7 @@ from detent.engine.execution.settle import Settlement, settle_in
 from detent.engine.execution.sweep import claimed_of
 from detent.engine.refusal import SETTLE_REFUSED, refuse
 from detent.ports.claims import Claimed
-from detent.ports.outbox import Parcel
+from detent.ports.outbox import OutboxItem
 from detent.ports.stream import Delivery, Pending, Result, Stranded
 from detent.ports.tx import Tx
 
@@ -211,5 +211,5 @@ async def answer_overdue(tx: Tx, jobs: Sequence[Job], seen: Sequence[Pending], l
             again.append(row)
         elif (left := lease - waited * 1_000) > 0:
             await tx.extend({row.id: row.token}, left)
-    await tx.put_parcels([Parcel(row.id, TASK, row.version, tx.now) for row in again])
+    await tx.put_outbox_items([OutboxItem(row.id, TASK, row.version, tx.now) for row in again])
     return [row.id for row in again]

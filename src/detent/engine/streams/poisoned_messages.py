@@ -19,7 +19,7 @@ _MAX_FIELD = 2_000
 _MAX_FIELDS = 20
 
 
-async def bury(
+async def dead_letter_message(
     engine: "Engine",
     tx: Tx,
     worker: str,
@@ -36,7 +36,7 @@ async def bury(
     job = (await tx.lock([task_id])).get(task_id) if task_id else None
     if job is not None and engine.contract(job.contract).wired:
         return await _fail(engine, tx, job, worker, origin, code, problem) if job.phase is Phase.CLAIMABLE else None
-    contract = wired_contract(engine)
+    contract = stream_contract(engine)
     ask = Submission(
         job_type=_tool_name(fields),
         payload=_payload(fields, origin, engine.max_payload),
@@ -44,11 +44,11 @@ async def bury(
         idempotency_key=f"poison {origin[0]} {origin[1]}"[: contract.keys.max_length],
         actor=worker,
     )
-    made = await submit_in(tx, prepare(engine, ask, tx.now, guarded=False))
+    made = await submit_in(tx, prepare(engine, ask, tx.now, apply_policy=False))
     return None if made.hit else await _fail(engine, tx, made.job, worker, origin, code, problem)
 
 
-def wired_contract(engine: "Engine") -> Contract:
+def stream_contract(engine: "Engine") -> Contract:
     return next(contract for contract in engine.contracts.values() if contract.wired)
 
 

@@ -9,7 +9,7 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import create
 from detent.core.errors import IdempotencyConflict, InvalidInput, TenantViolation, VersionConflict
 from detent.core.job import Change, Facts, Job, Micros
-from detent.core.uniform_batch import Alike
+from detent.core.uniform_batch import UniformBatch
 from detent.engine.execution.settle import lacks
 from detent.ports.tx import Tx
 
@@ -44,10 +44,14 @@ class Prepared:
     keys: list[tuple[str, str]]
 
 
-def prepare(engine: "Engine", ask: Submission, now: Micros, *, guarded: bool = True) -> Prepared:
+def prepare(engine: "Engine", ask: Submission, now: Micros, *, apply_policy: bool = True) -> Prepared:
     contract = engine.contract(ask.contract)
     payload = check_submission(contract, ask, engine.max_payload)
-    held_for = engine.guard.reason_to_hold(ask.job_type, ask.payload or {}) if guarded and engine.guard else None
+    held_for = (
+        engine.approval_policy.reason_to_hold(ask.job_type, ask.payload or {})
+        if apply_policy and engine.approval_policy
+        else None
+    )
     if held_for is not None:
         ask = replace(ask, hold=True, actor=ask.actor or "guard")
     if engine.tracer is not None and ask.traceparent is None:
@@ -92,18 +96,18 @@ def prepare(engine: "Engine", ask: Submission, now: Micros, *, guarded: bool = T
     return Prepared(ask, contract, change, keys_of(contract, change.after))
 
 
-def prepare_alike(engine: "Engine", ask: Submission, payloads: Sequence[Any], now: Micros) -> Alike | None:
+def prepare_uniform(engine: "Engine", ask: Submission, payloads: Sequence[Any], now: Micros) -> UniformBatch | None:
     """The same request with many payloads: checked once. None: each has something of its own to be looked at."""
     first = prepare(engine, replace(ask, payload=payloads[0]), now)
     change = first.change
-    if needs_transaction(first) or engine.guard or change.notes or len(change.events) != 1:
+    if needs_transaction(first) or engine.approval_policy or change.notes or len(change.events) != 1:
         return None
     ids, traces = [change.after.id], [change.after.trace_id]
     for _ in payloads[1:]:
         ids.append(engine.ids.job())
         traces.append(_trace(engine, first.contract, first.ask, ids[-1]))
     texts = [change.after.payload, *(payload_text(payload, engine.max_payload) for payload in payloads[1:])]
-    return Alike(change, {"id": ids, "payload": texts, "trace_id": traces})
+    return UniformBatch(change, {"id": ids, "payload": texts, "trace_id": traces})
 
 
 def _trace(engine: "Engine", contract: Contract, ask: Submission, job_id: str) -> str:

@@ -4,20 +4,20 @@ from collections.abc import Iterable
 
 from detent.core.errors import InvalidInput, QuotaExceeded
 from detent.core.job import Job
-from detent.ports.limits import Terms
+from detent.ports.limits import TenantQuota
 from detent.ports.tx import Tx
 
 
-async def agreed(tx: Tx, tenants: Iterable[str]) -> list[Terms]:
+async def lock_quotas(tx: Tx, tenants: Iterable[str]) -> list[TenantQuota]:
     """The quotas of these tenants; nobody else makes jobs under them until the commit.
 
     Taken before jobs' rows where it can be: a submit that meets a job of the same key takes them in this order.
     """
-    return [terms for tenant in sorted(set(tenants)) if (terms := await tx.lock_terms(tenant))]
+    return [quota for tenant in sorted(set(tenants)) if (quota := await tx.lock_quota(tenant))]
 
 
-def check_payloads(terms: Iterable[Terms], jobs: Iterable[Job]) -> None:
-    limits = {one.tenant_id: one.max_payload for one in terms if one.max_payload is not None}
+def check_payloads(quota: Iterable[TenantQuota], jobs: Iterable[Job]) -> None:
+    limits = {one.tenant_id: one.max_payload for one in quota if one.max_payload is not None}
     if not limits:
         return
     for job in jobs:
@@ -31,10 +31,10 @@ def check_payloads(terms: Iterable[Terms], jobs: Iterable[Job]) -> None:
             )
 
 
-async def check_backlogs(tx: Tx, terms: Iterable[Terms], made_for: Iterable[str]) -> None:
+async def check_backlogs(tx: Tx, quota: Iterable[TenantQuota], made_for: Iterable[str]) -> None:
     """Asked behind the writes: the jobs just made count."""
     tenants = set(made_for)
-    for one in terms:
+    for one in quota:
         if one.max_backlog is None or one.tenant_id not in tenants:
             continue
         if await tx.backlog_of(one.tenant_id, one.max_backlog + 1) > one.max_backlog:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from detent.core.job import Micros
 from detent.core.times import SECOND
-from detent.ports.limits import Terms
+from detent.ports.limits import TenantQuota
 from detent.ports.store import Store
 from detent.ports.tx import Tx
 
@@ -17,7 +17,7 @@ from .prepare import (
     Submitted,
     needs_transaction,
     prepare,
-    prepare_alike,
+    prepare_uniform,
     repeated,
     submit_in,
     submit_together,
@@ -32,11 +32,11 @@ _KNOWN_FOR: Micros = SECOND
 """How long a process may not have heard of a quota that was set by another one."""
 
 
-class Submitting:
+class SubmitActs:
     """Part of the engine."""
 
     store: Store
-    _quotas: dict[str, Terms] | None = None
+    _quotas: dict[str, TenantQuota] | None = None
     _quotas_at: Micros = 0
 
     async def _again(self, act: Callable[[Tx], Awaitable[T]]) -> T:
@@ -50,12 +50,12 @@ class Submitting:
         now = self.store.now()
         return await self._submit([prepare(cast("Engine", self), ask, now) for ask in asks])
 
-    async def submit_alike(self, ask: Submission, payloads: Sequence[Any]) -> list[Made]:
+    async def submit_uniform(self, ask: Submission, payloads: Sequence[Any]) -> list[Made]:
         """The same request once for each payload: all or none."""
         if not payloads:
             return []
         engine, now, known = cast("Engine", self), self.store.now(), await self._known_quotas()
-        alike = None if ask.tenant_id in known else prepare_alike(engine, ask, payloads, now)
+        alike = None if ask.tenant_id in known else prepare_uniform(engine, ask, payloads, now)
         if alike is not None:
             present = await self.store.insert(alike)
             return [Made(job_id, job_id in present) for job_id in alike.ids]
@@ -73,21 +73,21 @@ class Submitting:
             return [Submitted(p.change.after) for p in prepared]
         return await self.store.read(lambda tx: _told_again(tx, prepared, present))
 
-    async def _known_quotas(self) -> dict[str, Terms]:
+    async def _known_quotas(self) -> dict[str, TenantQuota]:
         now = self.store.now()
         if self._quotas is None or not self._quotas_at <= now < self._quotas_at + _KNOWN_FOR:
-            terms = await self.store.read(lambda tx: tx.tenants())
-            self._quotas = {one.tenant_id: one for one in terms if one.max_backlog is not None or one.max_payload}
+            quota = await self.store.read(lambda tx: tx.tenants())
+            self._quotas = {one.tenant_id: one for one in quota if one.max_backlog is not None or one.max_payload}
             self._quotas_at = now
         return self._quotas
 
 
 async def submit_within(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
     """Submit under the quotas of these tenants. A hit makes nothing, so it is answered whatever the quota says."""
-    terms = await quotas.agreed(tx, (p.ask.tenant_id for p in prepared))
-    quotas.check_payloads(terms, (p.change.after for p in prepared))
+    quota = await quotas.lock_quotas(tx, (p.ask.tenant_id for p in prepared))
+    quotas.check_payloads(quota, (p.change.after for p in prepared))
     made = await _submit_each(tx, prepared)
-    await quotas.check_backlogs(tx, terms, (one.job.tenant_id for one in made if not one.hit))
+    await quotas.check_backlogs(tx, quota, (one.job.tenant_id for one in made if not one.hit))
     return made
 
 

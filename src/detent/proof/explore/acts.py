@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from detent.core.contract.model import Move, Phase
 from detent.core.errors import DetentError
-from detent.engine import Cycled, Engine
+from detent.engine import BatchResult, Engine
 from detent.ports.claims import Extended
 from detent.proof.controlled_store import Hooks
 from detent.proof.job_checker import Finding
@@ -42,7 +42,7 @@ class Acts:
         self.stage = stage
         self.contract = stage.contract
         self._jobs = jobs
-        self.steps = Steps(self.contract, hooks.machine, slots)
+        self.steps = Steps(self.contract, hooks.state, slots)
         moves = {edge.move for edge in self.contract.edges}
         self._signals = Move.WAIT in moves
         self._cancels = Move.CANCEL in moves
@@ -108,7 +108,7 @@ class Acts:
         here = Effect(place.frame)
         for words, after, late in self.steps.inside(memory):
             yield words, self._offer(place, late) if late else here, after
-        yield from self._cycle(place, memory)
+        yield from self._settle_and_claim(place, memory)
         leases = self.steps.leases(memory)
         if leases and memory.beat is None:
             effect = self.stage.beat(place, leases)
@@ -126,7 +126,7 @@ class Acts:
         job_id, token = JOBS[late.job], late.token
         return self.stage.play(place, ("late", *late), lambda engine: engine.settle(job_id, token, _SUCCESS))
 
-    def _cycle(self, place: Place, memory: Memory) -> Iterator[tuple[str, Effect, Memory]]:
+    def _settle_and_claim(self, place: Place, memory: Memory) -> Iterator[tuple[str, Effect, Memory]]:
         ordered = self.steps.order(memory)
         if ordered is None:
             return
@@ -138,7 +138,7 @@ class Acts:
                 place.frame, broken=None if isinstance(found, DetentError) else self._lost(place, call, found)
             )
             yield (
-                f"hears {'that its cycle failed' if failed else 'what its cycle did'}",
+                f"hears {'that its settle_and_claim failed' if failed else 'what its settle_and_claim did'}",
                 here,
                 self.steps.ended(memory, found),
             )
@@ -151,7 +151,7 @@ class Acts:
         if call.replies:
             yield f"{words}, the store does not take it", Effect(place.frame), lost
 
-    def _lost(self, place: Place, call: Call, answer: Cycled) -> tuple[str, Finding] | None:
+    def _lost(self, place: Place, call: Call, answer: BatchResult) -> tuple[str, Finding] | None:
         """A success the worker was told of is there, for good."""
         for told in call.settled:
             job = place.jobs[told.job]

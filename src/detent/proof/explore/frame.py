@@ -30,7 +30,7 @@ class Frame(NamedTuple):
     jobs: tuple[Values, ...]
     events: tuple[Values, ...]
     signals: tuple[Values, ...]
-    letters: tuple[Values, ...]
+    dead_letters: tuple[Values, ...]
     keys: tuple[Values, ...]
 
 
@@ -86,7 +86,7 @@ class Desk:
             execute("DELETE FROM notes")
             execute("DELETE FROM audit")
         execute("DELETE FROM events")
-        for table, rows in zip(_TABLES, (frame.jobs, frame.signals, frame.letters, frame.keys), strict=True):
+        for table, rows in zip(_TABLES, (frame.jobs, frame.signals, frame.dead_letters, frame.keys), strict=True):
             execute(f"DELETE FROM {table}")
             if rows:
                 many(self._inserts[table], rows)
@@ -112,9 +112,9 @@ class Desk:
         for values in frame.jobs:
             row = self.row(values)
             log = [Entry(*event) for event in frame.events if event[0] == row.id]
-            letters = [letter[0] for letter in frame.letters if letter[1] == row.id]
+            dead_letters = [dead_letter[0] for dead_letter in frame.dead_letters if dead_letter[1] == row.id]
             signals = [signal[1] for signal in frame.signals if signal[0] == row.id]
-            found += [(row.id, finding) for finding in check_job(self.contract, row, log, letters, signals)]
+            found += [(row.id, finding) for finding in check_job(self.contract, row, log, dead_letters, signals)]
         return found
 
     def timeless(self, frame: Frame, now: Micros) -> Frame:
@@ -138,12 +138,12 @@ class Desk:
             if row[at["dlq_id"]] is not None:
                 row[at["dlq_id"]] = f"letter of {row[at['id']]}"
             jobs.append(tuple(row))
-        letters = [self._long_ago("dead_letters", values) for values in frame.letters]
+        dead_letters = [self._long_ago("dead_letters", values) for values in frame.dead_letters]
         return Frame(
             tuple(jobs),
             tuple((*e[:5], PAST, *e[6:9], _DUE.sub('"was_due":0', e[9]) if e[9] else None) for e in frame.events),
             tuple(tuple(self._long_ago("signals", values)) for values in frame.signals),
-            tuple((f"letter of {job_id}", job_id, *rest) for _, job_id, *rest in letters),
+            tuple((f"letter of {job_id}", job_id, *rest) for _, job_id, *rest in dead_letters),
             tuple(tuple(self._long_ago("keys", values)) for values in frame.keys),
         )
 

@@ -1,4 +1,4 @@
-"""A worker's memory as a value: the real Machine is thawed from it for every step and frozen again after."""
+"""A worker's memory as a value: the real WorkerState is thawed from it for every step and frozen again after."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -11,7 +11,7 @@ from detent.core.job import Failure, Job, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped, Succeeded, Waits
 from detent.engine import Settlement
 from detent.ports.claims import Claimed
-from detent.worker.state import Held, Machine, Order
+from detent.worker.state import Batch, Held, WorkerState
 
 from .frame import JOBS, SPAN_SECONDS
 
@@ -102,7 +102,7 @@ class Memory(NamedTuple):
 
     held: tuple[Hold, ...] = ()
     finished: tuple[Said, ...] = ()
-    ghosts: tuple[Ghost, ...] = ()
+    abandoned: tuple[Ghost, ...] = ()
     stopping: bool = False
     call: Call | None = None
     beat: Beat | None = None
@@ -111,31 +111,31 @@ class Memory(NamedTuple):
 NEWBORN = Memory()
 
 
-def thaw(kind: type[Machine], memory: Memory, contract: Contract, slots: int) -> Machine:
-    machine = kind(slots, cancel_grace=0.0)
+def thaw(kind: type[WorkerState], memory: Memory, contract: Contract, slots: int) -> WorkerState:
+    state = kind(slots, cancel_grace=0.0)
     for hold in memory.held:
         claimed = claimed_from(hold.job, hold.token, contract)
-        machine.held[claimed.id] = Held(claimed, None, True, hold.asked)
+        state.held[claimed.id] = Held(claimed, None, True, hold.asked)
         if hold.asked:
-            machine._deadlines.append((0.0, claimed.id, hold.token))
-    machine.finished = settlements(memory.finished, contract)
-    machine.ghosts = len(memory.ghosts)
-    machine.stopping = memory.stopping
+            state._deadlines.append((0.0, claimed.id, hold.token))
+    state.finished = settlements(memory.finished, contract)
+    state.abandoned = len(memory.abandoned)
+    state.stopping = memory.stopping
     if memory.call:
-        machine.out = [Order(settlements(memory.call.settled, contract), memory.call.want)]
-    return machine
+        state.in_flight = [Batch(settlements(memory.call.settled, contract), memory.call.want)]
+    return state
 
 
-def freeze(machine: Machine, memory: Memory, call: Call | None, ended: tuple[Said | Ghost, ...] = ()) -> Memory:
+def freeze(state: WorkerState, memory: Memory, call: Call | None, ended: tuple[Said | Ghost, ...] = ()) -> Memory:
     """A worker always looks again sooner or later, so appetite is not part of its memory."""
-    assert not machine.deferred, "SQLite passes over no row"
-    if machine.done and not machine.ghosts:
+    assert not state.deferred, "SQLite passes over no row"
+    if state.done and not state.abandoned:
         return NEWBORN
-    held = sorted(Hold(JOBS.index(k), h.claimed.token, h.asked_to_stop) for k, h in machine.held.items())
+    held = sorted(Hold(JOBS.index(k), h.claimed.token, h.asked_to_stop) for k, h in state.held.items())
     left = {(hold.job, hold.token) for hold in held} | {(s.job, s.token) for s in ended}
-    ghosts = (*memory.ghosts, *(Ghost(h.job, h.token) for h in memory.held if (h.job, h.token) not in left))
-    assert len(ghosts) == machine.ghosts, "every handler that was taken its job away still has its slot"
-    return Memory(tuple(held), said(machine.finished), ghosts, machine.stopping, call, memory.beat)
+    abandoned = (*memory.abandoned, *(Ghost(h.job, h.token) for h in memory.held if (h.job, h.token) not in left))
+    assert len(abandoned) == state.abandoned, "every handler that was taken its job away still has its slot"
+    return Memory(tuple(held), said(state.finished), abandoned, state.stopping, call, memory.beat)
 
 
 def settlements(told: Iterable[Said], contract: Contract) -> list[Settlement]:
@@ -161,7 +161,7 @@ def claimed_from(job: int, token: str, contract: Contract) -> Claimed:
 
 def tokens_of(memory: Memory) -> list[str]:
     """Every token this worker may still speak with, in a fixed order."""
-    found = [one.token for part in (memory.held, memory.finished, memory.ghosts) for one in part]
+    found = [one.token for part in (memory.held, memory.finished, memory.abandoned) for one in part]
     if memory.beat:
         found += [lease.token for lease in memory.beat.about]
     if memory.call:
@@ -180,7 +180,7 @@ def renamed(memory: Memory, names: Mapping[str, str]) -> Memory:
     return memory._replace(
         held=tuple(h._replace(token=names[h.token]) for h in memory.held),
         finished=tuple(s._replace(token=names[s.token]) for s in memory.finished),
-        ghosts=tuple(g._replace(token=names[g.token]) for g in memory.ghosts),
+        abandoned=tuple(g._replace(token=names[g.token]) for g in memory.abandoned),
         call=call,
         beat=beat and beat._replace(about=tuple(g._replace(token=names[g.token]) for g in beat.about)),
     )
@@ -194,7 +194,7 @@ def shape(memory: Memory) -> str:
     if call:
         told = [(s.job, s.outcome) for s in call.settled], call.want, [reply.form for reply in call.replies]
     mine = [(h.job, h.asked) for h in memory.held], [(s.job, s.outcome) for s in memory.finished]
-    others = [g.job for g in memory.ghosts], memory.beat and (len(memory.beat.about), memory.beat[1:])
+    others = [g.job for g in memory.abandoned], memory.beat and (len(memory.beat.about), memory.beat[1:])
     return repr((mine, others, memory.stopping, told))
 
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.errors import DetentError, StoreRefused, StoreUnavailable
 from detent.core.retry import Immediate, Table
-from detent.engine import Cycled, Engine, Submission
+from detent.engine import BatchResult, Engine, Submission
 from detent.ports.claims import ClaimRequest, Extended
-from detent.proof.controlled_store import HandClock, Hooks, ProofStore, StoreCall, run_all
+from detent.proof.controlled_store import ControlledStore, Hooks, ManualClock, StoreCall, run_all
 from detent.proof.job_checker import Finding
 
 from .frame import FRESH, JOBS, NOW, SPAN_SECONDS, Desk, Frame, Place, Values
@@ -43,15 +43,15 @@ class Stage:
 
     def __init__(self, contract: Contract, hooks: Hooks) -> None:
         self.contract = small(contract)
-        self.clock = HandClock(NOW)
-        self.store = ProofStore(self.clock, hooks)
+        self.clock = ManualClock(NOW)
+        self.store = ControlledStore(self.clock, hooks)
         contracts = {self.contract.name: self.contract}
         self.engine: Engine = hooks.engine(self.store, contracts, ids=StageIds(), jitter=lambda *_: 0)
         run_all(self.engine.open())
         self.desk = Desk(self.store.session.connection, self.contract)
         self._submit_both()
         self._effects: dict[tuple[Any, ...], Effect] = {}
-        self._ends: dict[Call, Cycled | DetentError] = {}
+        self._ends: dict[Call, BatchResult | DetentError] = {}
         self.plays = 0
 
     def _submit_both(self) -> None:
@@ -81,14 +81,14 @@ class Stage:
         name = ("extend", tuple(held.items()))
         return self.play(place, name, lambda engine: engine.extend(held, SPAN_SECONDS))
 
-    def step(self, place: Place, call: Call) -> Effect | Cycled | DetentError:
+    def step(self, place: Place, call: Call) -> Effect | BatchResult | DetentError:
         """The next store call of a cycle, or its end if the replies it has had are all it needs."""
         if self.is_over(call):
             return self._ends[call]
         known = self._effects.get((place.number, call))
         if known is not None:
             return known
-        coroutine = self._cycle(call)
+        coroutine = self._settle_and_claim(call)
         effect = self._effect((place.number, call), place, _fed(coroutine, call).run, ("cycle", call))
         coroutine.close()
         return effect
@@ -96,7 +96,7 @@ class Stage:
     def is_over(self, call: Call) -> bool:
         """Has the cycle had all replies it needs?"""
         if call not in self._ends and call.replies:
-            coroutine = self._cycle(call)
+            coroutine = self._settle_and_claim(call)
             try:
                 _fed(coroutine, call)
                 coroutine.close()
@@ -106,14 +106,14 @@ class Stage:
                 self._ends[call] = error
         return call in self._ends
 
-    def _cycle(self, call: Call) -> Coroutine[Any, Any, Cycled]:
+    def _settle_and_claim(self, call: Call) -> Coroutine[Any, Any, BatchResult]:
         request: ClaimRequest | None = None
         if call.want:
             request = self.engine.claim_request(
                 "worker", call.want, SPAN_SECONDS, job_types=frozenset({JOB_TYPE}), reclaim=call.reclaim
             )
             request = replace(request, token=call.token)
-        return self.engine.cycle(settlements(call.settled, self.contract), request)
+        return self.engine.settle_and_claim(settlements(call.settled, self.contract), request)
 
     def _effect(self, key: tuple[Any, ...], place: Place, run: Callable[[], Any], name: tuple[Any, ...]) -> Effect:
         known = self._effects.get(key)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from detent.core.contract.model import Contract, Move
 from detent.core.errors import DetentError
-from detent.engine import Cycled
-from detent.worker.state import Machine, Told
+from detent.engine import BatchResult
+from detent.worker.state import HeartbeatAnswer, WorkerState
 
 from .frame import FRESH, JOBS
 from .memory import NEWBORN, OUTCOMES, Call, Ghost, Memory, freeze, said, thaw
@@ -26,9 +26,9 @@ class Step(NamedTuple):
 class Steps:
     """The steps of one contract's workers; a memory is thought through once."""
 
-    def __init__(self, contract: Contract, machine: type[Machine], slots: int) -> None:
+    def __init__(self, contract: Contract, state: type[WorkerState], slots: int) -> None:
         self._contract = contract
-        self._machine = machine
+        self._machine = state
         self._slots = slots
         waits = any(edge.move is Move.WAIT for edge in contract.edges)
         self._outcomes = ["success", "failure", "permanent failure", *(["wait"] if waits else [])]
@@ -43,57 +43,57 @@ class Steps:
         undelivered = len(memory.finished) + len(memory.call.settled if memory.call else ())
         for hold in memory.held if undelivered < UNDELIVERED else ():
             for outcome in self._outcomes:
-                machine = self._thaw(memory)
-                machine.ended(JOBS[hold.job], hold.token, OUTCOMES[outcome])
-                after = freeze(machine, memory, memory.call, (Ghost(hold.job, hold.token),))
+                state = self._thaw(memory)
+                state.ended(JOBS[hold.job], hold.token, OUTCOMES[outcome])
+                after = freeze(state, memory, memory.call, (Ghost(hold.job, hold.token),))
                 found.append(Step(f"ends {JOBS[hold.job]} with {outcome}", after))
         found += self._late(memory)
         if any(hold.asked for hold in memory.held):
-            machine = self._thaw(memory)
-            machine.ticked(1.0, {self._contract.name: "TIMEOUT"})
+            state = self._thaw(memory)
+            state.ticked(1.0, {self._contract.name: "TIMEOUT"})
             words = "ends what was asked to stop, the grace is over"
-            found.append(Step(words, freeze(machine, memory, memory.call)))
+            found.append(Step(words, freeze(state, memory, memory.call)))
         if memory.held and not memory.stopping:
-            machine = self._thaw(memory)
-            machine.stop()
-            machine.give_up()
-            found.append(Step("stops in good order", freeze(machine, memory, memory.call)))
+            state = self._thaw(memory)
+            state.stop()
+            state.give_up()
+            found.append(Step("stops in good order", freeze(state, memory, memory.call)))
         return found
 
     def _late(self, memory: Memory) -> list[Step]:
         """A handler ends whose job was taken from it: the result is offered to the store, which must not take it."""
         found = []
-        for position, ghost in enumerate(memory.ghosts):
-            job_id = JOBS[ghost.job]
-            machine = self._thaw(memory)
-            machine.ended(job_id, "", OUTCOMES["success"])
-            fewer = memory._replace(ghosts=memory.ghosts[:position] + memory.ghosts[position + 1 :])
-            after = freeze(machine, fewer, memory.call)
+        for position, abandoned_job in enumerate(memory.abandoned):
+            job_id = JOBS[abandoned_job.job]
+            state = self._thaw(memory)
+            state.ended(job_id, "", OUTCOMES["success"])
+            fewer = memory._replace(abandoned=memory.abandoned[:position] + memory.abandoned[position + 1 :])
+            after = freeze(state, fewer, memory.call)
             found.append(Step(f"sees the handler of {job_id} end, its job was lost", after))
-            if not any(one.id == job_id for one in machine.unsettled()):
-                found.append(Step(f"offers the late result of {job_id}", after, ghost))
+            if not any(one.id == job_id for one in state.unsettled()):
+                found.append(Step(f"offers the late result of {job_id}", after, abandoned_job))
         return found
 
     def _order(self, memory: Memory) -> tuple[Call, Memory] | None:
         """The cycle under way, or the next one; None if there is no reason for one."""
         if memory.call is not None:
             return memory.call, memory
-        machine = self._thaw(memory)
-        order = machine.order()
+        state = self._thaw(memory)
+        order = state.order()
         if order is None:
             return None
-        call = Call(said(order.settled), order.want, not machine.held, FRESH)
-        return call, freeze(machine, memory, call)
+        call = Call(said(order.settled), order.want, not state.held, FRESH)
+        return call, freeze(state, memory, call)
 
-    def ended(self, memory: Memory, answer: Cycled | DetentError) -> Memory:
+    def ended(self, memory: Memory, answer: BatchResult | DetentError) -> Memory:
         """The cycle's reply reaches the machine; what was claimed is started at once."""
-        machine = self._thaw(memory)
+        state = self._thaw(memory)
         if isinstance(answer, DetentError):
-            machine.cycle_failed()
+            state.batch_failed()
         else:
-            for claimed in machine.cycled(answer):
-                machine.started(claimed.id, 0.0, None)
-        return freeze(machine, memory, None)
+            for claimed in state.batch_done(answer):
+                state.started(claimed.id, 0.0, None)
+        return freeze(state, memory, None)
 
     def _leases(self, memory: Memory) -> dict[str, str]:
         return self._thaw(memory).leases(0.0, 1.0)
@@ -101,12 +101,12 @@ class Steps:
     def _heard(self, memory: Memory) -> tuple[Memory, list[int]]:
         """A heartbeat's answer reaches the machine; (the memory after, jobs that were let go)."""
         assert memory.beat is not None
-        machine, beat = self._thaw(memory), memory.beat
+        state, beat = self._thaw(memory), memory.beat
         about = {JOBS[lease.job]: lease.token for lease in beat.about}
         cancels = {JOBS[n]: "{}" for n in beat.asked}
-        machine.extended(Told(frozenset(JOBS[n] for n in beat.lost), cancels, about), 0.0)
-        let_go = [hold.job for hold in memory.held if JOBS[hold.job] not in machine.held]
-        return freeze(machine, memory._replace(beat=None), memory.call), let_go
+        state.extended(HeartbeatAnswer(frozenset(JOBS[n] for n in beat.lost), cancels, about), 0.0)
+        let_go = [hold.job for hold in memory.held if JOBS[hold.job] not in state.held]
+        return freeze(state, memory._replace(beat=None), memory.call), let_go
 
-    def _thaw(self, memory: Memory) -> Machine:
+    def _thaw(self, memory: Memory) -> WorkerState:
         return thaw(self._machine, memory, self._contract, self._slots)

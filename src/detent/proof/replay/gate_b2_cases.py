@@ -70,7 +70,7 @@ class Result:
         return told if self.ok else {**told, "problems": self.problems}
 
 
-async def play_gate(engine: Engine) -> list[Result]:
+async def run_gate_b2_cases(engine: Engine) -> list[Result]:
     """All cases, each on a job of its own in a queue of its own: nobody else claims it, nobody else's is claimed."""
     queue = f"replay-{engine.ids.token()}"
     return [await _play(engine, queue, case) for case in CASES]

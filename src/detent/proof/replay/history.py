@@ -33,7 +33,7 @@ class Played:
         return {"ok": self.ok, "first_illegal": None if self.ok else wrong, "derived": self.derived}
 
 
-def play(contract: Contract, names: list[str]) -> Played:
+def replay_history(contract: Contract, names: list[str]) -> Played:
     """Events the contract does not know change no status and are passed over, as in a log with notes."""
     return Played(replay(contract, names), derive_status(contract, names), len(names))
 

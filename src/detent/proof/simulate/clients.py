@@ -103,7 +103,7 @@ class Operator(Person):
         self.start(self._operates)
 
     async def _operates(self) -> None:
-        acts = (self._signal, self._signal, self._signal, self._cancel, self._abort, self._decide, self._letter)
+        acts = (self._signal, self._signal, self._signal, self._cancel, self._abort, self._decide, self._dead_letter)
         more = (self._reopen, self._pause)
         while not self.peaceful:
             await Pause(self.random.randrange(100 * MS, 2 * SECOND))
@@ -149,7 +149,7 @@ class Operator(Person):
                 await self.random.choice((self._abort, self._cancel))(self.random.choice(resting))
         await self.insist(lambda: self.engine.resume("queue", "other", actor=self.name), 50)
 
-    async def _letter(self, job_id: str) -> None:
+    async def _dead_letter(self, job_id: str) -> None:
         """Requeue a dead letter under an id made beforehand, or discard it, one person after the other."""
         found = await self.insist(lambda: self.engine.dead_letters(Filter(limit=5)))
         if not isinstance(found, list) or not found:

@@ -6,7 +6,7 @@ from typing import Any
 
 from detent.core.errors import StoreUnavailable
 from detent.core.job import Micros
-from detent.proof.controlled_store import HandClock, StoreCall
+from detent.proof.controlled_store import ManualClock, StoreCall
 
 MS: Micros = 1_000
 SECOND: Micros = 1_000_000
@@ -111,7 +111,7 @@ class Task:
 class Loop:
     """The scheduler. `store` decides how a store call fares; everything else is time and order."""
 
-    def __init__(self, clock: HandClock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.time: Micros = 0
         self.steps = 0

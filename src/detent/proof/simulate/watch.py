@@ -9,7 +9,7 @@ import apsw
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Micros
 from detent.core.limits import Limit
-from detent.proof.controlled_store import HandClock, Violation
+from detent.proof.controlled_store import ManualClock, Violation
 from detent.proof.job_checker import ENTRIES, ROWS, Entry, Fold, Row, check_database, move_of
 from detent.proof.verify.limits import LimitCheck
 
@@ -26,7 +26,7 @@ class Watchman:
         self,
         connection: apsw.Connection,
         contracts: Mapping[str, Contract],
-        clock: HandClock,
+        clock: ManualClock,
         limits: Sequence[Limit] = (),
     ) -> None:
         self._connection = connection

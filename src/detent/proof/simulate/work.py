@@ -16,8 +16,8 @@ from detent.handler.handler import Options, inspect_handler
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 from detent.ports.claims import Claimed, ClaimRequest, Extended
 from detent.ports.listing import WorkerRow
-from detent.worker.heartbeat import Heart
-from detent.worker.reclaim_grace import Caution
+from detent.worker.heartbeat import Heartbeat
+from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.runner import Runner
 from detent.worker.state import Interrupt
 from detent.worker.sweeper import Sweeper
@@ -118,7 +118,7 @@ class SimWorker(Process):
         self.world = world
         self.engine = world.engine
         self.random = world.stream(name)
-        self.machine = world.hooks.machine(world.config.slots, cancel_grace=4.0)
+        self.state = world.hooks.state(world.config.slots, cancel_grace=4.0)
         self.lease = world.config.lease_seconds
         self._runner = Runner(world.config.slots)
         self._running: dict[str, tuple[Task, Context]] = {}
@@ -128,48 +128,48 @@ class SimWorker(Process):
         self.heart_stands_until: Micros = 0
         self._codes = {contract: c.code("timeout") for contract, c in self.engine.contracts.items()}
         heard = lambda answer: self.loop.after(self.random.randrange(20 * MS), lambda: self._heard(answer))  # noqa: E731
-        self._heart = Heart(self.engine, self.lease, self._leases, self._row, heard)
-        for task in (self._cycles, self._beats, self._ticks, self._polls):
+        self._heartbeat = Heartbeat(self.engine, self.lease, self._leases, self._row, heard)
+        for task in (self._settle_and_claim_loop, self._beats, self._ticks, self._polls):
             self.start(task)
 
     def stop(self) -> None:
         """In good order: finish what runs within a grace, then hand back."""
-        self.machine.stop()
+        self.state.stop()
         self.loop.after(2 * SECOND, self._give_up)
         self._nudge.set()
 
     def _give_up(self) -> None:
         if self.alive:
-            self._interrupt_all(self.machine.give_up())
+            self._interrupt_all(self.state.give_up())
 
     def wake(self, within: int = 700 * MS) -> None:
         """Word of a commit reaches the worker after a while; several are one."""
-        if self.alive and not self.machine.hungry and not self._waking:
+        if self.alive and not self.state.wants_jobs and not self._waking:
             self._waking = True
             self.loop.after(self.random.randrange(within), self._awake)
 
     def _awake(self) -> None:
         self._waking = False
-        self.machine.heard_of_work()
+        self.state.heard_of_work()
         self._nudge.set()
 
-    async def _cycles(self) -> None:
-        while not self.machine.done:
-            order = self.machine.order()
+    async def _settle_and_claim_loop(self) -> None:
+        while not self.state.done:
+            order = self.state.order()
             if order is None:
                 self._nudge.clear()
                 await self._nudge
                 continue
             request = self._request(order.want) if order.want else None
             try:
-                answer = await self.engine.cycle(order.settled, request)
+                answer = await self.engine.settle_and_claim(order.settled, request)
             except DetentError:
-                self.machine.cycle_failed()
+                self.state.batch_failed()
                 await Pause(self.random.randrange(50 * MS, 500 * MS))
                 continue
             self.world.settled(self, order.settled, answer)
-            fresh = self.machine.cycled(answer)
-            self._interrupt_all(self.machine.superseded())
+            fresh = self.state.batch_done(answer)
+            self._interrupt_all(self.state.superseded())
             for claimed in fresh:
                 self.world.granted(self, claimed)
                 self.start(partial(self._execute, claimed))
@@ -177,7 +177,7 @@ class SimWorker(Process):
         self.world.stopped(self)
 
     def _request(self, want: int) -> ClaimRequest:
-        reclaim = self.loop.time >= self._reclaim_at or not self.machine.held
+        reclaim = self.loop.time >= self._reclaim_at or not self.state.held
         if reclaim:
             self._reclaim_at = self.loop.time + SECOND
         return self.engine.claim_request(self.name, want, self.lease, job_types=frozenset({JOB_TYPE}), reclaim=reclaim)
@@ -185,7 +185,7 @@ class SimWorker(Process):
     async def _execute(self, claimed: Claimed) -> None:
         await Pause(self.random.randrange(5 * MS))
         timeout = None if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
-        if not self.machine.started(claimed.id, self.world.clock.monotonic(), timeout):
+        if not self.state.started(claimed.id, self.world.clock.monotonic(), timeout):
             return
         context = Context(claimed, self.engine, pause=lambda seconds: Pause(int(seconds * SECOND)))
         assert self.loop.current is not None
@@ -197,13 +197,13 @@ class SimWorker(Process):
             outcome = Stopped()
         if self._running.get(claimed.id, (None, None))[1] is context:
             del self._running[claimed.id]
-        in_time = self.machine.ended(claimed.id, claimed.token, outcome)
+        in_time = self.state.ended(claimed.id, claimed.token, outcome)
         self._nudge.set()
         if not in_time and not isinstance(outcome, Stopped):
             await self._tell_late(claimed, outcome)
 
     async def _tell_late(self, claimed: Claimed, outcome: Outcome) -> None:
-        if any(said.id == claimed.id for said in self.machine.unsettled()):
+        if any(said.id == claimed.id for said in self.state.unsettled()):
             return
         try:
             await self.engine.settle(claimed.id, claimed.token, outcome)
@@ -214,7 +214,7 @@ class SimWorker(Process):
 
     def _heard(self, answer: Extended) -> None:
         if self.alive:
-            self._interrupt_all(self.machine.extended(answer, self.world.clock.monotonic()))
+            self._interrupt_all(self.state.extended(answer, self.world.clock.monotonic()))
 
     def _interrupt_all(self, interrupts: list[Interrupt]) -> None:
         for interrupt in sorted(interrupts, key=lambda one: one.id):  # answers are sets; their order must not matter
@@ -231,17 +231,17 @@ class SimWorker(Process):
         while True:
             await Pause(int(self.lease * SECOND / 6))
             turn += 1
-            if self.loop.time < self.heart_stands_until or (not self.machine.held and turn % 4):
+            if self.loop.time < self.heart_stands_until or (not self.state.held and turn % 4):
                 continue
             try:
-                await (self._heart._beat() if turn % 2 else self._heart._look())
+                await (self._heartbeat._beat() if turn % 2 else self._heartbeat._look())
             except DetentError:
                 continue
 
     async def _ticks(self) -> None:
         while True:
-            self._interrupt_all(self.machine.ticked(self.world.clock.monotonic(), self._codes))
-            deadline = self.machine.next_deadline()
+            self._interrupt_all(self.state.ticked(self.world.clock.monotonic(), self._codes))
+            deadline = self.state.next_deadline()
             left = 1.0 if deadline is None else deadline - self.world.clock.monotonic()
             await Pause(int(min(1.0, max(0.001, left)) * SECOND))
 
@@ -251,11 +251,11 @@ class SimWorker(Process):
             self.wake(MS)
 
     def _leases(self) -> dict[str, str]:
-        return self.machine.leases(self.world.clock.monotonic(), self.lease)
+        return self.state.leases(self.world.clock.monotonic(), self.lease)
 
     def _row(self) -> WorkerRow:
         now = self.world.clock.now()
-        work = (self.machine.slots, len(self.machine.held), "working", now, now, int(self.lease * SECOND))
+        work = (self.state.slots, len(self.state.held), "working", now, now, int(self.lease * SECOND))
         return WorkerRow(self.name, "simulated", 1, "0", None, "[]", *work)
 
 
@@ -264,7 +264,7 @@ class SimSweeper(Process):
 
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world.loop, name)
-        self.sweeper = Sweeper(world.engine, Caution(world.clock, world.config.lease_seconds), interval=2.0)
+        self.sweeper = Sweeper(world.engine, ReclaimGrace(world.clock, world.config.lease_seconds), interval=2.0)
         self.start(self._sweeps)
 
     async def _sweeps(self) -> None:
@@ -273,7 +273,7 @@ class SimSweeper(Process):
             try:
                 pause = await self.sweeper.sweep()
             except DetentError:
-                self.sweeper.caution.lost()
+                self.sweeper.reclaim_grace.lost()
             await Pause(max(MS, int(pause * SECOND)))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from detent.core.contract.model import Phase
 from detent.core.errors import DetentError, StoreRefused
 from detent.core.job import CHILDREN, Micros
-from detent.engine import Cycled, Engine, Settlement
+from detent.engine import BatchResult, Engine, Settlement
 from detent.ports.claims import Claimed
-from detent.proof.controlled_store import HONEST, HandClock, Hooks, ProofStore, StoreCall, run_all
+from detent.proof.controlled_store import HONEST, ControlledStore, Hooks, ManualClock, StoreCall, run_all
 from detent.system.ids import SeededIds, seeded
 
 from .clients import Operator, Producer
@@ -33,10 +33,10 @@ class World:
     def __init__(self, config: Config, hooks: Hooks = HONEST, *, keep_trace: bool = False) -> None:
         self.config = config
         self.hooks = hooks
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.loop = Loop(self.clock)
         self.loop.store = self._serve
-        self.store = store = ProofStore(self.clock, hooks)
+        self.store = store = ControlledStore(self.clock, hooks)
         self.engine: Engine = hooks.engine(store, ids=SeededIds(("ids", config.seed)))
         run_all(self.engine.open())
         self.connection = store.session.connection
@@ -113,7 +113,7 @@ class World:
         if holder != worker.name:
             self.watchman.blame(claimed.id, "holder.two", f"{holder} and {worker.name} were given one token")
 
-    def settled(self, worker: SimWorker, said: list[Settlement], answer: Cycled) -> None:
+    def settled(self, worker: SimWorker, said: list[Settlement], answer: BatchResult) -> None:
         self.stale_refused += stale(answer.refused)
         self.note(f"{worker.name} settled {len(said)}, refused {len(answer.refused)}, claimed {len(answer.claimed)}")
 
@@ -190,10 +190,10 @@ class World:
         if kind in ("crash", "stall") and self.config.schedules and luck * 10 % 1 < 0.3:
             self._strike_sweeper(kind, luck)
             return
-        alive = [worker for worker in self.workers if worker.alive and not worker.machine.stopping]
+        alive = [worker for worker in self.workers if worker.alive and not worker.state.stopping]
         if not alive:
             return
-        busy = [worker for worker in alive if worker.machine.held] or alive
+        busy = [worker for worker in alive if worker.state.held] or alive
         victim = busy[int(luck * len(busy))]
         self.fault(kind, victim.name)
         if kind == "stall":

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from detent.core.job import Job
 
-from .fold import Table, Walk
+from .fold import ContractTable, Fold
 from .rows import CONTRACT, DLQ_ID, ID, TENANT, Row
 from .rules import Report
 
@@ -22,26 +22,26 @@ def by_job(rows: Rows) -> dict[str, list[Row]]:
     return found
 
 
-def check_burial(row: Row, walk: Walk, letters: Sequence[Row], report: Report) -> None:
+def check_burial(row: Row, walk: Fold, dead_letters: Sequence[Row], report: Report) -> None:
     """A job and the dead letters that bear its id: one for each time its log says it was given up."""
     job_id, dlq_id = row[ID], row[DLQ_ID]
     if not walk.burials:
-        if dlq_id is not None or letters:
-            named = dlq_id or letters[0][0]
+        if dlq_id is not None or dead_letters:
+            named = dlq_id or dead_letters[0][0]
             report.add(job_id, None, "dead-letter-unearned", f"dead letter {named}, but the log never gave the job up")
         return
-    counts = [letter[4] for letter in letters]
+    counts = [dead_letter[4] for dead_letter in dead_letters]
     for count in sorted(set(counts)):
         if counts.count(count) > 1:
             told = f"{counts.count(count)} dead letters for retry count {count}"
             report.add(job_id, None, "dead-letter-twice", told)
-    if dlq_id is None or dlq_id not in [letter[0] for letter in letters]:
+    if dlq_id is None or dlq_id not in [dead_letter[0] for dead_letter in dead_letters]:
         named = "names none" if dlq_id is None else f"names {dlq_id}, which is not its own or does not exist"
         report.add(job_id, None, "dead-letter-missing", f"the job was given up, but {named}")
-    elif len(letters) < len(walk.burials):
-        told = f"given up {len(walk.burials)} times, {len(letters)} dead letters"
+    elif len(dead_letters) < len(walk.burials):
+        told = f"given up {len(walk.burials)} times, {len(dead_letters)} dead letters"
         report.add(job_id, None, "dead-letter-missing", told)
-    for dead, _, contract, tenant, count in letters:
+    for dead, _, contract, tenant, count in dead_letters:
         differ = [
             f"{name} {found!r} instead of {wanted!r}"
             for name, found, wanted in (("contract", contract, row[CONTRACT]), ("tenant", tenant, row[TENANT]))
@@ -63,7 +63,9 @@ def check_requeued(rows: Rows, origins: Mapping[str, Job], pruned: str, report: 
             report.add(job_id, None, "requeue-link", told)
 
 
-def check_fates(rows: Rows, made: Mapping[str, Job], tables: Mapping[str, Table], pruned: str, report: Report) -> None:
+def check_fates(
+    rows: Rows, made: Mapping[str, Job], tables: Mapping[str, ContractTable], pruned: str, report: Report
+) -> None:
     """Rows of the query verify_fates: does every dead letter belong to a job, and the requeued ones lead to one?"""
     for dlq_id, job_id, contract, fate, new_id, owner, named in rows:
         if owner is None:
@@ -85,7 +87,7 @@ def check_fates(rows: Rows, made: Mapping[str, Job], tables: Mapping[str, Table]
             report.add(job_id, None, "requeue-link", told)
 
 
-def check_discards(rows: Rows, audit: Rows, tables: Mapping[str, Table], report: Report) -> None:
+def check_discards(rows: Rows, audit: Rows, tables: Mapping[str, ContractTable], report: Report) -> None:
     """The discarded ones among rows of verify_fates, held against the audit."""
     acts: dict[str, list[tuple[str, str, str | None]]] = defaultdict(list)
     for subject, act, actor, reason in audit:

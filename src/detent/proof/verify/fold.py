@@ -48,7 +48,7 @@ class Fault(NamedTuple):
     detail: str
 
 
-class Walk(NamedTuple):
+class Fold(NamedTuple):
     """What a log says, whoever's it is: many jobs share one walk."""
 
     faults: tuple[Fault, ...]
@@ -66,7 +66,7 @@ class Walk(NamedTuple):
     """Where follow-up edges were taken: the times there are those of the event before."""
 
 
-class Table:
+class ContractTable:
     """One contract, prepared for walking."""
 
     def __init__(self, contract: Contract) -> None:
@@ -82,9 +82,9 @@ class Table:
         self.reopens = any(edge.move is Move.REOPEN for edge in contract.edges)
         self.timed = contract.retry_at_statuses
         self.frozen = contract.retry.max_retries if contract.retry.frozen else None
-        self._walks: dict[Shape, Walk] = {}
+        self._walks: dict[Shape, Fold] = {}
 
-    def walk(self, shape: Shape) -> Walk:
+    def walk(self, shape: Shape) -> Fold:
         """The walk of a log of this shape; remembered, because most jobs live one of a few lives."""
         known = self._walks.get(shape)
         if known is None:
@@ -135,7 +135,7 @@ class _Counts:
             self.failures += 1
 
 
-def _walk(table: Table, shape: Shape) -> Walk:
+def _walk(table: ContractTable, shape: Shape) -> Fold:
     faults: list[Fault] = []
     counts = _Counts()
     status: str | None = None
@@ -166,10 +166,12 @@ def _walk(table: Table, shape: Shape) -> Walk:
         faults.append(Fault(len(shape) - 1, "follow-at-once", f"the log ends in {status}, where no job may rest"))
     told = (counts.executions, counts.failures, counts.retries, counts.interruptions)
     state = (status, table.phases.get(status or ""), len(shape), *told)
-    return Walk(tuple(faults), state, started, finished, finals, tuple(burials), tuple(follows))
+    return Fold(tuple(faults), state, started, finished, finals, tuple(burials), tuple(follows))
 
 
-def _wrong_step(table: Table, index: int, status: str | None, key: tuple[str | None, str, str]) -> Iterator[Fault]:
+def _wrong_step(
+    table: ContractTable, index: int, status: str | None, key: tuple[str | None, str, str]
+) -> Iterator[Fault]:
     """What is wrong with one step, judged by where the log was and by what the event says of itself."""
     source, event, target = key
     if (source is None) != (index == 0):

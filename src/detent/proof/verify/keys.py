@@ -6,7 +6,7 @@ from typing import Any
 
 from detent.core.contract.model import Contract
 
-from .fold import Table
+from .fold import ContractTable
 from .rows import ATTEMPT, CONTRACT, ID, KEY, SCOPE, TASK, TENANT, Row
 from .rules import Report
 
@@ -65,7 +65,7 @@ def check_owners(wanted: Iterable[tuple[Pair, str]], owners: Mapping[Pair, str],
             report.add(job_id, None, "key-taken", f"the key {pair[1]!r} in {pair[0]} belongs to job {owner}")
 
 
-def check_bearers(rows: Iterable[Row], tables: Mapping[str, Table], ring: KeyRing, report: Report) -> None:
+def check_bearers(rows: Iterable[Row], tables: Mapping[str, ContractTable], ring: KeyRing, report: Report) -> None:
     """Rows of the query verify_keys: is every key's owner a job that bears it?"""
     for space, key, owner, job_id, contract, tenant, its_key, scope, task in rows:
         if job_id is None:
@@ -97,7 +97,7 @@ class TaskCount:
             self._task, self._last = task, attempt
 
 
-def check_attempt(row: Row, table: Table, report: Report) -> None:
+def check_attempt(row: Row, table: ContractTable, report: Report) -> None:
     if (row[ATTEMPT] is not None) != table.contract.task_attempts:
         have = f"{row[CONTRACT]} {'numbers' if table.contract.task_attempts else 'does not number'} the runs of a task"
         report.add(row[ID], None, "attempt-missing", f"{have}, the job's number is {row[ATTEMPT]}")

@@ -8,7 +8,7 @@ from typing import Any
 from detent.core.contract.model import Phase
 from detent.core.times import iso
 
-from .fold import Fault, Table, Walk, flags_of
+from .fold import ContractTable, Fault, Fold, flags_of
 
 Row = tuple[Any, ...]
 """A job in the order of the query verify_jobs."""
@@ -23,12 +23,12 @@ SHAPE = slice(4, None)
 CLAIMABLE, LEASED, BLOCKED, FINAL = (phase.value for phase in Phase)
 
 
-def walk_of(table: Table, log: Log) -> Walk:
+def walk_of(table: ContractTable, log: Log) -> Fold:
     shape = [event[SHAPE] if event[DATA] is None else (*event[SHAPE], flags_of(event[DATA])) for event in log]
     return table.walk(tuple(shape))
 
 
-def agrees(row: Row, log: Log, walk: Walk, table: Table) -> bool:
+def agrees(row: Row, log: Log, walk: Fold, table: ContractTable) -> bool:
     """True where `differences` would find nothing; the way almost every job takes, so it is written to be quick."""
     faults, state, first_claim, final, _, _, follows = walk
     if faults or state != row[STATE]:
@@ -68,8 +68,8 @@ class Case:
 
     row: Row
     log: Log
-    walk: Walk
-    table: Table
+    walk: Fold
+    table: ContractTable
 
 
 def differences(case: Case) -> Iterator[Fault]:

@@ -17,7 +17,7 @@ from detent.ports.store import Store
 from detent.ports.tx import Tx
 
 from .dead_letters import DISCARDED, by_job, check_burial, check_discards, check_fates, check_requeued
-from .fold import Table
+from .fold import ContractTable
 from .keys import KeyRing, TaskCount, check_attempt, check_bearers, check_owners
 from .relations import check_relations
 from .rows import (
@@ -80,7 +80,7 @@ async def verify(
     run = _Run(store, scope, chunk, progress)
     await run.learn(contracts)
     await run.jobs()
-    await run.letters()
+    await run.dead_letters()
     if scope == EVERYTHING:
         await run.keys()
         await run.tasks()
@@ -99,7 +99,7 @@ class _Run:
         self.chunk = chunk
         self.progress = progress
         self.report = Report()
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, ContractTable] = {}
         self.ring = KeyRing()
         self.pruned = ""
         """Nothing that was pruned has an id above this one: what a link names may be gone up to here."""
@@ -107,7 +107,7 @@ class _Run:
     async def learn(self, contracts: Mapping[str, Contract]) -> None:
         declared = await self.store.read(lambda tx: tx.contracts())
         self.pruned = (await self.store.read(lambda tx: tx.query("verify_pruned")))[0][0] or ""
-        self.tables = {name: Table(contract) for name, contract in {**contracts, **declared}.items()}
+        self.tables = {name: ContractTable(contract) for name, contract in {**contracts, **declared}.items()}
         for name, contract in declared.items():
             ours = contracts.get(name)
             if ours and (set(ours.edges), dict(ours.statuses)) != (set(contract.edges), dict(contract.statuses)):
@@ -136,12 +136,12 @@ class _Run:
         more = len(rows) == self.chunk or len(kept) < len(rows)
         span = _Span(after, kept[-1][ID] if more else None, self.scope)
         events = await tx.query("verify_events", span.where("job_id", nested=True), **span.values)
-        found = await tx.query("verify_letters", span.where("job_id"), **span.values)
-        letters = by_job(found) if found else {}
+        found = await tx.query("verify_dead_letters", span.where("job_id"), **span.values)
+        dead_letters = by_job(found) if found else {}
         self.report.jobs += len(kept)
         self.report.events += len(events)
         for row, log in self._paired(kept, events):
-            self._check(row, log, letters.get(row[ID], ()))
+            self._check(row, log, dead_letters.get(row[ID], ()))
         if any(row[REQUEUED_FROM] is not None for row in kept):
             requeued = await tx.query("verify_requeued", span.where("j.id"), **span.values)
             origins = await tx.lock([origin for _, origin, dlq_id, _ in requeued if dlq_id is None])
@@ -154,7 +154,7 @@ class _Run:
             await self._orphans(tx, span)
         return span.upto, more
 
-    def _check(self, row: Row, log: Log, letters: Sequence[Row]) -> None:
+    def _check(self, row: Row, log: Log, dead_letters: Sequence[Row]) -> None:
         report = self.report
         table = self.tables.get(row[CONTRACT])
         if table is None:
@@ -165,8 +165,8 @@ class _Run:
         if not agrees(row, log, walk, table):
             for index, rule, detail in differences(Case(row, log, walk, table)):
                 report.add(row[ID], None if index is None else log[index][SEQ], rule, detail)
-        if walk.burials or letters or row[DLQ_ID] is not None:
-            check_burial(row, walk, letters, report)
+        if walk.burials or dead_letters or row[DLQ_ID] is not None:
+            check_burial(row, walk, dead_letters, report)
         if (row[ATTEMPT] is not None) != table.contract.task_attempts:
             check_attempt(row, table, report)
         if row[KEY] is not None or table.contract.keys.task_id_is_key:
@@ -215,7 +215,7 @@ class _Run:
                 self.report.add(job_id, seq, "note-adrift", told)
         for job_id, name in await tx.query("verify_signals", span.where("s.job_id"), **span.values):
             self.report.add(job_id, None, "signal-orphan", f"signal {name!r} of a job that does not exist")
-        for job_id, kind in await tx.query("verify_parcels", span.where("o.job_id"), **span.values):
+        for job_id, kind in await tx.query("verify_outbox_items", span.where("o.job_id"), **span.values):
             self.report.add(job_id, None, "parcel-orphan", f"a {kind} of a job that does not exist")
         takeovers = json.dumps(sorted({event for table in self.tables.values() for event in table.takeovers}))
         unnamed = await tx.query("verify_takeovers", span.where("e.job_id"), **span.values, events=takeovers)
@@ -233,7 +233,7 @@ class _Run:
         else:
             self.report.add(job_id, None, "step-empty", f"step {name!r} is finished and has no result")
 
-    async def letters(self) -> None:
+    async def dead_letters(self) -> None:
         """All dead letters in scope, by their own id."""
         tests = self.scope.where("l.")
         if self.scope.job_id is not None:

@@ -11,7 +11,7 @@ from detent.core.job import Change, Micros, Step
 
 from .connections import drop
 from .dialect import Query
-from .errors import TIES, told
+from .errors import TIES, translate
 from .insert import insert
 
 _MAX_ROWS = 1_000
@@ -20,7 +20,7 @@ _TURNS = 4
 Batch = tuple[Sequence[Change], Sequence[int]]
 
 
-class Inserts:
+class InsertBatcher:
     """A connection for inserting. Callers that come while one is under way go into the next: one commit for all."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
@@ -87,10 +87,10 @@ class Inserts:
                 self._connection = await self._connect()
             return await insert(self._connection, changes, lanes)
         except asyncpg.PostgresError as error:
-            raise told(error) from error
+            raise translate(error) from error
         except BaseException as error:
             drop(self._connection)
-            raise told(error) from error
+            raise translate(error) from error
 
     async def close(self) -> None:
         if self._task is not None and not self._task.done():
@@ -114,7 +114,7 @@ _REPEATS = 10
 Waiting = tuple[Step, str, "asyncio.Future[bool]"]
 
 
-class Recorder:
+class StepBatcher:
     """One statement and one commit for as many steps as there are; nobody waits for company."""
 
     def __init__(self, acquired: Callable[[], Any], query: Query, now: Callable[[], Micros]) -> None:
@@ -142,7 +142,7 @@ class Recorder:
             except BaseException as error:
                 for _, _, answer in batch:
                     if not answer.done():
-                        answer.set_exception(told(error))
+                        answer.set_exception(translate(error))
                 if not isinstance(error, Exception):
                     raise
 
@@ -150,13 +150,13 @@ class Recorder:
         try:
             recorded = await self._send(batch)
         except Exception as error:
-            if len(batch) == 1 or not isinstance(told(error), StoreRefused):
+            if len(batch) == 1 or not isinstance(translate(error), StoreRefused):
                 raise
             for one in batch:  # one value the server cannot hold must not cost the others theirs
                 try:
                     await self._deliver([one])
                 except Exception as its:
-                    one[2].set_exception(told(its))
+                    one[2].set_exception(translate(its))
             return
         for step, _, answer in batch:
             if not answer.done():

@@ -10,7 +10,7 @@ from uuid import UUID
 from detent.core.errors import InvalidInput
 
 
-class Borrowed(Protocol):
+class CallerConnection(Protocol):
     """What a transaction needs of a connection."""
 
     blocks: bool
@@ -25,7 +25,7 @@ class Borrowed(Protocol):
     async def execute(self, text: str, *values: Any) -> str: ...
 
 
-class BorrowedAsyncpg:
+class AsyncpgConnection:
     """A connection of asyncpg, from a pool or not. Its codecs are the owner's and stay as they are."""
 
     blocks = False
@@ -45,7 +45,7 @@ class BorrowedAsyncpg:
         return tag
 
 
-class BorrowedPsycopg:
+class PsycopgConnection:
     """A psycopg AsyncConnection. Its raw cursor takes `$1` as it stands; the owner's row factory is passed by."""
 
     blocks = False
@@ -72,7 +72,7 @@ class BorrowedPsycopg:
             return cursor.statusmessage or ""
 
 
-class BorrowedPsycopgSync:
+class PsycopgSyncConnection:
     """A psycopg Connection: coroutines that never suspend, driven to their end on the owner's thread."""
 
     blocks = True
@@ -99,17 +99,17 @@ class BorrowedPsycopgSync:
             return cursor.statusmessage or ""
 
 
-def borrowed(connection: Any) -> Borrowed:
+def caller_connection(connection: Any) -> CallerConnection:
     """The connection in our shape, or a refusal that says which kinds can be handed over."""
     if callable(getattr(connection, "is_in_transaction", None)) and callable(getattr(connection, "fetch", None)):
-        return BorrowedAsyncpg(connection)
+        return AsyncpgConnection(connection)
     if any(kind.__module__.partition(".")[0] == "psycopg" for kind in type(connection).__mro__):
         from psycopg import AsyncConnection, Connection
 
         if isinstance(connection, AsyncConnection):
-            return BorrowedPsycopg(connection)
+            return PsycopgConnection(connection)
         if isinstance(connection, Connection):
-            return BorrowedPsycopgSync(connection)
+            return PsycopgSyncConnection(connection)
     raise InvalidInput(
         f"{type(connection).__module__}.{type(connection).__qualname__} is no asyncpg or psycopg 3 connection; "
         "hand over the driver's own (from SQLAlchemy: connection.get_raw_connection(), then .driver_connection)",

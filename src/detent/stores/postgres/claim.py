@@ -8,10 +8,10 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.ports.claims import Claimed, ClaimRequest, Success
 from detent.stores.lanes import RANK_SHIFT, LaneBook, rank_of
 
-from .claim_by_id import Taken, take_values, told_settled, unsettled_of
+from .claim_by_id import Taken, claim_by_id_values, settled_values, unsettled_of
 from .dialect import Query, compiled
 from .lost_claims import less
-from .tx import Connection, PostgresCold
+from .tx import Connection, PostgresTxQueries
 
 SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
@@ -58,7 +58,7 @@ class Edges:
         return values
 
 
-def cycle_values(
+def settle_and_claim_values(
     successes: Sequence[Success],
     request: ClaimRequest | None,
     book: LaneBook,
@@ -78,7 +78,7 @@ def cycle_values(
         "now": now,
         "relaxed": relaxed,
         "family": bool(ordered) and ordered[0].parent_id is not None,
-        **told_settled(ordered),
+        **settled_values(ordered),
         "version": book.version,
         "wanted": request.limit if request and allowed else 0,
         "groups": [str(group) for group in allowed],
@@ -143,15 +143,15 @@ def in_turn(book: LaneBook, successes: Sequence[Success], request: ClaimRequest 
     """Which statement a plain claim takes: the one that begins at the highest priority, or now and then lower."""
     first = book.relief() if request else None
     if first is None:
-        return "cycle" if successes else "claim", {}
-    return "cycle_in_turn", {"first": (first << RANK_SHIFT) - 1}
+        return "settle_and_claim" if successes else "claim", {}
+    return "settle_and_claim_in_turn", {"first": (first << RANK_SHIFT) - 1}
 
 
 def _served_order(row: Any) -> tuple[int, int, str]:
     return row[16], row[15], row[0]
 
 
-class PostgresTx(PostgresCold):
+class PostgresTx(PostgresTxQueries):
     """The whole transaction a store hands to the engine."""
 
     def __init__(self, *args: Any, edges: Edges, **options: Any) -> None:
@@ -165,7 +165,7 @@ class PostgresTx(PostgresCold):
         for family in (False, True):
             batch = [s for s in successes if (s.parent_id is not None) is family]
             if batch:
-                refused += (await self._cycle(batch, None)).unsettled(batch)
+                refused += (await self._settle_and_claim(batch, None)).unsettled(batch)
         await self.tell_parents_of(successes, refused)
         return refused
 
@@ -180,7 +180,7 @@ class PostgresTx(PostgresCold):
                 claimed += await self.claim_planned(request)
                 if self.book.ruled:
                     break
-            answer = await self._cycle([], request)
+            answer = await self._settle_and_claim([], request)
             answer.advance(self.book, remember_floors=False)
             claimed += answer.claimed
             rest = answer.rest(request, self.book)
@@ -191,8 +191,8 @@ class PostgresTx(PostgresCold):
 
     async def _take(self, request: ClaimRequest) -> list[Claimed]:
         await self.prepare()
-        values = take_values([], request, self._edges, self.now)
-        answer = Taken(await run_cycle(self.connection, compiled(self._texts["take"]), values))
+        values = claim_by_id_values([], request, self._edges, self.now)
+        answer = Taken(await run_settle_and_claim(self.connection, compiled(self._texts["claim_by_id"]), values))
         self.wrote |= answer.wrote
         return answer.claimed
 
@@ -205,18 +205,18 @@ class PostgresTx(PostgresCold):
             await self.connection.execute(_LOCAL)
             self._set = True
 
-    async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
+    async def _settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
         await self.prepare()
         name, more = in_turn(self.book, successes, request)
-        values = cycle_values(successes, request, self.book, self._edges, self.now) | more
+        values = settle_and_claim_values(successes, request, self.book, self._edges, self.now) | more
         query = compiled(self._texts[name])
-        answer = Answer(await run_cycle(self.connection, query, values), request.token if request else "")
+        answer = Answer(await run_settle_and_claim(self.connection, query, values), request.token if request else "")
         if more:
             answer.relieved(self.book)
         self.wrote |= answer.wrote
         return answer
 
 
-async def run_cycle(connection: Connection, query: Query, values: Mapping[str, Any]) -> list[Any]:
+async def run_settle_and_claim(connection: Connection, query: Query, values: Mapping[str, Any]) -> list[Any]:
     rows: list[Any] = await connection.fetch(query.text, *(values[name] for name in query.names))
     return rows

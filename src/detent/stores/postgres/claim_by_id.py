@@ -9,7 +9,7 @@ from detent.ports.claims import Claimed, ClaimRequest, Success
 from .dialect import is_uuid
 
 
-def told_settled(successes: Sequence[Success]) -> dict[str, Any]:
+def settled_values(successes: Sequence[Success]) -> dict[str, Any]:
     """What the statements are told of those that have ended; most have nothing to return."""
     results = [s[3] for s in successes]
     return {
@@ -33,13 +33,15 @@ class WiredEdges(Protocol):
     def values(self, prefix: str, contracts: Any) -> dict[str, list[str]]: ...
 
 
-def take_values(successes: Sequence[Success], request: ClaimRequest, edges: WiredEdges, now: int) -> Mapping[str, Any]:
+def claim_by_id_values(
+    successes: Sequence[Success], request: ClaimRequest, edges: WiredEdges, now: int
+) -> Mapping[str, Any]:
     """In the order of the ids, settled and named apart: nobody else takes rows of both kinds in another order."""
     ordered = sorted(successes, key=itemgetter(0))
     named = sorted(one for one in request.named or () if is_uuid(one.id))
     return {
         "now": now,
-        **told_settled(ordered),
+        **settled_values(ordered),
         "named_ids": [one[0] for one in named],
         "named_tokens": [one[1] for one in named],
         "named_counts": [str(one[2]) for one in named],

@@ -1,4 +1,4 @@
--- name: take
+-- name: claim_by_id
 -- Hot: settle plain successes and claim jobs by id, each under a token of its own, in one statement.
 -- Relies on the primary key. Joins to jobs as in cycle.sql, for the same reason.
 WITH t AS MATERIALIZED (

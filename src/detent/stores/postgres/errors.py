@@ -22,7 +22,7 @@ _RACES = {"jobs_task"}
 """Unique indexes that two honest callers can run into: the second one looks again and takes the next number."""
 
 
-def told(error: BaseException) -> BaseException:
+def translate(error: BaseException) -> BaseException:
     """A lost, refusing or overloaded server is one kind of trouble for the caller: the store is not available."""
     if isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name in _RACES:
         return VersionConflict("another call took the same number at the same moment; repeat the call")

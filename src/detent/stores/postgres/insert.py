@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 from detent.core.errors import InvalidInput
 from detent.core.job import Change, Event, Job
-from detent.core.uniform_batch import Alike
+from detent.core.uniform_batch import UniformBatch
 from detent.stores.rows import CREATED, EVENT_COLUMNS, as_text, created_values
 
 from .dialect import is_uuid
@@ -106,7 +106,7 @@ async def insert(connection: Any, changes: Sequence[Change], lanes: Sequence[int
     """New jobs and their first events in one round trip; returns the ids that were there already."""
     if not changes:
         return set()
-    jobs, events = _alike(changes, lanes[0]) if isinstance(changes, Alike) else _each(changes, lanes)
+    jobs, events = _alike(changes, lanes[0]) if isinstance(changes, UniformBatch) else _each(changes, lanes)
     ids: list[str] = jobs[0]
     for job_id in ids:
         if not is_uuid(job_id):
@@ -131,7 +131,7 @@ def _each(changes: Sequence[Change], lanes: Sequence[int]) -> tuple[Columns, Col
     return [*jobs, list(lanes)], [*_columns(map(_EVENT, events)), data, of_events]
 
 
-def _alike(changes: Alike, lane: int) -> tuple[Columns, Columns]:
+def _alike(changes: UniformBatch, lane: int) -> tuple[Columns, Columns]:
     """The same without a job or an event being made: what they share stands there once."""
     first, (event,) = changes.first, changes.first.events
     jobs = [changes.own.get(name, [value]) for name, value in zip(CREATED, created_values(first.after), strict=True)]

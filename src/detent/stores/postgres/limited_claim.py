@@ -10,13 +10,13 @@ from detent.ports.claims import Claimed, ClaimRequest, Success
 from detent.stores.claim_plan import Found, Plan, Seen, make_plan, remembered
 from detent.stores.lanes import RANK_SHIFT, LaneBook, party_of, rank_of
 
-from .claim import AGAIN, Answer, Edges, PostgresTx, cycle_values, run_cycle
+from .claim import AGAIN, Answer, Edges, PostgresTx, run_settle_and_claim, settle_and_claim_values
 from .claim_by_id import unsettled_of
 from .dialect import compiled
 from .lost_claims import less
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[list[Any]]]
-"""Run one of the planned statements by its name."""
+"""Run one of the claim_within_limits statements by its name."""
 _WIDER = 4
 _LANES_AT_MOST = 4_096
 _CLOSED_AT_MOST = 4_096
@@ -55,15 +55,15 @@ class Looked:
 
 
 @dataclass(slots=True)
-class Planned:
-    """What became of one planned claim."""
+class LimitedClaim:
+    """What became of one claim_within_limits claim."""
 
     claimed: list[Claimed]
     refused: list[Success]
     wrote: bool = False
 
 
-async def planned(
+async def claim_within_limits(
     run: Run,
     refresh: Callable[[], Awaitable[None]],
     book: LaneBook,
@@ -73,9 +73,9 @@ async def planned(
     now: int,
     *,
     once: bool = False,
-) -> Planned:
+) -> LimitedClaim:
     """Settle and claim; again where the first attempt tells that there is more to have. once: lock meters once."""
-    done = Planned([], [])
+    done = LimitedClaim([], [])
     rest: ClaimRequest | None = request
     first, lanes_at_most, counting = book.relief(), request.limit, False
     if book.closed and now >= book.closed_until:
@@ -83,7 +83,7 @@ async def planned(
     for attempt in range(1 + AGAIN):
         assert rest is not None
         asked = replace(rest, limit=lanes_at_most)
-        values = cycle_values(successes, asked, book, edges, now, relaxed=not successes)
+        values = settle_and_claim_values(successes, asked, book, edges, now, relaxed=not successes)
         rows = await run("look", values | _look_values(book, rest, first, counting))
         looked = Looked.of(rows, book, counted=counting)
         if attempt == 0:
@@ -151,7 +151,7 @@ async def _take(
         return [], False
     meters = sorted((meter for meter in seen.meters.values() if meter.id in plan.takes), key=lambda meter: meter.id)
     pairs = [(lane, number) for lane in plan.quotas for number in plan.meters[lane]]
-    values = cycle_values([], request, book, edges, now, relaxed=True) | {
+    values = settle_and_claim_values([], request, book, edges, now, relaxed=True) | {
         "lanes": [str(lane) for lane in plan.quotas],
         "quotas": [str(quota) for quota in plan.quotas.values()],
         "pair_lanes": [str(lane) for lane, _ in pairs],
@@ -164,7 +164,7 @@ async def _take(
         "rated": [str(meter.limit.rate is not None) for meter in meters],
         "dated": book.dated,
     }
-    rows = await run("take_planned", values)
+    rows = await run("claim_limited", values)
     answer = Answer(rows, request.token)
     answer.advance(book, remember_floors=False)
     given = Counter(row[14] for row in rows[1:])
@@ -178,9 +178,11 @@ class PlanningTx(PostgresTx):
     async def claim_planned(self, request: ClaimRequest) -> list[Claimed]:
         """Meters are locked once: in two helpings, two transactions could wait for each other in a circle."""
         await self.prepare()
-        done = await planned(self._run, self.refresh_book, self.book, self._edges, [], request, self.now, once=True)
+        done = await claim_within_limits(
+            self._run, self.refresh_book, self.book, self._edges, [], request, self.now, once=True
+        )
         self.wrote |= done.wrote
         return done.claimed
 
     async def _run(self, name: str, values: Mapping[str, Any]) -> list[Any]:
-        return await run_cycle(self.connection, compiled(self._texts[name]), {**values, "relaxed": False})
+        return await run_settle_and_claim(self.connection, compiled(self._texts[name]), {**values, "relaxed": False})

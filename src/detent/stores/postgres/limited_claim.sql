@@ -38,7 +38,7 @@ CROSS JOIN LATERAL (SELECT * FROM meters WHERE limit_id = l.id AND subject = CAS
 INSERT INTO meters (limit_id, subject, touched_at) SELECT u.limit_id, u.subject, :now::bigint
 FROM unnest(CAST(:limit_ids::text[] AS bigint[]), :subjects::text[]) u (limit_id, subject) ON CONFLICT DO NOTHING;
 
--- name: take_planned
+-- name: claim_limited
 -- Meters are locked in the order of their ids and only then compared: what others took since we looked (taken has
 -- grown by it) comes off the room. A meter that has become too small gives up all of its lanes; they are planned anew
 -- (the head tells how many meters that were).

@@ -13,7 +13,7 @@ SELECT {columns} FROM jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimabl
   AND deadline_at <= (SELECT {clock}) AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
 ORDER BY deadline_at LIMIT :limit FOR UPDATE SKIP LOCKED;
 
--- name: lock_terms
+-- name: lock_quota
 -- Whoever submits for a tenant with a quota does so alone until the commit.
 SELECT tenant_id, weight, max_backlog, max_payload FROM tenants
 WHERE tenant_id = :tenant_id AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL) FOR UPDATE;

@@ -12,7 +12,7 @@ _LOOK_SECONDS = 10.0
 """From the first look that was answered: a server may still be at work on a statement whose connection is gone."""
 
 
-class Orphans:
+class LostClaims:
     """Tokens that may stand on rows nobody works on. What is not found in time is left to its lease."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ _RING = f"NOTIFY {CHANNEL}"
 _TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 
-class Aside:
+class SideConnection:
     """One connection for what must not wait for, or be undone with, the act that asks for it; nor wait for the disk:
     whatever is committed later and relies on it takes it along."""
 
@@ -44,10 +44,10 @@ class Aside:
         self._connection = None
 
 
-class Bell:
+class Notifier:
     """Rings other processes. Rings that come while one is under way, or soon after it, become one."""
 
-    def __init__(self, aside: Aside) -> None:
+    def __init__(self, aside: SideConnection) -> None:
         self._aside = aside
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -73,7 +73,7 @@ class Bell:
             await asyncio.gather(*late, return_exceptions=True)
 
 
-class Ear:
+class Listener:
     """Hears the bell. Each test it sends itself must come back, else the connection is deaf and is replaced."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]], heard: Callable[[], None]) -> None:
@@ -127,7 +127,7 @@ class Ear:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-class Sleepers:
+class Waiters:
     """Those of this process who wait for a commit. The version moves with each one told of."""
 
     def __init__(self) -> None:

@@ -159,7 +159,7 @@ DELETE FROM steps WHERE job_id IN (SELECT value::uuid FROM json_array_elements_t
 -- name: prune_signals
 DELETE FROM signals WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
--- name: prune_letters
+-- name: prune_dead_letters
 DELETE FROM dead_letters WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: prune_fires
@@ -180,7 +180,7 @@ DELETE FROM keys WHERE (space, key, job_id) IN (
 UPDATE keys SET kept_until = :until WHERE (space, key, job_id) IN (
   SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid FROM json_array_elements(:owned::json));
 
--- name: lock_letter
+-- name: lock_dead_letter
 -- Two people who requeue or discard one item at once: the second sees what the first did.
 SELECT {dead_columns} FROM dead_letters WHERE id = :id FOR UPDATE;
 
@@ -223,14 +223,14 @@ ORDER BY e.xid, e.job_id, e.seq LIMIT :limit;
 -- Below this transaction nothing can appear any more.
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
--- name: put_parcels
+-- name: put_outbox_items
 -- [job_id, kind, version, due_at] each; a newer version of the same parcel takes the place of the older.
 INSERT INTO outbox (job_id, kind, version, due_at)
 SELECT (value ->> 0)::uuid, value ->> 1, (value ->> 2)::integer, (value ->> 3)::bigint
-FROM json_array_elements(:parcels::json)
+FROM json_array_elements(:outbox_items::json)
 ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = excluded.due_at;
 
--- name: take_parcels
+-- name: take_outbox_items
 -- Hot. What is due, hidden from others for a while; relies on outbox_due.
 WITH due AS MATERIALIZED (
   SELECT ctid AS at FROM outbox WHERE due_at <= (SELECT {clock}) ORDER BY due_at, job_id LIMIT :limit
@@ -239,9 +239,9 @@ WITH due AS MATERIALIZED (
 UPDATE outbox o SET due_at = {clock} + :hold FROM due d WHERE o.ctid = d.at
 RETURNING o.job_id, o.kind, o.version, o.due_at;
 
--- name: drop_parcels
+-- name: drop_outbox_items
 -- Hot. [job_id, kind, version]: a newer one stays.
-DELETE FROM outbox o USING json_array_elements(:parcels::json) p
+DELETE FROM outbox o USING json_array_elements(:outbox_items::json) p
 WHERE o.job_id = (p.value ->> 0)::uuid AND o.kind = p.value ->> 1 AND o.version = (p.value ->> 2)::integer;
 
 -- name: claimable
@@ -253,11 +253,11 @@ SELECT id, version, failures FROM jobs WHERE NOT ready AND due_at IS NOT NULL AN
   AND phase = 'claimable' AND due_at <= (SELECT {clock})
   AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)));
 
--- name: open_letters
+-- name: open_dead_letters
 SELECT l.job_id, j.version FROM dead_letters l JOIN jobs j ON j.id = l.job_id
 WHERE l.status = 'open' AND l.contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)));
 
--- name: letters_of
+-- name: dead_letters_of
 SELECT {dead_columns} FROM dead_letters
 WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json)) ORDER BY job_id, retries;
 

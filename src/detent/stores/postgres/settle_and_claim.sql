@@ -1,4 +1,4 @@
--- name: cycle
+-- name: settle_and_claim
 -- Hot: settle plain successes, promote what has become due, claim what is next, log all of it, in one statement.
 -- Relies on the primary key for settling, on jobs_later for promoting, on jobs_ready for walking and picking.
 -- Arrays come as text: asyncpg knows text[] by itself, for others it asks the server before the first call.

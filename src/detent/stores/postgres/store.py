@@ -10,27 +10,27 @@ import asyncpg
 from detent.core.contract.model import Contract
 from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
-from detent.core.uniform_batch import Alike
-from detent.ports.claims import Claimed, ClaimRequest, Cycle, Success
+from detent.core.uniform_batch import UniformBatch
+from detent.ports.claims import Claimed, ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
 from detent.stores.lanes import LaneBook
-from detent.stores.tx_queries import ColdTx
+from detent.stores.tx_queries import TxQueries
 from detent.system.clock import SystemClock
 
-from .batcher import Inserts, Recorder
-from .caller_connection import Borrowed
-from .claim import AGAIN, SETTINGS, Answer, Edges, cycle_values, in_turn, run_cycle
-from .claim_by_id import Taken, take_values
+from .batcher import InsertBatcher, StepBatcher
+from .caller_connection import CallerConnection
+from .claim import AGAIN, SETTINGS, Answer, Edges, in_turn, run_settle_and_claim, settle_and_claim_values
+from .claim_by_id import Taken, claim_by_id_values
 from .connections import Hosts, drop, nothing_to_reset, prepare
 from .dialect import DATABASE_CLOCK, compiled, queries
-from .errors import TIES, told
+from .errors import TIES, translate
 from .limited_claim import PlanningTx as PostgresTx
-from .limited_claim import planned
-from .lost_claims import Orphans, less
+from .limited_claim import claim_within_limits
+from .lost_claims import LostClaims, less
 from .migrate import ensure_schema, register
-from .notifications import Aside, Bell, Ear, ServerWatch, Sleepers
-from .tx import Connection, PostgresCold
-from .user_transaction import Loan, Loans
+from .notifications import Listener, Notifier, ServerWatch, SideConnection, Waiters
+from .tx import Connection, PostgresTxQueries
+from .user_transaction import UserTransaction, UserTransactions
 
 log = logging.getLogger("detent.postgres")
 T = TypeVar("T")
@@ -42,7 +42,7 @@ _COMMAND_SECONDS = 60.0
 _HOT_SECONDS = 5.0
 """What never waits for a lock and takes milliseconds: longer than this, and the way to the server is silent."""
 _CONNECT_SECONDS = 10.0
-CYCLES = 2
+MAX_BATCHES_IN_FLIGHT = 2
 """One is computed by the server while the other waits for the disk or is on the wire; a third gains nothing."""
 POOL_SETTINGS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 """A plan cached while the tables were empty must not scan them when they are full."""
@@ -64,7 +64,7 @@ class PostgresStore:
         self.url = url
         self.contracts: dict[str, Contract] = {}
         self.skips_locked_rows = True
-        self.cycles_at_once = CYCLES
+        self.max_batches_in_flight = MAX_BATCHES_IN_FLIGHT
         self.bouncer = bouncer
         """True: behind PgBouncer in transaction mode; no session state, no LISTEN, no prepared statements."""
         self._own_clock = clock
@@ -75,21 +75,21 @@ class PostgresStore:
         self._texts = queries(clock is not None)
         self._pool: asyncpg.Pool[Any] | None = None
         self._hot: list[Connection] = []
-        self._hot_turns = asyncio.Semaphore(CYCLES)
+        self._hot_turns = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
         self._book = LaneBook()
         self._hosts = Hosts(url)
         self._floors_since = 0.0
         self._edges = Edges({})
         self._offset: Micros = 0
-        self._sleepers = Sleepers()
-        self._orphans = Orphans()
-        self._lanes = PostgresCold(None, 0, self._book, self._texts, self._intern_apart)
-        self._inserts = Inserts(lambda: self._connect(POOL_SETTINGS, self._command_seconds))
-        self._aside = Aside(lambda: self._connect({"synchronous_commit": "off"}))
-        self._bell = Bell(self._aside)
-        self._ear: Ear | None = None
-        self._loans = Loans(self, pool_size)
-        self._recorder = Recorder(self._acquired, compiled(self._texts["record_steps"]), self.now)
+        self._sleepers = Waiters()
+        self._orphans = LostClaims()
+        self._lanes = PostgresTxQueries(None, 0, self._book, self._texts, self._intern_apart)
+        self._inserts = InsertBatcher(lambda: self._connect(POOL_SETTINGS, self._command_seconds))
+        self._aside = SideConnection(lambda: self._connect({"synchronous_commit": "off"}))
+        self._bell = Notifier(self._aside)
+        self._ear: Listener | None = None
+        self._loans = UserTransactions(self, pool_size)
+        self._recorder = StepBatcher(self._acquired, compiled(self._texts["record_steps"]), self.now)
 
     async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
         if self._pool is None:
@@ -106,7 +106,7 @@ class PostgresStore:
                     **self._connect_options(connect=self._hosts.connect),
                 )
             except Exception as error:
-                raise told(error) from error
+                raise translate(error) from error
             try:
                 await self._guard(self._check_schema())
             except BaseException:  # the next attempt must check again
@@ -180,10 +180,10 @@ class PostgresStore:
                 lost: BaseException = error
                 await asyncio.sleep(0.001 * attempt)
             except Exception as error:
-                trouble = told(error)
+                trouble = translate(error)
                 self._orphans.lose(claims, trouble)
                 raise trouble from error
-        raise told(lost)
+        raise translate(lost)
 
     async def read(self, act: Act[T]) -> T:
         try:
@@ -193,11 +193,11 @@ class PostgresStore:
             ):
                 return await act(self._tx(connection, writes=False))
         except Exception as error:
-            raise told(error) from error
+            raise translate(error) from error
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        kinds, times = ([changes.first], len(changes)) if isinstance(changes, Alike) else (changes, 1)
-        if any(change.notes or change.parcel for change in kinds):
+        kinds, times = ([changes.first], len(changes)) if isinstance(changes, UniformBatch) else (changes, 1)
+        if any(change.notes or change.outbox_item for change in kinds):
             return await self.write(lambda tx: tx.insert(changes))
         if self._pool is None:
             raise StoreUnavailable("the store is closed; open it first")
@@ -206,7 +206,7 @@ class PostgresStore:
         self.tell(ring=any(change.after.ready for change in kinds))
         return present
 
-    async def begin(self) -> Loan:
+    async def begin(self) -> UserTransaction:
         return await self._loans.begin()
 
     async def user_pool(self, size: int) -> "asyncpg.Pool[Any]":
@@ -217,17 +217,17 @@ class PostgresStore:
     async def record_step(self, step: Step, token: str) -> bool:
         return await self._recorder.record(step, token)
 
-    async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
+    async def settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
         """One statement, one round trip, one commit; again at once when there is reason to."""
         if request and request.named is not None:
-            return await (self._cycle_apart if self.bouncer else self._take)(successes, request)
+            return await (self._settle_then_claim if self.bouncer else self._take)(successes, request)
         if self._orphans and request:
             adopted = await self._adopt(request)
             if adopted:
-                rest = await self.cycle(successes, less(request, len(adopted)))
-                return Cycle(adopted + rest.claimed, rest.refused)
+                rest = await self.settle_and_claim(successes, less(request, len(adopted)))
+                return StoreBatchResult(adopted + rest.claimed, rest.refused)
         try:
-            return await self._cycle(successes, request)
+            return await self._settle_and_claim(successes, request)
         except Exception as error:
             self._orphans.lose([request] if request else [], error)
             raise
@@ -238,17 +238,17 @@ class PostgresStore:
         rows = await self.write(lambda tx: tx.query("adopt", tokens=tokens, lease=request.lease))
         return self._orphans.found(request.worker, rows, self._clock.monotonic())
 
-    async def _cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
+    async def _settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
         if self.bouncer:
-            return await self._cycle_apart(successes, request)
+            return await self._settle_then_claim(successes, request)
         async with self._hot_turns:
             if self._book.ruled and request:
-                done = await self._cycle_planned(successes, request)
+                done = await self._settle_and_claim_limited(successes, request)
                 if not self._book.ruled:  # the last limit has just gone
-                    done.claimed += (await self._hot_cycle([], request)).claimed
+                    done.claimed += (await self._settle_and_claim_hot([], request)).claimed
                 return done
-            answer = await self._hot_cycle(successes, request)
-            done, wrote = Cycle(answer.claimed, answer.unsettled(successes)), answer.wrote
+            answer = await self._settle_and_claim_hot(successes, request)
+            done, wrote = StoreBatchResult(answer.claimed, answer.unsettled(successes)), answer.wrote
             for _ in range(AGAIN):
                 request = answer.rest(request, self._book) if request else None
                 if request is None:
@@ -256,44 +256,46 @@ class PostgresStore:
                 if answer.version != self._book.version:
                     await self._refresh_book()
                 if self._book.ruled:
-                    done.claimed += (await self._cycle_planned([], request)).claimed
+                    done.claimed += (await self._settle_and_claim_limited([], request)).claimed
                     break
-                answer = await self._hot_cycle([], request)
+                answer = await self._settle_and_claim_hot([], request)
                 done.claimed += answer.claimed
                 wrote |= answer.wrote
         if wrote:  # an idle claim must not wake the claimer
             self.tell(ring=False)
         return done
 
-    async def _take(self, successes: Sequence[Success], request: ClaimRequest) -> Cycle:
-        """Jobs by their ids: whoever asks again for what it already holds is told so by the engine."""
+    async def _take(self, successes: Sequence[Success], request: ClaimRequest) -> StoreBatchResult:
+        """Jobs by their ids: whoever asks again for what it already holds is translate so by the engine."""
         async with self._hot_turns:
-            values = take_values(successes, request, self._edges, self.now())
-            answer = Taken(await self._run_hot("take", values))
+            values = claim_by_id_values(successes, request, self._edges, self.now())
+            answer = Taken(await self._run_hot("claim_by_id", values))
         if answer.wrote:
             self.tell(ring=False)
-        return Cycle(answer.claimed, answer.unsettled(successes))
+        return StoreBatchResult(answer.claimed, answer.unsettled(successes))
 
-    async def _cycle_planned(self, successes: Sequence[Success], request: ClaimRequest) -> Cycle:
+    async def _settle_and_claim_limited(self, successes: Sequence[Success], request: ClaimRequest) -> StoreBatchResult:
         """Two statements instead of one; others who are held back by a limit hear that something has ended."""
-        done = await planned(self._run_hot, self._refresh_book, self._book, self._edges, successes, request, self.now())
+        done = await claim_within_limits(
+            self._run_hot, self._refresh_book, self._book, self._edges, successes, request, self.now()
+        )
         if done.wrote:
             self.tell(ring=bool(successes))
-        return Cycle(done.claimed, done.refused)
+        return StoreBatchResult(done.claimed, done.refused)
 
-    async def _cycle_apart(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
-        async def act(tx: PostgresTx) -> Cycle:
+    async def _settle_then_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
+        async def act(tx: PostgresTx) -> StoreBatchResult:
             refused = await tx.succeed(successes) if successes else []
-            return Cycle(await tx.claim(request) if request else [], refused)
+            return StoreBatchResult(await tx.claim(request) if request else [], refused)
 
         return await self.write(act)
 
-    async def _hot_cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
+    async def _settle_and_claim_hot(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
         started = self._clock.monotonic()
         if self._book.floors and started - self._floors_since > _FLOOR_SECONDS:
             self._book.floors.clear()
         # Losing a bare claim costs a fenced rerun, so its commit need not reach the disk.
-        values = cycle_values(successes, request, self._book, self._edges, self.now(), relaxed=not successes)
+        values = settle_and_claim_values(successes, request, self._book, self._edges, self.now(), relaxed=not successes)
         name, more = in_turn(self._book, successes, request)
         answer = Answer(await self._run_hot(name, values | more if more else values), request.token if request else "")
         if more:
@@ -311,7 +313,7 @@ class PostgresStore:
             for _ in range(_REPEATS):
                 connection = connection or await self._hot_connection()
                 try:
-                    rows = await run_cycle(connection, query, values)
+                    rows = await run_settle_and_claim(connection, query, values)
                     break
                 except TIES:
                     continue
@@ -319,7 +321,7 @@ class PostgresStore:
                 raise StoreUnavailable("the database broke ten ties in a row against this worker; it will try again")
         except BaseException as error:
             drop(connection)
-            raise told(error) from error
+            raise translate(error) from error
         self._hot.append(connection)
         return rows
 
@@ -363,7 +365,9 @@ class PostgresStore:
     def held_back(self) -> tuple[bool, Micros | None]:
         return self._book.held_back, self._book.opens_at
 
-    def borrow(self, connection: Borrowed, run: Callable[[Coroutine[Any, Any, int]], int] | None = None) -> PostgresTx:
+    def borrow(
+        self, connection: CallerConnection, run: Callable[[Coroutine[Any, Any, int]], int] | None = None
+    ) -> PostgresTx:
         """A transaction that is somebody else's to commit. run: the way from their thread to this store's loop."""
 
         async def intern(table: str, values: dict[str, str]) -> int:
@@ -376,14 +380,14 @@ class PostgresStore:
 
         async def act(connection: Connection) -> int:
             async with connection.transaction():
-                tx = PostgresCold(connection, self.now(), self._book, self._texts, self._intern_apart)
-                return await ColdTx.intern(tx, table, values)
+                tx = PostgresTxQueries(connection, self.now(), self._book, self._texts, self._intern_apart)
+                return await TxQueries.intern(tx, table, values)
 
         return await self._aside.run(act)
 
     def watch(self) -> ServerWatch:
         if self._ear is None and not self.bouncer:
-            self._ear = Ear(self._connect, lambda: self.tell(ring=False))
+            self._ear = Listener(self._connect, lambda: self.tell(ring=False))
         return ServerWatch(self._sleepers.told)
 
     def tell(self, *, ring: bool) -> None:
@@ -396,4 +400,4 @@ class PostgresStore:
         try:
             return await work
         except Exception as error:
-            raise told(error) from error
+            raise translate(error) from error

@@ -8,11 +8,11 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Change, Job, Micros
 from detent.ports.claims import Extended
 from detent.ports.listing import Filter
-from detent.ports.tail import Position, Told, through
+from detent.ports.tail import Position, TailEvent, through
 from detent.stores.lanes import LaneBook
 from detent.stores.rows import EVENT_COLUMNS, event_from, job_from
-from detent.stores.tail_queries import Tail
-from detent.stores.tx_queries import ColdTx
+from detent.stores.tail_queries import TailQueries
+from detent.stores.tx_queries import TxQueries
 
 from .dialect import compiled, is_uuid, reading
 from .insert import insert
@@ -28,12 +28,12 @@ _TAIL_PLAN = "SET LOCAL enable_bitmapscan = on; SET LOCAL plan_cache_mode = forc
 """A block summary can be read by a bitmap only, which other statements of the pool must not use."""
 
 
-class PostgresTail(Tail):
+class PostgresTail(TailQueries):
     """Its position is (transaction, job, number): a transaction writes many events at once."""
 
     connection: Any
 
-    async def tail(self, after: Position, limit: int) -> tuple[list[Told], Position]:
+    async def tail(self, after: Position, limit: int) -> tuple[list[TailEvent], Position]:
         line: int = (await self.query("tail_line"))[0][0]
         await self.connection.execute(_TAIL_PLAN)
         position, window = after, _TAIL_WINDOW
@@ -48,13 +48,13 @@ class PostgresTail(Tail):
             position, window = reached, window * 4
         return [], position
 
-    async def _window(self, after: Position, below: int, limit: int) -> list[Told]:
+    async def _window(self, after: Position, below: int, limit: int) -> list[TailEvent]:
         place = {"commit": after.commit, "job_id": after.job_id or _LOWEST_ID, "seq": after.seq}
         rows = await self.query("tail", **place, below=below, limit=limit)
         found = []
         for row in rows:
             event = event_from(row[1 : 1 + _EVENT_WIDTH])
-            found.append(Told(Position(row[0], event.job_id, event.seq), event, job_from(row[1 + _EVENT_WIDTH :])))
+            found.append(TailEvent(Position(row[0], event.job_id, event.seq), event, job_from(row[1 + _EVENT_WIDTH :])))
         return found
 
     async def tail_end(self) -> Position:
@@ -62,7 +62,7 @@ class PostgresTail(Tail):
         return through(line - 1)
 
 
-class PostgresCold(PostgresTail, ColdTx):
+class PostgresTxQueries(PostgresTail, TxQueries):
     """Named queries on one connection, inside one transaction."""
 
     contains = "strpos"
@@ -86,7 +86,7 @@ class PostgresCold(PostgresTail, ColdTx):
         self._texts = texts
         self._intern_apart = intern
         self._writes = writes
-        self.letter_query = "lock_letter" if writes else "dead_letter"
+        self.dead_letter_query = "lock_dead_letter" if writes else "dead_letter"
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Any]:
         text = self._texts[name] if where is None else self._texts[name].replace("{where}", where)

@@ -8,8 +8,8 @@ import asyncpg
 
 from detent.core.errors import InvalidInput
 
-from .caller_connection import BorrowedAsyncpg
-from .errors import told
+from .caller_connection import AsyncpgConnection
+from .errors import translate
 
 if TYPE_CHECKING:
     from .store import PostgresStore
@@ -18,7 +18,7 @@ T = TypeVar("T")
 _WAIT_SECONDS = 30.0
 
 
-class Loans:
+class UserTransactions:
     """Apart from the store's own pool, so that users' transactions never keep the engine waiting."""
 
     def __init__(self, store: "PostgresStore", size: int) -> None:
@@ -27,20 +27,20 @@ class Loans:
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
 
-    async def begin(self) -> "Loan":
+    async def begin(self) -> "UserTransaction":
         try:
             async with self._opening:
                 if self._pool is None:
                     self._pool = await self._store.user_pool(self._size)
             connection = await self._pool.acquire(timeout=_WAIT_SECONDS)
         except Exception as error:
-            raise told(error) from error
-        loan = Loan(self._store, self._pool, connection)
+            raise translate(error) from error
+        loan = UserTransaction(self._store, self._pool, connection)
         try:
             await loan.begin()
         except BaseException as error:
             await self._pool.release(connection)
-            raise told(error) from error
+            raise translate(error) from error
         return loan
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class Loans:
             self._pool = None
 
 
-class Loan:
+class UserTransaction:
     """One transaction of a user's. The connection is asyncpg's own."""
 
     def __init__(self, store: "PostgresStore", pool: Any, connection: Any) -> None:
@@ -70,13 +70,13 @@ class Loan:
                 "this transaction is over: it was ended by a statement of its own; leave COMMIT and ROLLBACK out",
                 code="TRANSACTION_OVER",
             )
-        tx = self._store.borrow(BorrowedAsyncpg(self.connection))
+        tx = self._store.borrow(AsyncpgConnection(self.connection))
         try:
             value = await act(tx)
             await self._transaction.commit()
         except BaseException as error:
             await self.rollback()
-            raise told(error) from error
+            raise translate(error) from error
         await self._give_back()
         self._store.tell(ring=tx.made_ready)
         return value

@@ -13,7 +13,7 @@ _TRY_AGAIN_AFTER = 16
 _WEIGHT = 0.2
 
 
-class Turns:
+class CallBatcher:
     """Hopping to a thread and back costs more than a commit on a quick disk, and less than one on a slow disk."""
 
     def __init__(self, session: Session, clock: Clock) -> None:

@@ -10,17 +10,17 @@ import apsw
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Micros
-from detent.ports.claims import Claimed, ClaimRequest, Named, Success
+from detent.ports.claims import Claimed, ClaimRequest, NamedClaim, Success
 from detent.stores.claim_plan import Found, Plan, Seen, make_plan, readings, remembered
 from detent.stores.lanes import LaneBook, Walk, group_of, quotas, rank_of, ranks
 
-from .tx import SQL, SqliteCold
+from .tx import SQL, SqliteTxQueries
 
 _HOPS = 64
 _PROMOTE = 500
 
 
-class SqliteTx(SqliteCold):
+class SqliteTx(SqliteTxQueries):
     """The whole transaction a store hands to the engine."""
 
     def __init__(
@@ -177,7 +177,7 @@ class SqliteTx(SqliteCold):
             self.connection.execute(SQL["claim_jobs"], told)
         return [claimed_from(row, request.token) for row in picked]
 
-    def _claim_named(self, request: ClaimRequest, named: Sequence[Named]) -> list[Claimed]:
+    def _claim_named(self, request: ClaimRequest, named: Sequence[NamedClaim]) -> list[Claimed]:
         wired = [name for name, contract in self.known.items() if contract.wired]
         asked = {"named": json.dumps(named), "contracts": json.dumps(wired), "now": self.now}
         picked: list[Any] = self.connection.execute(SQL["named"], asked).fetchall()

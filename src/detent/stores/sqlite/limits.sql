@@ -17,7 +17,7 @@ SELECT lane FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
 SELECT {columns} FROM jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND deadline_at <= :now
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY deadline_at LIMIT :limit;
 
--- name: lock_terms
+-- name: lock_quota
 -- Whoever submits for a tenant with a quota does so alone until the commit.
 SELECT tenant_id, weight, max_backlog, max_payload FROM tenants
 WHERE tenant_id = :tenant_id AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL);

@@ -198,7 +198,7 @@ DELETE FROM steps WHERE job_id IN (SELECT value FROM json_each(:ids));
 -- name: prune_signals
 DELETE FROM signals WHERE job_id IN (SELECT value FROM json_each(:ids));
 
--- name: prune_letters
+-- name: prune_dead_letters
 DELETE FROM dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_fires
@@ -253,22 +253,22 @@ UPDATE jobs SET status = :target, phase = 'leased', ready = 0, version = version
   next_retry_at = NULL
 FROM json_each(:tokens) t WHERE jobs.id = t.key;
 
--- name: put_parcels
+-- name: put_outbox_items
 -- [job_id, kind, version, due_at] each; a newer version of the same parcel takes the place of the older.
 INSERT INTO outbox (job_id, kind, version, due_at)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:parcels) WHERE true
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:outbox_items) WHERE true
 ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = excluded.due_at;
 
--- name: take_parcels
+-- name: take_outbox_items
 -- What is due, hidden from others for a while; relies on outbox_due.
 UPDATE outbox SET due_at = :now + :hold WHERE (job_id, kind) IN (
   SELECT job_id, kind FROM outbox WHERE due_at <= :now ORDER BY due_at, job_id LIMIT :limit)
 RETURNING job_id, kind, version, due_at;
 
--- name: drop_parcels
+-- name: drop_outbox_items
 -- [job_id, kind, version]: a newer one stays.
 DELETE FROM outbox WHERE (job_id, kind, version) IN (
-  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:parcels));
+  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:outbox_items));
 
 -- name: claimable
 -- Every job of these contracts that waits for a worker now; walks the partial indexes.
@@ -277,11 +277,11 @@ UNION ALL
 SELECT id, version, failures FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
   AND phase = 'claimable' AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts));
 
--- name: open_letters
+-- name: open_dead_letters
 SELECT l.job_id, j.version FROM dead_letters l JOIN jobs j ON j.id = l.job_id
 WHERE l.status = 'open' AND l.contract IN (SELECT value FROM json_each(:contracts));
 
--- name: letters_of
+-- name: dead_letters_of
 SELECT {dead_columns} FROM dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id, retries;
 
 -- name: let_go

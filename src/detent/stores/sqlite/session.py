@@ -13,7 +13,7 @@ from detent.stores.lanes import LaneBook
 from detent.system.clock import nap
 
 from .claim import SqliteTx
-from .user_transaction import Loan
+from .user_transaction import UserTransaction
 
 T = TypeVar("T")
 Act = Callable[[SqliteTx], Awaitable[T]]
@@ -85,7 +85,7 @@ class Session:
         self._begin = begin
         self._make_tx = make_tx
         self.lock = threading.RLock()
-        self._waiting: queue.SimpleQueue[Posted | Loan | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Posted | UserTransaction | None] = queue.SimpleQueue()
         self._durable = self._level = connection.pragma("synchronous")
         self._thread: threading.Thread | None = None
         self.committed: Callable[[], None] = lambda: None
@@ -132,7 +132,7 @@ class Session:
     def has_thread(self) -> bool:
         return self._thread is not None
 
-    def lend(self, loan: Loan) -> None:
+    def lend(self, loan: UserTransaction) -> None:
         """When its turn comes, the thread serves nobody else until the loan is over."""
         self._waiting.put(loan)
 
@@ -159,7 +159,7 @@ class Session:
                 item = self._waiting.get()
             if batch:
                 self._share(batch)
-            if isinstance(item, Loan):
+            if isinstance(item, UserTransaction):
                 item.serve()
             elif item is None:
                 return
@@ -169,7 +169,7 @@ class Session:
             with self.lock:
                 return self._alone(self._open(relaxed), act)
         except BaseException as error:
-            return None, told(error)
+            return None, translate(error)
 
     def _share(self, batch: list[Posted]) -> None:
         if len(batch) == 1:
@@ -181,7 +181,7 @@ class Session:
                     outcomes = [self._guarded(tx, act) for act, _, _ in batch]
                     self.commit()
             except BaseException as error:
-                outcomes = [(None, told(error))] * len(batch)
+                outcomes = [(None, translate(error))] * len(batch)
         self.committed()
         for (_, future, _), (value, problem) in zip(batch, outcomes, strict=True):
             if not future.set_running_or_notify_cancel():
@@ -197,7 +197,7 @@ class Session:
             value = run_now(act(tx))
         except BaseException as error:
             self.undo()
-            return None, told(error)
+            return None, translate(error)
         self.commit()
         return value, None
 
@@ -214,7 +214,7 @@ class Session:
             self.connection.execute("ROLLBACK TO act")
             self.connection.execute("RELEASE act")
             self._forget()
-            return None, told(error)
+            return None, translate(error)
 
     def _open(self, relaxed: bool) -> SqliteTx:
         level = min(_RELAXED, self._durable) if relaxed else self._durable
@@ -224,7 +224,7 @@ class Session:
                 self._level = level
             self.connection.execute(self._begin)
         except apsw.Error as error:
-            raise told(error) from error
+            raise translate(error) from error
         return self._make_tx(self)
 
     def commit(self) -> None:
@@ -235,7 +235,7 @@ class Session:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             self._forget()
-            raise told(error) from error
+            raise translate(error) from error
 
     def _forget(self) -> None:
         """What was interned in a transaction that did not commit does not exist."""
@@ -254,7 +254,7 @@ def run_now(awaitable: Awaitable[T]) -> T:
     raise RuntimeError("an act awaited something else than its transaction")
 
 
-def told(error: BaseException) -> BaseException:
+def translate(error: BaseException) -> BaseException:
     """Locked, full, read-only or broken files are one kind of trouble for the caller: the store is not available."""
     if not isinstance(error, apsw.Error):
         return error

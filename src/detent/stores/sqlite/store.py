@@ -11,15 +11,15 @@ import apsw
 from detent.core.contract.model import Contract
 from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
-from detent.ports.claims import ClaimRequest, Cycle, Success
+from detent.ports.claims import ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
 from detent.system.clock import SystemClock
 
-from .batcher import Turns
+from .batcher import CallBatcher
 from .claim import SqliteTx
 from .migrate import ensure_schema, register
 from .session import Act, Session, connect, run_now
-from .user_transaction import Loan
+from .user_transaction import UserTransaction
 
 __all__ = ["SqliteStore", "run_now"]
 
@@ -49,15 +49,15 @@ class SqliteStore:
         self.synchronous = synchronous
         self.contracts: dict[str, Contract] = {}
         self.skips_locked_rows = False
-        self.cycles_at_once = 1
+        self.max_batches_in_flight = 1
         self._clock = clock or SystemClock()
         self._may_migrate = may_migrate
         self._transaction_seconds = transaction_seconds
-        self._loan: Loan | None = None
+        self._loan: UserTransaction | None = None
         self._writer: Session | None = None
         self._reader: Session | None = None
         self._watcher: apsw.Connection | None = None
-        self._turns: dict[tuple[asyncio.AbstractEventLoop, str], Turns] = {}
+        self._turns: dict[tuple[asyncio.AbstractEventLoop, str], CallBatcher] = {}
         self._sleepers: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
 
     async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
@@ -124,10 +124,10 @@ class SqliteStore:
     async def record_step(self, step: Step, token: str) -> bool:
         return await self._soon("step", lambda tx: tx.record_step(step, token))
 
-    async def begin(self) -> Loan:
+    async def begin(self) -> UserTransaction:
         if self._writer is None:
             raise StoreUnavailable("the store is closed; open it first")
-        self._loan = Loan(self._writer, self._clock, self._transaction_seconds)
+        self._loan = UserTransaction(self._writer, self._clock, self._transaction_seconds)
         return await self._loan.begin()
 
     def forsake(self) -> None:
@@ -135,11 +135,11 @@ class SqliteStore:
         if self._loan is not None:
             self._loan.forsake()
 
-    async def cycle(self, successes: Sequence[Success], request: ClaimRequest | None) -> Cycle:
-        async def act(tx: SqliteTx) -> Cycle:
+    async def settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
+        async def act(tx: SqliteTx) -> StoreBatchResult:
             refused = await tx.succeed(successes) if successes else []
             claimed = await tx.claim(request) if request else []
-            return Cycle(claimed, refused)
+            return StoreBatchResult(claimed, refused)
 
         if successes:
             return await self.write(act)
@@ -151,13 +151,13 @@ class SqliteStore:
         return (book.held_back, book.opens_at) if book else (False, None)
 
     async def _soon(self, kind: str, act: Act[T], *, relaxed: bool = False) -> T:
-        """Share a commit with whoever else asks in this turn of the loop; see Turns."""
+        """Share a commit with whoever else asks in this turn of the loop; see CallBatcher."""
         if self.inline or self._writer is None:
             return await self._on(self._writer, act, relaxed=relaxed)
         loop = asyncio.get_running_loop()
         turns = self._turns.get((loop, kind))
         if turns is None:
-            turns = self._turns[loop, kind] = Turns(self._writer, self._clock)
+            turns = self._turns[loop, kind] = CallBatcher(self._writer, self._clock)
         future: Future[T] = Future()
         value: T = await turns.add((act, future, relaxed), loop)
         return value

@@ -8,11 +8,11 @@ from typing import Any
 import apsw
 
 from detent.core.job import Change, Event, Micros
-from detent.core.uniform_batch import Alike
+from detent.core.uniform_batch import UniformBatch
 from detent.stores.lanes import LaneBook
 from detent.stores.rows import CREATED, as_text, created_values
 from detent.stores.sql_files import load_queries
-from detent.stores.tx_queries import ColdTx, filled
+from detent.stores.tx_queries import TxQueries, filled
 
 Row = tuple[Any, ...]
 _CREATED = {"{created}": ", ".join(CREATED), "{created_places}": ", ".join("?" * len(CREATED))}
@@ -37,7 +37,7 @@ def _planned(pick: str) -> str:
 SQL["pick_planned"] = _planned(SQL["pick_lane"])
 
 
-class SqliteCold(ColdTx):
+class SqliteTxQueries(TxQueries):
     """Named queries on one connection."""
 
     def __init__(self, connection: apsw.Connection, now: Micros, book: LaneBook) -> None:
@@ -57,7 +57,7 @@ class SqliteCold(ColdTx):
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         """Write new jobs; returns the ids that were already there (a repeated submit) and were left alone."""
-        if isinstance(changes, Alike) and changes.first.parcel is None:
+        if isinstance(changes, UniformBatch) and changes.first.outbox_item is None:
             return self._insert(*await self._alike(changes))
         rows = [(*created_values(change.after), await self.lane_of(change.after)) for change in changes]
         lanes = {row[0]: row[-1] for row in rows}
@@ -70,7 +70,7 @@ class SqliteCold(ColdTx):
         await self.post(fresh)
         return present
 
-    async def _alike(self, changes: Alike) -> tuple[list[Row], list[Row]]:
+    async def _alike(self, changes: UniformBatch) -> tuple[list[Row], list[Row]]:
         """The rows of jobs and of events, without a job or an event being made."""
         first, (event,) = changes.first.after, changes.first.events
         lane, own = await self.lane_of(first), changes.own

@@ -21,7 +21,7 @@ _CONTROL = re.compile(r"\s*(begin|commit|end|rollback(?!\s+(transaction\s+)?to))
 _NUMBERED = re.compile(r"\$\d")
 
 
-class Loan:
+class UserTransaction:
     """One transaction of a user's on the writer. It ends by commit or rollback, or when its time is over."""
 
     def __init__(self, session: "Session", clock: Clock, seconds: float) -> None:
@@ -34,7 +34,7 @@ class Loan:
         self._deadline = 0.0
         self._over: Exception | None = None
 
-    async def begin(self) -> "Loan":
+    async def begin(self) -> "UserTransaction":
         if self._session.has_thread:
             self._session.lend(self)
             await asyncio.wrap_future(self._begun)
@@ -45,7 +45,7 @@ class Loan:
     async def call(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run this on the connection, where the transaction is."""
 
-        def guarded() -> T:
+        def apply_policy() -> T:
             self._check_open()
             value = work(self._session.connection)
             if not self._session.connection.in_transaction:
@@ -53,7 +53,7 @@ class Loan:
                 raise self._over
             return value
 
-        return await self._where_it_is(guarded)
+        return await self._where_it_is(apply_policy)
 
     async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
         """One last act in the transaction, then its commit; if either fails, nothing of it has happened."""
@@ -116,7 +116,7 @@ class Loan:
             raise self._over
 
     def _commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        from .session import run_now, told
+        from .session import run_now, translate
 
         self._check_open()
         try:
@@ -124,7 +124,7 @@ class Loan:
             self._session.commit()
         except BaseException as error:
             self._rollback()
-            raise told(error) from error
+            raise translate(error) from error
         self._over = _ended("it is committed")
         return value
 
@@ -149,7 +149,7 @@ class Loan:
 class Connection:
     """Plain SQL in the transaction. Values are written `?` or, as in Postgres, `$1`, `$2`, …"""
 
-    def __init__(self, loan: Loan) -> None:
+    def __init__(self, loan: UserTransaction) -> None:
         self._loan = loan
 
     async def execute(self, query: str, *values: Any) -> str:

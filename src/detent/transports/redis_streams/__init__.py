@@ -1,5 +1,5 @@
 """Redis or Valkey Streams as the wire."""
 
-from .transport import RedisWire
+from .transport import RedisStreamTransport
 
-__all__ = ["RedisWire"]
+__all__ = ["RedisStreamTransport"]

@@ -9,7 +9,7 @@ import hiredis
 from redis.connection import parse_url
 
 from detent.core.errors import InvalidInput
-from detent.ports.stream import WireUnavailable
+from detent.ports.stream import StreamUnavailable
 
 SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
@@ -25,7 +25,7 @@ class Refusal(Exception):
     """The server's own error answer to one command."""
 
 
-class Link:
+class RedisConnection:
     """A connection that is made when it is needed and dropped when an answer stays out.
 
     Spoken by hand, because the asyncio client of redis-py may swallow a cancellation while it connects.
@@ -80,12 +80,12 @@ class Link:
             except BaseException as error:  # answers that are still on their way belong to nobody
                 self._drop()
                 if isinstance(error, OSError | TimeoutError | EOFError | hiredis.ProtocolError):
-                    raise WireUnavailable(f"Redis does not answer: {type(error).__name__}: {error}") from error
+                    raise StreamUnavailable(f"Redis does not answer: {type(error).__name__}: {error}") from error
                 raise
             for answer in answers:
                 if isinstance(answer, Refusal) and str(answer).startswith(_ELSEWHERE):
                     self._drop()
-                    raise WireUnavailable(f"Redis cannot be written: {answer}") from answer
+                    raise StreamUnavailable(f"Redis cannot be written: {answer}") from answer
         return answers
 
     async def _call(self, commands: Sequence[Command]) -> list[Any]:

@@ -8,7 +8,7 @@ from .connection import Refusal
 
 if TYPE_CHECKING:
     from .connection import Command
-    from .transport import RedisWire
+    from .transport import RedisStreamTransport
 
 _FORGET = """
 if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
@@ -24,7 +24,7 @@ def facts_of(said: bytes) -> dict[str, str]:
     return {name: value.strip() for name, colon, value in lines if colon}
 
 
-async def trim(wire: "RedisWire") -> None:
+async def trim(wire: "RedisStreamTransport") -> None:
     """Drop what every group has acknowledged. A worker of ours deletes its own; others only acknowledge."""
     commands: list[Command] = []
     for stream in (wire.settings.task_stream, wire.settings.result_stream):
@@ -40,7 +40,7 @@ async def trim(wire: "RedisWire") -> None:
     await wire.link.every(commands)
 
 
-async def _all_done_before(wire: "RedisWire", stream: str) -> str | None:
+async def _all_done_before(wire: "RedisStreamTransport", stream: str) -> str | None:
     """The first id that some group still needs: its oldest pending one, else the one after its last."""
     bounds = []
     for group in await _groups(wire, stream):
@@ -56,7 +56,7 @@ def _order(message_id: str) -> tuple[int, int]:
     return int(head), int(tail or 0)
 
 
-async def _groups(wire: "RedisWire", stream: str) -> list[dict[str, Any]]:
+async def _groups(wire: "RedisStreamTransport", stream: str) -> list[dict[str, Any]]:
     try:
         return [_table(row) for row in await wire.link.one("XINFO", "GROUPS", stream)]
     except Refusal:  # no such stream
@@ -67,11 +67,11 @@ def _table(row: list[Any]) -> dict[str, Any]:
     return {name.decode(): value for name, value in zip(row[::2], row[1::2], strict=True)}
 
 
-async def forget_consumer(wire: "RedisWire", stream: str, group: str, consumer: Any) -> None:
+async def forget_consumer(wire: "RedisStreamTransport", stream: str, group: str, consumer: Any) -> None:
     await wire.link.one("EVAL", _FORGET, 1, stream, group, consumer)
 
 
-async def forget_idle_consumers(wire: "RedisWire", idle_seconds: float) -> None:
+async def forget_idle_consumers(wire: "RedisStreamTransport", idle_seconds: float) -> None:
     own = wire.settings
     for stream, group in ((own.task_stream, own.worker_group), (own.result_stream, own.orchestrator_group)):
         for row in await wire.link.one("XINFO", "CONSUMERS", stream, group):
@@ -80,7 +80,7 @@ async def forget_idle_consumers(wire: "RedisWire", idle_seconds: float) -> None:
                 await forget_consumer(wire, stream, group, consumer["name"])
 
 
-async def health(wire: "RedisWire") -> list[Health]:
+async def health(wire: "RedisStreamTransport") -> list[Health]:
     own = wire.settings
     found = []
     for stream, group in ((own.task_stream, own.worker_group), (own.result_stream, own.orchestrator_group)):
@@ -101,7 +101,7 @@ async def health(wire: "RedisWire") -> list[Health]:
     return found
 
 
-async def _undelivered(wire: "RedisWire", stream: str, last: str) -> int:
+async def _undelivered(wire: "RedisStreamTransport", stream: str, last: str) -> int:
     """Counted up to a bound; a stream that is longer is late enough."""
     head, _, tail = last.partition("-")
     return len(await wire.link.one("XRANGE", stream, f"{head}-{int(tail) + 1}", "+", "COUNT", 100_000))

@@ -23,15 +23,15 @@ def fields_of(task: TaskMessage) -> list[Any]:
     return words
 
 
-def letter_fields(letter: DeadLetter) -> list[Any]:
+def dead_letter_fields(dead_letter: DeadLetter) -> list[Any]:
     told = {
-        "task_id": letter.job_id,
-        "tool_name": letter.job_type,
-        "payload": letter.payload,
-        "error": f"{letter.error_code}: {letter.error_message or ''}".rstrip(": "),
-        "retry_count": letter.retries,
-        "failed_at": iso(letter.created_at),
-        "dlq_id": letter.id,
+        "task_id": dead_letter.job_id,
+        "tool_name": dead_letter.job_type,
+        "payload": dead_letter.payload,
+        "error": f"{dead_letter.error_code}: {dead_letter.error_message or ''}".rstrip(": "),
+        "retry_count": dead_letter.retries,
+        "failed_at": iso(dead_letter.created_at),
+        "dlq_id": dead_letter.id,
     }
     return [word for pair in told.items() for word in pair]
 

@@ -8,14 +8,14 @@ from detent.ports.stream import Pending, Stranded
 from .messages import delivery_of
 
 if TYPE_CHECKING:
-    from .transport import RedisWire
+    from .transport import RedisStreamTransport
 
 START = "0-0"
 _RESULT_IDLE_SECONDS = 15.0
 """A result that was read and not acknowledged for so long is another orchestrator's to apply; twice does no harm."""
 
 
-async def can_autoclaim(wire: "RedisWire") -> bool:
+async def can_autoclaim(wire: "RedisStreamTransport") -> bool:
     if wire.settings.autoclaim is not None:
         return wire.settings.autoclaim
     version = str((await wire.server()).get("redis_version", "0"))
@@ -23,7 +23,7 @@ async def can_autoclaim(wire: "RedisWire") -> bool:
     return (int(major), int(minor)) >= (6, 2)
 
 
-async def stranded(wire: "RedisWire", consumer: str, limit: int, cursor: str) -> tuple[list[Stranded], str]:
+async def stranded(wire: "RedisStreamTransport", consumer: str, limit: int, cursor: str) -> tuple[list[Stranded], str]:
     """Take what has been idle for the visibility timeout, from the cursor on; and where to go on next time."""
     own = wire.settings
     idle = int(own.visibility_timeout_s * 1_000)
@@ -57,7 +57,7 @@ def _deleted(owners: Sequence[Any], entries: Sequence[Any]) -> list[str]:
     return [row[0].decode() for row, entry in zip(owners, entries, strict=True) if _is_empty(entry)]
 
 
-async def _idle_ones(wire: "RedisWire", idle: int, limit: int, cursor: str) -> tuple[list[Any], str]:
+async def _idle_ones(wire: "RedisStreamTransport", idle: int, limit: int, cursor: str) -> tuple[list[Any], str]:
     own = wire.settings
     rows = await wire.link.one("XPENDING", own.task_stream, own.worker_group, cursor, "+", limit)
     following = START
@@ -67,7 +67,7 @@ async def _idle_ones(wire: "RedisWire", idle: int, limit: int, cursor: str) -> t
     return [row for row in rows if row[2] >= idle], following
 
 
-async def give_back(wire: "RedisWire", stranded: Sequence[Stranded]) -> None:
+async def give_back(wire: "RedisStreamTransport", stranded: Sequence[Stranded]) -> None:
     own = wire.settings
     await wire.link.every(
         [
@@ -78,7 +78,7 @@ async def give_back(wire: "RedisWire", stranded: Sequence[Stranded]) -> None:
     )  # fmt: skip
 
 
-async def pending(wire: "RedisWire", message_ids: Sequence[str]) -> list[Pending]:
+async def pending(wire: "RedisStreamTransport", message_ids: Sequence[str]) -> list[Pending]:
     own = wire.settings
     asked = [one for one in message_ids if _is_message_id(one)]
     rows = await wire.link.every([("XPENDING", own.task_stream, own.worker_group, one, one, 1) for one in asked])
@@ -91,7 +91,7 @@ def _is_message_id(text: str) -> bool:
     return dash == "-" and head.isdecimal() and tail.isdecimal()
 
 
-async def orphaned_results(wire: "RedisWire", consumer: str, count: int) -> list[Any]:
+async def orphaned_results(wire: "RedisStreamTransport", consumer: str, count: int) -> list[Any]:
     own = wire.settings
     idle = int(min(_RESULT_IDLE_SECONDS, own.visibility_timeout_s) * 1_000)
     place = (own.result_stream, own.orchestrator_group)

@@ -4,30 +4,30 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from detent.core.job import DeadLetter
-from detent.ports.stream import Delivery, Health, Pending, Result, Stranded, TaskMessage, WireSettings
+from detent.ports.stream import Delivery, Health, Pending, Result, Stranded, StreamSettings, TaskMessage
 
 from . import maintenance, reclaim
-from .connection import SECONDS, Link, Refusal
-from .messages import delivery_of, fields_of, letter_fields, payload_problem, result_of
+from .connection import SECONDS, RedisConnection, Refusal
+from .messages import dead_letter_fields, delivery_of, fields_of, payload_problem, result_of
 
 T = TypeVar("T")
 _SCAN = 5_000
 
 
-class RedisWire:
+class RedisStreamTransport:
     """One server, seen from one event loop. Reads that wait have connections of their own."""
 
-    def __init__(self, settings: WireSettings) -> None:
+    def __init__(self, settings: StreamSettings) -> None:
         self.settings = settings
-        self.link = Link(settings.url)
-        self._tasks = Link(settings.url)
-        self._waiting = Link(settings.url)
-        self._results = Link(settings.url)
+        self.link = RedisConnection(settings.url)
+        self._tasks = RedisConnection(settings.url)
+        self._waiting = RedisConnection(settings.url)
+        self._results = RedisConnection(settings.url)
         self._facts: dict[str, str] | None = None
         self._cursor = reclaim.START
 
-    def sibling(self) -> "RedisWire":
-        return RedisWire(self.settings)
+    def sibling(self) -> "RedisStreamTransport":
+        return RedisStreamTransport(self.settings)
 
     async def close(self) -> None:
         for link in (self.link, self._tasks, self._waiting, self._results):
@@ -48,7 +48,7 @@ class RedisWire:
         return [result_of(entry, own.max_message_bytes) for entry in entries]
 
     async def _read(
-        self, link: Link, group: str, stream: str, consumer: str, count: int, block: float | None
+        self, link: RedisConnection, group: str, stream: str, consumer: str, count: int, block: float | None
     ) -> list[Any]:
         wait = () if block is None else ("BLOCK", max(1, int(block * 1_000)))
         command = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", stream, ">")
@@ -114,9 +114,9 @@ class RedisWire:
         added = await self.link.every([("XADD", stream, "*", *fields_of(task)) for task in tasks])
         return [message_id.decode() for message_id in added]
 
-    async def publish_letters(self, letters: Sequence[DeadLetter]) -> None:
+    async def publish_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> None:
         head = ("XADD", self.settings.dlq_stream, "MAXLEN", "~", self.settings.dlq_length, "*")
-        await self.link.every([(*head, *letter_fields(letter)) for letter in letters])
+        await self.link.every([(*head, *dead_letter_fields(dead_letter)) for dead_letter in dead_letters])
 
     async def stranded(self, consumer: str, limit: int) -> list[Stranded]:
         async def call() -> list[Stranded]:

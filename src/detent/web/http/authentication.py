@@ -71,7 +71,7 @@ def csrf_of(secret: str) -> str:
     return blake2b(b"csrf", key=secret.encode()[:64], digest_size=18).hexdigest()
 
 
-class People:
+class Authenticator:
     """Looks tokens up, believing what it saw for a moment; one look at a time for one token."""
 
     def __init__(self, web: "Web") -> None:

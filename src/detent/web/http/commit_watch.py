@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 
 
-class Changes:
+class CommitWatch:
     """Watches the store while anybody waits, and not a moment longer."""
 
     def __init__(self, web: "Web") -> None:

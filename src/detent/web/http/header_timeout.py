@@ -10,10 +10,10 @@ def http_protocol(head_seconds: float) -> type[asyncio.Protocol]:
     """uvicorn's, the fast one where it is installed; by itself it waits for the rest of a head for ever."""
     fast = importlib.util.find_spec("httptools") is not None
     module, name = ("httptools_impl", "HttpToolsProtocol") if fast else ("h11_impl", "H11Protocol")
-    return patient(getattr(importlib.import_module(f"uvicorn.protocols.http.{module}"), name), head_seconds)
+    return with_header_timeout(getattr(importlib.import_module(f"uvicorn.protocols.http.{module}"), name), head_seconds)
 
 
-def patient(protocol: type[Any], head_seconds: float) -> type[asyncio.Protocol]:
+def with_header_timeout(protocol: type[Any], head_seconds: float) -> type[asyncio.Protocol]:
     """The time runs from the connection, or from the first byte behind an answer, whatever trickles in meanwhile.
 
     Between two requests the keep-alive time counts, within one the limits of bodies and answers.

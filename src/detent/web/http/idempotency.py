@@ -16,7 +16,7 @@ from detent.core.times import SECOND
 from .problems import problem_of
 
 if TYPE_CHECKING:
-    from .route import Asked
+    from .route import ApiRequest
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _TIDY = 20
@@ -37,7 +37,7 @@ class KeyReused(DetentError):
     http_status = 422
 
 
-async def replayed(asked: "Asked", run: Callable[[], Awaitable[Response]]) -> Response:
+async def replayed(asked: "ApiRequest", run: Callable[[], Awaitable[Response]]) -> Response:
     """Reserve the key, run, keep the answer. What may be tried again is not kept, but makes nothing a second time."""
     key = asked.headers["idempotency-key"]
     if not _KEY.fullmatch(key):
@@ -100,7 +100,7 @@ async def _reserve(
     raise KeyInUse("the request with this Idempotency-Key is under way; ask again in a moment")
 
 
-def _digest(asked: "Asked") -> str:
+def _digest(asked: "ApiRequest") -> str:
     mark = blake2b(digest_size=18)
     for part in (asked.method.encode(), asked.url.path.encode(), asked.url.query.encode(), asked.raw):
         mark.update(len(part).to_bytes(8) + part)

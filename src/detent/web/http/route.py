@@ -31,7 +31,7 @@ PUBLIC = "public"
 """What a route declares that asks nobody's name: liveness, readiness, the document itself."""
 
 
-class Asked(Request):
+class ApiRequest(Request):
     """A request that has passed the door: its caller is known, its body is read and within the limits."""
 
     caller: Caller
@@ -51,7 +51,7 @@ class Asked(Request):
         return await self.web.engine()
 
 
-class GuardedRoute(APIRoute):
+class ApiRoute(APIRoute):
     """A route that declares what power it needs; one that does not cannot be made."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -65,8 +65,8 @@ class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         inner = super().get_route_handler()
 
-        async def guarded(request: Request) -> Response:
-            asked = Asked(request.scope, request.receive)
+        async def apply_policy(request: Request) -> Response:
+            asked = ApiRequest(request.scope, request.receive)
             asked.web = request.app.state.web
             asked.trace_id = new_trace()
             try:
@@ -76,15 +76,15 @@ class GuardedRoute(APIRoute):
             except Exception as error:
                 return problem_of(error, asked.trace_id)
 
-        return guarded
+        return apply_policy
 
-    async def _through(self, asked: Asked, inner: Handler) -> Response:
+    async def _through(self, asked: ApiRequest, inner: Handler) -> Response:
         web, method = asked.web, asked.method
         if method not in SAFE:
             await _take_body(asked)
         return await answered(web, self._inside(asked, inner))
 
-    async def _inside(self, asked: Asked, inner: Handler) -> Response:
+    async def _inside(self, asked: ApiRequest, inner: Handler) -> Response:
         web, method = asked.web, asked.method
         if self.needs is not None:
             asked.caller = caller = await web.people.caller(asked, method)
@@ -100,7 +100,7 @@ class GuardedRoute(APIRoute):
         return await inner(asked)
 
 
-async def _take_body(asked: Asked) -> None:
+async def _take_body(asked: ApiRequest) -> None:
     settings = asked.web.settings
     asked.raw = await read_body(asked, settings.max_body, settings.body_seconds)
 
@@ -178,7 +178,7 @@ def _reach(caller: Caller, needs: Power) -> str:
     return f"{caller.person} is {caller.role}; this needs {roles}"
 
 
-def _address(asked: Asked) -> str:
+def _address(asked: ApiRequest) -> str:
     return asked.client.host if asked.client else ""
 
 
@@ -186,7 +186,7 @@ class Router(APIRouter):
     """Routes by method and path, each with the power it needs and the answers it gives."""
 
     def __init__(self, prefix: str = PREFIX, **options: Any) -> None:
-        super().__init__(prefix=prefix, route_class=GuardedRoute, **options)
+        super().__init__(prefix=prefix, route_class=ApiRoute, **options)
 
     def route_for(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from detent.core.errors import DetentError
 from detent.engine import Engine
-from detent.observability.maintenance import Lookout
+from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import load_settings
 from detent.ports.tx import Tx
 from detent.system.clock import SystemClock
@@ -16,11 +16,11 @@ from detent.web.live.event_stream import Stream
 from detent.web.live.job_counts import Counter, Shared
 from detent.web.live.series_recorder import record
 from detent.web.live.verification import Verifier
-from detent.worker.reclaim_grace import Caution
+from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.sweeper import Sweeper
 
-from .authentication import People
-from .commit_watch import Changes
+from .authentication import Authenticator
+from .commit_watch import CommitWatch
 from .limits import Buckets
 from .settings import Settings
 
@@ -36,9 +36,9 @@ class Web:
 
     def __init__(self, target: "Detent | Engine", settings: Settings) -> None:
         self.settings = settings
-        self.people = People(self)
+        self.people = Authenticator(self)
         self.stream = Stream(self)
-        self.changes = Changes(self)
+        self.changes = CommitWatch(self)
         self.counts = Counter(self)
         self.shared_counts = Shared(self)
         self.verifier = Verifier(self)
@@ -61,7 +61,9 @@ class Web:
             self._started = True
             if self.settings.sweep:
                 self.keep(asyncio.create_task(_sweep(engine), name="detent-web-sweeper"))
-                self.keep(asyncio.create_task(Lookout(engine, load_settings()).run(), name="detent-web-lookout"))
+                self.keep(
+                    asyncio.create_task(MaintenanceLoop(engine, load_settings()).run(), name="detent-web-lookout")
+                )
             if self.settings.record:
                 self.keep(asyncio.create_task(record(engine), name="detent-web-record"))
         return engine
@@ -108,9 +110,9 @@ class Web:
 
 
 async def _sweep(engine: Engine) -> None:
-    caution = Caution(SystemClock(), engine.contract(None).lease_seconds)
-    await caution.meet(engine.store)
-    await Sweeper(engine, caution).run()
+    reclaim_grace = ReclaimGrace(SystemClock(), engine.contract(None).lease_seconds)
+    await reclaim_grace.meet(engine.store)
+    await Sweeper(engine, reclaim_grace).run()
 
 
 async def _uptime(engine: Engine) -> None:

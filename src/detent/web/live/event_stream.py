@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
 from detent.engine.reads.views import blind_event, blind_job, event_view
-from detent.ports.tail import Position, Told
+from detent.ports.tail import Position, TailEvent
 
 if TYPE_CHECKING:
     from detent.web.http.state import Web
@@ -160,10 +160,10 @@ def _chunk(frames: Iterable[Frame], choose: Choice, payloads: bool) -> bytes:
     return b"".join(one.open if payloads else one.blind for one in frames if choose(one))
 
 
-def frame_of(contract: Contract, told: Told) -> Frame:
+def frame_of(contract: Contract, told: TailEvent) -> Frame:
     job, event = told.job, told.event
     opened = _frame(contract, told)
-    blind = _frame(contract, Told(told.position, blind_event(event), blind_job(job)))
+    blind = _frame(contract, TailEvent(told.position, blind_event(event), blind_job(job)))
     return Frame(
         told.position,
         job.tenant_id,
@@ -176,7 +176,7 @@ def frame_of(contract: Contract, told: Told) -> Frame:
     )
 
 
-def _frame(contract: Contract, told: Told) -> bytes:
+def _frame(contract: Contract, told: TailEvent) -> bytes:
     job = told.job
     data = {
         "job_id": job.id,

@@ -206,7 +206,7 @@ class Session(Me):
     csrf_token: str
 
 
-class Letter(BaseModel):
+class DeadLetter(BaseModel):
     dlq_id: str
     tenant_id: str
     job_id: str
@@ -228,17 +228,17 @@ class Letter(BaseModel):
     proposed_reason: str | None
 
 
-class Letters(BaseModel):
-    items: list[Letter]
+class DeadLetters(BaseModel):
+    items: list[DeadLetter]
     next_cursor: str | None
 
 
 class Discarded(BaseModel):
     confirmed: bool
-    item: Letter
+    item: DeadLetter
 
 
-class LetterWithHistory(Letter):
+class DeadLetterWithHistory(DeadLetter):
     history: list[Event]
     acts: list[dict[str, Any]]
 

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from detent.core.access import Power
 from detent.engine.control.access import Unauthorized
 from detent.web.http.authentication import COOKIE, LOCAL, Caller, csrf_of
-from detent.web.http.route import Asked, Router
+from detent.web.http.route import ApiRequest, Router
 from detent.web.routes.admin import overview, verification
 from detent.web.routes.jobs import approvals, bulk, detail
 
@@ -52,7 +52,7 @@ _ANSWERS = {200: {"description": "a page", "content": {"text/html": {}}}}
 
 
 def _serve(page: Page) -> None:
-    async def handler(asked: Asked) -> Response:
+    async def handler(asked: ApiRequest) -> Response:
         viewer = viewer_of(asked)
         try:
             caller = await asked.web.people.caller(asked, "GET")
@@ -80,7 +80,7 @@ def _told(caller: Caller, page: Page, menu: list[Page], csrf: str, allowed: bool
     }
 
 
-def _to_sign_in(asked: Asked, viewer: Viewer) -> Response:
+def _to_sign_in(asked: ApiRequest, viewer: Viewer) -> Response:
     """Back to where they came from afterwards; the address is relative, so it stays under any prefix."""
     wanted = asked.url.path.removeprefix(asked.scope.get("root_path", "")).lstrip("/")
     query = f"?{asked.url.query}" if asked.url.query else ""
@@ -89,7 +89,7 @@ def _to_sign_in(asked: Asked, viewer: Viewer) -> Response:
 
 
 @router.route_for("GET", "/sign-in", needs=None, answers=_ANSWERS)
-async def sign_in(asked: Asked) -> Response:
+async def sign_in(asked: ApiRequest) -> Response:
     """Where a token is traded for a session."""
     return render("sign_in.html", viewer_of(asked), 200)
 

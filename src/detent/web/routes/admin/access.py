@@ -10,7 +10,7 @@ from detent.core.access import Power
 from detent.core.errors import TenantViolation
 from detent.core.times import iso
 from detent.engine.control.access import create_token, list_tokens, revoke_token, token_view
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import schemas
 from detent.web.routes.jobs.filters import Page
 
@@ -19,7 +19,7 @@ TokenId = Annotated[str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$")
 
 
 @router.route_for("GET", "/tokens", needs=Power.ADMIN, answers={200: schemas.Tokens})
-async def listing(asked: Asked) -> Response:
+async def listing(asked: ApiRequest) -> Response:
     """Every token without its secret; a token that is bound to a tenant sees its tenant's."""
     engine, bound = await asked.engine(), asked.caller.tenant
     found = [token for token in await list_tokens(engine) if bound is None or token.tenant_id == bound]
@@ -27,7 +27,7 @@ async def listing(asked: Asked) -> Response:
 
 
 @router.route_for("POST", "/tokens", needs=Power.ADMIN, answers={201: schemas.NewToken})
-async def create(asked: Asked, body: schemas.MakeToken) -> Response:
+async def create(asked: ApiRequest, body: schemas.MakeToken) -> Response:
     """Make a token; it is shown in this answer and never again."""
     engine, who = await asked.engine(), asked.caller
     kept, shown = await create_token(
@@ -45,7 +45,7 @@ async def create(asked: Asked, body: schemas.MakeToken) -> Response:
 
 
 @router.route_for("POST", "/tokens/{token_id}/revoke", needs=Power.ADMIN, answers={200: schemas.TokenShape})
-async def revoke(asked: Asked, token_id: TokenId) -> Response:
+async def revoke(asked: ApiRequest, token_id: TokenId) -> Response:
     """End a token for good."""
     engine, who = await asked.engine(), asked.caller
     if who.tenant is not None:
@@ -63,7 +63,7 @@ class AuditFilter(Page):
 
 
 @router.route_for("GET", "/audit", needs=Power.ADMIN, answers={200: schemas.AuditPage})
-async def audit(asked: Asked, chosen: Annotated[AuditFilter, Query()]) -> Response:
+async def audit(asked: ApiRequest, chosen: Annotated[AuditFilter, Query()]) -> Response:
     """Who did what, newest first; what happened to a job by itself is in its events."""
     engine = await asked.engine()
     before = int(chosen.cursor) if chosen.cursor else None

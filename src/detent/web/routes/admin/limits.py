@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.errors import InvalidInput, NotFound
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import schemas
 
 router = Router(tags=["queues"])
@@ -81,14 +81,14 @@ def _scope(body: Bounds) -> dict[str, Any]:
 
 
 @router.route_for("GET", "/limits", needs=Power.READ, answers={200: Limits})
-async def listing(asked: Asked) -> Response:
+async def listing(asked: ApiRequest) -> Response:
     """Every limit."""
     asked.caller.everywhere("the list of limits")
     return answer({"limits": [limit.as_dict() for limit in await (await asked.engine()).limits()]})
 
 
 @router.route_for("PUT", "/limits", needs=Power.OPERATE, answers={200: LimitShape})
-async def put(asked: Asked, body: SetLimit) -> Response:
+async def put(asked: ApiRequest, body: SetLimit) -> Response:
     """Set a limit, or give one that is there other numbers; holds from the next claim of every worker on."""
     asked.caller.everywhere("a limit")
     if body.concurrency is None and body.rate is None:
@@ -100,35 +100,35 @@ async def put(asked: Asked, body: SetLimit) -> Response:
 
 
 @router.route_for("POST", "/limits/remove", needs=Power.OPERATE, answers={200: LimitShape})
-async def remove(asked: Asked, body: Bounds) -> Response:
+async def remove(asked: ApiRequest, body: Bounds) -> Response:
     """Take a limit away, named by what it bounds."""
     asked.caller.everywhere("a limit")
     engine = await asked.engine()
-    gone = await engine.unlimit(**_scope(body), actor=asked.caller.person, reason=body.reason)
+    gone = await engine.remove_limit(**_scope(body), actor=asked.caller.person, reason=body.reason)
     return answer(gone.as_dict())
 
 
 @router.route_for("GET", "/tenants", needs=Power.READ, answers={200: Tenants})
-async def tenants(asked: Asked) -> Response:
+async def tenants(asked: ApiRequest) -> Response:
     """The tenants that have a weight or a quota of their own; a bound token sees its own."""
-    found = [terms._asdict() for terms in await (await asked.engine()).terms()]
+    found = [quota._asdict() for quota in await (await asked.engine()).tenant_quotas()]
     bound = asked.caller.tenant
     return answer({"tenants": [one for one in found if bound is None or one["tenant_id"] == bound]})
 
 
 @router.route_for("PUT", "/tenants/{tenant}", needs=Power.ADMIN, answers={200: TermsShape})
-async def agree(asked: Asked, tenant: Tenant, body: SetTerms) -> Response:
+async def set_quota(asked: ApiRequest, tenant: Tenant, body: SetTerms) -> Response:
     """Set a tenant's weight and quotas; what is not said stays as it is."""
     asked.caller.everywhere("what is agreed with tenants")
     said = body.model_dump(include={"weight", "max_backlog", "max_payload"})
     engine, who = await asked.engine(), asked.caller.person
-    return answer((await engine.agree(tenant, **said, actor=who, reason=body.reason))._asdict())
+    return answer((await engine.set_quota(tenant, **said, actor=who, reason=body.reason))._asdict())
 
 
 @router.route_for("DELETE", "/tenants/{tenant}", needs=Power.ADMIN, answers={200: Removed})
-async def forget(asked: Asked, tenant: Tenant) -> Response:
+async def forget(asked: ApiRequest, tenant: Tenant) -> Response:
     """Forget a tenant's weight and quotas; its jobs stay."""
     asked.caller.everywhere("what is agreed with tenants")
-    if not await (await asked.engine()).unagree(tenant, actor=asked.caller.person):
+    if not await (await asked.engine()).remove_quota(tenant, actor=asked.caller.person):
         raise NotFound(f"nothing is agreed with tenant {tenant!r}", code="TENANT_NOT_FOUND")
     return answer({"tenant_id": tenant, "removed": True})

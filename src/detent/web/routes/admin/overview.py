@@ -14,7 +14,7 @@ from detent.engine.metrics.time_series import series_view
 from detent.engine.reads.queues import look_at_queues
 from detent.engine.reads.why import is_live
 from detent.ports.tx import Tx
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.live.job_counts import Counts
 from detent.web.openapi import page_schemas
 
@@ -22,7 +22,7 @@ router = Router(tags=["service"])
 
 
 @router.route_for("GET", "/overview", needs=Power.READ, answers={200: page_schemas.Overview})
-async def overview(asked: Asked) -> Response:
+async def overview(asked: ApiRequest) -> Response:
     """Jobs by phase and contract (counted at `counted_at`), queues with their oldest job, workers, dead letters."""
     asked.caller.everywhere("the overview")
     engine = await asked.engine()
@@ -38,7 +38,7 @@ class Span(BaseModel):
 
 
 @router.route_for("GET", "/series", needs=Power.READ, answers={200: page_schemas.Series})
-async def series(asked: Asked, chosen: Annotated[Span, Query()]) -> Response:
+async def series(asked: ApiRequest, chosen: Annotated[Span, Query()]) -> Response:
     """Throughput and latency of the last hour, day or week; recorded by whoever serves."""
     asked.caller.everywhere("throughput")
     return answer(await series_view(await asked.engine(), chosen.span))
@@ -59,7 +59,7 @@ def _counted(counts: Counts | None) -> dict[str, Any]:
 async def _rest(tx: Tx) -> dict[str, Any]:
     live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
     return {
-        "dead_letters": await tx.count_letters(),
+        "dead_letters": await tx.dead_letter_counts(),
         "workers": {
             "live": len(live),
             "busy": sum(worker.busy for worker in live),

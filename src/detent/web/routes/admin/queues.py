@@ -10,7 +10,7 @@ from detent.core.access import Power
 from detent.core.errors import NotFound
 from detent.engine.reads.queues import look_at_queues
 from detent.engine.reads.views import contract_view, contracts_view
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import schemas
 
 router = Router(tags=["queues"])
@@ -25,7 +25,7 @@ class Kind(BaseModel):
 
 
 @router.route_for("GET", "/queues", needs=Power.READ, answers={200: schemas.Queues})
-async def listing(asked: Asked) -> Response:
+async def listing(asked: ApiRequest) -> Response:
     """What is due, comes later and is held in each queue, and everything that is paused."""
     asked.caller.everywhere("the list of queues")
     return answer((await look_at_queues(await asked.engine())).as_dict())
@@ -33,7 +33,7 @@ async def listing(asked: Asked) -> Response:
 
 @router.route_for("POST", "/queues/{name:path}/pause", needs=Power.OPERATE, answers={200: schemas.Paused})
 async def pause(
-    asked: Asked,
+    asked: ApiRequest,
     name: What,
     which: Annotated[Kind, Query()],
     body: Annotated[schemas.Because | None, Body()] = None,
@@ -46,7 +46,7 @@ async def pause(
 
 
 @router.route_for("POST", "/queues/{name:path}/resume", needs=Power.OPERATE, answers={200: schemas.Paused})
-async def resume(asked: Asked, name: What, which: Annotated[Kind, Query()]) -> Response:
+async def resume(asked: ApiRequest, name: What, which: Annotated[Kind, Query()]) -> Response:
     """End a pause; 404 if there is none."""
     _own(asked, which.kind, name)
     engine = await asked.engine()
@@ -57,7 +57,7 @@ async def resume(asked: Asked, name: What, which: Annotated[Kind, Query()]) -> R
     return answer({"kind": which.kind, "name": name, "paused": False})
 
 
-def _own(asked: Asked, kind: str, name: str) -> None:
+def _own(asked: ApiRequest, kind: str, name: str) -> None:
     """A token that is bound to a tenant may stop its tenant, nothing that others share."""
     if kind == "tenant":
         asked.caller.tenant_for(name)
@@ -66,13 +66,13 @@ def _own(asked: Asked, kind: str, name: str) -> None:
 
 
 @router.route_for("GET", "/contracts", needs=Power.READ, answers={200: schemas.Contracts}, tags=["contracts"])
-async def contracts(asked: Asked) -> Response:
+async def contracts(asked: ApiRequest) -> Response:
     """The contracts Detent carries and those this database has met."""
     return answer({"contracts": contracts_view((await asked.engine()).contracts)})
 
 
 @router.route_for("GET", "/contracts/{name}", needs=Power.READ, answers={200: schemas.Contract}, tags=["contracts"])
-async def contract(asked: Asked, name: What) -> Response:
+async def contract(asked: ApiRequest, name: What) -> Response:
     """One contract's table: statuses with phases, edges with moves, codes and retries."""
     known = (await asked.engine()).contracts
     if name not in known:

@@ -16,7 +16,7 @@ from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
 from detent.engine.submit.submission import MAX_SPAN_MS
 from detent.ports.listing import Filter
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import schedule_schemas, schemas
 from detent.web.routes.jobs.filters import Page, Text
 
@@ -89,7 +89,7 @@ class Range(schemas.Because):
     dry_run: bool = True
 
 
-def _view(asked: Asked, one: Schedule) -> dict[str, Any]:
+def _view(asked: ApiRequest, one: Schedule) -> dict[str, Any]:
     shown = schedule_view(one, payloads=asked.caller.payloads)
     return shown if asked.caller.payloads else {**shown, "last_error": None}
 
@@ -99,7 +99,7 @@ def _said(body: BaseModel, *apart: str) -> dict[str, Any]:
 
 
 @router.route_for("GET", "/schedules", needs=Power.READ, answers={200: schedule_schemas.Schedules})
-async def listing(asked: Asked, chosen: Annotated[ScheduleFilter, Query()]) -> Response:
+async def listing(asked: ApiRequest, chosen: Annotated[ScheduleFilter, Query()]) -> Response:
     """Schedules, newest first."""
     wanted = Filter(
         contract=chosen.contract,
@@ -116,7 +116,7 @@ async def listing(asked: Asked, chosen: Annotated[ScheduleFilter, Query()]) -> R
 
 
 @router.route_for("POST", "/schedules", needs=Power.OPERATE, answers={201: schedule_schemas.Schedule})
-async def add(asked: Asked, body: Add) -> Response:
+async def add(asked: ApiRequest, body: Add) -> Response:
     """Make a schedule; it fires from now on."""
     told = _said(body, "paused", "reason", "tenant_id")
     tenant = asked.caller.tenant_for(body.tenant_id)
@@ -134,7 +134,7 @@ async def add(asked: Asked, body: Add) -> Response:
 
 
 @router.route_for("POST", "/schedules/preview", needs=Power.READ, answers={200: schedule_schemas.Fires})
-async def preview_of(asked: Asked, body: When, coming: Annotated[Coming, Query()]) -> Response:
+async def preview_of(asked: ApiRequest, body: When, coming: Annotated[Coming, Query()]) -> Response:
     """The next fires of a schedule that is only thought of."""
     ask = ScheduleRequest("preview", "preview", **_said(body))
     found = await acts.preview(await asked.engine(), ask, coming.count, after=coming.after)
@@ -146,7 +146,7 @@ def _coming(one: acts.Preview) -> dict[str, Any]:
 
 
 @router.route_for("GET", "/schedules/{reference}", needs=Power.READ, answers={200: schedule_schemas.ScheduleWithFires})
-async def show(asked: Asked, reference: Reference) -> Response:
+async def show(asked: ApiRequest, reference: Reference) -> Response:
     """One schedule and its last fires."""
     engine = await asked.engine()
     one = await acts.get(engine, reference, tenant=asked.caller.tenant)
@@ -156,7 +156,7 @@ async def show(asked: Asked, reference: Reference) -> Response:
 
 
 @router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, answers={200: schedule_schemas.Schedule})
-async def edit(asked: Asked, reference: Reference, body: Edit) -> Response:
+async def edit(asked: ApiRequest, reference: Reference, body: Edit) -> Response:
     """Change what is said and leave the rest; null takes back what was said before."""
     who = asked.caller
     changed = await acts.edit(
@@ -172,14 +172,16 @@ async def edit(asked: Asked, reference: Reference, body: Edit) -> Response:
 
 
 @router.route_for("DELETE", "/schedules/{reference}", needs=Power.OPERATE, answers={200: schedule_schemas.Schedule})
-async def remove(asked: Asked, reference: Reference) -> Response:
+async def remove(asked: ApiRequest, reference: Reference) -> Response:
     """Remove it; its jobs stay."""
     who = asked.caller
     return answer(_view(asked, await acts.remove(await asked.engine(), reference, actor=who.person, tenant=who.tenant)))
 
 
 @router.route_for("POST", "/schedules/{reference}/pause", needs=Power.OPERATE, answers={200: schedule_schemas.Schedule})
-async def pause(asked: Asked, reference: Reference, body: Annotated[schemas.Because | None, Body()] = None) -> Response:
+async def pause(
+    asked: ApiRequest, reference: Reference, body: Annotated[schemas.Because | None, Body()] = None
+) -> Response:
     """No fires until it is resumed."""
     who, reason = asked.caller, body.reason if body else None
     engine = await asked.engine()
@@ -191,7 +193,7 @@ async def pause(asked: Asked, reference: Reference, body: Annotated[schemas.Beca
     "POST", "/schedules/{reference}/resume", needs=Power.OPERATE, answers={200: schedule_schemas.Schedule}
 )
 async def resume(
-    asked: Asked, reference: Reference, body: Annotated[schemas.Because | None, Body()] = None
+    asked: ApiRequest, reference: Reference, body: Annotated[schemas.Because | None, Body()] = None
 ) -> Response:
     """From now on it fires again."""
     who, reason = asked.caller, body.reason if body else None
@@ -202,7 +204,7 @@ async def resume(
 
 
 @router.route_for("GET", "/schedules/{reference}/preview", needs=Power.READ, answers={200: schedule_schemas.Fires})
-async def preview(asked: Asked, reference: Reference, coming: Annotated[Coming, Query()]) -> Response:
+async def preview(asked: ApiRequest, reference: Reference, coming: Annotated[Coming, Query()]) -> Response:
     """Its next fires, as if it were not paused."""
     engine = await asked.engine()
     one = await acts.get(engine, reference, tenant=asked.caller.tenant)
@@ -213,7 +215,7 @@ async def preview(asked: Asked, reference: Reference, coming: Annotated[Coming, 
 @router.route_for(
     "POST", "/schedules/{reference}/backfill", needs=Power.OPERATE, answers={200: schedule_schemas.Backfilled}
 )
-async def fill(asked: Asked, reference: Reference, body: Range) -> Response:
+async def fill(asked: ApiRequest, reference: Reference, body: Range) -> Response:
     """Make the jobs of fires that have passed and have none; a dry run, the default, says how many."""
     who = asked.caller
     done = await backfill(

@@ -4,14 +4,14 @@ from starlette.responses import Response
 
 from detent.core.access import POWERS, Power
 from detent.web.http.authentication import COOKIE, Caller, check_secret, csrf_of
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import schemas
 
 router = Router(tags=["people"])
 
 
 @router.route_for("GET", "/me", needs=Power.READ, answers={200: schemas.Me})
-async def me(asked: Asked) -> Response:
+async def me(asked: ApiRequest) -> Response:
     """Who the token belongs to, and what it may do."""
     return answer(me_view(asked.caller, await asked.web.people.is_open()))
 
@@ -29,7 +29,7 @@ def me_view(caller: Caller, is_open: bool) -> dict[str, object]:
 
 
 @router.route_for("POST", "/session", needs=None, answers={200: schemas.Session})
-async def begin(asked: Asked, body: schemas.Begin) -> Response:
+async def begin(asked: ApiRequest, body: schemas.Begin) -> Response:
     """Trade a token for a session cookie; changes made with it must bring the X-CSRF-Token told here."""
     secret = check_secret(body.token)
     caller = await asked.web.people.of_secret(secret)
@@ -46,7 +46,7 @@ async def begin(asked: Asked, body: schemas.Begin) -> Response:
 
 
 @router.route_for("DELETE", "/session", needs=None, answers={204: {"description": "the cookie is gone"}})
-async def end(asked: Asked) -> Response:
+async def end(asked: ApiRequest) -> Response:
     """Forget the cookie; the token itself stays good until it is revoked."""
     told = Response(status_code=204)
     told.delete_cookie(COOKIE, path=asked.scope.get("root_path") or "/", httponly=True, samesite="strict")

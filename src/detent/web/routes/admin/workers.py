@@ -10,9 +10,9 @@ from detent.core.access import Power
 from detent.core.times import iso
 from detent.engine.metrics import alerts
 from detent.engine.reads import workers as worker_acts
-from detent.engine.reads.stats import stats_of_tenant, stats_view, take_pulse
+from detent.engine.reads.stats import read_stats, stats_of_tenant, stats_view
 from detent.observability.metrics import exposition
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import schemas
 
 router = Router(tags=["service"])
@@ -58,7 +58,7 @@ class Newest(BaseModel):
 
 
 @router.route_for("GET", "/stats", needs=Power.READ, answers={200: Stats})
-async def stats(asked: Asked) -> Response:
+async def stats(asked: ApiRequest) -> Response:
     """Jobs by status and phase; for tokens of all tenants also the backlog, dead letters, workers and pauses.
 
     Where counting takes long the last count is told again for a while: `at` says when that was so.
@@ -66,20 +66,20 @@ async def stats(asked: Asked) -> Response:
     engine, tenant = await asked.engine(), asked.caller.tenant
 
     async def count() -> dict[str, Any]:
-        return stats_view(await take_pulse(engine)) if tenant is None else await stats_of_tenant(engine, tenant)
+        return stats_view(await read_stats(engine)) if tenant is None else await stats_of_tenant(engine, tenant)
 
     return answer(await asked.web.shared_counts.told("" if tenant is None else f"tenant {tenant}", count))
 
 
 @router.route_for("GET", "/workers", needs=Power.READ, answers={200: Workers})
-async def workers(asked: Asked) -> Response:
+async def workers(asked: ApiRequest) -> Response:
     """Who works here and what each holds; a worker not seen for three leases is gone."""
     asked.caller.everywhere("the list of workers")
-    return answer({"workers": (await worker_acts.look(await asked.engine())).views()})
+    return answer({"workers": (await worker_acts.read_workers(await asked.engine())).views()})
 
 
 @router.route_for("GET", "/workers/recoveries", needs=Power.READ, answers={200: Recoveries})
-async def recoveries(asked: Asked) -> Response:
+async def recoveries(asked: ApiRequest) -> Response:
     """What was taken back from lost workers within the last week."""
     asked.caller.everywhere("the list of recoveries")
     found = await worker_acts.recoveries(await asked.engine())
@@ -87,18 +87,18 @@ async def recoveries(asked: Asked) -> Response:
 
 
 @router.route_for("POST", "/workers/{worker_id:path}/drain", needs=Power.OPERATE, answers={200: Ordered})
-async def drain(asked: Asked, worker_id: WorkerId, body: Because = None) -> Response:
+async def drain(asked: ApiRequest, worker_id: WorkerId, body: Because = None) -> Response:
     """Tell a worker to finish what it holds and then to end."""
     return await _order(asked, worker_id, worker_acts.DRAIN, body)
 
 
 @router.route_for("POST", "/workers/{worker_id:path}/stop", needs=Power.OPERATE, answers={200: Ordered})
-async def stop(asked: Asked, worker_id: WorkerId, body: Because = None) -> Response:
+async def stop(asked: ApiRequest, worker_id: WorkerId, body: Because = None) -> Response:
     """Tell a worker to stop as SIGTERM would."""
     return await _order(asked, worker_id, worker_acts.STOP, body)
 
 
-async def _order(asked: Asked, worker: str, act: str, body: schemas.Because | None) -> Response:
+async def _order(asked: ApiRequest, worker: str, act: str, body: schemas.Because | None) -> Response:
     asked.caller.everywhere("a worker")
     reason = body.reason if body else None
     made = await worker_acts.order(await asked.engine(), worker, act, actor=asked.caller.person, reason=reason)
@@ -106,14 +106,14 @@ async def _order(asked: Asked, worker: str, act: str, body: schemas.Because | No
 
 
 @router.route_for("GET", "/alerts", needs=Power.READ, answers={200: Alerts}, tags=["alerts"])
-async def firing(asked: Asked) -> Response:
+async def firing(asked: ApiRequest) -> Response:
     """Alerts: those that wait, fire, and what was resolved last."""
     asked.caller.everywhere("the list of alerts")
     return answer({"alerts": [alerts.alert_view(one) for one in await alerts.listing(await asked.engine())]})
 
 
 @router.route_for("GET", "/alerts/deliveries", needs=Power.READ, answers={200: Deliveries}, tags=["alerts"])
-async def deliveries(asked: Asked, newest: Annotated[Newest, Query()]) -> Response:
+async def deliveries(asked: ApiRequest, newest: Annotated[Newest, Query()]) -> Response:
     """What sinks were told, or could not be told."""
     asked.caller.everywhere("the list of deliveries")
     found = await alerts.deliveries(await asked.engine(), newest.limit)
@@ -123,7 +123,7 @@ async def deliveries(asked: Asked, newest: Annotated[Newest, Query()]) -> Respon
 @at_root.route_for(
     "GET", "/metrics", needs=Power.READ, answers={200: {"description": "for Prometheus", "content": {"text/plain": {}}}}
 )
-async def metrics(asked: Asked) -> Response:
+async def metrics(asked: ApiRequest) -> Response:
     """The numbers of the log, for Prometheus; give it a viewer's token."""
     asked.caller.everywhere("the page of metrics")
     body, media = await exposition(await asked.engine())

@@ -11,7 +11,7 @@ from detent.core.approval import may_decide
 from detent.engine.execution.approvals import Open, inbox
 from detent.ports.tx import Tx
 from detent.web.http.authentication import Caller
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import page_schemas, schemas
 
 from .filters import Page
@@ -26,7 +26,7 @@ class Wanted(Page):
 
 
 @router.route_for("GET", "/approvals", needs=Power.READ, answers={200: page_schemas.Inbox})
-async def approvals(asked: Asked, page: Annotated[Wanted, Query()]) -> Response:
+async def approvals(asked: ApiRequest, page: Annotated[Wanted, Query()]) -> Response:
     """Jobs in a status that people end by approving or rejecting, oldest first; may_decide: whether the caller may."""
     engine, caller = await asked.engine(), asked.caller
     wanted = None if page.role is None else [page.role]

@@ -11,10 +11,10 @@ from detent.core.contract.model import Move, Phase
 from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.engine import Engine
-from detent.engine.control.jobs_bulk import Done, cancel_many, requeue_many
+from detent.engine.control.jobs_bulk import BulkResult, cancel_many, requeue_many
 from detent.engine.reads.listing import list_jobs
 from detent.web.http.authentication import Caller
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import page_schemas, schemas
 
 from .filters import Cursor, JobFilter, Text
@@ -41,13 +41,13 @@ class Many(schemas.Because):
 
 
 @router.route_for("POST", "/bulk/cancel", needs=Power.OPERATE, answers={200: page_schemas.BulkDone})
-async def cancel(asked: Asked, body: Many) -> Response:
+async def cancel(asked: ApiRequest, body: Many) -> Response:
     """Cancel those that are not at their end."""
     return await _page(asked, body, _can_cancel, cancel_many)
 
 
 @router.route_for("POST", "/bulk/requeue", needs=Power.OPERATE, answers={200: page_schemas.BulkDone})
-async def requeue(asked: Asked, body: Many) -> Response:
+async def requeue(asked: ApiRequest, body: Many) -> Response:
     """Make new jobs of those that have ended."""
     return await _page(asked, body, _can_requeue, requeue_many)
 
@@ -61,12 +61,12 @@ def _can_requeue(engine: Engine, job: Job) -> bool:
 
 
 async def _page(
-    asked: Asked, body: Many, fits: Callable[[Engine, Job], bool], act: Callable[..., Awaitable[Done]]
+    asked: ApiRequest, body: Many, fits: Callable[[Engine, Job], bool], act: Callable[..., Awaitable[BulkResult]]
 ) -> Response:
     engine, who = await asked.engine(), asked.caller
     found, cursor = await _found(engine, who, body)
     fitting = [job.id for job in found if fits(engine, job)]
-    done = Done()
+    done = BulkResult()
     if not body.dry_run:
         done = await act(engine, fitting, actor=who.person, reason=body.reason, tenant=who.tenant)
     counts = {"dry_run": body.dry_run, "matched": len(found), "fitting": len(fitting)}

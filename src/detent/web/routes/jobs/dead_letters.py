@@ -8,21 +8,21 @@ from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.access import Power
-from detent.engine.control.dead_letters_bulk import discard_many, letter_history, requeue_many
-from detent.engine.reads.listing import list_letters
-from detent.engine.reads.views import letter_view, submitted_view
+from detent.engine.control.dead_letters_bulk import dead_letter_history, discard_many, requeue_many
+from detent.engine.reads.listing import list_dead_letters
+from detent.engine.reads.views import dead_letter_view, submitted_view
 from detent.ports.listing import Filter
 from detent.web.http.authentication import Caller
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import schemas
 
-from .filters import LetterId, Page, Text
+from .filters import DeadLetterId, Page, Text
 
 router = Router(tags=["dead letters"])
 Fate = Literal["open", "requeued", "discarded"]
 
 
-class LetterFilter(Page):
+class DeadLetterFilter(Page):
     status: Fate | None = None
     queue: schemas.Name | None = None
     contract: schemas.Name | None = None
@@ -53,7 +53,7 @@ class ManyRequeued(Many):
     take_steps: bool = False
 
 
-class RequeueLetter(schemas.Requeue):
+class RequeueDeadLetter(schemas.Requeue):
     take_steps: bool = False
 
 
@@ -63,26 +63,28 @@ def _filter(caller: Caller, **chosen: Any) -> Filter:
     return replace(found, text=text) if caller.payloads else replace(found, text_outside=text)
 
 
-@router.route_for("GET", "/dlq/items", needs=Power.READ, answers={200: schemas.Letters})
-async def listing(asked: Asked, chosen: Annotated[LetterFilter, Query()]) -> Response:
+@router.route_for("GET", "/dlq/items", needs=Power.READ, answers={200: schemas.DeadLetters})
+async def listing(asked: ApiRequest, chosen: Annotated[DeadLetterFilter, Query()]) -> Response:
     """Dead letters, newest first. With a filter a page may be short and still have a next_cursor, as of jobs."""
     wanted = _filter(asked.caller, **chosen.model_dump())
-    page, cursor = await list_letters(await asked.engine(), wanted)
-    shown = [letter_view(item, payloads=asked.caller.payloads) for item in page]
+    page, cursor = await list_dead_letters(await asked.engine(), wanted)
+    shown = [dead_letter_view(item, payloads=asked.caller.payloads) for item in page]
     return answer({"items": shown, "next_cursor": cursor})
 
 
-@router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, answers={200: schemas.LetterWithHistory})
-async def show(asked: Asked, dlq_id: LetterId) -> Response:
+@router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, answers={200: schemas.DeadLetterWithHistory})
+async def show(asked: ApiRequest, dlq_id: DeadLetterId) -> Response:
     """One dead letter, with what happened to its job and what people did to it."""
     who = asked.caller
-    return answer(await letter_history(await asked.engine(), dlq_id, tenant=who.tenant, payloads=who.payloads))
+    return answer(await dead_letter_history(await asked.engine(), dlq_id, tenant=who.tenant, payloads=who.payloads))
 
 
 @router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, answers={201: schemas.Submitted})
-async def requeue(asked: Asked, dlq_id: LetterId, body: Annotated[RequeueLetter | None, Body()] = None) -> Response:
+async def requeue(
+    asked: ApiRequest, dlq_id: DeadLetterId, body: Annotated[RequeueDeadLetter | None, Body()] = None
+) -> Response:
     """Make a new job of it, repaired if a payload is given: fresh counters, the same effect keys."""
-    engine, who, said = await asked.engine(), asked.caller, body or RequeueLetter()
+    engine, who, said = await asked.engine(), asked.caller, body or RequeueDeadLetter()
     made = await engine.requeue(
         dlq_id,
         actor=who.person,
@@ -101,16 +103,18 @@ async def requeue(asked: Asked, dlq_id: LetterId, body: Annotated[RequeueLetter 
     needs=Power.DISCARD,
     answers={200: schemas.Discarded, 202: schemas.Discarded},
 )
-async def discard(asked: Asked, dlq_id: LetterId, body: Annotated[schemas.Because | None, Body()] = None) -> Response:
+async def discard(
+    asked: ApiRequest, dlq_id: DeadLetterId, body: Annotated[schemas.Because | None, Body()] = None
+) -> Response:
     """Throw it away: 202 proposed, where a second person must confirm; 200 gone."""
     engine, who = await asked.engine(), asked.caller
     done = await engine.discard(dlq_id, person=who.person, reason=body.reason if body else None, tenant=who.tenant)
-    view = {"confirmed": done.confirmed, "item": letter_view(done.item, payloads=who.payloads)}
+    view = {"confirmed": done.confirmed, "item": dead_letter_view(done.item, payloads=who.payloads)}
     return answer(view, 200 if done.confirmed else 202)
 
 
 @router.route_for("POST", "/dlq/requeue", needs=Power.OPERATE, answers={200: schemas.ManyDone})
-async def requeue_these(asked: Asked, body: ManyRequeued) -> Response:
+async def requeue_these(asked: ApiRequest, body: ManyRequeued) -> Response:
     """Requeue all open letters that match; the dry run, which is the default, only says how many."""
     done = await requeue_many(
         await asked.engine(),
@@ -125,7 +129,7 @@ async def requeue_these(asked: Asked, body: ManyRequeued) -> Response:
 
 
 @router.route_for("POST", "/dlq/discard", needs=Power.DISCARD, answers={200: schemas.ManyDone})
-async def discard_these(asked: Asked, body: ManyDiscarded) -> Response:
+async def discard_these(asked: ApiRequest, body: ManyDiscarded) -> Response:
     """Discard all open letters that match, where one person's word is enough; the dry run says how many."""
     done = await discard_many(
         await asked.engine(),
@@ -137,7 +141,7 @@ async def discard_these(asked: Asked, body: ManyDiscarded) -> Response:
     return answer(done.as_dict(dry_run=body.dry_run))
 
 
-def _matching(asked: Asked, body: Many) -> Filter:
+def _matching(asked: ApiRequest, body: Many) -> Filter:
     return _filter(asked.caller, **body.model_dump(include=_CHOICES))
 
 

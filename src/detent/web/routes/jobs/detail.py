@@ -13,7 +13,7 @@ from detent.core.times import iso
 from detent.engine.execution.approvals import approval_view
 from detent.ports.tx import Tx
 from detent.web.http.authentication import Caller
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import page_schemas
 
 from .filters import JobId
@@ -23,7 +23,7 @@ _SHOWN = 20
 
 
 @router.route_for("GET", "/jobs/{job_id}/detail", needs=Power.READ, answers={200: page_schemas.JobDetail})
-async def detail(asked: Asked, job_id: JobId) -> Response:
+async def detail(asked: ApiRequest, job_id: JobId) -> Response:
     """The acts its status allows, by the contract's table; what it waits for; the steps it has recorded."""
     engine, caller = await asked.engine(), asked.caller
     job = await engine.job(job_id, tenant=caller.tenant)

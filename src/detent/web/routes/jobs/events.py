@@ -13,7 +13,7 @@ from detent.core.access import Power
 from detent.core.errors import DetentError
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.ports.tail import Position, position_from
-from detent.web.http.route import Asked, Router
+from detent.web.http.route import ApiRequest, Router
 from detent.web.live.event_stream import Choice, FellBehind, Frame, Stream
 from detent.web.openapi import schemas
 
@@ -52,7 +52,7 @@ class Wanted(BaseModel):
     include_in_schema=False,  # it has no end, which the document has no word for; docs/rest.md describes it
 )
 async def stream(
-    asked: Asked,
+    asked: ApiRequest,
     wanted: Annotated[Wanted, Query()],
     last_event_id: Annotated[str | None, Header(pattern=_POSITION)] = None,
 ) -> Response:
@@ -90,7 +90,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, asked: Asked, stream: Stream, start: Position | None, choose: Choice) -> None:
+    def __init__(self, asked: ApiRequest, stream: Stream, start: Position | None, choose: Choice) -> None:
         super().__init__()
         self._asked = asked
         self._settings = asked.web.settings

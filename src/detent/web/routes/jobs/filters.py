@@ -10,14 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.errors import InvalidInput
-from detent.web.http.route import Asked
+from detent.web.http.route import ApiRequest
 from detent.web.openapi.schemas import Name
 
 MAX_PAGE = 500
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ETAG = re.compile(r'(?:W/)?"[^"]*"')
 JobId = Annotated[str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The job's id.")]
-LetterId = Annotated[str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The dead letter's id.")]
+DeadLetterId = Annotated[
+    str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The dead letter's id.")
+]
 Cursor = Annotated[str, StringConstraints(pattern=_UUID)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
 
@@ -40,7 +42,7 @@ class JobFilter(Page):
     text: Text | None = Field(None, description="Found in ids, keys, error codes and, if you may see them, payloads.")
 
 
-def tagged(asked: Asked, value: Any) -> Response:
+def tagged(asked: ApiRequest, value: Any) -> Response:
     """The answer with its ETag; 304 without a body if the caller has just this one."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
     tag = f'"{blake2b(text, digest_size=12).hexdigest()}"'

@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.errors import InvalidInput
-from detent.engine.execution.manual_run import Play, play
+from detent.engine.execution.manual_run import ManualRun, run_manually
 from detent.engine.reads.views import job_view
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import schemas
 
 from .filters import JobId
@@ -25,17 +25,19 @@ class End(BaseModel):
 
 
 @router.route_for("POST", "/internal/jobs/{job_id}/run", needs=Power.OPERATE, answers={200: schemas.Played})
-async def run(asked: Asked, job_id: JobId, end: Annotated[End, Query()]) -> Response:
-    """Play one execution without calling a handler: it succeeds, fails for good (force_fail) or for now."""
+async def run(asked: ApiRequest, job_id: JobId, end: Annotated[End, Query()]) -> Response:
+    """ManualRun one execution without calling a handler: it succeeds, fails for good (force_fail) or for now."""
     if end.force_fail and end.transient_fail:
         raise InvalidInput("an execution fails for good or for now; choose one", field="force_fail")
-    how = Play.FOR_GOOD if end.force_fail else Play.FOR_NOW if end.transient_fail else Play.WELL
+    how = ManualRun.FOR_GOOD if end.force_fail else ManualRun.FOR_NOW if end.transient_fail else ManualRun.WELL
     who = asked.caller
-    return answer((await play(await asked.engine(), job_id, how, actor=who.person, tenant=who.tenant)).as_dict())
+    return answer(
+        (await run_manually(await asked.engine(), job_id, how, actor=who.person, tenant=who.tenant)).as_dict()
+    )
 
 
 @router.route_for("POST", "/internal/jobs/{job_id}/transition", needs=Power.OPERATE, answers={200: schemas.Job})
-async def transition(asked: Asked, job_id: JobId, body: schemas.NewStatus) -> Response:
+async def transition(asked: ApiRequest, job_id: JobId, body: schemas.NewStatus) -> Response:
     """Ask the contract's table for the one edge into a status; refused like any other move."""
     engine, who = await asked.engine(), asked.caller
     job = await engine.transition(job_id, body.new_status, actor=who.person, tenant=who.tenant)

@@ -17,7 +17,7 @@ from detent.engine.submit.prepare import Submitted
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import schemas
 
 from .filters import JobFilter, JobId, Page, offset_of, tagged
@@ -66,7 +66,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
     answers={201: schemas.Submitted, 200: schemas.Submitted},
     extra=_body(_SUBMISSION),
 )
-async def submit(asked: Asked) -> Response:
+async def submit(asked: ApiRequest) -> Response:
     """Submit a job: 201 if it is new, 200 if its idempotency_key or task_id was known."""
     engine = await asked.engine()
     ask = submission(engine, asked.caller, await asked.json(), asked.fresh_id)
@@ -79,7 +79,7 @@ async def submit(asked: Asked) -> Response:
 
 
 @router.route_for("POST", "/jobs/bulk", needs=Power.OPERATE, answers={201: schemas.SubmittedMany}, extra=_body(_BULK))
-async def submit_many(asked: Asked) -> Response:
+async def submit_many(asked: ApiRequest) -> Response:
     """Submit up to 1,000 jobs in one commit: all, or none."""
     body, most = await asked.json(), asked.web.settings.max_bulk
     jobs = body.get("jobs") if isinstance(body, dict) and body.keys() == {"jobs"} else None
@@ -137,7 +137,7 @@ def _without_texts(conflict: IdempotencyConflict, caller: Caller) -> Idempotency
 
 
 @router.route_for("GET", "/jobs", needs=Power.READ, answers={200: schemas.Jobs})
-async def listing(asked: Asked, chosen: Annotated[JobFilter, Query()]) -> Response:
+async def listing(asked: ApiRequest, chosen: Annotated[JobFilter, Query()]) -> Response:
     """Newest first. With a filter a page may be short and still have a next_cursor: go on until it is null."""
     caller, engine = asked.caller, await asked.engine()
     page, cursor = await list_jobs(engine, filter_of(caller, chosen))
@@ -166,7 +166,7 @@ def filter_of(caller: Caller, chosen: JobFilter) -> Filter:
     needs=Power.READ,
     answers={200: schemas.Job, 304: {"description": "it is as you know it (If-None-Match)"}},
 )
-async def show(asked: Asked, job_id: JobId) -> Response:
+async def show(asked: ApiRequest, job_id: JobId) -> Response:
     """One job. Its ETag changes whenever anything of it does."""
     engine, caller = await asked.engine(), asked.caller
     job = await engine.job(job_id, tenant=caller.tenant)
@@ -179,7 +179,7 @@ class EventPage(Page):
 
 
 @router.route_for("GET", "/jobs/{job_id}/events", needs=Power.READ, answers={200: schemas.Events})
-async def events(asked: Asked, job_id: JobId, page: Annotated[EventPage, Query()]) -> Response:
+async def events(asked: ApiRequest, job_id: JobId, page: Annotated[EventPage, Query()]) -> Response:
     """Everything that happened to a job, notes included, in order."""
     engine, caller = await asked.engine(), asked.caller
     told = await engine.history(job_id, tenant=caller.tenant)
@@ -190,14 +190,14 @@ async def events(asked: Asked, job_id: JobId, page: Annotated[EventPage, Query()
 
 
 @router.route_for("GET", "/jobs/{job_id}/why", needs=Power.READ, answers={200: schemas.Why})
-async def why_not(asked: Asked, job_id: JobId) -> Response:
+async def why_not(asked: ApiRequest, job_id: JobId) -> Response:
     """Why a job is not running, in words."""
     caller = asked.caller
     return answer((await why(await asked.engine(), job_id, caller.tenant, payloads=caller.payloads)).as_dict())
 
 
 @router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, answers={200: schemas.Verified})
-async def verified(asked: Asked, job_id: JobId) -> Response:
+async def verified(asked: ApiRequest, job_id: JobId) -> Response:
     """Fold the job's log and compare it with its row."""
     engine = await asked.engine()
     job = await engine.job(job_id, tenant=asked.caller.tenant)

@@ -18,7 +18,7 @@ from detent.engine.submit.submission import json_text
 from detent.ports.claims import Claimed
 from detent.ports.listing import WorkerRow
 from detent.version import __version__
-from detent.web.http.route import Asked, Router, answer
+from detent.web.http.route import ApiRequest, Router, answer
 from detent.web.openapi import schemas
 
 router = Router(tags=["worker"])
@@ -69,7 +69,7 @@ class Settle(schemas.Asks):
 
 
 @router.route_for("POST", "/worker/claim", needs=Power.WORK, answers={200: schemas.ClaimedJobs})
-async def claim(asked: Asked, body: Claim) -> Response:
+async def claim(asked: ApiRequest, body: Claim) -> Response:
     """Take due jobs of these types, waiting up to wait_seconds for the first."""
     worker = _worker(asked, body.worker)
     engine = await asked.engine()
@@ -126,7 +126,7 @@ def _job_of(one: Claimed) -> dict[str, Any]:
 
 
 @router.route_for("POST", "/worker/heartbeat", needs=Power.WORK, answers={200: schemas.Beaten})
-async def heartbeat(asked: Asked, body: Heartbeat) -> Response:
+async def heartbeat(asked: ApiRequest, body: Heartbeat) -> Response:
     """Lengthen leases; tells which are lost (stop working on them) and which jobs are to be cancelled."""
     _worker(asked, body.worker)
     extended = await (await asked.engine()).extend(body.held, body.lease_seconds)
@@ -135,7 +135,7 @@ async def heartbeat(asked: Asked, body: Heartbeat) -> Response:
 
 
 @router.route_for("POST", "/worker/settle", needs=Power.WORK, answers={200: schemas.Settled})
-async def settle(asked: Asked, body: Settle) -> Response:
+async def settle(asked: ApiRequest, body: Settle) -> Response:
     """End an execution; said again it answers the same, under a lost lease it is refused."""
     _worker(asked, "settle")
     job = await (await asked.engine()).settle(body.job_id, body.token, outcome_of(body))
@@ -156,7 +156,7 @@ def outcome_of(said: Settle) -> Outcome:
     return Cancelled(said.reason) if said.outcome == "cancel" else Stopped()
 
 
-def _worker(asked: Asked, name: str) -> str:
+def _worker(asked: ApiRequest, name: str) -> str:
     """Who works is the person behind the token; a worker needs to see payloads, and takes jobs of all tenants."""
     asked.caller.everywhere("the work of all workers")
     if not asked.caller.payloads:
@@ -165,7 +165,7 @@ def _worker(asked: Asked, name: str) -> str:
 
 
 def _row(
-    asked: Asked, engine: Engine, worker: str, types: list[str], queues: list[str] | None, slots: int, lease: float
+    asked: ApiRequest, engine: Engine, worker: str, types: list[str], queues: list[str] | None, slots: int, lease: float
 ) -> WorkerRow:
     now = engine.store.now()
     return WorkerRow(

@@ -1,0 +1,149 @@
+"""A crowd of waiting jobs costs nothing: claims are as quick, workers as small, and a signal wakes its job at once."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from servers.databases import house, newest
+
+import detent
+from detent.client.app import Detent
+from detent.core.outcome import Succeeded
+from detent.engine import Engine, Settlement, Submission
+from detent.ports.claims import Claimed
+
+from .test_waits import SCRIPT
+from .waiting_app import app as remote
+
+pytestmark = [pytest.mark.anyio, pytest.mark.drill]
+BATCH, JOBS, ROUND, ROUNDS = 100, 3_000, 1_000, 41
+WAITS = (
+    "UPDATE jobs SET status = 'parked', phase = 'blocked', ready = {no}, wait_name = 'go', wait_kind = 'signal',"
+    " wait_parked = {yes}, due_at = NULL, execution_no = 1, started_at = created_at, token = 'gone'"
+)
+
+
+class Place:
+    """A database of each kind, with the crowd in it or without."""
+
+    def __init__(self, kind: str, folder: Path, name: str) -> None:
+        self.made = house(newest()).database() if kind == "postgres" else None
+        self.url = self.made.url if self.made else f"sqlite:///{folder / name}.db"
+        self.app = Detent(self.url)
+
+    async def crowd(self, size: int) -> list[str]:
+        """So many jobs wait; the ids of a few of them, from all over."""
+        engine, ids = self.app.engine, []
+        for done in range(0, size, 5_000):
+            made = await engine.submit_many([Submission("woken")] * min(5_000, size - done))
+            ids.append(made[0].job.id)
+        if self.made:
+            self.made.sql(WAITS.format(yes="true", no="false"))
+            self.made.sql("VACUUM ANALYZE jobs")  # all at once leaves what would be cleared up on the way
+        else:
+            await engine.store.write(_all_wait)
+            connection = apsw.Connection(self.url.removeprefix("sqlite:///"))
+            connection.pragma("wal_checkpoint(truncate)")
+            connection.close()
+        return ids[:: max(1, len(ids) // 9)]
+
+    async def close(self) -> None:
+        await self.app.close()
+        if self.made:
+            self.made.sql("TRUNCATE jobs, events")
+            self.made.release()
+
+
+async def _all_wait(tx: Any) -> None:
+    tx.connection.execute(WAITS.format(yes=1, no=0))
+
+
+@pytest.mark.parametrize(("kind", "size"), [("sqlite", 100_000), ("postgres", 100_000), ("postgres", 1_000_000)])
+async def test_a_crowd_that_waits(kind: str, size: int, tmp_path: Path) -> None:
+    places = [Place(kind, tmp_path, name) for name in ("alone", "crowded")]
+    try:
+        for place in places:
+            await place.app.open()
+        crowded = places[1]
+        waiting = await crowded.crowd(size)
+        slower = await _slower([place.app.engine for place in places])
+        peaks = [await _largest(place, tmp_path) for place in places]
+        delay = await _woken(crowded, waiting, tmp_path)
+        print(f"{kind}, {size:,} wait: claims {slower:.2f} ×, {peaks} KiB, woken in {delay * 1_000:.1f} ms")
+        assert slower < 1.1
+        assert peaks[1] < 1.1 * peaks[0], peaks
+        assert delay < 0.05
+    finally:
+        for place in places:
+            await place.close()
+
+
+async def _slower(engines: list[Engine]) -> float:
+    """How many times as long the second one takes: the median over many short rounds, taken in turns."""
+    ratios = []
+    for number in range(ROUNDS):
+        spent = {}
+        for engine in engines if number % 2 else reversed(engines):
+            await engine.submit_many([Submission("noop")] * ROUND)
+            started = time.monotonic()
+            await _drain(engine)
+            spent[engine] = time.monotonic() - started
+        ratios.append(spent[engines[1]] / spent[engines[0]])
+    return statistics.median(ratios)
+
+
+async def _drain(engine: Engine) -> None:
+    held: list[Claimed] = []
+    while True:
+        said = [Settlement(c.id, c.token, c.contract, Succeeded(None)) for c in held]
+        held = (await engine.settle_and_claim(said, engine.claim_request("drill", BATCH))).claimed
+        if not held:
+            return
+
+
+async def _largest(place: Place, folder: Path) -> int:
+    """The most memory a worker process held while it did a few thousand jobs, in KiB."""
+    await place.app.engine.submit_many([Submission("noop")] * JOBS)
+    return int(_worker(place.url, folder, "idle").communicate(timeout=120)[0].split()[-1])
+
+
+def _worker(url: str, folder: Path, *words: str) -> "subprocess.Popen[bytes]":
+    environment = os.environ | {"DETENT_URL": url, "PYTHONPATH": str(Path(detent.__file__).parent.parent)}
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, str(SCRIPT), *words], env=environment, stdout=subprocess.PIPE, stderr=log
+        )
+
+
+async def _woken(place: Place, waiting: list[str], folder: Path) -> float:
+    """From the signal to the handler that goes on, in a worker of another process; the median of a few."""
+    from worker.waiting import until
+
+    place.app.jobs.setdefault("woken", remote.jobs["woken"])
+    process = _worker(place.url, folder)
+    engine, spans = place.app.engine, []
+    try:
+        await until(_introduced(engine))
+        for job_id in waiting:
+            sent = time.time()
+            await engine.signal(job_id, "go", 1)
+            handle = await place.app.handle(job_id)
+            spans.append(float(await handle.result(timeout=30)) - sent)
+    finally:
+        process.kill()
+        process.communicate()
+    return statistics.median(spans)
+
+
+def _introduced(engine: Engine) -> Callable[[], Any]:
+    async def there() -> bool:
+        return bool(await engine.store.read(lambda tx: tx.workers()))
+
+    return there

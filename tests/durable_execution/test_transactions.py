@@ -1,0 +1,340 @@
+"""ctx.transaction(): the user's writes are there with the step or the success they belong to, or not at all."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine.clock import FakeClock
+from worker.conftest import working
+from worker.waiting import until, within
+
+from detent import Context, Detent, Fail, JobFailed, Retry, SyncContext
+from detent.core.errors import DetentError, StaleLease, TransactionTooLong
+from detent.engine import Engine
+from detent.ports.listing import Filter
+from detent.stores.sqlite.store import SqliteStore
+from detent.testing.crash_points import Effects, crash_everywhere
+from detent.testing.single_step_worker import SingleStepWorker
+
+from .conftest import Ledger
+
+pytestmark = pytest.mark.anyio
+_ALL = Filter()
+INSERT = "INSERT INTO ledger (n, what) VALUES ($1, $2)"
+
+
+async def result(app: Detent, job: Any, **arguments: Any) -> Any:
+    async with working(app):
+        handle = await job.enqueue(**arguments)
+        return await within(20, handle.result())
+
+
+async def failed(app: Detent, job: Any, **arguments: Any) -> JobFailed:
+    with pytest.raises(JobFailed) as caught:
+        await result(app, job, **arguments)
+    return caught.value
+
+
+async def test_writes_commit_with_the_success(app: Detent, ledger: Ledger) -> None:
+    seen: list[Any] = []
+
+    @app.job("book")
+    async def book(ctx: Context, n: int) -> str:
+        async with ctx.transaction() as connection:
+            await connection.execute(INSERT, n, "one")
+            await connection.executemany(INSERT, [(n + 1, "two"), (n + 2, "three")])
+            assert await connection.fetchval("SELECT count(*) FROM ledger") == 3, "own writes are seen"
+            row = await connection.fetchrow("SELECT what AS name, n FROM ledger WHERE n = $1", n)
+            assert (row["name"], row[1], list(row.keys())) == ("one", n, ["name", "n"])
+            assert [r["n"] for r in await connection.fetch("SELECT n FROM ledger ORDER BY n")] == [n, n + 1, n + 2]
+            assert await connection.execute("UPDATE ledger SET what = 'x' WHERE n > $1", n) == "UPDATE 2"
+            seen.append(ledger.rows())
+        seen.append(ledger.rows())
+        return "done"
+
+    assert await result(app, book, n=7) == "done"
+    assert seen == [[], []], "nobody else sees it before the settlement"
+    assert ledger.rows() == [(7, "one"), (8, "x"), (9, "x")]
+
+
+async def test_the_same_from_a_thread(app: Detent, ledger: Ledger) -> None:
+    @app.job("book")
+    def book(ctx: SyncContext, n: int) -> int:
+        def step() -> int:
+            with ctx.transaction() as connection:
+                connection.executemany(INSERT, [(n, "step")])
+            return 1
+
+        ctx.step("step", step)
+        with ctx.transaction() as connection:
+            connection.execute(INSERT, n + 1, "end")
+            assert connection.fetchval("SELECT max(n) FROM ledger") == n + 1
+            assert connection.fetchrow("SELECT n, what FROM ledger WHERE n = $1", n)["what"] == "step"
+            assert len(connection.fetch("SELECT n FROM ledger")) == 2
+        if ctx.retries == 0:
+            raise Retry(after=0)
+        return ctx.execution_no
+
+    assert await result(app, book, n=7) == 2
+    assert ledger.rows() == [(7, "step"), (8, "end")]
+
+
+@pytest.mark.parametrize("where", ["in the block", "after the block"])
+async def test_a_failing_handler_leaves_nothing(app: Detent, ledger: Ledger, where: str) -> None:
+    @app.job("book", max_retries=0)
+    async def book(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(INSERT, 1, "never")
+            if where == "in the block":
+                raise Fail("no", code="NO")
+        raise Fail("no", code="NO")
+
+    assert (await failed(app, book)).extra["job_code"] == "NO"
+    assert ledger.rows() == []
+
+
+async def test_writes_commit_with_the_step_and_only_once(app: Detent, ledger: Ledger) -> None:
+    @app.job("book")
+    async def book(ctx: Context) -> list[int]:
+        async def write(n: int) -> int:
+            async with ctx.transaction() as connection:
+                await connection.execute(INSERT, n, "a")
+            async with ctx.transaction() as connection:  # joins the one before
+                await connection.execute(INSERT, n + 100, "b")
+            return n
+
+        told = [await ctx.step("write", write, 1), await ctx.step("write", write, 2), await ctx.once("third", write, 3)]
+        if ctx.retries == 0:
+            raise Retry(after=0)
+        return told
+
+    assert await result(app, book) == [1, 2, 3]
+    assert [n for n, _ in ledger.rows()] == [1, 2, 3, 101, 102, 103]
+
+
+async def test_a_step_that_raises_leaves_nothing_and_runs_again(app: Detent, ledger: Ledger) -> None:
+    @app.job("book")
+    async def book(ctx: Context) -> int:
+        async def write() -> int:
+            async with ctx.transaction() as connection:
+                await connection.execute(INSERT, ctx.execution_no, "try")
+            if ctx.retries == 0:
+                raise Retry(after=0)
+            return ctx.execution_no
+
+        return await ctx.step("write", write)
+
+    assert await result(app, book) == 2
+    assert ledger.rows() == [(2, "try")]
+
+
+@pytest.mark.parametrize("where", ["step", "end"])
+async def test_a_lost_lease_takes_the_writes_with_it(app: Detent, ledger: Ledger, where: str) -> None:
+    """A zombie: its job was taken from it while it wrote. On SQLite that can only be before it began to write."""
+    engine = app.engine
+    took: list[str] = []
+
+    async def take() -> None:
+        """Somebody else holds the job now."""
+        (job,) = await engine.jobs(_ALL)
+        await engine.cancel(job.id, actor="ann", force=True)
+        took.append(job.id)
+
+    @app.job("book")
+    async def book(ctx: Context) -> int:
+        async def write() -> int:
+            await take()
+            async with ctx.transaction() as connection:
+                await connection.execute(INSERT, 1, "zombie")
+            return 1
+
+        return await ctx.step("write", write) if where == "step" else await write()
+
+    async with working(app):
+        handle = await book.enqueue()
+        await until(lambda: took)
+        await until(lambda: _noted(handle, "step.refused" if where == "step" else "settle.refused"))
+    assert ledger.rows() == []
+
+
+async def _noted(handle: Any, name: str) -> bool:
+    return any(event["event"] == name for event in await handle.events())
+
+
+async def test_what_may_not_be_done_while_one_is_open(app: Detent, ledger: Ledger) -> None:
+    codes: list[str] = []
+
+    async def refused(act: Any) -> None:
+        try:
+            await act
+        except DetentError as error:
+            codes.append(error.code)
+
+    @app.job("book")
+    async def book(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(INSERT, 1, "kept")
+            await refused(ctx.step("inside", print))
+            await ctx.progress(0.5)
+        await refused(ctx.step("after", print))
+        await refused(ctx.once("after", print))
+        await refused(ctx.wait_for("after"))
+        await refused(ctx.sleep(1))
+
+    await result(app, book)
+    assert codes == ["TRANSACTION_OPEN"] * 5
+    assert ledger.rows() == [(1, "kept")]
+
+
+async def test_many_at_once(app: Detent, ledger: Ledger) -> None:
+    @app.job("book")
+    async def book(ctx: Context, n: int) -> int:
+        async with ctx.transaction() as connection:
+            await connection.execute(INSERT, n, "many")
+            await asyncio.sleep(0)
+        return n
+
+    @app.job("other")
+    async def other(n: int) -> int:
+        return n
+
+    async with working(app, slots=20):
+        handles = await book.enqueue_many([{"n": n} for n in range(40)])
+        handles += await other.enqueue_many([{"n": n} for n in range(40)])
+        assert [await within(30, handle.result()) for handle in handles] == [*range(40), *range(40)]
+    assert [n for n, _ in ledger.rows()] == list(range(40))
+
+
+async def test_a_constraint_of_the_users_own(app: Detent, ledger: Ledger) -> None:
+    """The driver's error reaches the handler; uncaught it is the job's failure, and nothing is written."""
+    ledger.sql("INSERT INTO ledger VALUES (1, 'first')")
+
+    @app.job("book", max_retries=0)
+    async def book(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(INSERT, 2, "second")
+            await connection.execute(INSERT, 1, "twice")
+
+    assert "Error" in str(await failed(app, book))
+    assert ledger.rows() == [(1, "first")]
+
+
+async def test_a_crash_at_every_point_writes_once() -> None:
+    """On the rig, where a process can die at each call: the transaction's own beginning and commit included."""
+    app = Detent("sqlite:///:memory:")
+    effects = Effects()
+    counts: list[int] = []
+
+    @app.job("book")
+    async def book(ctx: Context) -> int:
+        async def write(n: int) -> int:
+            async with ctx.transaction() as connection:
+                await connection.execute("CREATE TABLE IF NOT EXISTS mine (n)")
+                await connection.execute("INSERT INTO mine VALUES (?)", n)
+            return n
+
+        await ctx.step("first", write, 1)
+        await ctx.wait_for("go")
+        await ctx.step("second", write, 2)
+        async with ctx.transaction() as connection:
+            await connection.execute("INSERT INTO mine VALUES (3)")
+            count: int = await connection.fetchval("SELECT sum(n * n) FROM mine")
+        counts.append(count)
+        return count
+
+    report = await crash_everywhere(app, book, effects=effects, signals={"go": 1})
+    report.check()
+    acts = {point.act for point in report.points}
+    assert report.expected is not None and report.expected.result == "14"
+    assert {"begin: begin", "commit: record_step 'first'", "commit: apply"} <= acts, acts
+
+
+# SQLite has one writer: short by rule.
+
+
+async def held(tmp_path: Path, inline: bool, clock: FakeClock) -> tuple[Engine, Any]:
+    path = str(tmp_path / "jobs.db")
+    store = SqliteStore(path, inline=inline, synchronous="OFF", transaction_seconds=5, clock=clock)
+    engine = Engine(store)
+    await engine.open()
+    return engine, await store.begin()
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_one_that_lasts_too_long_is_undone_and_told(tmp_path: Path, inline: bool) -> None:
+    clock = FakeClock()
+    engine, lent = await held(tmp_path, inline, clock)
+    await lent.connection.execute("CREATE TABLE mine (n)")
+    clock.advance(4.9)
+    await lent.connection.execute("INSERT INTO mine VALUES (0)")
+    clock.advance(0.2)
+    with pytest.raises(TransactionTooLong, match=r"over 5 s; it was undone") as caught:
+        await lent.connection.execute("INSERT INTO mine VALUES (1)")
+    assert caught.value.retryable
+    with pytest.raises(TransactionTooLong):
+        await lent.commit(_nothing)
+    await lent.rollback()
+    assert await engine.jobs(_ALL) == [], "the writer serves others again"
+    assert await engine.store.write(_tables) == 0
+    await engine.close()
+
+
+async def _nothing(tx: Any) -> None:
+    return None
+
+
+async def _tables(tx: Any) -> int:
+    found: int = tx.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'mine'").fetchall()[0][0]
+    return found
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("statement", ["COMMIT", " rollback", "BEGIN", "end;"])
+async def test_it_cannot_be_ended_by_hand(tmp_path: Path, inline: bool, statement: str) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"), inline=inline, synchronous="OFF")
+    engine = Engine(store)
+    await engine.open()
+    lent = await store.begin()
+    with pytest.raises(DetentError, match="leave BEGIN, COMMIT and ROLLBACK out"):
+        await lent.connection.execute(statement)
+    await lent.connection.execute("CREATE TABLE mine (n)")
+    with pytest.raises(DetentError, match="ended by a statement of its own"):
+        await lent.connection.execute("SELECT 1; COMMIT")
+    with pytest.raises(DetentError, match="is over"):
+        await lent.connection.fetch("SELECT 1")
+    await engine.close()
+
+
+async def test_a_death_inside_a_transaction_leaves_the_writer_free() -> None:
+    from detent.testing.single_step_worker import ProcessDied
+
+    app = Detent("sqlite:///:memory:")
+
+    @app.job("book")
+    async def book(ctx: Context) -> int:
+        async with ctx.transaction() as connection:
+            await connection.execute("CREATE TABLE mine (n)")
+            if ctx.execution_no == 1:
+                raise ProcessDied
+        return ctx.execution_no
+
+    async with SingleStepWorker(app) as rig:
+        made = await rig.submit(book)
+        assert (await rig.run(made.id)).result == "2" and rig.deaths == 1
+
+
+async def test_a_stale_settlement_is_refused_as_stale(tmp_path: Path) -> None:
+    from detent.core.outcome import Succeeded
+    from detent.engine import Settlement, Submission
+    from detent.engine.execution.settle import settle_last
+
+    engine = Engine(SqliteStore(str(tmp_path / "jobs.db"), synchronous="OFF"))
+    await engine.open()
+    await engine.submit(Submission("mail"))
+    (held,) = await engine.claim(engine.claim_request("w", 1))
+    lent = await engine.store.begin()
+    said = Settlement(held.id, "another token", held.contract, Succeeded())
+    with pytest.raises(StaleLease):
+        await lent.commit(lambda tx: settle_last(engine, tx, said, []))
+    await engine.close()

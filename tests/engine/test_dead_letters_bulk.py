@@ -1,0 +1,136 @@
+"""Dead letters by a filter: how many, then all of them, paced; one bad letter stops no other."""
+
+import pytest
+
+from detent.core.errors import InvalidInput
+from detent.core.job import DeadLetter
+from detent.core.times import SECOND
+from detent.engine import Engine, Submission
+from detent.engine.control import dead_letters_bulk
+from detent.engine.control.dead_letters_bulk import dead_letter_history, discard_many, requeue_many
+from detent.ports.listing import Filter
+
+from .acts import PERMANENT, claim, refused, refused_untouched
+from .clock import FakeClock
+from .stores import Place
+
+pytestmark = pytest.mark.anyio
+COUNT = 45
+
+
+async def bury(engine: Engine, count: int = 1, contract: str = "standard", **fields: object) -> list[str]:
+    """So many new dead letters; their ids."""
+    asks = [Submission("mail", {"n": n}, contract=contract, **fields) for n in range(count)]  # type: ignore[arg-type]
+    await engine.submit_many(asks)
+    held = await claim(engine, limit=count)
+    found = [(await engine.settle(one.id, one.token, PERMANENT)).dlq_id or "" for one in held]
+    assert len(found) == count
+    return found
+
+
+async def test_filters(engine: Engine, clock: FakeClock) -> None:
+    [old] = await bury(engine, queue="a", tenant_id="t")
+    clock.advance(100)
+    [young] = await bury(engine, contract="streams")
+    for chosen, expected in (
+        (Filter(queue="a"), {old}),
+        (Filter(tenant_id="t"), {old}),
+        (Filter(contract="streams"), {young}),
+        (Filter(job_type="mail"), {old, young}),
+        (Filter(error_code="BROKEN"), {old, young}),
+        (Filter(error_code="OTHER"), set()),
+        (Filter(until=clock.now() - SECOND), {old}),
+        (Filter(since=clock.now()), {young}),
+        (Filter(text="never works"), {old, young}),
+        (Filter(status="discarded"), set()),
+    ):
+        assert {item.id for item in await engine.dead_letters(chosen)} == expected, chosen
+        counts = await engine.store.read(lambda tx, chosen=chosen: tx.count_dead_letters(chosen))
+        assert sum(counts.values()) == len(expected)
+
+
+async def test_a_dry_run_only_counts(engine: Engine, place: Place) -> None:
+    await bury(engine, 3)
+    before = place.dump()
+    told = await requeue_many(engine, Filter(), actor="ann", dry_run=True)
+    assert (told.matched, told.done, told.job_ids) == (3, 0, [])
+    assert (await discard_many(engine, Filter(), person="ann", reason="old", dry_run=True)).for_two == 3
+    assert place.dump() == before
+
+
+async def test_requeue_paced_over_pages(engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters_bulk, "PAGE", 20)
+    dead_letters = await bury(engine, COUNT)
+    await bury(engine, 2, queue="other")
+    clock.advance(60)
+    told = await requeue_many(engine, Filter(queue="default"), actor="ann", reason="fixed", rate=10)
+    assert (told.matched, told.done, told.refused, len(told.job_ids)) == (COUNT, COUNT, 0, COUNT)
+    jobs = [await engine.job(job_id) for job_id in told.job_ids]
+    assert [job.due_at for job in jobs] == [clock.now() + number * SECOND // 10 for number in range(COUNT)]
+    assert {job.requeued_from for job in jobs} == set(dead_letters)
+    assert len(await claim(engine, limit=500)) == 1, "the others fall due one after the other"
+    acts = [entry for _, _, entry in await engine.audit(1_000) if entry.act == "dlq.requeue"]
+    assert {(entry.actor, entry.reason) for entry in acts} == {("ann", "fixed")} and len(acts) == COUNT
+    assert (await requeue_many(engine, Filter(queue="default"), actor="ann")).matched == 0
+
+
+async def test_what_comes_later_is_left_alone(engine: Engine, clock: FakeClock) -> None:
+    """Else a job that fails at once would be requeued for ever; a letter from the future is one that came later."""
+    [early] = await bury(engine)
+    clock.advance(60)
+    await bury(engine)
+    clock.advance(-30)
+    told = await requeue_many(engine, Filter(), actor="ann")
+    assert (told.matched, told.done) == (1, 1)
+    assert (await engine.dead_letter(early)).status == "requeued"
+
+
+async def test_one_bad_dead_letter_stops_no_other(engine: Engine) -> None:
+    dead_letters = await bury(engine, 4)
+
+    def check(item: DeadLetter) -> None:
+        if item.id == dead_letters[1]:
+            raise InvalidInput("mail: n: too small", code="PAYLOAD_INVALID")
+
+    told = await requeue_many(engine, Filter(), actor="ann", check=check)
+    assert (told.matched, told.done, told.refused, len(told.job_ids)) == (4, 3, 1, 3)
+    assert told.refusals == [{"dlq_id": dead_letters[1], "code": "PAYLOAD_INVALID", "message": "mail: n: too small"}]
+    assert (await engine.dead_letter(dead_letters[1])).status == "open"
+    assert len(await claim(engine)) == 3
+
+
+async def test_discard_where_one_person_is_enough(engine: Engine) -> None:
+    await bury(engine, 3, contract="streams")
+    await bury(engine, 2)
+    told = await discard_many(engine, Filter(), person="ann", reason="a bad day")
+    assert (told.matched, told.done, told.for_two, told.refused) == (5, 3, 2, 0)
+    assert await engine.store.read(lambda tx: tx.dead_letter_counts()) == {"discarded": 3, "open": 2}
+    items = await engine.dead_letters(Filter(status="open"))
+    assert {(item.contract, item.proposed_by) for item in items} == {("standard", None)}, "not even proposed"
+
+
+async def test_bad_requests(engine: Engine, place: Place) -> None:
+    await bury(engine)
+    for act, code in (
+        (requeue_many(engine, Filter(status="discarded"), actor="ann"), "FILTER_INVALID"),
+        (requeue_many(engine, Filter(), actor="ann", rate=0), "RATE_INVALID"),
+        (discard_many(engine, Filter(), person="ann", reason=" "), "APPROVAL_REQUIRED"),
+        (discard_many(engine, Filter(), person="", reason="old"), "APPROVAL_REQUIRED"),
+    ):
+        await refused_untouched(place, act, code)
+
+
+async def test_a_dead_letter_with_its_history(engine: Engine) -> None:
+    [dlq_id] = await bury(engine, tenant_id="t")
+    await engine.discard(dlq_id, person="ann", reason="old")
+    await engine.discard(dlq_id, person="bo", reason="old indeed")
+    told = await dead_letter_history(engine, dlq_id, tenant="t")
+    assert told["payload_json"] == {"n": 0} and told["error_code"] == "BROKEN"
+    assert [event["target"] for event in told["history"]][-1] == "failed"
+    assert [(act["actor"], act["act"], act["reason"]) for act in told["acts"]] == [
+        ("ann", "dlq.discard.propose", "old"),
+        ("bo", "dlq.discard", "old indeed"),
+    ]
+    assert (await dead_letter_history(engine, dlq_id, payloads=False))["payload_json"] is None
+    await refused(dead_letter_history(engine, dlq_id, tenant="u"), "TENANT_SCOPE_VIOLATION", 403)
+    await refused(dead_letter_history(engine, "nope"), "DLQ_ITEM_NOT_FOUND", 404)
