@@ -3,8 +3,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
+SCRIPTS := src/detent/web/static tests/dashboard/contrast.js
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export DENO_DIR := $(CURDIR)/$(VENV)/deno-cache
+export DENO_NO_UPDATE_CHECK := 1
 # Compiled once, and not again by each of the hundreds of processes that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -20,6 +23,8 @@ check: $(STAMP) ## format, lint, types, tidy: what pre-commit runs
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
+	$(BIN)/deno fmt --check --quiet
+	$(BIN)/deno check --quiet $(SCRIPTS)
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
 test: $(STAMP) ## every test that fits ten minutes, but what check runs (PYTEST_ARGS="-k name" to choose)
@@ -46,6 +51,7 @@ bench-full: $(STAMP) ## the full benchmark
 format: $(STAMP) ## rewrite the code in the house format
 	$(BIN)/python -m ruff format .
 	$(BIN)/python -m ruff check --fix .
+	$(BIN)/deno fmt --quiet
 
 clean: ## remove .venv, caches and build output
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

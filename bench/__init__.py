@@ -1,1 +1,1 @@
-"""The benchmark: contestants alternate in one run, medians of three, ratios before absolute numbers."""
+"""The benchmark: contestants alternate within one run, medians of three rounds, ratios before absolute numbers."""

@@ -1,4 +1,4 @@
-"""`python -m bench`: the short form, at most five minutes; `--full`: all contestants and measures."""
+"""`python -m bench`: the short form, at most five minutes; with `--full` all contestants and measures."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import chart, docs, homes, report
-from .contestants import CONTESTANTS, Contestant, chosen
+from .contestants import CONTESTANTS, Contestant, select
 from .harness import ROUNDS, compete
 from .measures import MEASURES, Sizes
 from .services import Services
@@ -17,8 +17,8 @@ OUT = homes.ROOT / "bench" / "results" / "latest.json"
 SHORT = ("enqueue", "callers", "drain", "pickup", "here")
 
 
-def main(words: list[str] | None = None) -> int:
-    options = _parser().parse_args(words)
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
     if options.list:
         _list()
         return 0
@@ -26,13 +26,13 @@ def main(words: list[str] | None = None) -> int:
         return 1 if homes.install(_homes(options.install)) else 0
     if options.docs:
         return docs.write(json.loads(options.out.read_text()), options.out.with_suffix(".svg"))
-    contestants = chosen(options.only, full=options.full)
+    contestants = select(options.only, full=options.full)
     measures = options.measures or list(MEASURES if options.full else SHORT)
     data = _run(contestants, measures, sizes_of(options), options)
     report.write(data, options.out)
     options.out.with_suffix(".svg").write_text(chart.svg(report.from_json(data)))
     print(f"\nreadings: {options.out}\nchart: {options.out.with_suffix('.svg')}")
-    return 1 if any(miss["measure"] for miss in data["missing"]) else 0
+    return 1 if any(missing["measure"] for missing in data["missing"]) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,10 +42,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", type=_names, metavar="NAME,NAME", help="these contestants")
     add("--measures", type=_measures, metavar="NAME,NAME", help=f"of {', '.join(MEASURES)}")
     add("--rounds", type=int, default=ROUNDS)
-    add("--jobs", type=int, help="jobs a drain, and at most so many a measure of enqueueing")
-    add("--list", action="store_true", help="who competes, what is measured, what is installed")
-    add("--install", nargs="*", metavar="NAME", help="make the environments of these peers, or of all")
-    add("--docs", action="store_true", help="write the tables of docs/ from the last results")
+    add("--jobs", type=int, help="jobs per drain, and maximum of jobs per enqueue measure")
+    add("--list", action="store_true", help="list contestants, measures, and what is installed")
+    add("--install", nargs="*", metavar="NAME", help="create the environments of these peers, or of all")
+    add("--docs", action="store_true", help="write the tables in docs/ from the last results")
     add("--out", type=Path, default=OUT)
     return parser
 
@@ -58,7 +58,7 @@ def _measures(text: str) -> list[str]:
     names = _names(text)
     unknown = [name for name in names if name not in MEASURES]
     if unknown:
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}")
+        raise argparse.ArgumentTypeError(f"unknown measures: {', '.join(unknown)}")
     return names
 
 
@@ -83,28 +83,28 @@ def _run(
         services.close()
         shutil.rmtree(folder, ignore_errors=True)
     report.show(readings, contestants)
-    told = {"full": options.full, "rounds": options.rounds, "jobs": sizes.jobs, "measures": measures}
-    return report.as_json(readings, contestants, told, versions)
+    recorded_options = {"full": options.full, "rounds": options.rounds, "jobs": sizes.jobs, "measures": measures}
+    return report.as_json(readings, contestants, recorded_options, versions)
 
 
 def _homes(names: list[str]) -> list[str]:
     unknown = [name for name in names if name not in homes.HOMES]
     if unknown:
-        raise SystemExit(f"unknown: {', '.join(unknown)}; there are {', '.join(homes.HOMES)}")
+        raise SystemExit(f"unknown peers: {', '.join(unknown)}; known peers: {', '.join(homes.HOMES)}")
     return names or list(homes.HOMES)
 
 
 def _list() -> None:
-    print(f"contestants (* in the short form); peers live in {homes.scratch().name}/")
+    print(f"contestants (* in the short form); peers are installed in {homes.scratch().name}/")
     for contestant in CONTESTANTS:
-        mark = "*" if contestant.short else " "
+        mark = "*" if contestant.in_short_form else " "
         print(f" {mark} {contestant.name:<24} {contestant.store:<9} {contestant.settings}")
         print(f"   {'':<24} {contestant.includes()}")
         if reason := contestant.missing():
             print(f"   {'':<24} {reason}")
     print("measures (* in the short form)")
-    for name, (_, says) in MEASURES.items():
-        print(f" {'*' if name in SHORT else ' '} {name:<9} {says}")
+    for name, (_, description) in MEASURES.items():
+        print(f" {'*' if name in SHORT else ' '} {name:<9} {description}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The run as an SVG: one panel a measure, one bar a contestant, grouped by store. Own code, no library."""
+"""Draws a run as SVG: one panel per measure, one bar per contestant, grouped by store."""
 
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from .readings import Readings
-from .report import STORES, number
+from .report import STORES, format_number
 
 PANELS = ("drain", "enqueue one by one", "enqueue by 16 callers", "enqueue in bulk", "pickup p50", "pickup p99")
 WIDTH, LEFT, RIGHT = 900, 240, 110
@@ -34,11 +34,11 @@ def svg(readings: Readings, panels: Sequence[str] = PANELS) -> str:
 
 
 def _panel(readings: Readings, measure: str, y: int) -> tuple[list[str], int]:
-    kept = readings.measures[measure]
-    better = "less is better" if kept.lower_is_better else "more is better"
-    parts = [f'<text class="t" x="10" y="{y + 14}">{escape(measure)} ({escape(kept.unit)}, {better})</text>']
+    values = readings.measures[measure]
+    better = "less is better" if values.lower_is_better else "more is better"
+    parts = [f'<text class="t" x="10" y="{y + 14}">{escape(measure)} ({escape(values.unit)}, {better})</text>']
     y += HEAD
-    medians = {who: readings.median(measure, who) or 0.0 for who in kept.values}
+    medians = {contestant: readings.median(measure, contestant) or 0.0 for contestant in values.values}
     most = max(medians.values(), default=0.0) or 1.0
     for store, title in STORES.items():
         names = readings.ranked(measure, store)
@@ -58,5 +58,5 @@ def _bar(name: str, value: float, most: float, y: int) -> list[str]:
     return [
         f'<text x="{LEFT - 8}" y="{y + 12}" text-anchor="end">{escape(name)}</text>',
         f'<rect {box} rx="2" fill="{COLORS[kind_of(name)]}"/>',
-        f'<text x="{LEFT + width + 6:.1f}" y="{y + 12}">{number(value)}</text>',
+        f'<text x="{LEFT + width + 6:.1f}" y="{y + 12}">{format_number(value)}</text>',
     ]

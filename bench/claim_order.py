@@ -1,12 +1,12 @@
-"""Which index should a claim walk? Three designs, eight scenes, two databases; see docs/adr/0003-claim-order.md.
+"""Compares three index designs for claims in eight scenarios on two databases; see docs/adr/0003-claim-order.md.
 
-lanes index (lane, due_at, id) over ready rows; a claim skips from lane to lane, future rows wait in a second index
-flat  index (queue, priority desc, due_at, id) over claimable rows, other job types filtered out
+lanes index (lane, due_at, id) on ready rows; a claim skips from lane to lane, future rows are in a second index
+flat  index (queue, priority desc, due_at, id) on claimable rows, other job types filtered out
 type  index (queue, job_type, priority desc, due_at, id), one probe for each (queue, type) the worker runs
 
-One cycle settles the last 100 jobs and claims 100 more, in one transaction; no event rows. Contestants alternate batch
-by batch; median of three rounds. Counted is processor time (the client and its Postgres backend): the wait for the disk
-is the same for all, and a busy machine does not disturb it. The worker runs 20 job types of one queue.
+Each transaction settles the last 100 jobs and claims 100 more; no event rows. The designs alternate batch by batch;
+median of three rounds. The result is CPU time (of the client and its Postgres backend): waiting for the disk is the
+same for all, and other load on the machine hardly affects it. The worker runs 20 job types of one queue.
 Run with: python -m bench.claim_order [--quick]
 """
 
@@ -41,25 +41,25 @@ class Fill(NamedTuple):
     queue: str = "main"
 
 
-class Scene(NamedTuple):
+class Scenario(NamedTuple):
     name: str
     fills: list[Fill]
     now: int = NOW
 
 
-def scenes(noise: int, future: int) -> list[Scene]:
+def scenarios(noise: int, future: int) -> list[Scenario]:
     ours, old = Fill(20_000), AGO - 10**9
     retries = [Fill(future - future // 3, due=SOON), Fill(future // 3, priority=60, due=SOON)]
-    late = Fill(1, party="20000", due=NOW - 10)  # the job of another tenant that comes last
+    late = Fill(1, party="20000", due=NOW - 10)  # the last job, of another tenant
     quiet = Fill(10_000, party="i + 10", priority=60, due=SOON)
     return [
-        Scene("S0 plain backlog, one lane", [ours]),
-        Scene(f"S1 + {noise:,} of a type nobody runs", [Fill(noise, 5, due=old), ours]),
-        Scene(f"S2 + {noise:,} in a paused queue", [Fill(noise, 7, due=old, queue="paused"), ours]),
-        Scene(f"S3 + {future:,} future retries", [*retries, ours]),
-        Scene(f"S4 10,000 tenants, one has {noise:,}", [Fill(noise, due=old), Fill(10_000, party="i + 10"), late]),
-        Scene("S5 + 10,000 tenants, future only", [quiet, ours]),
-        Scene("S7 20,000 future jobs, now due", [Fill(20_000, due=SOON)], now=SOON + 10**9),
+        Scenario("S0 plain backlog, one lane", [ours]),
+        Scenario(f"S1 + {noise:,} of a type without a worker", [Fill(noise, 5, due=old), ours]),
+        Scenario(f"S2 + {noise:,} in a paused queue", [Fill(noise, 7, due=old, queue="paused"), ours]),
+        Scenario(f"S3 + {future:,} future retries", [*retries, ours]),
+        Scenario(f"S4 10,000 tenants, one has {noise:,}", [Fill(noise, due=old), Fill(10_000, party="i + 10"), late]),
+        Scenario("S5 + 10,000 tenants, future only", [quiet, ours]),
+        Scenario("S7 20,000 future jobs, now due", [Fill(20_000, due=SOON)], now=SOON + 10**9),
     ]
 
 
@@ -76,10 +76,10 @@ FILL = """INSERT INTO jobs SELECT {id}, '{f.queue}', 't{f.group}', 't' || ({f.pa
  (cast({rank} AS bigint) << 55) | (cast({f.group} AS bigint) << 31) | ({f.party}), {ready}, {f.due} + i, 'claimable',
  'queued', 1, NULL, NULL, '{{"order_id": 1234567, "amount": 100, "note": "hundred bytes of payload"}}' FROM {series}"""
 
-# Postgres: one statement, one round trip. $1 ids to settle, $2 token, $3 now, $4 wanted, $5 groups this worker runs and
-# nobody has paused (sorted), $6 cursors (one lane for each rank), $7 $8 $9 floors (lane, due_at, id).
-# The walk is a small machine, one probe a step. lap 0: find the next rank that has work; 1: from that rank's cursor
-# (turn) to its end; 2: from its start to the cursor; 9: the end. On a group we do not run it jumps to the next we do.
+# Postgres: one statement, one round trip. $1 ids to settle, $2 token, $3 now, $4 batch size, $5 groups this worker runs
+# that are not paused (sorted), $6 cursors (one lane for each rank), $7 $8 $9 floors (lane, due_at, id).
+# The walk is a state machine with one index probe per step. lap 0: find the next rank with jobs; 1: from that rank's
+# cursor (turn) to its end; 2: from its start to the cursor; 9: end. It skips groups that this worker does not run.
 PG_SETTLE = """WITH RECURSIVE settled AS (
   UPDATE jobs j SET phase = 'final', status = 'succeeded', version = version + 1, token = NULL, lease_until = NULL
   FROM unnest($1::uuid[]) u(id) WHERE j.id = u.id AND j.token = $2::uuid RETURNING 1
@@ -144,13 +144,13 @@ PG_PICK = """picked AS MATERIALIZED (SELECT k.id, 0 AS step FROM unnest($5::text
     AND j.job_type = {this} AND j.tenant <> ALL ($7::text[]) AND j.due_at <= $3::bigint
     ORDER BY j.priority DESC, j.due_at, j.id LIMIT $4::int FOR UPDATE SKIP LOCKED) k
   ORDER BY k.priority DESC, k.due_at, k.id LIMIT $4::int)"""
-# The planner guesses wrong for a table vacuumed while empty (scans) or a small one (hash joins), and keeps the plan.
+# The planner misestimates a table that was vacuumed while empty (scans) or is small (hash joins), and keeps that plan.
 PG_SETTINGS = """SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off;
  SET enable_sort = off; SET enable_hashjoin = off; SET enable_mergejoin = off"""
 
-# SQLite: settle, promote, walk, take. A walk answers for one rank: the first that has work above :pos. When a take is
-# short, the lanes are asked once more without a quota, then the next rank. LIMIT cannot name a column here, so
-# the walk and the take are two statements.
+# SQLite: settle, promote, walk, take. A walk returns the lanes of one rank: the first with jobs above :pos. If a take
+# returns too few, the same lanes are read again without a quota, then the next rank. In SQLite, LIMIT cannot use a
+# column, so walk and take are two statements.
 LITE_PROBE = "(SELECT j.lane FROM jobs j WHERE j.ready = 1 AND j.lane > {} AND j.lane <= {} ORDER BY j.lane LIMIT 1)"
 LITE_RUNS = "w.lane >> 31 & 16777215 IN (SELECT value FROM json_each(:groups))"
 LITE_NEXT = f"""CASE WHEN {LITE_RUNS} THEN w.lane ELSE coalesce((
@@ -195,22 +195,22 @@ PG = {
 }
 
 
-class Lite:
+class SqliteDesign:
     """One design in one SQLite file."""
 
     def __init__(self, design: str, folder: str) -> None:
         self.design, self.db = design, apsw.Connection(os.path.join(folder, f"{design}.db"))
-        # else SQLite compiles a statement again when a bound value could change its plan: 0.35 ms a walk
+        # Without it, SQLite recompiles a statement if a bound value could change its plan: 0.35 ms per walk.
         self.db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self.db.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -65536")
 
     def clock(self) -> int:
         return time.process_time_ns()
 
-    async def load(self, scene: Scene) -> None:
+    async def load(self, scenario: Scenario) -> None:
         self.ids, self.cursors, start = [], {}, 0
         self.db.execute("DROP TABLE IF EXISTS jobs;" + TABLE.format(uuid="text") + "; BEGIN")
-        for f in scene.fills:
+        for f in scenario.fills:
             count = f"WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s LIMIT {f.count})"
             key, rank, ready = f"printf('%032x', i + {start})", 100 - f.priority, int(f.due < NOW)
             self.db.execute(FILL.format(f=f, id=key, rank=rank, ready=ready, series=f"({count} SELECT i FROM s)"))
@@ -242,15 +242,19 @@ class Lite:
             if not lanes:
                 break
             p |= {"lanes": json.dumps(lanes), "pos": lanes[0] | (1 << 55) - 1}
-            for quota in (-(-p["wanted"] // len(lanes)), BATCH)[: len(lanes)]:  # again if some lanes came back short
+            for quota in (-(-p["wanted"] // len(lanes)), BATCH)[
+                : len(lanes)
+            ]:  # second pass if some lanes had fewer jobs than the quota
                 p |= {"quota": quota, "wanted": BATCH - len(rows)}
                 rows += self.db.execute(LITE_TAKE, p).fetchall() if p["wanted"] else []
-            served = {row[1] for row in rows}  # a full batch may end before the last lane: that one is next
+            served = {
+                row[1] for row in rows
+            }  # a full batch may end before the last lane; the next claim starts after the last one served
             self.cursors[lanes[0] >> 55] = [lane for lane in lanes if lane in served][-1]
         return rows
 
 
-class Post:
+class PostgresDesign:
     """One design in one Postgres schema."""
 
     def __init__(self, design: str, con: asyncpg.Connection) -> None:
@@ -262,11 +266,11 @@ class Post:
         with open(self.stat) as file:
             return time.process_time_ns() + int(file.read().split()[0])
 
-    async def load(self, scene: Scene) -> None:
+    async def load(self, scenario: Scenario) -> None:
         self.ids, self.cursors, start = [], {}, 0
         await self.con.execute(f"CREATE SCHEMA IF NOT EXISTS {self.design}; SET search_path = {self.design}")
         await self.con.execute(f"{PG_SETTINGS}; DROP TABLE IF EXISTS jobs;" + TABLE.format(uuid="uuid"))
-        for f in scene.fills:
+        for f in scenario.fills:
             key, series = f"lpad(to_hex(i + {start}), 32, '0')::uuid", f"generate_series(1, {f.count}) i"
             await self.con.execute(FILL.format(f=f, id=key, rank=100 - f.priority, ready=f.due < NOW, series=series))
             start += f.count
@@ -278,8 +282,8 @@ class Post:
         if self.design == "lanes":
             held = [(lane, *floor) for lane, floor in (self.floors or {}).items()]
             rest = [GROUPS, list(self.cursors.values()), *([f[n] for f in held] for n in range(3))]
-        found = await self.con.fetch(self.sql, self.ids, TOKEN, now, BATCH, *rest)
-        rows = sorted((tuple(row) for row in found), key=lambda row: (row[3], row[2], row[0]))
+        records = await self.con.fetch(self.sql, self.ids, TOKEN, now, BATCH, *rest)
+        rows = sorted((tuple(record) for record in records), key=lambda row: (row[3], row[2], row[0]))
         self.ids = [row[0] for row in rows]
         self.cursors |= {row[1] >> 55: row[1] for row in rows}
         if self.floors is not None:  # the lowest (due_at, id) of the last batch
@@ -287,90 +291,90 @@ class Post:
         return rows
 
 
-async def measure(contestants: list[Any], scene: Scene, batches: int) -> tuple[dict[str, float], dict[str, int]]:
-    """Microseconds a job for each design, and after how many batches the scene's last job is claimed."""
+async def measure(contestants: list[Any], scenario: Scenario, batches: int) -> tuple[dict[str, float], dict[str, int]]:
+    """CPU microseconds per job for each design, and after how many batches the scenario's last job is claimed."""
     took: dict[str, list[float]] = {c.design: [] for c in contestants}
-    total = sum(f.count for f in scene.fills)
-    late = {c.design: -(-total // BATCH) for c in contestants}  # what flat and type do: it is last
+    total = sum(f.count for f in scenario.fills)
+    late = {c.design: -(-total // BATCH) for c in contestants}  # flat and type claim it last
     for c in contestants:
-        await c.load(scene)
+        await c.load(scenario)
     for number in range(ROUNDS + 1):  # the first is a warm-up
         spent: dict[str, list[float]] = {c.design: [] for c in contestants}
-        for c in contestants * (batches if number else 3):  # turn and turn about, batch by batch
-            begin, jobs = c.clock(), len(await c.settle_and_claim(scene.now))
+        for c in contestants * (batches if number else 3):  # the designs alternate batch by batch
+            begin, jobs = c.clock(), len(await c.settle_and_claim(scenario.now))
             spent[c.design].append((c.clock() - begin) / 1000 / max(jobs, 1))
         for design, times in spent.items():
             took[design].append(statistics.median(times))
-    if "S4" in scene.name:
-        await contestants[0].load(scene)
+    if "S4" in scenario.name:
+        await contestants[0].load(scenario)
         late["lanes"] = 0
         while f"{total:032x}" not in {str(i).replace("-", "") for i in contestants[0].ids}:
-            late["lanes"] += bool(await contestants[0].settle_and_claim(scene.now))
+            late["lanes"] += bool(await contestants[0].settle_and_claim(scenario.now))
     return {design: statistics.median(times[1:]) for design, times in took.items()}, late
 
 
 async def snapshot(con: asyncpg.Connection, other: asyncpg.Connection, count: int) -> None:
-    """S6: one lane is drained while another session keeps a snapshot open, so no dead index entry may go."""
-    print(f"\nS6 Postgres, {count:,} jobs of one lane drained, processor µs a job: all, last tenth")
+    """S6: one lane is drained while another session holds a snapshot, so dead index entries cannot be removed."""
+    print(f"\nS6 Postgres, {count:,} jobs of one lane drained, CPU µs per job: all, last tenth")
     for name, held, floor in (("no snapshot", 0, 0), ("snapshot", 1, 0), ("snapshot, floors", 1, 1)):
-        post = Post("lanes", con)
-        await post.load(Scene("", [Fill(count)]))
+        post = PostgresDesign("lanes", con)
+        await post.load(Scenario("", [Fill(count)]))
         await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pg_class" if held else "BEGIN")
-        marks, forgot = [post.clock()], time.monotonic()
+        marks, floors_cleared = [post.clock()], time.monotonic()
         post.floors = {} if floor else None
         while await post.settle_and_claim(NOW):
             marks.append(post.clock())
-            if floor and time.monotonic() - forgot > 1:  # a job may commit late, below the floor
-                post.floors, forgot = {}, time.monotonic()
+            if floor and time.monotonic() - floors_cleared > 1:  # a job may be committed late, below the floor
+                post.floors, floors_cleared = {}, time.monotonic()
         await other.execute("ROLLBACK")
         done, tenth = len(marks) - 1, len(marks) // 10
-        each = [(marks[-1] - marks[-1 - n]) / 1000 / n / BATCH for n in (done, tenth)]
-        print(f"  {name:20}{each[0]:9.1f}{each[1]:9.1f}   ({done * BATCH:,} jobs)", flush=True)
+        costs = [(marks[-1] - marks[-1 - n]) / 1000 / n / BATCH for n in (done, tenth)]
+        print(f"  {name:20}{costs[0]:9.1f}{costs[1]:9.1f}   ({done * BATCH:,} jobs)", flush=True)
 
 
-async def plans(con: asyncpg.Connection, lite: Lite, full: Scene) -> None:
-    """Are the claims of the lanes design index probes, whatever the planner knows of the table?"""
+async def plans(con: asyncpg.Connection, lite: SqliteDesign, full: Scenario) -> None:
+    """Print plan nodes of the lanes design that are not index probes, for different states of the table statistics."""
     print("\nPlan nodes that are not index probes, lanes design, generic plans")
-    post = Post("lanes", con)
+    post = PostgresDesign("lanes", con)
     bad = re.compile(r"Seq Scan on jobs|Bitmap Heap|Sort Key: jobs|Sort Key: j_\d|(?:Hash|Merge) Join")
     fresh = "DROP TABLE jobs;" + TABLE.format(uuid="uuid") + ";" + INDEXES["lanes"]
-    states = (("empty, vacuumed", Scene("", []), ""), ("empty, new", Scene("", []), fresh), ("full", full, ""))
-    for state, scene, after in states:
-        await post.load(scene)
+    states = (("empty, vacuumed", Scenario("", []), ""), ("empty, new", Scenario("", []), fresh), ("full", full, ""))
+    for state, scenario, after in states:
+        await post.load(scenario)
         await con.execute(after or "SELECT 1")
         for name, setup in (("settings", ""), ("defaults", "RESET ALL; SET search_path = lanes;")):
             types = "uuid[], uuid, bigint, int, bigint[], bigint[], bigint[], bigint[], uuid[]"
             await con.execute(f"{setup} SET plan_cache_mode = force_generic_plan; PREPARE q({types}) AS {post.sql}")
             args = f"'{{}}', '{TOKEN}', {NOW}, 100, '{{10}}', '{{}}', '{{}}', '{{}}', '{{}}'"
-            found = bad.findall("\n".join(row[0] for row in await con.fetch(f"EXPLAIN EXECUTE q({args})")))
+            nodes = bad.findall("\n".join(row[0] for row in await con.fetch(f"EXPLAIN EXECUTE q({args})")))
             await con.execute("DEALLOCATE q")
-            print(f"  Postgres  {state:18}{name:12}{', '.join(sorted(set(found))) or 'none'}")
-    for state, scene, after in (("empty", Scene("", []), ""), ("full", full, ""), ("analyzed", full, "ANALYZE")):
-        await lite.load(scene)
+            print(f"  Postgres  {state:18}{name:12}{', '.join(sorted(set(nodes))) or 'none'}")
+    for state, scenario, after in (("empty", Scenario("", []), ""), ("full", full, ""), ("analyzed", full, "ANALYZE")):
+        await lite.load(scenario)
         lite.db.execute(after)
-        found = []
+        nodes = []
         for sql in (LITE_PROMOTE, LITE_WALK, LITE_TAKE, LITE_SETTLE):
             lines = lite.db.execute("EXPLAIN QUERY PLAN " + sql, dict.fromkeys(re.findall(r":(\w+)", sql), "[]"))
-            found += [row[3] for row in lines if re.match(r"SCAN (j|k|jobs)\b|USE TEMP", row[3])]
-        print(f"  SQLite    {state:30}{', '.join(found) or 'none'}")
+            nodes += [row[3] for row in lines if re.match(r"SCAN (j|k|jobs)\b|USE TEMP", row[3])]
+        print(f"  SQLite    {state:30}{', '.join(nodes) or 'none'}")
 
 
 async def table(title: str, contestants: list[Any], quick: bool) -> None:
-    few = scenes(30_000, 30_000) if quick else scenes(300_000, 1_000_000)
-    base, _ = await measure(contestants, few[0], 10)  # warm-up
-    print(f"\n{title}: processor µs a job (times S0 of the same design)")
+    all_scenarios = scenarios(30_000, 30_000) if quick else scenarios(300_000, 1_000_000)
+    base, _ = await measure(contestants, all_scenarios[0], 10)  # warm-up
+    print(f"\n{title}: CPU µs per job (times S0 of the same design)")
     print(f"  {'':40}" + "".join(f"{design:>18}" for design in base))
-    for scene in few:
-        took, late = await measure(contestants, scene, 10 if quick else 30)
-        base = took if scene is few[0] else base
+    for scenario in all_scenarios:
+        took, late = await measure(contestants, scenario, 10 if quick else 30)
+        base = took if scenario is all_scenarios[0] else base
         cells = "".join(f"{f'{t:,.1f} ({t / base[d]:,.2f})':>18}" for d, t in took.items())
-        print(f"  {scene.name:40}{cells}", flush=True)
-        if "S4" in scene.name:
+        print(f"  {scenario.name:40}{cells}", flush=True)
+        if "S4" in scenario.name:
             print(f"  {'   batches until the late job':40}" + "".join(f"{n:>18,}" for n in late.values()))
 
 
 def tool(folder: str, name: str, *args: str) -> None:
-    """Run one of Postgres's programs; as nobody if we are root, for it refuses root."""
+    """Run a Postgres program; as user nobody if this is root, because Postgres refuses to run as root."""
     user: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
     path = os.path.join(os.path.dirname(os.path.realpath(shutil.which("initdb") or "initdb")), name)
     if args[-1] != "stop" or os.path.exists(os.path.join(folder, "pg", "postmaster.pid")):
@@ -382,14 +386,16 @@ async def main(quick: bool) -> None:
     shutil.chown(folder, "nobody" if os.getuid() == 0 else os.getuid())
     settings = "-c shared_buffers=512MB -c max_wal_size=8GB -c autovacuum=off -c jit=off -c listen_addresses=''"
     try:
-        lites = [Lite(design, folder) for design in INDEXES]
+        lites = [SqliteDesign(design, folder) for design in INDEXES]
         await table("SQLite", lites, quick)
         tool(folder, "initdb", "-A", "trust", "-U", "bench")
         tool(folder, "pg_ctl", "-l", "log", "-o", f"-k {folder} {settings}", "start")
         cons = [await asyncpg.connect(host=folder, user="bench", database="postgres") for _ in INDEXES]
-        await table("Postgres", [Post(d, con) for d, con in zip(INDEXES, cons, strict=True)], quick)
+        await table("Postgres", [PostgresDesign(d, con) for d, con in zip(INDEXES, cons, strict=True)], quick)
         await snapshot(cons[0], cons[1], 20_000 if quick else 100_000)
-        await plans(cons[0], lites[0], Scene("", [Fill(50_000), Fill(5_000, party="i + 10"), Fill(50_000, due=SOON)]))
+        await plans(
+            cons[0], lites[0], Scenario("", [Fill(50_000), Fill(5_000, party="i + 10"), Fill(50_000, due=SOON)])
+        )
     finally:
         tool(folder, "pg_ctl", "-m", "immediate", "stop")
         shutil.rmtree(folder)

@@ -1,45 +1,45 @@
-"""Who competes, in which settings, and what each row includes: history kept, fsync, handler calls."""
+"""The contestants and their settings, and what each row includes: history kept, fsync, handler calls."""
 
 import sys
 from dataclasses import dataclass
 
 from . import homes
 
-ALL = 10**9
+UNLIMITED = 10**9
 DURABLE_PG = "fsync, synchronous commit"
 MEMORY = "none: memory only"
-EACH = "one a job"
+PER_JOB = "one a job"
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One row of the table. `short`: it takes part in the short form, if it is installed."""
+    """One row of the table."""
 
     name: str
     store: str
     """sqlite, postgres or redis."""
     script: str
-    """Module of bench.peers, or a Node script there."""
+    """A module of bench.peers, or a Node script in that folder."""
     settings: str
     history: str
     fsync: str
-    handler: str = EACH
+    handler: str = PER_JOB
     home: str | None = None
-    """The peer's environment; None: our own interpreter."""
+    """Name of the peer's environment; None: the interpreter that runs the benchmark."""
     variant: str = ""
-    short: bool = False
-    most: int = ALL
-    """No more jobs than this in one drain: the slow ones would take all day."""
-    callers: bool = True
-    """False: measuring concurrent callers makes no sense for it."""
-    here: bool = False
-    """True: can be measured with its worker in the client's process."""
-    grows: bool = False
-    """True: also measured as backlog and history grow."""
-    log: str | None = None
-    """The other store it needs: where its log is kept."""
+    in_short_form: bool = False
+    max_jobs: int = UNLIMITED
+    """Maximum of jobs in one drain, so that slow contestants do not take hours."""
+    concurrent_callers: bool = True
+    """False: it is not measured with concurrent callers."""
+    in_process: bool = False
+    """True: it can also be measured with its worker in the client's process."""
+    measure_growth: bool = False
+    """True: it is also measured with growing backlog and history."""
+    log_store: str | None = None
+    """The second store it needs, for its log."""
     measures: frozenset[str] | None = None
-    """None: all that make sense; else these only."""
+    """Only these measures; None: all that apply."""
 
     @property
     def calls_handlers(self) -> bool:
@@ -47,6 +47,7 @@ class Contestant:
 
     @property
     def ours(self) -> bool:
+        """It runs in the interpreter that runs the benchmark."""
         return self.home is None
 
     def command(self) -> list[str]:
@@ -57,7 +58,7 @@ class Contestant:
         return [homes.program(self.home), "-m", "bench.peers", self.script]
 
     def missing(self) -> str | None:
-        """Why it cannot run here, or None."""
+        """The reason why it cannot run on this machine, or None."""
         if self.home is None or homes.installed(self.home):
             return None
         return f"not installed: python -m bench --install {self.home}"
@@ -68,8 +69,8 @@ class Contestant:
 
 def _peer(home: str, store: str, settings: str, history: str, fsync: str, **options: object) -> Contestant:
     script = f"{home}.mjs" if homes.HOMES[home].kind == "npm" else home.replace("-", "_")
-    told = {"name": home, "script": script, "home": home} | options
-    return Contestant(store=store, settings=settings, history=history, fsync=fsync, **told)  # type: ignore[arg-type]
+    fields = {"name": home, "script": script, "home": home} | options
+    return Contestant(store=store, settings=settings, history=history, fsync=fsync, **fields)  # type: ignore[arg-type]
 
 
 _NONE_RAW = "none (bare loop)"
@@ -78,19 +79,19 @@ _FULL = "every event, row kept"
 CONTESTANTS = (
     Contestant(
         "detent-postgres", "postgres", "detent", "public API, 500 slots, worker process of its own",
-        _FULL, DURABLE_PG, short=True, here=True, grows=True,
+        _FULL, DURABLE_PG, in_short_form=True, in_process=True, measure_growth=True,
     ),
     Contestant(
         "raw-postgres", "postgres", "raw_postgres", "Detent's tables and statements, asyncpg, batch 100",
-        _FULL, DURABLE_PG, _NONE_RAW, short=True, grows=True,
+        _FULL, DURABLE_PG, _NONE_RAW, in_short_form=True, measure_growth=True,
     ),
     Contestant(
         "raw-postgres-200", "postgres", "raw_postgres", "as raw-postgres, batch 200: about one cycle of Detent",
-        _FULL, DURABLE_PG, _NONE_RAW, variant="200", short=True, measures=frozenset({"drain"}),
+        _FULL, DURABLE_PG, _NONE_RAW, variant="200", in_short_form=True, measures=frozenset({"drain"}),
     ),
     Contestant(
         "minimal-postgres", "postgres", "minimal_postgres", "a small row, fused statement, asyncpg, batch 100",
-        "three events, row kept", DURABLE_PG, _NONE_RAW, short=True,
+        "three events, row kept", DURABLE_PG, _NONE_RAW, in_short_form=True,
     ),
     Contestant(
         "detent-postgres-uvloop", "postgres", "detent", "as detent-postgres, on uvloop", _FULL, DURABLE_PG,
@@ -102,36 +103,36 @@ CONTESTANTS = (
     ),
     _peer(
         "graphile-worker", "postgres", "concurrency 24, local queue 500, completions batched without delay",
-        "none, row deleted", DURABLE_PG, short=True, grows=True,
+        "none, row deleted", DURABLE_PG, in_short_form=True, measure_growth=True,
     ),
     _peer(
         "pgqueuer", "postgres", "batch 1,000 (pickup 100), uvloop", "one log row, job deleted", DURABLE_PG,
-        short=True, variant="uvloop", most=40_000, grows=True,
+        in_short_form=True, variant="uvloop", max_jobs=40_000, measure_growth=True,
     ),
     _peer(
         "pg-boss", "postgres", "whole batches of 10,000, polled twice a second", "row kept", DURABLE_PG,
-        handler="one per 10,000 jobs", most=40_000,
+        handler="one per 10,000 jobs", max_jobs=40_000,
     ),
     _peer(
         "procrastinate", "postgres", "concurrency 10, pool of 20", "row and events kept", DURABLE_PG,
-        most=3_000,
+        max_jobs=3_000,
     ),
-    _peer("dbos", "postgres", "queue polled every 20 ms", "workflow row kept", DURABLE_PG, most=2_000),
+    _peer("dbos", "postgres", "queue polled every 20 ms", "workflow row kept", DURABLE_PG, max_jobs=2_000),
     Contestant(
         "detent-sqlite", "sqlite", "detent", "public API, 500 slots, worker process of its own", _FULL,
-        "every commit (WAL, FULL)", short=True, here=True, grows=True,
+        "every commit (WAL, FULL)", in_short_form=True, in_process=True, measure_growth=True,
     ),
     Contestant(
         "raw-sqlite", "sqlite", "raw_sqlite", "Detent's tables and statements, apsw, batch 100", _FULL,
-        "every commit (WAL, FULL)", _NONE_RAW, short=True, callers=False, grows=True,
+        "every commit (WAL, FULL)", _NONE_RAW, in_short_form=True, concurrent_callers=False, measure_growth=True,
     ),
     Contestant(
         "raw-sqlite-200", "sqlite", "raw_sqlite", "as raw-sqlite, batch 200: about one cycle of Detent", _FULL,
-        "every commit (WAL, FULL)", _NONE_RAW, variant="200", short=True, measures=frozenset({"drain"}),
+        "every commit (WAL, FULL)", _NONE_RAW, variant="200", in_short_form=True, measures=frozenset({"drain"}),
     ),
     Contestant(
         "minimal-sqlite", "sqlite", "minimal_sqlite", "a small row, apsw, batch 100", "three events, row kept",
-        "every commit (WAL, FULL)", _NONE_RAW, short=True, callers=False,
+        "every commit (WAL, FULL)", _NONE_RAW, in_short_form=True, concurrent_callers=False,
     ),
     Contestant(
         "detent-sqlite-limited", "sqlite", "detent", "as detent-sqlite, three limits and a weight in use", _FULL,
@@ -139,48 +140,48 @@ CONTESTANTS = (
     ),
     _peer(
         "plainjob", "sqlite", "as documented, pickup polled every 10 ms", "row kept", "not at a commit (WAL, NORMAL)",
-        most=20_000,
+        max_jobs=20_000,
     ),
     _peer(
         "plainjob", "sqlite", "synchronous FULL, pickup polled every 10 ms", "row kept", "every commit (WAL, FULL)",
-        name="plainjob-full", variant="full", most=6_000,
+        name="plainjob-full", variant="full", max_jobs=6_000,
     ),
     _peer(
         "huey", "sqlite", "one thread, polled every 10 ms; at most once", "none", "not at a commit (WAL, NORMAL)",
-        most=8_000,
+        max_jobs=8_000,
     ),
     _peer(
         "huey", "sqlite", "as huey, fsync=True", "none", "every commit (WAL, FULL)",
-        name="huey-fsync", variant="fsync", most=8_000,
+        name="huey-fsync", variant="fsync", max_jobs=8_000,
     ),
     _peer(
         "persist-queue", "sqlite", "SQLiteAckQueue, our loop: get, handler, ack; polled every 5 ms", "row kept",
-        "as its default", most=3_000, callers=False,
+        "as its default", max_jobs=3_000, concurrent_callers=False,
     ),
     Contestant(
         "detent-streams", "redis", "detent_streams", "Redis Streams, log on Postgres, 300 slots, relayed before",
-        _FULL, f"{DURABLE_PG}; the stream none", log="postgres",
+        _FULL, f"{DURABLE_PG}; the stream none", log_store="postgres",
     ),
-    _peer("bullmq", "redis", "concurrency 100", "completed kept in memory", MEMORY, most=40_000),
-    _peer("taskiq", "redis", "streams, 100 tasks at once, 100 messages a read", "none", MEMORY, most=8_000),
-    _peer("saq", "redis", "concurrency 100, uvloop", "result for a while", MEMORY, variant="uvloop", most=6_000),
-    _peer("arq", "redis", "100 jobs at once, polled every 10 ms", "result for an hour", MEMORY, most=4_000),
-    _peer("dramatiq", "redis", "one process, eight threads", "none", MEMORY, most=8_000),
-    _peer("celery", "redis", "prefork 2, prefetch 128, results ignored", "none", MEMORY, most=5_000),
-    _peer("rq", "redis", "SimpleWorker", "result for a while", MEMORY, most=1_500),
+    _peer("bullmq", "redis", "concurrency 100", "completed kept in memory", MEMORY, max_jobs=40_000),
+    _peer("taskiq", "redis", "streams, 100 tasks at once, 100 messages a read", "none", MEMORY, max_jobs=8_000),
+    _peer("saq", "redis", "concurrency 100, uvloop", "result for a while", MEMORY, variant="uvloop", max_jobs=6_000),
+    _peer("arq", "redis", "100 jobs at once, polled every 10 ms", "result for an hour", MEMORY, max_jobs=4_000),
+    _peer("dramatiq", "redis", "one process, eight threads", "none", MEMORY, max_jobs=8_000),
+    _peer("celery", "redis", "prefork 2, prefetch 128, results ignored", "none", MEMORY, max_jobs=5_000),
+    _peer("rq", "redis", "SimpleWorker", "result for a while", MEMORY, max_jobs=1_500),
 )  # fmt: skip
 BY_NAME = {contestant.name: contestant for contestant in CONTESTANTS}
 RAW = {"sqlite": "raw-sqlite", "postgres": "raw-postgres"}
-"""What a rate is divided by, in the same store."""
+"""The baseline of each store, for the ratio `of_raw`."""
 OURS = {"sqlite": "detent-sqlite", "postgres": "detent-postgres", "redis": "detent-streams"}
-"""Whom the others are compared with."""
+"""The Detent contestant that the others of a store are compared with."""
 
 
-def chosen(names: list[str] | None, *, full: bool) -> list[Contestant]:
-    """Those asked for, else the short form or all of them."""
+def select(names: list[str] | None, *, full: bool) -> list[Contestant]:
+    """The named contestants; without names, those of the short form, or all."""
     if names:
         unknown = [name for name in names if name not in BY_NAME]
         if unknown:
-            raise SystemExit(f"unknown: {', '.join(unknown)}; see python -m bench --list")
+            raise SystemExit(f"unknown contestants: {', '.join(unknown)}; see python -m bench --list")
         return [BY_NAME[name] for name in names]
-    return [contestant for contestant in CONTESTANTS if full or contestant.short]
+    return [contestant for contestant in CONTESTANTS if full or contestant.in_short_form]

@@ -1,4 +1,4 @@
-"""Writes the measured parts of docs/performance.md and docs/scale.md: what stands between the marks, nothing else."""
+"""Writes the measured parts of docs/performance.md and docs/scale.md: the text between the bench markers."""
 
 import re
 from pathlib import Path
@@ -6,40 +6,40 @@ from typing import Any
 
 from . import chart, homes
 from .contestants import BY_NAME
-from .model import cost_of, measured
+from .model import cost_of, measured_rates
 from .readings import Readings
-from .report import STORES, from_json, number, times
+from .report import STORES, format_number, format_ratio, from_json
 
 PAGES = ("performance.md", "scale.md")
 _BLOCK = re.compile(r"(<!-- bench (?P<what>.+?) -->\n)(?P<body>.*?)(<!-- /bench -->)", re.DOTALL)
 
 
 def write(data: dict[str, Any], drawing: Path) -> int:
-    """Fill the pages from one run's JSON; also the chart beside them."""
+    """Write the pages and the chart from the JSON of a run."""
     readings = from_json(data)
     folder = homes.ROOT / "docs"
     for name in PAGES:
         page = folder / name
         page.write_text(filled(page.read_text(), data, readings))
         print(f"wrote docs/{name}")
-    for place in (folder / "performance.svg", drawing):
-        place.write_text(chart.svg(readings))
+    for path in (folder / "performance.svg", drawing):
+        path.write_text(chart.svg(readings))
     return 0
 
 
 def filled(text: str, data: dict[str, Any], readings: Readings) -> str:
-    """Each block is made anew from its name: `machine`, `goals`, `includes`, `missing`, `model`, or a measure."""
+    """Generate each block by its name: `machine`, `goals`, `includes`, `missing`, `model`, `growth …`, or a measure."""
 
-    def made(found: re.Match[str]) -> str:
-        return f"{found[1]}{block(found['what'], data, readings)}\n{found[4]}"
+    def generate(match: re.Match[str]) -> str:
+        return f"{match[1]}{block(match['what'], data, readings)}\n{match[4]}"
 
-    return _BLOCK.sub(made, text)
+    return _BLOCK.sub(generate, text)
 
 
 def block(what: str, data: dict[str, Any], readings: Readings) -> str:
-    makers = {"machine": _machine, "goals": _goals, "includes": _includes, "missing": _missing, "model": _model}
-    if what in makers:
-        return makers[what](data, readings)
+    generators = {"machine": _machine, "goals": _goals, "includes": _includes, "missing": _missing, "model": _model}
+    if what in generators:
+        return generators[what](data, readings)
     if what.startswith("growth"):
         return _growth(what.removeprefix("growth").strip(), readings)
     if what not in readings.measures:
@@ -53,26 +53,28 @@ def _rows(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _table(measure: str, readings: Readings) -> str:
-    kept = readings.measures[measure]
     rows = []
     for store, title in STORES.items():
-        for who in readings.ranked(measure, store):
-            values = kept.values[who]
-            spread = f"{number(min(values))} – {number(max(values))}"
-            ratios = [times(readings.of_raw(measure, who)), times(readings.detent_ahead(measure, who))]
-            shown = f"**{who}**" if who.startswith("detent") else who
-            rows.append([f"{shown} ({title})", number(readings.median(measure, who) or 0), spread, *ratios])
-    return _rows([f"{measure}, {kept.unit}", "median", "least – most", "of raw", "Detent ahead"], rows)
+        for name in readings.ranked(measure, store):
+            values = readings.measures[measure].values[name]
+            spread = f"{format_number(min(values))} – {format_number(max(values))}"
+            ratios = [format_ratio(readings.of_raw(measure, name)), format_ratio(readings.detent_ahead(measure, name))]
+            label = f"**{name}**" if name.startswith("detent") else name
+            rows.append([f"{label} ({title})", format_number(readings.median(measure, name) or 0), spread, *ratios])
+    return _rows(
+        [f"{measure}, {readings.measures[measure].unit}", "median", "least – most", "of raw", "Detent ahead"], rows
+    )
 
 
 def _machine(data: dict[str, Any], readings: Readings) -> str:
-    told = data["machine"]
+    machine = data["machine"]
     syncs = readings.syncs or [0.0]
+    slowest, fastest = format_number(min(syncs)), format_number(max(syncs))
     lines = [
-        f"{told['cores']} cores, {told['memory_gib']} GiB, {told['system']}, Python {told['python']}; "
-        f"{'; '.join(told['versions'].values())}.",
+        f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}, Python {machine['python']}; "
+        f"{'; '.join(machine['versions'].values())}.",
         f"Taken {data['taken_at'][:10]}: {data['options']['rounds']} rounds, {data['options']['jobs']:,} jobs a drain "
-        f"(slow peers fewer). The disk synced {number(min(syncs))} to {number(max(syncs))} pages a second.",
+        f"(slow peers fewer). The disk synced {slowest} to {fastest} pages a second.",
     ]
     return "\n".join(lines)
 
@@ -88,45 +90,47 @@ def _goals(data: dict[str, Any], readings: Readings) -> str:
 
 def _includes(data: dict[str, Any], readings: Readings) -> str:
     names = ("settings", "history", "fsync", "handler")
-    rows = [[name, *(told[column] for column in names)] for name, told in data["contestants"].items()]
+    rows = [[name, *(contestant[column] for column in names)] for name, contestant in data["contestants"].items()]
     return _rows(["contestant", "settings", "history kept", "fsync", "handler calls"], rows).replace("---:", "---")
 
 
 def _missing(data: dict[str, Any], readings: Readings) -> str:
     lines: list[str] = []
-    for miss in data["missing"]:
-        which = f", {miss['measure']}" if miss["measure"] else ""
-        lines += [f"- {miss['contestant']}{which}: {miss['reason']}"]
-    return "\n".join(sorted(set(lines)))  # once, in however many rounds it was missing
+    for missing in data["missing"]:
+        measure = f", {missing['measure']}" if missing["measure"] else ""
+        lines += [f"- {missing['contestant']}{measure}: {missing['reason']}"]
+    return "\n".join(sorted(set(lines)))  # one line, also if it was missing in several rounds
 
 
 def _growth(kind: str, readings: Readings) -> str:
-    """`growth backlog` or `growth history`: one column a size."""
+    """`growth backlog` or `growth history`: one column per size."""
     prefix = f"cost a job, {kind} of "
-    found = [name for name in readings.measures if name.startswith(prefix)]
-    if not found:
+    measures = [name for name in readings.measures if name.startswith(prefix)]
+    if not measures:
         return f"*Not measured in this run: cost as {kind} grows.*"
-    names = [name for name in BY_NAME if any(name in readings.measures[m].values for m in found)]
+    names = [name for name in BY_NAME if any(name in readings.measures[measure].values for measure in measures)]
     rows = []
-    for who in names:
-        medians = [readings.median(measure, who) for measure in found]
-        rows.append([who, *("" if value is None else number(value) for value in medians)])
-    return _rows([f"µs a job, {kind} of", *(name.removeprefix(prefix) for name in found)], rows)
+    for contestant in names:
+        medians = [readings.median(measure, contestant) for measure in measures]
+        rows.append([contestant, *("" if value is None else format_number(value) for value in medians)])
+    return _rows([f"µs a job, {kind} of", *(name.removeprefix(prefix) for name in measures)], rows)
 
 
 def _model(data: dict[str, Any], readings: Readings) -> str:
-    """What the cost of one job predicts, beside what was measured."""
+    """Rates predicted from the cost of one job, next to the measured ones."""
     name, cores = "detent-postgres", data["machine"]["cores"]
     cost = cost_of(readings, name)
     if cost is None:
         return "*Not measured in this run: CPU per job on Postgres.*"
     rows = []
-    for workers, rate in measured(readings, name).items():
+    for workers, rate in measured_rates(readings, name).items():
         predicted = cost.predicted(workers, cores)
-        rows.append([f"{workers} on this machine", number(predicted), number(rate), f"{rate / predicted:.2f}"])
+        rows.append(
+            [f"{workers} on this machine", format_number(predicted), format_number(rate), f"{rate / predicted:.2f}"]
+        )
     for size in (4, 16, 64):
-        which = f"enough for a server of {size} cores ({cost.workers_needed(size):.0f} worker cores)"
-        rows += [[which, number(cost.server_alone(size)), "not measured", ""]]
+        workers_needed = f"enough for a server of {size} cores ({cost.workers_needed(size):.0f} worker cores)"
+        rows += [[workers_needed, format_number(cost.server_alone(size)), "not measured", ""]]
     worker, server = cost.worker * 1e6, cost.server * 1e6
     head = f"One job costs {worker:.0f} µs of a worker's core and {server:.0f} µs of the server's.\n\n"
     return head + _rows(["workers", "predicted jobs/s", "measured jobs/s", "measured / predicted"], rows)

@@ -1,4 +1,4 @@
-"""What must hold in one run: Detent against raw, against the minimal row, against the best peer."""
+"""Goals checked after a run: Detent compared with the raw loop, with the minimal queue, and with the best peer."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from .readings import Readings
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`bound` times as good as the other; without another, the bound is the value itself."""
+    """A bound on the ratio of `mine` to `other`; without `other`, an upper bound on the value itself."""
 
-    says: str
+    description: str
     measure: str
     mine: str
     other: str | None
@@ -21,7 +21,7 @@ class Goal:
         return readings.ratio(self.measure, self.mine, self.other)
 
     def met(self, readings: Readings) -> bool | None:
-        """None: it was not measured."""
+        """None if it was not measured."""
         value = self.reached(readings)
         if value is None:
             return None

@@ -1,4 +1,4 @@
-"""Runs every measure over all contestants in turn, round by round; whoever fails is named, the others go on."""
+"""Runs every measure for all contestants in turn, round by round; a failure is recorded and the others continue."""
 
 import os
 import time
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .contestants import Contestant
-from .measures import MEASURES, Contender, Sizes
-from .readings import Miss, Readings
+from .measures import MEASURES, ContestantRun, Sizes
+from .readings import MissingReading, Readings
 from .services import Services
 
 ROUNDS = 3
-_FAILURES_AT_MOST = 2
+_MAX_FAILURES = 2
 
 
 def compete(
@@ -23,58 +23,58 @@ def compete(
     folder: Path,
     services: Services,
 ) -> Readings:
-    """Within a round a measure is read from all contestants before the next one is; each round runs the other way."""
+    """Run each measure for all contestants before the next measure; every second round reverses their order."""
     readings = Readings()
-    contenders = _assembled(contestants, folder, services, readings)
+    runs = _prepare(contestants, folder, services, readings)
     failures: Counter[str] = Counter()
     try:
         for number in range(rounds):
             readings.syncs.append(syncs_a_second(folder))
             for measure in measures:
-                for contender in contenders if number % 2 == 0 else reversed(contenders):
-                    wanted = contender.contestant.measures
-                    if failures[contender.name] < _FAILURES_AT_MOST and (wanted is None or measure in wanted):
-                        failures[contender.name] += not _measured(number + 1, measure, contender, sizes, readings)
+                for run in runs if number % 2 == 0 else reversed(runs):
+                    included = run.contestant.measures
+                    if failures[run.name] < _MAX_FAILURES and (included is None or measure in included):
+                        failures[run.name] += not _measure(number + 1, measure, run, sizes, readings)
     finally:
-        for contender in contenders:
-            contender.close()
+        for run in runs:
+            run.close()
     return readings
 
 
-def _assembled(
+def _prepare(
     contestants: Sequence[Contestant], folder: Path, services: Services, readings: Readings
-) -> list[Contender]:
-    found = []
+) -> list[ContestantRun]:
+    runs = []
     for contestant in contestants:
         reason = contestant.missing()
         try:
             if reason is None:
-                found.append(Contender(contestant, services.of(contestant), folder / contestant.name))
+                runs.append(ContestantRun(contestant, services.for_contestant(contestant), folder / contestant.name))
         except (OSError, RuntimeError) as error:
             reason = str(error)
         if reason is not None:
-            readings.missing.append(Miss(contestant.name, "", reason))
-    return found
+            readings.missing.append(MissingReading(contestant.name, "", reason))
+    return runs
 
 
-def _measured(number: int, measure: str, contender: Contender, sizes: Sizes, readings: Readings) -> bool:
+def _measure(number: int, measure: str, run: ContestantRun, sizes: Sizes, readings: Readings) -> bool:
     started = time.monotonic()
     try:
-        MEASURES[measure][0](contender, sizes, readings)
+        MEASURES[measure][0](run, sizes, readings)
     except Exception as error:
-        contender.close()
+        run.close()
         reason = f"{type(error).__name__}: {error}"
-        readings.missing.append(Miss(contender.name, measure, reason))
-        print(f"  round {number}: {measure}: {contender.name} FAILED: {reason}", flush=True)
+        readings.missing.append(MissingReading(run.name, measure, reason))
+        print(f"  round {number}: {measure}: {run.name} FAILED: {reason}", flush=True)
         return False
     spent = time.monotonic() - started
     if spent > 0.01:
-        print(f"  round {number}: {measure}: {contender.name} ({spent:.1f} s)", flush=True)
+        print(f"  round {number}: {measure}: {run.name} ({spent:.1f} s)", flush=True)
     return True
 
 
 def syncs_a_second(folder: Path, seconds: float = 0.3) -> float:
-    """How often the disk takes a page and syncs it now; it drifts, and one-job-a-commit figures with it."""
+    """How many single-page writes the disk syncs per second now. It varies, and enqueue rates vary with it."""
     path = folder / "sync"
     page = b"\0" * 4096
     sync = getattr(os, "fdatasync", os.fsync)

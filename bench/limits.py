@@ -1,8 +1,8 @@
-"""What limits cost in use: the same drain with and without them, alternating, in processor time.
+"""The CPU cost of limits: the same drain with and without them, alternating.
 
-One loop settles the last batch and claims the next, no handlers; limits are counted at every claim and never reached.
-Counted is the processor time of the client and, on Postgres, of its backends: a busy machine disturbs it little.
-Run with: python -m bench.limits [SQLITE_OR_POSTGRES_URL of an empty database, twice]
+A loop settles one batch and claims the next, without handlers; limits are checked at every claim and never reached.
+It counts the CPU time of the client and, on Postgres, of its backends, which other load on the machine hardly affects.
+Run with: python -m bench.limits [PLAIN_URL LIMITED_URL], two empty SQLite or Postgres databases.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ BATCH, JOBS, ROUNDS, TENANTS = 200, 4_000, 7, 4
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-async def opened(url: str, limited: bool) -> Engine:
+async def open_engine(url: str, limited: bool) -> Engine:
     engine = Engine(store_from(url, may_migrate=True))
     await engine.open()
     if limited:
-        await engine.limit(queue="default", concurrency=100_000, actor="bench")
-        await engine.limit(per="tenant", concurrency=100_000, actor="bench")
-        await engine.limit(job_type="noop", rate=(100_000_000, 60), actor="bench")
+        await engine.set_limit(queue="default", concurrency=100_000, actor="bench")
+        await engine.set_limit(per="tenant", concurrency=100_000, actor="bench")
+        await engine.set_limit(job_type="noop", rate=(100_000_000, 60), actor="bench")
         await engine.set_quota("t1", weight=3, actor="bench")
     return engine
 
 
-async def backends(engine: Engine) -> float:
-    """Processor seconds of every backend of this database; 0 on SQLite."""
+async def backend_cpu(engine: Engine) -> float:
+    """CPU seconds of all backends of this database; 0 on SQLite."""
     if not hasattr(engine.store, "bouncer"):
         return 0.0
 
@@ -44,43 +44,43 @@ async def backends(engine: Engine) -> float:
         )
         return rows
 
-    return sum(_spent(row[0]) for row in await engine.store.read(act))
+    return sum(_cpu_seconds(row[0]) for row in await engine.store.read(act))
 
 
-def _spent(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 async def drain(engine: Engine) -> float:
-    """Microseconds of processor time a job."""
+    """CPU microseconds per job."""
     await engine.submit_many([Submission("noop", tenant_id=f"t{n % TENANTS}") for n in range(JOBS)])
     held: list[Settlement] = []
-    before, began, done = await backends(engine), time.process_time(), 0
+    before, started, done = await backend_cpu(engine), time.process_time(), 0
     while done < JOBS or held:
-        answer = await engine.settle_and_claim(held, engine.claim_request("bench", BATCH) if done < JOBS else None)
-        held = [Settlement(job.id, job.token, job.contract, Succeeded(None)) for job in answer.claimed] + answer.later
-        done += len(answer.claimed)
-    client = time.process_time() - began
-    return (client + await backends(engine) - before) / JOBS * 1_000_000
+        result = await engine.settle_and_claim(held, engine.claim_request("bench", BATCH) if done < JOBS else None)
+        held = [Settlement(job.id, job.token, job.contract, Succeeded(None)) for job in result.claimed] + result.later
+        done += len(result.claimed)
+    client = time.process_time() - started
+    return (client + await backend_cpu(engine) - before) / JOBS * 1_000_000
 
 
 async def main(urls: list[str]) -> None:
-    engines = [await opened(url, limited) for url, limited in zip(urls, (False, True), strict=True)]
+    engines = [await open_engine(url, limited) for url, limited in zip(urls, (False, True), strict=True)]
     readings: list[list[float]] = [[], []]
     for number in range(1 + ROUNDS):
-        for which in (0, 1) if number % 2 else (1, 0):
-            reading = await drain(engines[which])
-            if number:  # the first round warms up
-                readings[which].append(reading)
+        for index in (0, 1) if number % 2 else (1, 0):
+            reading = await drain(engines[index])
+            if number:  # the first round is a warm-up
+                readings[index].append(reading)
     plain, limited = map(statistics.median, readings)
-    each = ", ".join(f"{b / a:.2f}" for a, b in zip(*readings, strict=True))
-    print(f"plain {plain:.1f} µs a job, under limits {limited:.1f}: {limited / plain - 1:+.0%} (rounds: {each})")
+    ratios = ", ".join(f"{b / a:.2f}" for a, b in zip(*readings, strict=True))
+    print(f"plain {plain:.1f} µs per job, with limits {limited:.1f}: {limited / plain - 1:+.0%} (rounds: {ratios})")
     for engine in engines:
         await engine.close()
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        given = sys.argv[1:] or [f"sqlite:///{folder}/{name}.db" for name in ("plain", "limited")]
-        asyncio.run(main(given))
+        urls = sys.argv[1:] or [f"sqlite:///{folder}/{name}.db" for name in ("plain", "limited")]
+        asyncio.run(main(urls))

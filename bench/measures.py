@@ -1,4 +1,4 @@
-"""What is measured, the same way for every contestant: enqueueing, draining, picking up, growing."""
+"""The measures, the same for every contestant: enqueue, drain, pickup, steps, growth."""
 
 import time
 from collections.abc import Callable
@@ -6,36 +6,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .contestants import Contestant
-from .processes import Client, Failed, Usage, Workers
+from .processes import Client, MeasurementFailed, Usage, Workers
 from .readings import Readings, percentile
 from .services import Service
 
 CALLERS = 16
 _DRAIN_SECONDS = 180.0
 _START_SECONDS = 60.0
-_LEFT_SECONDS = 0.005
-STEPS_A_JOB = 10
+_POLL_SECONDS = 0.005
+STEPS_PER_JOB = 10
 STEPS = "ten recorded steps a job"
-_STEPPED_AT_MOST = 4_000
+_MAX_JOBS_WITH_STEPS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is done for one reading."""
+    """How much work one reading takes."""
 
     jobs: int
     seconds: float = 1.0
-    """Of enqueueing."""
+    """Duration of an enqueue measure."""
     pickups: int = 100
     pause: float = 0.05
     growth: tuple[int, ...] = ()
     sample: int = 10_000
-    """Jobs whose cost is taken before a backlog, and after a history."""
+    """Number of jobs whose cost is measured at the start of a backlog, and after a history."""
     workers: tuple[int, ...] = ()
 
 
-class Contender:
-    """A contestant at work: its client, opened when first needed, and its place."""
+class ContestantRun:
+    """A contestant in a run: its folder, its URL, and its client process, which is started on first use."""
 
     def __init__(self, contestant: Contestant, service: Service, folder: Path) -> None:
         self.contestant = contestant
@@ -61,64 +61,66 @@ class Contender:
             self._client = None
 
 
-Run = Callable[[Contender, Sizes, Readings], None]
+MeasureFunction = Callable[[ContestantRun, Sizes, Readings], None]
 
 
-def enqueue(contender: Contender, sizes: Sizes, readings: Readings) -> None:
-    _enqueue_by(1, "enqueue one by one", contender, sizes, readings)
+def enqueue(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    _enqueue_by(1, "enqueue one by one", run, sizes, readings)
 
 
-def callers(contender: Contender, sizes: Sizes, readings: Readings) -> None:
-    if contender.contestant.callers:
-        _enqueue_by(CALLERS, f"enqueue by {CALLERS} callers", contender, sizes, readings)
+def callers(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    if run.contestant.concurrent_callers:
+        _enqueue_by(CALLERS, f"enqueue by {CALLERS} callers", run, sizes, readings)
 
 
-def _enqueue_by(number: int, label: str, contender: Contender, sizes: Sizes, readings: Readings) -> None:
-    contender.client.ask("reset")
-    told = contender.client.ask("enqueue", seconds=sizes.seconds, at_most=max(sizes.jobs, number), callers=number)
-    if contender.contestant.ours and (left := contender.client.ask("left")["left"]) <= told["jobs"]:
-        raise Failed(f"{told['jobs']} jobs and one to warm up were enqueued, {left} are there")
-    readings.add(label, contender.name, told["jobs"] / told["seconds"])
+def _enqueue_by(number: int, label: str, run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    run.client.request("reset")
+    answer = run.client.request("enqueue", seconds=sizes.seconds, at_most=max(sizes.jobs, number), callers=number)
+    jobs = answer["jobs"]
+    if run.contestant.ours and (stored := run.client.request("left")["left"]) <= jobs:
+        raise MeasurementFailed(f"{jobs} jobs and one warm-up job were enqueued, but the store has {stored}")
+    readings.add(label, run.name, jobs / answer["seconds"])
 
 
-def drain(contender: Contender, sizes: Sizes, readings: Readings) -> None:
-    """Jobs enqueued beforehand, one worker process; start-up is not counted. The filling is the bulk reading."""
-    jobs = min(sizes.jobs, contender.contestant.most)
-    service, name = contender.service, contender.name
-    contender.client.ask("reset")
-    before = service.kept(contender.url)
-    told = contender.client.ask("fill", _DRAIN_SECONDS, jobs=jobs)
-    if told["bulk"]:
-        readings.add("enqueue in bulk", name, jobs / told["seconds"])
-    service.settle(contender.url)
-    with contender.workers() as workers:
-        began = _Cost.of(workers, service)
-        counted = workers.wait_for(1, _START_SECONDS)
+def drain(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    """Drain jobs with one worker process, start-up excluded; enqueueing them beforehand is the bulk reading."""
+    jobs = min(sizes.jobs, run.contestant.max_jobs)
+    service, name = run.service, run.name
+    run.client.request("reset")
+    before = service.data_size(run.url)
+    answer = run.client.request("fill", _DRAIN_SECONDS, jobs=jobs)
+    if answer["bulk"]:
+        readings.add("enqueue in bulk", name, jobs / answer["seconds"])
+    service.prepare(run.url)
+    with run.workers() as workers:
+        before_start = _Cost.of(workers, service)
+        counts = workers.wait_for(1, _START_SECONDS)
         started = _Cost.of(workers, service)
-        done = _emptied(contender, workers, jobs)
+        done = _wait_until_drained(run, workers, jobs)
         ended = _Cost.of(workers, service)
-    readings.add("drain", name, jobs / (done - counted.first))
-    kept = service.kept(contender.url)
-    if before is not None and kept is not None:
-        readings.add("bytes kept a job", name, max(0, kept - before) / jobs, "bytes", lower=True)
-    if began.written is not None and ended.written is not None:
-        readings.add("log written a drained job", name, (ended.written - began.written) / jobs, "bytes", lower=True)
+    readings.add("drain", name, jobs / (done - counts.first))
+    after = service.data_size(run.url)
+    if before is not None and after is not None:
+        readings.add("bytes kept a job", name, max(0, after - before) / jobs, "bytes", lower=True)
+    if before_start.log_bytes is not None and ended.log_bytes is not None:
+        log_bytes = (ended.log_bytes - before_start.log_bytes) / jobs
+        readings.add("log written a drained job", name, log_bytes, "bytes", lower=True)
     if jobs > 2 * started.calls:
         _add_costs(name, started, ended, readings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What a worker and its server have used up to the moment of so many calls."""
+    """What a worker and its server have used so far."""
 
     calls: int
     worker: Usage
     server: float | None
-    written: int | None
+    log_bytes: int | None
 
     @staticmethod
     def of(workers: Workers, service: Service) -> "_Cost":
-        return _Cost(workers.counts().calls, workers.usage(), service.cpu(), service.written())
+        return _Cost(workers.counts().calls, workers.usage(), service.cpu(), service.log_bytes())
 
 
 def _add_costs(name: str, started: _Cost, ended: _Cost, readings: Readings) -> None:
@@ -130,114 +132,114 @@ def _add_costs(name: str, started: _Cost, ended: _Cost, readings: Readings) -> N
     if started.server is not None and ended.server is not None:
         readings.add("server CPU per 1,000 jobs", name, (ended.server - started.server) / thousands * 1_000, "ms",
                      lower=True)  # fmt: skip
-    grown = max(0, ended.worker.resident - started.worker.resident) / thousands / 1024
-    readings.add("worker memory grown per 1,000 jobs", name, grown, "KiB", lower=True)
+    growth = max(0, ended.worker.resident - started.worker.resident) / thousands / 1024
+    readings.add("worker memory grown per 1,000 jobs", name, growth, "KiB", lower=True)
     readings.add("worker memory at the most", name, ended.worker.peak / 1024**2, "MiB", lower=True)
 
 
-def _emptied(contender: Contender, workers: Workers, jobs: int) -> float:
-    """The moment every handler was called and the store shows none left."""
+def _wait_until_drained(run: ContestantRun, workers: Workers, jobs: int) -> float:
+    """Wait until every handler was called and the store has no job left; returns the monotonic time."""
     end = time.monotonic() + _DRAIN_SECONDS
     workers.wait_for(jobs, _DRAIN_SECONDS)
-    while (left := contender.client.ask("left")["left"]) > 0:
+    while (left := run.client.request("left")["left"]) > 0:
         if time.monotonic() > end:
-            raise Failed(f"every handler was called, but {left} jobs are left in the store")
-        time.sleep(_LEFT_SECONDS)
+            raise MeasurementFailed(f"every handler was called, but the store has {left} unfinished jobs")
+        time.sleep(_POLL_SECONDS)
     return time.monotonic()
 
 
-def pickup(contender: Contender, sizes: Sizes, readings: Readings) -> None:
-    """Handler start minus the moment before the enqueue call, a worker with nothing else to do."""
-    if not contender.contestant.calls_handlers:
+def pickup(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    """The time from before the enqueue call to the start of the handler, with an idle worker."""
+    if not run.contestant.calls_handlers:
         return
-    contender.client.ask("reset")
-    with contender.workers("pickup") as workers:
+    run.client.request("reset")
+    with run.workers("pickup") as workers:
         for _ in range(3):
-            since = contender.client.ask("pickup", jobs=1, pause=0.1)["since"]
-            _heard(workers, since, 1, _START_SECONDS)
+            since = run.client.request("pickup", jobs=1, pause=0.1)["since"]
+            _wait_for_delays(workers, since, 1, _START_SECONDS)
         time.sleep(0.3)
-        since = contender.client.ask("pickup", jobs=sizes.pickups, pause=sizes.pause)["since"]
-        delays = _heard(workers, since, sizes.pickups, 15.0)
-    _add_delays("", contender.name, delays, readings)
+        since = run.client.request("pickup", jobs=sizes.pickups, pause=sizes.pause)["since"]
+        delays = _wait_for_delays(workers, since, sizes.pickups, 15.0)
+    _add_delays("", run.name, delays, readings)
 
 
-def _heard(workers: Workers, since: float, number: int, seconds: float) -> list[float]:
+def _wait_for_delays(workers: Workers, since: float, number: int, seconds: float) -> list[float]:
     end = time.monotonic() + seconds
     while len(delays := workers.delays(since)) < number:
         if time.monotonic() > end:
-            raise Failed(f"{len(delays)} of {number} jobs were picked up within {seconds:.0f} s")
+            raise MeasurementFailed(f"{len(delays)} of {number} jobs were picked up within {seconds:.0f} s")
         workers.check()
         time.sleep(0.05)
     return delays
 
 
-def _add_delays(where: str, name: str, delays: list[float], readings: Readings) -> None:
+def _add_delays(suffix: str, name: str, delays: list[float], readings: Readings) -> None:
     for percent in (50, 99):
-        readings.add(f"pickup p{percent}{where}", name, percentile(delays, percent) * 1_000, "ms", lower=True)
+        readings.add(f"pickup p{percent}{suffix}", name, percentile(delays, percent) * 1_000, "ms", lower=True)
 
 
-def pickup_here(contender: Contender, sizes: Sizes, readings: Readings) -> None:
-    """The same with client and worker in one process."""
-    if not contender.contestant.here:
+def pickup_here(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    """The pickup time with client and worker in one process."""
+    if not run.contestant.in_process:
         return
-    contender.client.ask("reset")
-    delays = contender.client.ask("pickup here", jobs=sizes.pickups, pause=sizes.pause)["delays"]
-    _add_delays(", same process", contender.name, delays, readings)
+    run.client.request("reset")
+    delays = run.client.request("pickup here", jobs=sizes.pickups, pause=sizes.pause)["delays"]
+    _add_delays(", same process", run.name, delays, readings)
 
 
-def growth(contender: Contender, sizes: Sizes, readings: Readings) -> None:
-    """The cost of the first jobs before a backlog, and of a few more after as long a history."""
-    if not contender.contestant.grows:
+def growth(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    """The cost per job at the start of a long backlog, and after a history of the same length."""
+    if not run.contestant.measure_growth:
         return
     for size in sizes.growth:
-        size = min(size, 10 * contender.contestant.most)
+        size = min(size, 10 * run.contestant.max_jobs)
         sample = min(sizes.sample, size)
-        contender.client.ask("reset")
-        contender.client.ask("fill", _DRAIN_SECONDS, jobs=size)
-        contender.service.settle(contender.url)
-        with contender.workers() as workers:
-            counted = workers.wait_for(sample, _DRAIN_SECONDS)
-            cost = (counted.last - counted.first) / counted.calls * 1_000_000
-            readings.add(f"cost a job, backlog of {size:,}", contender.name, cost, "µs", lower=True)
-            _emptied(contender, workers, size)
-        contender.client.ask("fill", _DRAIN_SECONDS, jobs=sample)
-        contender.service.settle(contender.url)
-        with contender.workers() as workers:
+        run.client.request("reset")
+        run.client.request("fill", _DRAIN_SECONDS, jobs=size)
+        run.service.prepare(run.url)
+        with run.workers() as workers:
+            counts = workers.wait_for(sample, _DRAIN_SECONDS)
+            cost = (counts.last - counts.first) / counts.calls * 1_000_000
+            readings.add(f"cost a job, backlog of {size:,}", run.name, cost, "µs", lower=True)
+            _wait_until_drained(run, workers, size)
+        run.client.request("fill", _DRAIN_SECONDS, jobs=sample)
+        run.service.prepare(run.url)
+        with run.workers() as workers:
             first = workers.wait_for(1, _START_SECONDS).first
-            cost = (_emptied(contender, workers, sample) - first) / sample * 1_000_000
-            readings.add(f"cost a job, history of {size:,}", contender.name, cost, "µs", lower=True)
+            cost = (_wait_until_drained(run, workers, sample) - first) / sample * 1_000_000
+            readings.add(f"cost a job, history of {size:,}", run.name, cost, "µs", lower=True)
 
 
-def several_workers(contender: Contender, sizes: Sizes, readings: Readings) -> None:
-    """The same drain shared by several worker processes."""
-    who = contender.contestant
-    if not (who.grows and who.calls_handlers) or who.store != "postgres":
+def several_workers(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    """The drain with several worker processes."""
+    contestant = run.contestant
+    if not (contestant.measure_growth and contestant.calls_handlers) or contestant.store != "postgres":
         return
-    jobs = min(sizes.jobs, who.most)
+    jobs = min(sizes.jobs, contestant.max_jobs)
     for number in sizes.workers:
-        contender.client.ask("reset")
-        contender.client.ask("fill", _DRAIN_SECONDS, jobs=jobs)
-        contender.service.settle(contender.url)
-        with contender.workers(number=number) as workers:
+        run.client.request("reset")
+        run.client.request("fill", _DRAIN_SECONDS, jobs=jobs)
+        run.service.prepare(run.url)
+        with run.workers(number=number) as workers:
             first = workers.wait_for(1, _START_SECONDS).first
-            done = _emptied(contender, workers, jobs)
-        readings.add(f"drain by {number} workers", contender.name, jobs / (done - first))
+            done = _wait_until_drained(run, workers, jobs)
+        readings.add(f"drain by {number} workers", run.name, jobs / (done - first))
 
 
-def steps(contender: Contender, sizes: Sizes, readings: Readings) -> None:
-    """The drain of jobs that record ten steps each before they end."""
-    client, jobs = contender.client, min(sizes.jobs, _STEPPED_AT_MOST, contender.contestant.most // STEPS_A_JOB)
-    client.ask("reset")
-    if not client.ask("fill stepped", _DRAIN_SECONDS, jobs=jobs)["jobs"]:
+def steps(run: ContestantRun, sizes: Sizes, readings: Readings) -> None:
+    """The drain of jobs that record ten steps each."""
+    client, jobs = run.client, min(sizes.jobs, _MAX_JOBS_WITH_STEPS, run.contestant.max_jobs // STEPS_PER_JOB)
+    client.request("reset")
+    if not client.request("fill stepped", _DRAIN_SECONDS, jobs=jobs)["jobs"]:
         return
-    contender.service.settle(contender.url)
-    with contender.workers("steps") as workers:
+    run.service.prepare(run.url)
+    with run.workers("steps") as workers:
         first = workers.wait_for(1, _START_SECONDS).first
-        done = _emptied(contender, workers, jobs)
-    readings.add(STEPS, contender.name, jobs / (done - first))
+        done = _wait_until_drained(run, workers, jobs)
+    readings.add(STEPS, run.name, jobs / (done - first))
 
 
-MEASURES: dict[str, tuple[Run, str]] = {
+MEASURES: dict[str, tuple[MeasureFunction, str]] = {
     "enqueue": (enqueue, "enqueue one by one"),
     "callers": (callers, f"enqueue by {CALLERS} callers at once"),
     "drain": (drain, "enqueue in bulk, drain, CPU, memory, bytes kept and logged"),

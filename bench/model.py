@@ -1,4 +1,4 @@
-"""How many jobs a second W workers and one server should do, from the CPU one job costs; and what was measured."""
+"""Predicts jobs per second for W workers and one server from the CPU cost of one job, to compare with measurements."""
 
 from dataclasses import dataclass
 
@@ -7,26 +7,26 @@ from .readings import Readings
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """CPU seconds a job takes: in the worker process (one core each), in the server (all of its processes)."""
+    """CPU seconds per job: in the worker process (which uses one core), and in the server (all its processes)."""
 
     worker: float
     server: float
 
     def predicted(self, workers: int, cores: int) -> float:
-        """Workers and server share the cores of one machine, as in the benchmark.
+        """Jobs per second if workers and server share one machine, as in the benchmark.
 
-        A worker is one process on one core; so is the server process that serves its hot connection. The machine as a
-        whole cannot spend more than its cores.
+        A worker process uses one core, and so does the server process of its connection; the slower of the two limits
+        that worker. All together cannot use more than all cores.
         """
-        one = 1 / max(self.worker, self.server)
-        return min(workers * one, cores / (self.worker + self.server))
+        per_worker = 1 / max(self.worker, self.server)
+        return min(workers * per_worker, cores / (self.worker + self.server))
 
     def server_alone(self, cores: int) -> float:
-        """Workers elsewhere: what a server of so many cores holds."""
+        """Jobs per second if the server has all these cores and the workers run on other machines."""
         return cores / self.server
 
     def workers_needed(self, cores: int) -> float:
-        """Worker cores that keep such a server busy."""
+        """Worker cores that saturate a server of this many cores."""
         return self.server_alone(cores) * self.worker
 
 
@@ -38,9 +38,9 @@ def cost_of(readings: Readings, name: str) -> Cost | None:
     return Cost(worker / 1e6, server / 1e6)
 
 
-def measured(readings: Readings, name: str) -> dict[int, float]:
-    """Worker processes -> jobs a second."""
-    found = {1: readings.median("drain", name)}
+def measured_rates(readings: Readings, name: str) -> dict[int, float]:
+    """{number of worker processes: jobs per second}"""
+    rates = {1: readings.median("drain", name)}
     for number in (2, 4):
-        found[number] = readings.median(f"drain by {number} workers", name)
-    return {number: rate for number, rate in found.items() if rate is not None}
+        rates[number] = readings.median(f"drain by {number} workers", name)
+    return {number: rate for number, rate in rates.items() if rate is not None}

@@ -1,4 +1,4 @@
-"""Processes the harness starts: a client that is asked, workers that are counted; what they cost, read from /proc."""
+"""The processes the harness starts: clients controlled by JSON lines, workers, and their CPU and memory from /proc."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +23,13 @@ _STOP_SECONDS = 8.0
 _POLL_SECONDS = 0.01
 
 
-class Failed(Exception):
-    """A contestant could not do what it was asked; the text is the reason shown."""
+class MeasurementFailed(Exception):
+    """A contestant did not complete a measure; the message is shown as the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Handler calls so far, over all processes of the worker; moments are monotonic."""
+    """Handler calls so far in all worker processes; first and last are monotonic times."""
 
     calls: int = 0
     first: float = 0.0
@@ -38,7 +38,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of all processes together: CPU seconds so far, resident bytes now and at the most."""
+    """Totals over several processes: CPU seconds so far, resident bytes now, peak resident bytes."""
 
     cpu: float = 0.0
     resident: int = 0
@@ -46,55 +46,56 @@ class Usage:
 
 
 def environment(contestant: Contestant, url: str, run: Path, part: str = "drain") -> dict[str, str]:
-    """A peer sees its own packages and our scripts, nothing of ours besides."""
+    """Environment variables of a process. A peer can import bench and its own packages, but not detent."""
     paths = [str(homes.ROOT), *([str(homes.ROOT / "src")] if contestant.ours else [])]
-    told = {"BENCH_URL": url, "BENCH_RUN": str(run), "BENCH_PART": part, "BENCH_VARIANT": contestant.variant}
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore", **told}
+    options = {"BENCH_URL": url, "BENCH_RUN": str(run), "BENCH_PART": part, "BENCH_VARIANT": contestant.variant}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore", **options}
 
 
 class Client:
-    """The contestant's client, asked in JSON lines."""
+    """The contestant's client process, controlled by JSON lines."""
 
     def __init__(self, contestant: Contestant, url: str, folder: Path) -> None:
-        _bring_scripts(contestant)
+        _copy_node_scripts(contestant)
         self.log = folder / "client.log"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 contestant.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=homes.ROOT,
                 env=environment(contestant, url, folder), start_new_session=True,
             )  # fmt: skip
-        self._rest = b""
+        self._buffer = b""
         try:
-            self._answer(_READY_SECONDS)
+            self._read_answer(_READY_SECONDS)
         except BaseException:
             self.close()
             raise
 
-    def ask(self, do: str, within: float = 60.0, **values: Any) -> dict[str, Any]:
+    def request(self, do: str, within: float = 60.0, **values: Any) -> dict[str, Any]:
+        """Send a request and wait for its answer; raises MeasurementFailed."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": do, **values}).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise Failed(f"{do}: the client has ended: {tail(self.log)}") from error
-        answer = self._answer(within)
+            raise MeasurementFailed(f"{do}: the client has ended: {tail(self.log)}") from error
+        answer = self._read_answer(within)
         if "error" in answer:
-            raise Failed(f"{do}: {answer['error']}")
+            raise MeasurementFailed(f"{do}: {answer['error']}")
         return answer
 
-    def _answer(self, seconds: float) -> dict[str, Any]:
+    def _read_answer(self, seconds: float) -> dict[str, Any]:
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         end = time.monotonic() + seconds
-        while b"\n" not in self._rest:
+        while b"\n" not in self._buffer:
             ready, _, _ = select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
             if not ready:
-                raise Failed(f"the client did not answer within {seconds:.0f} s: {tail(self.log)}")
+                raise MeasurementFailed(f"the client did not answer within {seconds:.0f} s: {tail(self.log)}")
             chunk = os.read(descriptor, 1 << 16)
             if not chunk:
-                raise Failed(f"the client has ended: {tail(self.log)}")
-            self._rest += chunk
-        line, _, self._rest = self._rest.partition(b"\n")
+                raise MeasurementFailed(f"the client has ended: {tail(self.log)}")
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -102,12 +103,12 @@ class Client:
         assert self._process.stdin is not None and self._process.stdout is not None
         with suppress(OSError):
             self._process.stdin.close()
-        stop(self._process, politely=False)
+        stop(self._process, graceful=False)
         self._process.stdout.close()
 
 
 class Workers:
-    """One or more worker processes of a contestant, with a folder of their own for counts."""
+    """One or more worker processes of a contestant, with a folder for their counts."""
 
     def __init__(self, contestant: Contestant, url: str, folder: Path, part: str = "drain", number: int = 1) -> None:
         self.run = folder / "run"
@@ -128,38 +129,39 @@ class Workers:
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
-            stop(process, politely=True)
+            stop(process, graceful=True)
 
     def counts(self) -> Counts:
-        found = [_read_counts(path) for path in self.run.glob("count.*")]
-        found = [one for one in found if one.calls]
-        if not found:
+        counts = [_read_counts(path) for path in self.run.glob("count.*")]
+        counts = [count for count in counts if count.calls]
+        if not counts:
             return Counts()
-        return Counts(sum(one.calls for one in found), min(o.first for o in found), max(o.last for o in found))
+        return Counts(sum(c.calls for c in counts), min(c.first for c in counts), max(c.last for c in counts))
 
     def wait_for(self, calls: int, seconds: float) -> Counts:
-        """Until the handlers were called so often."""
+        """Wait until the handlers were called this many times."""
         end = time.monotonic() + seconds
         while (counts := self.counts()).calls < calls:
             if time.monotonic() > end:
-                raise Failed(f"only {counts.calls} of {calls} jobs after {seconds:.0f} s: {tail(self.log)}")
+                raise MeasurementFailed(f"only {counts.calls} of {calls} jobs after {seconds:.0f} s: {tail(self.log)}")
             self.check()
             time.sleep(_POLL_SECONDS)
         return counts
 
     def check(self) -> None:
+        """Raise MeasurementFailed if all worker processes have ended."""
         if all(process.poll() is not None for process in self._processes):
-            raise Failed(f"the worker has ended: {tail(self.log)}")
+            raise MeasurementFailed(f"the worker has ended: {tail(self.log)}")
 
     def delays(self, since: float) -> list[float]:
-        """Of the jobs stamped from this moment on."""
-        found = []
+        """Pickup delays of the jobs enqueued at this monotonic time or later."""
+        delays = []
         for path in self.run.glob("delays.*"):
             for line in path.read_text().splitlines(keepends=True):
                 words = line.split()
                 if line.endswith("\n") and len(words) == 2 and float(words[0]) >= since:
-                    found.append(float(words[1]))
-        return found
+                    delays.append(float(words[1]))
+        return delays
 
     def usage(self) -> Usage:
         sessions = {process.pid for process in self._processes}
@@ -174,16 +176,16 @@ def _read_counts(path: Path) -> Counts:
     return Counts(*LAYOUT.unpack(data)) if len(data) == LAYOUT.size else Counts()
 
 
-def _bring_scripts(contestant: Contestant) -> None:
-    """Node looks for packages beside the script, so the script goes to them."""
+def _copy_node_scripts(contestant: Contestant) -> None:
+    """Copy a Node script into the peer's environment, because Node searches packages next to the script."""
     if contestant.home is not None and contestant.script.endswith(".mjs"):
         for name in (contestant.script, "protocol.mjs"):
             shutil.copy(Path(__file__).parent / "peers" / name, homes.folder(contestant.home) / name)
 
 
-def stop(process: "subprocess.Popen[bytes]", *, politely: bool) -> None:
-    """End a process we started and everything in its session; workers are asked first."""
-    for number in ([signal.SIGTERM] if politely else []) + [signal.SIGKILL]:
+def stop(process: "subprocess.Popen[bytes]", *, graceful: bool) -> None:
+    """Kill a process and its session; graceful: send SIGTERM first and wait."""
+    for number in ([signal.SIGTERM] if graceful else []) + [signal.SIGKILL]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(subprocess.TimeoutExpired):
@@ -191,26 +193,26 @@ def stop(process: "subprocess.Popen[bytes]", *, politely: bool) -> None:
 
 
 def tail(path: Path, characters: int = 300) -> str:
-    """The end of a log, without the paths of this machine: it may be shown in the docs."""
+    """The end of a log file, without absolute paths, because it may appear in the docs."""
     text = path.read_text(errors="replace").strip() if path.exists() else ""
     text = text.replace(f"{homes.scratch()}/", "").replace(f"{homes.ROOT}/", "")
-    return " ".join(text[-characters:].split()) or "it said nothing"
+    return " ".join(text[-characters:].split()) or "no output"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProcessEntry:
     """One process of /proc."""
 
     pid: int
     parent: int
     session: int
-    own: float
+    cpu: float
     """CPU seconds."""
-    children: float
+    children_cpu: float
     """CPU seconds of children that have ended."""
 
 
-def entries() -> Iterable[Entry]:
+def entries() -> Iterable[ProcessEntry]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = path.read_text()
@@ -218,23 +220,24 @@ def entries() -> Iterable[Entry]:
             continue
         words = text.rpartition(")")[2].split()
         user, system, waited_user, waited_system = (int(word) / _TICK for word in words[11:15])
-        yield Entry(int(path.parent.name), int(words[1]), int(words[3]), user + system, waited_user + waited_system)
+        yield ProcessEntry(
+            int(path.parent.name), int(words[1]), int(words[3]), user + system, waited_user + waited_system
+        )
 
 
-def usage(belongs: Any) -> Usage:
-    """Summed over the processes of /proc that belong; nothing where there is no /proc."""
-    mine = [entry for entry in entries() if belongs(entry)]
-    memory = [_memory(entry.pid) for entry in mine]
-    return Usage(
-        sum(entry.own + entry.children for entry in mine), sum(now for now, _ in memory), sum(at for _, at in memory)
-    )
+def usage(matches: Callable[[ProcessEntry], bool]) -> Usage:
+    """Totals over the matching processes; zero on machines without /proc."""
+    matching = [entry for entry in entries() if matches(entry)]
+    memory = [_memory(entry.pid) for entry in matching]
+    cpu = sum(entry.cpu + entry.children_cpu for entry in matching)
+    return Usage(cpu, sum(resident for resident, _ in memory), sum(peak for _, peak in memory))
 
 
 def _memory(pid: int) -> tuple[int, int]:
-    """Resident bytes now and at the most."""
+    """Resident bytes now and at peak."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0, 0
-    told = {line.partition(":")[0]: line.split()[1] for line in lines if line.startswith(("VmRSS", "VmHWM"))}
-    return int(told.get("VmRSS", 0)) * 1024, int(told.get("VmHWM", 0)) * 1024
+    sizes = {line.partition(":")[0]: line.split()[1] for line in lines if line.startswith(("VmRSS", "VmHWM"))}
+    return int(sizes.get("VmRSS", 0)) * 1024, int(sizes.get("VmHWM", 0)) * 1024

@@ -1,4 +1,4 @@
-"""Readings and their arithmetic: medians, ratios, percentiles. Nothing here runs anything."""
+"""Readings and their arithmetic: medians, ratios, percentiles. No I/O."""
 
 import math
 import statistics
@@ -10,7 +10,7 @@ from .contestants import BY_NAME, OURS, RAW
 
 @dataclass(slots=True)
 class Measure:
-    """One measured quantity: contestant -> one value a round."""
+    """One measured quantity: {contestant: one value per round}."""
 
     unit: str = "jobs/s"
     lower_is_better: bool = False
@@ -18,8 +18,8 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """A contestant that did not finish something, and why; measure "" means all of it."""
+class MissingReading:
+    """A measure that a contestant did not finish, and the reason; measure "": it could not run at all."""
 
     contestant: str
     measure: str
@@ -28,24 +28,24 @@ class Miss:
 
 @dataclass(slots=True)
 class Readings:
-    """Everything one run has read."""
+    """All readings of one run."""
 
     measures: dict[str, Measure] = field(default_factory=dict)
-    missing: list[Miss] = field(default_factory=list)
+    missing: list[MissingReading] = field(default_factory=list)
     syncs: list[float] = field(default_factory=list)
-    """How many pages a second the disk synced, once a round: it drifts, and one-job-a-commit figures with it."""
+    """Page syncs per second of the disk, once per round; see harness.syncs_a_second."""
 
     def add(self, measure: str, contestant: str, value: float, unit: str = "jobs/s", *, lower: bool = False) -> None:
-        kept = self.measures.setdefault(measure, Measure(unit, lower))
-        assert (kept.unit, kept.lower_is_better) == (unit, lower), f"{measure} was read in another unit"
-        kept.values.setdefault(contestant, []).append(value)
+        readings = self.measures.setdefault(measure, Measure(unit, lower))
+        assert (readings.unit, readings.lower_is_better) == (unit, lower), f"{measure} was read in another unit"
+        readings.values.setdefault(contestant, []).append(value)
 
     def median(self, measure: str, contestant: str) -> float | None:
         values = self.measures[measure].values.get(contestant) if measure in self.measures else None
         return statistics.median(values) if values else None
 
     def ratio(self, measure: str, contestant: str, other: str) -> float | None:
-        """How many times as good: above 1 means ahead of the other, whichever way the measure runs."""
+        """How many times better than `other`: above 1 is better, also for measures where lower is better."""
         mine, theirs = self.median(measure, contestant), self.median(measure, other)
         if mine is None or theirs is None:
             return None
@@ -57,17 +57,18 @@ class Readings:
         return self.ratio(measure, contestant, raw) if raw else None
 
     def detent_ahead(self, measure: str, contestant: str) -> float | None:
-        """How many times as good as this contestant Detent is, in the same store (for Redis: on Postgres)."""
+        """How many times better Detent is than this contestant, on the same store."""
         return self.ratio(measure, OURS[BY_NAME[contestant].store], contestant)
 
     def ranked(self, measure: str, store: str) -> list[str]:
         """Contestants of one store, the best first."""
-        kept = self.measures[measure]
-        names = [name for name in kept.values if BY_NAME[name].store == store]
-        return sorted(names, key=lambda name: statistics.median(kept.values[name]), reverse=not kept.lower_is_better)
+        readings = self.measures[measure]
+        names = [name for name in readings.values if BY_NAME[name].store == store]
+        higher_first = not readings.lower_is_better
+        return sorted(names, key=lambda name: statistics.median(readings.values[name]), reverse=higher_first)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Nearest rank: the smallest value that so many percent of them do not exceed."""
+    """The nearest-rank percentile."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]

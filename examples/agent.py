@@ -1,9 +1,9 @@
-"""An AI agent that works for the support desk: it thinks, uses tools, and asks a person before it gives money back.
+"""An AI agent for a support desk: it calls a model, uses tools, and needs an approval before it refunds money.
 
 Run it: python examples/agent.py
 
-Every thought is a step, so the model is asked once for each; every tool call is a `once`, so no mail goes out twice and
-no money is paid twice, whatever dies in between. The person may take a day: the job waits in the database meanwhile.
+Every call of the model is a step, so it is not repeated after a crash. Every tool call is a `once`, so no mail is sent
+twice and no money is paid twice. The approval may take a day; meanwhile the job waits in the database.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ NEEDS_APPROVAL = {"refund"}
 Call = dict[str, Any]
 
 
-async def think(task: str, seen: list[Call]) -> Call:
-    """Stands for a language model: from what it has seen it decides what to do next."""
+async def think(task: str, history: list[Call]) -> Call:
+    """A stand-in for a language model: chooses the next tool call from the calls so far."""
     await asyncio.sleep(0.01)
-    match len(seen):
+    match len(history):
         case 0:
             return {"tool": "look_up", "order_id": 7}
         case 1:
-            return {"tool": "refund", "order_id": 7, "amount": seen[0]["answer"]["paid"]}
+            return {"tool": "refund", "order_id": 7, "amount": history[0]["answer"]["paid"]}
         case 2:
-            told = "is on its way" if seen[1]["answer"] else "was not granted"
-            return {"tool": "mail", "text": f"Your refund {told}."}
-    return {"tool": None, "text": f"{task}: done in {len(seen)} calls"}
+            decision = "is on its way" if history[1]["answer"] else "was not granted"
+            return {"tool": "mail", "text": f"Your refund {decision}."}
+    return {"tool": None, "text": f"{task}: done in {len(history)} calls"}
 
 
 async def look_up(order_id: int, *, key: str) -> dict[str, int]:
@@ -36,7 +36,7 @@ async def look_up(order_id: int, *, key: str) -> dict[str, int]:
 
 
 async def refund(order_id: int, amount: int, *, key: str) -> str:
-    """The payment service knows keys, and can be asked what became of one."""
+    """The payment service accepts idempotency keys: a second call with the same key returns the first result."""
     return f"refund {order_id}/{amount}"
 
 
@@ -48,11 +48,11 @@ TOOLS = {"look_up": look_up, "refund": refund, "mail": mail}
 
 
 async def outcome_of(tool: str, arguments: Call, key: str) -> Any:
-    """After a crash nobody here knows whether the call happened. Ask the other side, which knows the key."""
+    """After a crash it is unknown whether the call happened. Repeat it with the same key: the service decides."""
     return await TOOLS[tool](**arguments, key=key)
 
 
-async def use(ctx: Context, turn: int, tool: str, arguments: Call) -> Any:
+async def call_tool(ctx: Context, turn: int, tool: str, arguments: Call) -> Any:
     key = ctx.effect_key(f"tool {turn}")
     try:
         return await ctx.once(f"tool {turn}", TOOLS[tool], **arguments, key=key)
@@ -62,29 +62,29 @@ async def use(ctx: Context, turn: int, tool: str, arguments: Call) -> Any:
 
 @app.job("agent", max_retries=5, timeout=300)
 async def agent(ctx: Context, task: str) -> dict[str, Any]:
-    seen: list[Call] = []
+    history: list[Call] = []
     for turn in range(MAX_TURNS):
-        call = dict(await ctx.step("think", think, task, seen))
+        call = dict(await ctx.step("think", think, task, history))
         tool = call.pop("tool")
         if tool is None:
-            return {"answer": call["text"], "calls": [one["tool"] for one in seen]}
+            return {"answer": call["text"], "calls": [item["tool"] for item in history]}
         answer = None
         if tool not in NEEDS_APPROVAL or await ctx.approval(
             f"{tool} of {call}", about=call, roles=["support-lead"], deadline=86_400, default="reject"
         ):
-            answer = await use(ctx, turn, tool, call)
-        seen.append({"tool": tool, "answer": answer})
+            answer = await call_tool(ctx, turn, tool, call)
+        history.append({"tool": tool, "answer": answer})
         await ctx.progress(turn / MAX_TURNS, f"used {tool}")
-    return {"answer": f"{task}: gave up after {MAX_TURNS} turns", "calls": [one["tool"] for one in seen]}
+    return {"answer": f"{task}: gave up after {MAX_TURNS} turns", "calls": [item["tool"] for item in history]}
 
 
-async def asked() -> Call:
-    """The first line of the inbox, as soon as there is one."""
+async def next_approval() -> Call:
+    """Poll until an approval is requested, and return it."""
     for _ in range(600):
-        if inbox := await app.approvals():
-            return inbox[0]
+        if requests := await app.approvals():
+            return requests[0]
         await asyncio.sleep(0.05)
-    raise TimeoutError("the agent asked nobody")
+    raise TimeoutError("the agent requested no approval within 30 s")
 
 
 async def main() -> None:
@@ -92,9 +92,9 @@ async def main() -> None:
         worker = await app.worker()
         working = asyncio.create_task(worker.run(handle_signals=False))
         handle = await agent.enqueue(task="order 7 arrived broken")
-        question = await asked()
-        print("asked:", question["summary"])
-        await handle.approve(by="ann", reason="seen the photo", roles=["support-lead"], digest=question["digest"])
+        request = await next_approval()
+        print("approval requested:", request["summary"])
+        await handle.approve(by="ann", reason="seen the photo", roles=["support-lead"], digest=request["digest"])
         print(await handle.result(timeout=30))
         worker.stop()
         await working

@@ -1,4 +1,4 @@
-"""The demo behind `make up`: jobs that succeed, retry, wait, fail into the dead letters, forever at a gentle rate."""
+"""The demo of `make up`: enqueues about three jobs per second that succeed, retry, wait, or fail as dead letters."""
 
 import asyncio
 import itertools
@@ -17,7 +17,7 @@ async def send_mail(ctx: Context, to: str) -> dict[str, str]:
 
 @app.job("payment.charge", queue="billing", contract="gate-b2")
 async def charge(ctx: Context, order: int, amount: int) -> dict[str, int]:
-    """Fails for a moment now and then; every twentieth card is declined for good."""
+    """Every fourth order fails twice and is retried; every twentieth card is declined permanently."""
     await asyncio.sleep(random.uniform(0.1, 0.8))
     if order % 20 == 0:
         raise Fail("the card was declined", code="CARD_DECLINED", retryable=False)
@@ -28,13 +28,13 @@ async def charge(ctx: Context, order: int, amount: int) -> dict[str, int]:
 
 @app.job("report.build", queue="reports", contract="p3c")
 def build_report(pages: int) -> int:
-    """A plain function; it runs in a thread."""
+    """A plain function runs in a thread."""
     return sum(page * page for page in range(pages * 1_000))
 
 
 @app.job("order.confirm", queue="orders")
 async def confirm(ctx: Context, order: int) -> str:
-    """Leaves its worker until someone confirms, or until nobody did."""
+    """Waits up to 20 s for a signal; meanwhile it occupies no worker slot."""
     try:
         answer = await ctx.wait_for("confirmed", timeout=20)
     except WaitTimeout:
@@ -49,7 +49,7 @@ async def cleanup(ctx: Context, table: str) -> None:
 
 @app.companion
 async def produce() -> None:
-    """About three jobs a second, and now and then a signal for one that waits."""
+    """Enqueue about three jobs per second, and signal some of the waiting ones."""
     waiting = []
     for number in itertools.count(1):
         await send_mail.enqueue(to=f"user{number}@example.org")

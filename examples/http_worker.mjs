@@ -5,13 +5,14 @@ const [base, token] = process.argv.slice(2);
 const name = "plain-node";
 const lease = 30;
 
-async function ask(act, body) {
+async function post(action, body) {
   const headers = { "Content-Type": "application/json" };
   if (token) headers.Authorization = `Bearer ${token}`;
-  const answer = await fetch(`${base}/api/v1/worker/${act}`, { method: "POST", headers, body: JSON.stringify(body) });
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(`${told.code}: ${told.detail}`);
-  return told;
+  const url = `${base}/api/v1/worker/${action}`;
+  const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
+  const data = await response.json();
+  if (!response.ok) throw new Error(`${data.code}: ${data.detail}`);
+  return data;
 }
 
 const handlers = {
@@ -20,23 +21,23 @@ const handlers = {
 
 async function work(job) {
   const held = { [job.id]: job.token };
-  const beat = setInterval(
-    () => ask("heartbeat", { worker: name, held, lease_seconds: lease }).catch(console.error),
+  const heartbeat = setInterval(
+    () => post("heartbeat", { worker: name, held, lease_seconds: lease }).catch(console.error),
     (lease * 1000) / 3,
   );
-  let end;
+  let outcome;
   try {
-    end = { outcome: "succeed", result: await handlers[job.job_type](job.payload) };
+    outcome = { outcome: "succeed", result: await handlers[job.job_type](job.payload) };
   } catch (error) {
-    end = { outcome: "fail", code: error.name, message: error.message };
+    outcome = { outcome: "fail", code: error.name, message: error.message };
   } finally {
-    clearInterval(beat);
+    clearInterval(heartbeat);
   }
-  const told = await ask("settle", { job_id: job.id, token: job.token, ...end });
-  console.log(job.id, told.status);
+  const settled = await post("settle", { job_id: job.id, token: job.token, ...outcome });
+  console.log(job.id, settled.status);
 }
 
 for (;;) {
   const claim = { worker: name, job_types: Object.keys(handlers), lease_seconds: lease, wait_seconds: 20 };
-  for (const job of (await ask("claim", claim)).jobs) await work(job);
+  for (const job of (await post("claim", claim)).jobs) await work(job);
 }

@@ -1,4 +1,4 @@
-"""A worker over HTTP in plain Python: no Detent installed, nothing but the standard library.
+"""A worker over HTTP that uses only the standard library; Detent need not be installed.
 
 python http_worker.py http://127.0.0.1:8400 [TOKEN]
 """
@@ -13,13 +13,13 @@ TOKEN = sys.argv[2] if len(sys.argv) > 2 else None
 NAME, LEASE = "plain-python", 30.0
 
 
-def ask(act: str, body: dict) -> dict:
+def post(action: str, body: dict) -> dict:
     headers = {"Content-Type": "application/json"}
     if TOKEN:
         headers["Authorization"] = f"Bearer {TOKEN}"
-    request = urllib.request.Request(BASE + act, json.dumps(body).encode(), headers, method="POST")
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.load(answer)
+    request = urllib.request.Request(BASE + action, json.dumps(body).encode(), headers, method="POST")
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return json.load(response)
 
 
 def greet(payload: dict) -> dict:
@@ -29,26 +29,26 @@ def greet(payload: dict) -> dict:
 HANDLERS = {"greet": greet}
 
 
-def keep(job: dict, done: threading.Event) -> None:
-    """Say that we are alive until the work is done."""
+def send_heartbeats(job: dict, done: threading.Event) -> None:
+    """Extend the lease until the work is done."""
     while not done.wait(LEASE / 3):
-        ask("heartbeat", {"worker": NAME, "held": {job["id"]: job["token"]}, "lease_seconds": LEASE})
+        post("heartbeat", {"worker": NAME, "held": {job["id"]: job["token"]}, "lease_seconds": LEASE})
 
 
 def work(job: dict) -> None:
     done = threading.Event()
-    threading.Thread(target=keep, args=(job, done), daemon=True).start()
-    end = {"job_id": job["id"], "token": job["token"]}
+    threading.Thread(target=send_heartbeats, args=(job, done), daemon=True).start()
+    settlement = {"job_id": job["id"], "token": job["token"]}
     try:
-        end |= {"outcome": "succeed", "result": HANDLERS[job["job_type"]](job["payload"])}
+        settlement |= {"outcome": "succeed", "result": HANDLERS[job["job_type"]](job["payload"])}
     except Exception as error:
-        end |= {"outcome": "fail", "code": type(error).__name__, "message": str(error)}
+        settlement |= {"outcome": "fail", "code": type(error).__name__, "message": str(error)}
     finally:
         done.set()
-    print(job["id"], ask("settle", end)["status"], flush=True)
+    print(job["id"], post("settle", settlement)["status"], flush=True)
 
 
 while True:
     claim = {"worker": NAME, "job_types": list(HANDLERS), "lease_seconds": LEASE, "wait_seconds": 20.0}
-    for claimed in ask("claim", claim)["jobs"]:
+    for claimed in post("claim", claim)["jobs"]:
         work(claimed)

@@ -1,9 +1,9 @@
-"""A nightly report: one child job for every shop, their figures added up, one mail.
+"""A nightly report: one child job per shop, the sum of their takings, one mail.
 
 Run it: python examples/nightly_report.py
 
-The parent leaves its worker while the shops are counted, and costs nothing. A shop that is already counted is not
-counted again after a crash, and the mail goes out once.
+While the children run, the parent occupies no worker slot. After a crash, finished children are not run again, and the
+mail is sent once.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ async def open_shops(day: str) -> list[int]:
 
 
 async def takings(shop: int, day: str) -> int:
-    """Stands for a slow query."""
+    """A stand-in for a slow query."""
     await asyncio.sleep(0.001)
     return shop * 10
 

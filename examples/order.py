@@ -1,6 +1,6 @@
-"""An order: charged, confirmed by a person or refunded after an hour, then shipped. Run it: python examples/order.py
+"""An order is charged, confirmed by a person (or refunded after an hour), then shipped. Run: python examples/order.py
 
-Every step is recorded when it is done. Whatever dies in between, the order goes on where it was: nobody pays twice.
+Every step is recorded when it is done. After a crash the order continues after the last recorded step.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ app = Detent()  # $DETENT_URL, else the file detent.db
 
 
 async def pay(order_id: int, amount: int, *, idempotency_key: str) -> str:
-    """The payment service knows keys: the same key again is the same payment."""
+    """The payment service accepts idempotency keys: the same key is charged once."""
     await asyncio.sleep(0.05)
     return f"receipt {order_id} over {amount} ({idempotency_key[:8]}…)"
 
@@ -21,7 +21,7 @@ async def refund(receipt: str, *, idempotency_key: str) -> None:
 
 
 def ship(order_id: int, *, idempotency_key: str) -> int:
-    """A plain function may be a step as well; this one answers with a parcel's number."""
+    """A plain function can be a step too; this one returns a parcel number."""
     return 1_000 + order_id
 
 
@@ -33,8 +33,8 @@ async def order(ctx: Context, order_id: int, amount: int) -> dict[str, str | int
     except WaitTimeout:
         await ctx.step("refund", refund, receipt, idempotency_key=ctx.effect_key("refund"))
         return {"receipt": receipt, "refunded": "nobody confirmed"}
-    outbox_item = await ctx.step("ship", ship, order_id, idempotency_key=ctx.effect_key("ship"))
-    return {"receipt": receipt, "by": answer["user"], "parcel": outbox_item}
+    parcel = await ctx.step("ship", ship, order_id, idempotency_key=ctx.effect_key("ship"))
+    return {"receipt": receipt, "by": answer["user"], "parcel": parcel}
 
 
 async def main() -> None:
@@ -42,7 +42,7 @@ async def main() -> None:
         worker = await app.worker()
         working = asyncio.create_task(worker.run(handle_signals=False))
         handle = await order.enqueue(order_id=7, amount=100)
-        await handle.signal("confirmed", {"user": "ann"}, actor="ann")  # kept, if the order does not wait for it yet
+        await handle.signal("confirmed", {"user": "ann"}, actor="ann")  # stored if the order does not wait yet
         print(await handle.result(timeout=30))
         worker.stop()
         await working

@@ -1,4 +1,4 @@
-"""The short start: `detent worker examples/quickstart.py` in one shell, this file with python in another."""
+"""Quick start: run `detent worker examples/quickstart.py` in one shell, and this file with python in another."""
 
 import asyncio
 

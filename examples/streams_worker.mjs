@@ -1,6 +1,6 @@
-// A worker for Detent's Redis Streams in Node. It needs Redis alone, no database:
+// A worker for Detent's Redis Streams in Node. It connects to Redis only, not to the database:
 //   npm install redis && REDIS_URL=redis://127.0.0.1:6379 node streams_worker.mjs
-// The protocol is described in docs/redis-streams.md. What a tool does may happen twice: check the idempotency key.
+// The protocol is described in docs/redis-streams.md. A tool may be called twice for one task: check the idempotency key.
 import { hostname } from 'node:os';
 import { createClient } from 'redis';
 
@@ -16,33 +16,33 @@ const tools = {
 
 const url = process.env.REDIS_URL || 'redis://127.0.0.1:6379';
 const redis = createClient({ url, RESP: 2 });
-const waiting = redis.duplicate(); // a read that waits has a connection of its own
-for (const client of [redis, waiting]) client.on('error', (error) => console.error('redis:', error.message));
-await Promise.all([redis.connect(), waiting.connect()]);
+const reading = redis.duplicate(); // a blocking read needs its own connection
+for (const client of [redis, reading]) client.on('error', (error) => console.error('redis:', error.message));
+await Promise.all([redis.connect(), reading.connect()]);
 
 let running = true;
 for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => { running = false; });
-await makeGroup();
+await createGroup();
 console.log(`${me} is waiting for tasks`);
 while (running) {
-  for (const [messageId, words] of await read()) await handle(messageId, table(words));
+  for (const [messageId, words] of await read()) await handle(messageId, toObject(words));
 }
-await Promise.all([redis.quit(), waiting.quit()]);
+await Promise.all([redis.quit(), reading.quit()]);
 
 async function read() {
-  // One at a time: messages that wait behind a long task would have to be kept alive too.
+  // One message at a time: messages queued behind a long task would need heartbeats too.
   const command = ['XREADGROUP', 'GROUP', GROUP, me, 'COUNT', '1', 'BLOCK', '1000', 'STREAMS', TASKS, '>'];
   try {
-    const streams = await waiting.sendCommand(command);
+    const streams = await reading.sendCommand(command);
     return streams ? streams[0][1] : [];
   } catch (error) {
-    if (error.message.startsWith('NOGROUP')) await makeGroup(); // the server came back empty
+    if (error.message.startsWith('NOGROUP')) await createGroup(); // Redis lost its data
     else { console.error('read:', error.message); await new Promise((done) => setTimeout(done, 500)); }
     return [];
   }
 }
 
-async function makeGroup() {
+async function createGroup() {
   try {
     await redis.sendCommand(['XGROUP', 'CREATE', TASKS, GROUP, '0', 'MKSTREAM']);
   } catch (error) {
@@ -51,19 +51,20 @@ async function makeGroup() {
 }
 
 async function handle(messageId, task) {
-  const say = (fields) => result({ task_id: task.task_id ?? '', message_id: messageId, worker: me, ...fields });
-  await say({ status: 'claimed' });
-  // While it works it keeps its message: whoever shows no sign of life for five minutes loses it.
-  const alive = setInterval(() => keep(messageId).catch((error) => console.error('keep:', error.message)), HEARTBEAT_MS);
+  const send = (fields) => sendResult({ task_id: task.task_id ?? '', message_id: messageId, worker: me, ...fields });
+  await send({ status: 'claimed' });
+  // Without a heartbeat for five minutes, the message is given to another worker.
+  const onError = (error) => console.error('heartbeat:', error.message);
+  const timer = setInterval(() => heartbeat(messageId).catch(onError), HEARTBEAT_MS);
   try {
-    await say({ status: 'succeeded', output: JSON.stringify(await run(task)) });
+    await send({ status: 'succeeded', output: JSON.stringify(await run(task)) });
   } catch (error) {
     const { code = 'EXECUTION_FAILED', retryable = true, message } = error;
-    await say({ status: 'failed', error: message, error_code: code, retryable: String(retryable) });
+    await send({ status: 'failed', error: message, error_code: code, retryable: String(retryable) });
   } finally {
-    clearInterval(alive);
+    clearInterval(timer);
   }
-  await redis.sendCommand(['XACK', TASKS, GROUP, messageId]); // last, when the result is on its stream
+  await redis.sendCommand(['XACK', TASKS, GROUP, messageId]); // last, after the result was sent
 }
 
 async function run(task) {
@@ -78,15 +79,15 @@ async function run(task) {
   return tool(payload);
 }
 
-function keep(messageId) {
+function heartbeat(messageId) {
   return redis.sendCommand(['XCLAIM', TASKS, GROUP, me, '0', messageId, 'JUSTID']);
 }
 
-function result(fields) {
+function sendResult(fields) {
   return redis.sendCommand(['XADD', RESULTS, '*', ...Object.entries(fields).flat()]);
 }
 
-function table(words) {
+function toObject(words) {
   const fields = {};
   for (let at = 0; at < words.length; at += 2) fields[words[at]] = words[at + 1];
   return fields;

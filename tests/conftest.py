@@ -1,19 +1,23 @@
-"""What every test of the project may ask for; and a plain word at the end about what did not run."""
+"""Fixtures for all tests, the order in which files run, and the list of skipped tests at the end of a run."""
 
 import gc
+import os
 import signal
-from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from servers.ending import AT_THE_END
 
-_not_run: Counter[str] = Counter()
-"""What was missing -> how many tests that needed it did not run."""
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: processes of ours would inherit that
+_not_run: dict[str, list[str]] = {}
+"""What was missing -> the tests that needed it and did not run."""
+NOT_RUN_FILE = "DETENT_NOT_RUN_FILE"
+"""Names a file for the ids of tests that did not run; CI runs them again where the missing programs are on PATH."""
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # the run was started in the background; child processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGTERM, signal.default_int_handler)  # who is told to stop takes its servers and folders along
+signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops the servers that the tests started
 
 HERE = Path(__file__).parent
 LONG = (
@@ -25,7 +29,7 @@ LONG = (
     "dashboard/test_flows.py",
     "postgres/test_outage.py",
 )
-"""Files that go first: were one of them the last, a processor would be idle while it runs. The longest first."""
+"""Long files start first, the longest first of all: one that starts last would leave a core idle."""
 _THROWING = {"proof", "testing", "children", "durable_execution"}
 
 
@@ -35,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays to the end: the collector of garbage need not look through it after every test."""
+    """Excludes what exists after collection from garbage collection, which saves time after every test."""
     gc.collect()
     gc.freeze()
 
@@ -46,12 +50,12 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def broken_off_coroutines_end_here(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Played crashes leave coroutines behind. Collected while CPython 3.11 parses, they make it miscount its depth."""
+def collect_abandoned_coroutines(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Simulated crashes leave coroutines behind. Collected while CPython 3.11 parses, it miscounts its depth."""
     yield
     if _THROWING & set(request.node.path.parts):
         gc.collect()
-        gc.freeze()  # what has survived need not be looked through after the next test
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -62,20 +66,22 @@ def anyio_backend() -> str:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and isinstance(report.longrepr, tuple):
-        _not_run[report.longrepr[2].removeprefix("Skipped: ")] += 1
+        _not_run.setdefault(report.longrepr[2].removeprefix("Skipped: "), []).append(report.nodeid)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if file := os.environ.get(NOT_RUN_FILE):
+        Path(file).write_text("".join(f"{test}\n" for tests in _not_run.values() for test in tests))
     if _not_run:
         terminalreporter.section("not everything was tested", sep="!")
-        for missing, number in sorted(_not_run.items()):
-            terminalreporter.line(f"{number} {'TEST' if number == 1 else 'TESTS'} DID NOT RUN: {missing}")
+        for missing, tests in sorted(_not_run.items()):
+            terminalreporter.line(f"{len(tests)} {'TEST' if len(tests) == 1 else 'TESTS'} DID NOT RUN: {missing}")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What a test printed travels to another process, and some print what is no Unicode."""
+    """Captured output travels to the xdist controller as UTF-8; some tests print bytes that are not."""
     report = yield
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report

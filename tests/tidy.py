@@ -1,71 +1,55 @@
-"""The style guide's rules, as pure functions from a source to its findings; test_tidy.py runs them."""
+"""The rules of the house as pure functions from a source file to its findings; test_tidy.py runs them."""
 
 import ast
+import io
 import re
+import tokenize
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
-MAX_FILE_LINES = 400
+MAX_CODE_LINES = 500
 MAX_FUNCTION_LINES = 60
+MAX_MODULES = 15
+MAX_PROTOCOL_METHODS = 12
 
-# The first name below detent decides the layer; a room not named here is of the engine's.
-LAYER_OF = {
-    "core": "core",
-    "ports": "ports",
-    "schedule_port": "ports",
-    "pruning_port": "ports",
-    "wire": "ports",
-    "limit_port": "ports",
-    "family_port": "ports",
-    "clock": "system",
-    "ids": "system",
-    "stores": "stores",
-    "transports": "transports",
-    "app": "assembly",
-    "connect": "assembly",
-    "dead_letters": "assembly",
-    "schedules": "assembly",
-    "tenants": "assembly",
-    "transactions": "assembly",
-    "streams": "assembly",
-    "sync_handle": "assembly",
-    "workflow": "assembly",
-    "__init__": "assembly",
-    "proof": "proof",
-    "contrib": "contrib",
-    "web": "web",
-    "cli": "cli",
-    "__main__": "cli",
-}
-_ENGINE = {"core", "ports", "system", "engine"}
-_BELOW_WEB = _ENGINE | {"stores", "transports", "assembly", "proof", "contrib"}
-MAY_IMPORT = {
-    "core": {"core"},
-    "ports": {"core", "ports"},
-    "system": {"core", "ports", "system"},
-    "stores": {"core", "ports", "system", "stores"},
-    "transports": {"core", "ports", "system", "transports"},
-    "engine": _ENGINE,
-    "assembly": _ENGINE | {"stores", "transports", "assembly"},
-    "proof": _BELOW_WEB,
-    "contrib": _BELOW_WEB,
-    "web": _BELOW_WEB | {"web"},
-    "cli": _BELOW_WEB | {"web", "cli"},
-}
+# From the bottom to the top. A folder imports from rows above it; folders of one row do not import one another.
+LAYERS = (
+    ("core",),
+    ("ports",),
+    ("system",),
+    ("stores", "transports"),
+    ("engine",),
+    ("handler", "observability"),
+    ("worker",),
+    ("streams",),
+    ("client",),
+    ("proof", "testing"),
+    ("web",),
+    ("cli",),
+    ("integrations",),
+)
+ROOT_MODULES = {"__init__": "client", "__main__": "cli", "version": "core"}
+"""The only modules beside the folders, and the layer whose imports each of them may use."""
+ROOT_FILES = {f"{name}.py" for name in ROOT_MODULES} | {"py.typed"}
+STORES_APART = ("engine", "handler", "observability", "worker", "streams")
+"""These reach the database and the stream server through `ports` only."""
+CONTRACT_FILES = {f"core/contract/{name}.py" for name in ("standard", "formal", "gate_b2", "men", "p3c", "streams")}
+
 IO = {"aiosqlite", "apsw", "asyncpg", "os", "redis", "socket", "sqlite3", "ssl", "subprocess"}
 CONCURRENCY = {"asyncio", "concurrent", "multiprocessing", "selectors", "signal", "threading"}
 IMPURE = IO | CONCURRENCY | {"random", "secrets", "time", "uuid"}
 
-SYSTEM_FILES = {"clock.py", "ids.py"}
+SYSTEM_FILES = {"system/clock.py", "system/ids.py"}
 UNREPEATABLE = re.compile(
     r"time\.(time|monotonic|perf_counter|process_time|thread_time)(_ns)?|time\.sleep|os\.(urandom|getrandom)"
     r"|datetime\.datetime\.(now|utcnow|today)|datetime\.date\.today|(random|uuid|secrets)\.\w+"
 )
 PURE_CALLS = {"uuid.UUID": "parses a value, draws nothing"}
 
-UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 MACHINE_PATH = re.compile(r"(?<![\w.~}-])/(?:work|root)/")
 _SQL_TOKEN = re.compile(r"'(?P<text>(?:[^']|'')*)'|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -101,26 +85,137 @@ class Source:
         return Finding(self.path, line, what, says)
 
 
-def check_layers(source: Source, rooms: Collection[str]) -> Iterator[Finding]:
-    """`rooms` are the modules and packages directly below detent. TYPE_CHECKING imports count."""
-    layer = _layer(source.module[0])
+def check_layers(source: Source) -> Iterator[Finding]:
+    """Imports against the order of the layers, type-only and function-level ones included."""
+    folder = source.module[0]
+    layer = ROOT_MODULES.get(folder, folder) if len(source.module) == 1 else folder
+    if layer not in _LEVEL:
+        yield source.finding(1, folder, f"{folder} is no folder of the house: {', '.join(_LEVEL)}")
+        return
     for line, module in _imports(source.tree, ["detent", *source.module[:-1]]):
         top, _, rest = module.partition(".")
         if top != "detent":
             if layer == "core" and top in IMPURE:
                 yield source.finding(line, module, f"core must stay pure and may not import {module}")
             continue
-        room = rest.partition(".")[0]
-        room = room if room in rooms or room in LAYER_OF else "__init__"
-        if _layer(room) not in MAY_IMPORT[layer]:
-            allowed = ", ".join(sorted(MAY_IMPORT[layer]))
-            yield source.finding(line, module, f"layer {layer} may not import {module} (only: {allowed})")
+        target = rest.partition(".")[0]
+        target = target if target in _LEVEL else ROOT_MODULES.get(target, ROOT_MODULES["__init__"])
+        apart = layer in STORES_APART and target in ("stores", "transports")
+        if target != layer and (_LEVEL[target] >= _LEVEL[layer] or apart):
+            yield source.finding(line, module, f"{layer} may not import {module}")
+
+
+_LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
+
+
+def check_root(names: Iterable[str]) -> Iterator[Finding]:
+    """`names` of the files and folders directly below src/detent."""
+    for name in sorted(names):
+        if name not in _LEVEL and name not in ROOT_FILES:
+            yield Finding(name, 1, name, f"{name} does not belong directly below src/detent")
+
+
+def check_folder_sizes(paths: Iterable[str]) -> Iterator[Finding]:
+    """`paths` of modules, .py and .js; packages' own __init__.py do not count."""
+    folders: dict[str, int] = defaultdict(int)
+    for path in map(PurePosixPath, paths):
+        folders[str(path.parent)] += path.name != "__init__.py"
+    for folder, modules in sorted(folders.items()):
+        if modules > MAX_MODULES:
+            yield Finding(folder, 1, folder, f"{modules} modules in one folder, at most {MAX_MODULES}")
+
+
+def check_class_names_once(sources: Iterable[Source]) -> Iterator[Finding]:
+    """A public class name stands for one class in a folder."""
+    homes: dict[tuple[str, str], str] = {}
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                key = str(PurePosixPath(source.path).parent), node.name
+                if homes.setdefault(key, source.path) != source.path:
+                    yield source.finding(node.lineno, node.name, f"class {node.name} is defined in {homes[key]}, too")
+
+
+def check_names(source: Source, banned: Collection[str]) -> Iterator[Finding]:
+    """Variables, parameters, attributes and functions that do not say what they hold."""
+    for node in ast.walk(source.tree):
+        for name in _bound_names(node):
+            if name.strip("_") in banned:
+                yield source.finding(getattr(node, "lineno", 1), name, f"{name}: name it after what it holds")
+
+
+def check_vocabulary(source: Source, modules: Collection[str], classes: Collection[str]) -> Iterator[Finding]:
+    """A module of one of these names, or a class of one of these."""
+    stem = PurePosixPath(source.path).stem
+    if stem in modules:
+        yield source.finding(1, stem, f"module {stem}: not a word of ours any more, see docs/glossary.md")
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef) and node.name.lstrip("_") in classes:
+            yield source.finding(node.lineno, node.name, f"class {node.name}: not a word of ours any more")
+
+
+def check_protocols(sources: Iterable[Source]) -> Iterator[Finding]:
+    """Protocols with too many methods, inherited ones included."""
+    classes = {
+        node.name: (source, node)
+        for source in sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    for name, (source, node) in classes.items():
+        bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
+        methods = _methods(name, classes)
+        if "Protocol" in bases and len(methods) > MAX_PROTOCOL_METHODS:
+            text = f"{name} has {len(methods)} methods, inherited ones included, at most {MAX_PROTOCOL_METHODS}"
+            yield source.finding(node.lineno, name, text)
+
+
+def _methods(name: str, classes: Mapping[str, tuple[Source, ast.ClassDef]]) -> set[str]:
+    if name not in classes:
+        return set()
+    node = classes[name][1]
+    own = {part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return own.union(*(_methods(ast.unparse(base).partition("[")[0], classes) for base in node.bases))
+
+
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            yield name
+        case ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+        case ast.arg(arg=name) | ast.alias(asname=str(name)):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            yield name
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name
 
 
 def check_file_size(source: Source) -> Iterator[Finding]:
-    lines = len(source.text.splitlines())
-    if lines > MAX_FILE_LINES:
-        yield source.finding(lines, "file", f"{lines} lines, at most {MAX_FILE_LINES}")
+    lines = _code_lines(source)
+    if lines > MAX_CODE_LINES:
+        yield source.finding(1, "file", f"{lines} lines of code, at most {MAX_CODE_LINES}")
+
+
+def _code_lines(source: Source) -> int:
+    """Lines with code on them; blank lines, comments and docstrings do not count."""
+    if not source.path.endswith(".py"):
+        return sum(
+            bool(line.strip()) and not line.lstrip().startswith(("--", "//")) for line in source.text.splitlines()
+        )
+    docstrings = {
+        line
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    ignored = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type not in ignored:
+            code.update(range(token.start[0], token.end[0] + 1))
+    return len(code - docstrings)
 
 
 def check_function_size(source: Source) -> Iterator[Finding]:
@@ -144,24 +239,36 @@ def check_repeatable(source: Source) -> Iterator[Finding]:
             continue
         names_a_class = dotted.rpartition(".")[2][0].isupper()
         if id(node) in called or not names_a_class:
-            yield source.finding(node.lineno, dotted, f"{dotted} belongs behind clock.py or ids.py")
+            yield source.finding(node.lineno, dotted, f"{dotted} belongs to system/clock.py or system/ids.py")
 
 
 def check_statuses(source: Source, statuses: Collection[str]) -> Iterator[Finding]:
     """Python constants that are a status, or that quote one as SQL would; in .sql files every quoted one."""
-    if source.path.startswith("core/contracts/"):
+    if source.path in CONTRACT_FILES:
         return
     if source.path.endswith(".sql"):
         spelled = _quoted_in_sql(source.text, statuses)
     else:
         spelled = _spelled_in_python(source.tree, statuses)
     for line, status in spelled:
-        yield source.finding(line, status, f"status {status!r} may be spelled in core/contracts/ only")
+        yield source.finding(line, status, f"status {status!r} may be spelled in the contracts' own files only")
 
 
 def check_finished(source: Source) -> Iterator[Finding]:
+    """Marks of unfinished work; NotImplementedError is for abstract methods."""
     for line, match in _matches(UNFINISHED, source.text):
         yield source.finding(line, match, f"{match} left behind")
+    if source.path.endswith(".py"):
+        abstract = {id(part) for node in ast.walk(source.tree) if _is_abstract(node) for part in ast.walk(node)}
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Name) and node.id == "NotImplementedError" and id(node) not in abstract:
+                yield source.finding(node.lineno, node.id, f"{node.id} outside an abstract method")
+
+
+def _is_abstract(node: ast.AST) -> bool:
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return any(ast.unparse(decorator).endswith("abstractmethod") for decorator in node.decorator_list)
 
 
 def check_machine_paths(source: Source) -> Iterator[Finding]:
@@ -185,11 +292,7 @@ def without_allowed(findings: Iterable[Finding], allowed: Mapping[tuple[str, str
         else:
             kept.append(str(finding))
     unused = sorted(set(allowed) - used)
-    return kept + [f"{path}:0: its allow-list entry for {what!r} is not needed" for path, what in unused]
-
-
-def _layer(room: str) -> str:
-    return LAYER_OF.get(room, "engine")
+    return kept + [f"{path}:0: the allow-list entry for {what!r} is not needed" for path, what in unused]
 
 
 def _imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str]]:

@@ -1,1 +1,1 @@
-"""One script a contestant: a client that speaks JSON lines with the harness, and its worker."""
+"""One module per contestant: a client that the harness controls with JSON lines, and a worker."""

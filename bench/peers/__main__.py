@@ -1,4 +1,4 @@
-"""`python -m bench.peers NAME [work]`: one contestant's client, or its worker."""
+"""`python -m bench.peers NAME [work]`: runs a contestant's client, or its worker."""
 
 import importlib
 import sys

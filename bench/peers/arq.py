@@ -6,7 +6,7 @@ from arq import create_pool
 from arq.connections import RedisSettings
 
 from .counting import handled, picked_up
-from .protocol import URL, Peer, exec_beside
+from .protocol import URL, Peer, exec_program
 
 SETTINGS = RedisSettings.from_dsn(URL)
 
@@ -20,7 +20,7 @@ async def stamp(ctx: Any, sent: float) -> None:
 
 
 class WorkerSettings:
-    """Read by arq's own command."""
+    """Read by the `arq` command."""
 
     functions: ClassVar = [noop, stamp]
     redis_settings = SETTINGS
@@ -28,24 +28,24 @@ class WorkerSettings:
     poll_delay = 0.01
 
 
-class OnArq(Peer):
+class ArqPeer(Peer):
     async def open(self) -> None:
         self.pool: Any = await create_pool(SETTINGS)
 
     async def reset(self) -> None:
         await self.pool.flushall()
 
-    async def one(self, caller: int) -> None:
+    async def enqueue(self, caller: int) -> None:
         await self.pool.enqueue_job("noop")
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         return int(await self.pool.zcard("arq:queue"))
 
-    async def stamp(self, sent: float) -> None:
+    async def enqueue_stamped(self, sent: float) -> None:
         await self.pool.enqueue_job("stamp", sent)
 
     def work(self) -> None:
-        exec_beside("arq", "bench.peers.arq.WorkerSettings")
+        exec_program("arq", "bench.peers.arq.WorkerSettings")
 
 
-PEER = OnArq
+PEER = ArqPeer

@@ -4,7 +4,7 @@ import redis
 from celery import Celery
 
 from .counting import handled, picked_up
-from .protocol import URL, Peer, exec_beside
+from .protocol import URL, Peer, exec_program
 
 app = Celery("bench.peers.celery", broker=URL)
 app.conf.update(
@@ -25,25 +25,25 @@ def stamp(sent: float) -> None:
     picked_up(sent)
 
 
-class OnCelery(Peer):
+class CeleryPeer(Peer):
     def open(self) -> None:
-        self.aside = redis.Redis.from_url(URL)
+        self.side_connection = redis.Redis.from_url(URL)
 
     def reset(self) -> None:
-        self.aside.flushall()
+        self.side_connection.flushall()
 
-    def one(self, caller: int) -> None:
+    def enqueue(self, caller: int) -> None:
         noop.delay()
 
-    def left(self) -> int:
-        return int(self.aside.llen("celery"))
+    def remaining(self) -> int:
+        return int(self.side_connection.llen("celery"))
 
-    def stamp(self, sent: float) -> None:
+    def enqueue_stamped(self, sent: float) -> None:
         stamp.delay(sent)
 
     def work(self) -> None:
         quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "ERROR")
-        exec_beside("celery", "-A", "bench.peers.celery", "worker", "-P", "prefork", "-c", "2", *quiet)
+        exec_program("celery", "-A", "bench.peers.celery", "worker", "-P", "prefork", "-c", "2", *quiet)
 
 
-PEER = OnCelery
+PEER = CeleryPeer

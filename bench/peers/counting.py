@@ -1,6 +1,6 @@
-"""What every Python handler calls: a count in a mapped file per process, and the delays of stamped jobs.
+"""What every Python handler calls: counts in a memory-mapped file per process, and the delays of stamped jobs.
 
-Runs inside the peers' own environments, so it may import nothing but the standard library.
+It runs in the environments of the peers, so it may import nothing but the standard library.
 """
 
 import mmap
@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 LAYOUT = struct.Struct("qdd")
-"""calls, the moment of the first, the moment of the last; moments are CLOCK_MONOTONIC, shared by all processes."""
+"""(calls, time of the first, time of the last); times are CLOCK_MONOTONIC, which all processes share."""
 
 
 class _Tally:
-    """The mapped file of this process; after a fork the child makes its own."""
+    """The mapped file of this process; a forked child creates its own."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -33,7 +33,7 @@ _lock = threading.Lock()
 _tally: _Tally | None = None
 
 
-def _own() -> _Tally:
+def _tally_of_process() -> _Tally:
     global _tally
     if _tally is None or _tally.pid != os.getpid():
         _tally = _Tally()
@@ -41,17 +41,17 @@ def _own() -> _Tally:
 
 
 def handled(jobs: int = 1) -> None:
-    """A handler was called; the raw loops count a batch at a time."""
+    """Count handler calls; the raw loops count a batch at a time."""
     now = time.monotonic()
     with _lock:
-        tally = _own()
+        tally = _tally_of_process()
         tally.first = tally.first or now
         tally.calls += jobs
         LAYOUT.pack_into(tally.map, 0, tally.calls, tally.first, now)
 
 
 def picked_up(sent: float) -> None:
-    """A stamped job has started."""
+    """Record the pickup delay of a stamped job; called when its handler starts."""
     delay = time.monotonic() - sent
     with _lock:
-        _own().delays.write(f"{sent!r} {delay!r}\n")
+        _tally_of_process().delays.write(f"{sent!r} {delay!r}\n")

@@ -1,4 +1,4 @@
-"""DBOS Transact on Postgres: a queue polled every 20 ms; one workflow row a job is kept."""
+"""DBOS Transact on Postgres: a queue polled every 20 ms; one workflow row per job is kept."""
 
 import threading
 
@@ -19,14 +19,14 @@ def noop() -> None:
 
 
 @DBOS.step()
-def piece(number: int) -> int:
+def step(number: int) -> int:
     return number
 
 
 @DBOS.workflow()
 def stepped() -> None:
     for number in range(STEPS):
-        piece(number)
+        step(number)
     handled()
 
 
@@ -47,41 +47,41 @@ def launch(executor: str) -> None:
     DBOS.launch()
 
 
-class OnDbos(Peer):
+class DbosPeer(Peer):
     has_steps = True
 
     def open(self) -> None:
-        launch("schema")  # launching makes the tables
+        launch("schema")  # launch creates the tables
         DBOS.destroy()
         self.client = DBOSClient(system_database_url=URL)
-        self.aside = psycopg.connect(URL, autocommit=True)
+        self.side_connection = psycopg.connect(URL, autocommit=True)
 
     def reset(self) -> None:
-        self.aside.execute("TRUNCATE dbos.workflow_status CASCADE")
+        self.side_connection.execute("TRUNCATE dbos.workflow_status CASCADE")
 
-    def one(self, caller: int) -> None:
+    def enqueue(self, caller: int) -> None:
         self.client.enqueue({"queue_name": "q", "workflow_name": noop.__qualname__})
 
-    def stepped(self, jobs: int) -> None:
+    def enqueue_with_steps(self, jobs: int) -> None:
         for _ in range(jobs):
             self.client.enqueue({"queue_name": "q", "workflow_name": stepped.__qualname__})
 
-    def left(self) -> int:
-        row = self.aside.execute(_LEFT).fetchone()
+    def remaining(self) -> int:
+        row = self.side_connection.execute(_LEFT).fetchone()
         return int(row[0]) if row else 0
 
-    def stamp(self, sent: float) -> None:
+    def enqueue_stamped(self, sent: float) -> None:
         self.client.enqueue({"queue_name": "q", "workflow_name": stamp.__qualname__}, sent)
 
     def close(self) -> None:
         self.client.destroy()
-        self.aside.close()
+        self.side_connection.close()
 
     def work(self) -> None:
         launch("worker")
-        at_once = CONNECTIONS if PART == "steps" else None  # more than its pool has run into timeouts
-        DBOS.register_queue("q", polling_interval_sec=POLL_SECONDS, worker_concurrency=at_once)
+        concurrency = CONNECTIONS if PART == "steps" else None  # with more than its pool size, steps time out
+        DBOS.register_queue("q", polling_interval_sec=POLL_SECONDS, worker_concurrency=concurrency)
         threading.Event().wait()
 
 
-PEER = OnDbos
+PEER = DbosPeer

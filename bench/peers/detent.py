@@ -1,4 +1,4 @@
-"""Detent by its public API, on SQLite or Postgres as the URL says; the worker is a process of its own."""
+"""Detent through its public API, on SQLite or Postgres depending on the URL; the worker is a separate process."""
 
 import asyncio
 import time
@@ -15,17 +15,17 @@ from .counting import handled, picked_up
 from .protocol import PART, STEPS, URL, VARIANT, Peer
 
 SLOTS = {"drain": 500, "steps": 500, "pickup": 64}
-_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready{yes}) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
-_EMPTIED = "TRUNCATE jobs, events, notes, steps, keys, workers"
+_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready{is_true}) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
+_TRUNCATE = "TRUNCATE jobs, events, notes, steps, keys, workers"
 
 
-async def piece(number: int) -> int:
+async def step(number: int) -> int:
     return number
 
 
 def make_app(delays: list[float] | None = None) -> Detent:
     app = Detent(URL)
-    if VARIANT == "limited":  # limits that are counted at every claim, and never reached
+    if VARIANT == "limited":  # limits that are checked at every claim and never reached
         app.limit(queue="default", concurrency=100_000)
         app.limit(per="tenant", concurrency=100_000)
         app.limit(job_type="noop", rate=(100_000_000, 60))
@@ -37,7 +37,7 @@ def make_app(delays: list[float] | None = None) -> Detent:
     @app.job("stepped")
     async def stepped(ctx: Context) -> None:
         for number in range(STEPS):
-            await ctx.step("work", piece, number)
+            await ctx.step("work", step, number)
         handled()
 
     @app.job("stamp")
@@ -50,15 +50,15 @@ def make_app(delays: list[float] | None = None) -> Detent:
     return app
 
 
-class OnDetent(Peer):
+class DetentPeer(Peer):
     """What both databases have in common."""
 
     bulk = True
     has_steps = True
 
     async def open(self) -> None:
-        self.here: list[float] = []
-        self.app = make_app(self.here)
+        self.delays: list[float] = []
+        self.app = make_app(self.delays)
         engine = self.app.make_engine(may_migrate=True)
         await engine.open()
         if VARIANT == "limited":
@@ -66,32 +66,32 @@ class OnDetent(Peer):
         await engine.close()
         await self.app.open()
 
-    async def one(self, caller: int) -> None:
+    async def enqueue(self, caller: int) -> None:
         await self.app.jobs["noop"].enqueue()
 
-    async def many(self, jobs: int) -> None:
+    async def enqueue_batch(self, jobs: int) -> None:
         await self.app.jobs["noop"].enqueue_many([{}] * jobs)
 
-    async def stepped(self, jobs: int) -> None:
+    async def enqueue_with_steps(self, jobs: int) -> None:
         await self.app.jobs["stepped"].enqueue_many([{}] * jobs)
 
-    async def stamp(self, sent: float) -> None:
+    async def enqueue_stamped(self, sent: float) -> None:
         await self.app.jobs["stamp"].enqueue(sent=sent)
 
-    async def pickup_here(self, jobs: int, pause: float) -> list[float]:
+    async def pickup_in_process(self, jobs: int, pause: float) -> list[float]:
         worker = await self.app.worker(slots=SLOTS["pickup"])
         running = asyncio.create_task(worker.run(handle_signals=False))
-        warm = 3
-        self.here.clear()
-        sent = []
-        for _ in range(warm + jobs):
+        warm_up = 3
+        self.delays.clear()
+        handles = []
+        for _ in range(warm_up + jobs):
             await asyncio.sleep(pause)
-            sent.append(await self.app.jobs["stamp"].enqueue(sent=time.monotonic()))
-        for handle in sent:
+            handles.append(await self.app.jobs["stamp"].enqueue(sent=time.monotonic()))
+        for handle in handles:
             await handle.result(timeout=10)
         worker.stop()
         await running
-        return self.here[warm:]
+        return self.delays[warm_up:]
 
     async def close(self) -> None:
         await self.app.close()
@@ -100,8 +100,8 @@ class OnDetent(Peer):
         await make_app().run_worker(slots=SLOTS[PART])
 
 
-class OnSqlite(OnDetent):
-    """One file, removed and made anew for each measure."""
+class DetentOnSqlite(DetentPeer):
+    """One file, deleted and created again for each measure."""
 
     path = Path(URL.removeprefix("sqlite:///"))
 
@@ -111,31 +111,31 @@ class OnSqlite(OnDetent):
             self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
         await self.app.open()
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         connection = apsw.Connection(str(self.path))
         try:
-            return int(connection.execute(_LEFT.format(yes=" = 1")).fetchall()[0][0])
+            return int(connection.execute(_LEFT.format(is_true=" = 1")).fetchall()[0][0])
         finally:
             connection.close()
 
 
-class OnPostgres(OnDetent):
-    """One database of the private server, emptied for each measure."""
+class DetentOnPostgres(DetentPeer):
+    """One database of the private server, truncated for each measure."""
 
     async def open(self) -> None:
         await super().open()
-        self.aside: Any = await asyncpg.connect(URL)
+        self.side_connection: Any = await asyncpg.connect(URL)
 
     async def reset(self) -> None:
-        await self.aside.execute(_EMPTIED)
+        await self.side_connection.execute(_TRUNCATE)
 
-    async def left(self) -> int:
-        return int(await self.aside.fetchval(_LEFT.format(yes="")))
+    async def remaining(self) -> int:
+        return int(await self.side_connection.fetchval(_LEFT.format(is_true="")))
 
     async def close(self) -> None:
         with suppress(Exception):
-            await self.aside.close()
+            await self.side_connection.close()
         await super().close()
 
 
-PEER = OnSqlite if URL.startswith("sqlite") else OnPostgres
+PEER = DetentOnSqlite if URL.startswith("sqlite") else DetentOnPostgres

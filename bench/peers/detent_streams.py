@@ -1,4 +1,4 @@
-"""Detent over Redis Streams, its log on Postgres: enqueued, relayed, then drained by a worker process of its own."""
+"""Detent over Redis Streams, log on Postgres: jobs are enqueued, published, then drained by a worker process."""
 
 import asyncio
 from contextlib import suppress
@@ -9,7 +9,7 @@ import redis.asyncio as redis
 
 from detent import Context, Detent
 from detent.client.stream_app import orchestrator, stream_settings
-from detent.streams.orchestrator import BATCH as RELAYED
+from detent.streams.orchestrator import BATCH as PUBLISH_BATCH
 from detent.streams.orchestrator import Orchestrator
 
 from .counting import handled, picked_up
@@ -18,7 +18,7 @@ from .protocol import PART, URL, Peer
 DATABASE, _, REDIS = URL.partition(" ")
 SLOTS = {"drain": 300, "pickup": 64}
 _LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
-_EMPTIED = "TRUNCATE jobs, events, notes, keys, workers, outbox, wires"
+_TRUNCATE = "TRUNCATE jobs, events, notes, keys, workers, outbox, wires"
 
 
 def make_app() -> Detent:
@@ -35,8 +35,8 @@ def make_app() -> Detent:
     return app
 
 
-class OnStreams(Peer):
-    """The client runs the orchestrator too; a bulk call returns when the stream has the tasks."""
+class DetentOnStreams(Peer):
+    """The client also runs the orchestrator; a bulk call returns after its tasks were published to the stream."""
 
     bulk = True
 
@@ -46,37 +46,37 @@ class OnStreams(Peer):
         await engine.open()
         await engine.close()
         await self.app.open()
-        self.aside: Any = await asyncpg.connect(DATABASE)
+        self.side_connection: Any = await asyncpg.connect(DATABASE)
         self.redis: Any = redis.Redis.from_url(REDIS)
         self.orchestrator: Orchestrator = await orchestrator(self.app, stream_settings(REDIS))
         self.running: asyncio.Task[None] | None = None
 
     async def reset(self) -> None:
-        await self.aside.execute(_EMPTIED)
+        await self.side_connection.execute(_TRUNCATE)
         await self.redis.flushdb()
-        await self.orchestrator.watch_epoch()
+        await self.orchestrator.check_epoch()
 
-    async def one(self, caller: int) -> None:
+    async def enqueue(self, caller: int) -> None:
         await self.app.jobs["noop"].enqueue()
 
-    async def many(self, jobs: int) -> None:
+    async def enqueue_batch(self, jobs: int) -> None:
         await self.app.jobs["noop"].enqueue_many([{}] * jobs)
-        while await self.orchestrator.relay() == RELAYED:
+        while await self.orchestrator.publish_outbox() == PUBLISH_BATCH:
             pass
 
-    async def stamp(self, sent: float) -> None:
+    async def enqueue_stamped(self, sent: float) -> None:
         if self.running is None:
             self.running = asyncio.create_task(self.orchestrator.run())
         await self.app.jobs["stamp"].enqueue(sent=sent)
 
-    async def left(self) -> int:
-        return int(await self.aside.fetchval(_LEFT))
+    async def remaining(self) -> int:
+        return int(await self.side_connection.fetchval(_LEFT))
 
     async def close(self) -> None:
         if self.running is not None:
             self.running.cancel()
         with suppress(Exception):
-            await self.aside.close()
+            await self.side_connection.close()
         await self.redis.aclose()
         await self.app.close()
 
@@ -84,4 +84,4 @@ class OnStreams(Peer):
         await make_app().run_worker(slots=SLOTS[PART], transport="redis", settings=stream_settings(REDIS))
 
 
-PEER = OnStreams
+PEER = DetentOnStreams

@@ -5,7 +5,7 @@ import redis
 from dramatiq.brokers.redis import RedisBroker
 
 from .counting import handled, picked_up
-from .protocol import URL, Peer, exec_beside
+from .protocol import URL, Peer, exec_program
 
 broker = RedisBroker(url=URL)
 dramatiq.set_broker(broker)
@@ -21,24 +21,24 @@ def stamp(sent: float) -> None:
     picked_up(sent)
 
 
-class OnDramatiq(Peer):
+class DramatiqPeer(Peer):
     def open(self) -> None:
-        self.aside = redis.Redis.from_url(URL)
+        self.side_connection = redis.Redis.from_url(URL)
 
     def reset(self) -> None:
-        self.aside.flushall()
+        self.side_connection.flushall()
 
-    def one(self, caller: int) -> None:
+    def enqueue(self, caller: int) -> None:
         noop.send()
 
-    def left(self) -> int:
-        return int(self.aside.hlen("dramatiq:q.msgs"))
+    def remaining(self) -> int:
+        return int(self.side_connection.hlen("dramatiq:q.msgs"))
 
-    def stamp(self, sent: float) -> None:
+    def enqueue_stamped(self, sent: float) -> None:
         stamp.send(sent)
 
     def work(self) -> None:
-        exec_beside("dramatiq", "bench.peers.dramatiq", "-p", "1", "-t", "8")
+        exec_program("dramatiq", "bench.peers.dramatiq", "-p", "1", "-t", "8")
 
 
-PEER = OnDramatiq
+PEER = DramatiqPeer

@@ -3,7 +3,7 @@
 from huey import SqliteHuey
 
 from .counting import handled, picked_up
-from .protocol import URL, VARIANT, Peer, exec_beside
+from .protocol import URL, VARIANT, Peer, exec_program
 
 app = SqliteHuey("q", filename=URL, **({"fsync": True} if VARIANT == "fsync" else {}))
 
@@ -18,21 +18,21 @@ def stamp(sent: float) -> None:
     picked_up(sent)
 
 
-class OnHuey(Peer):
+class HueyPeer(Peer):
     def reset(self) -> None:
         app.flush()
 
-    def one(self, caller: int) -> None:
+    def enqueue(self, caller: int) -> None:
         noop()
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         return int(app.pending_count())
 
-    def stamp(self, sent: float) -> None:
+    def enqueue_stamped(self, sent: float) -> None:
         stamp(sent)
 
     def work(self) -> None:
-        exec_beside("huey_consumer", "bench.peers.huey.app", "-w", "1", "-k", "thread", "-d", "0.01", "-q")
+        exec_program("huey_consumer", "bench.peers.huey.app", "-w", "1", "-k", "thread", "-d", "0.01", "-q")
 
 
-PEER = OnHuey
+PEER = HueyPeer

@@ -1,11 +1,11 @@
-"""The least a Postgres queue could write: a small row, one claim, one end, two events, fused; no engine, no handler."""
+"""A minimal Postgres queue as a baseline: a small row and three events per job, one statement to settle and claim."""
 
 from typing import Any
 
 import asyncpg
 
 from .counting import handled
-from .protocol import URL, Peer, stay
+from .protocol import URL, Peer, wait_for_signal
 
 CALLERS = 16
 CLAIMED_AT_ONCE = 100
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS events (
 ENQUEUE = """
 WITH made AS (INSERT INTO jobs (task, payload) SELECT 'noop', p FROM unnest($1::text[]) p RETURNING id)
 INSERT INTO events (job_id, seq, event) SELECT id, 1, 'made' FROM made"""
-CYCLE = """
+SETTLE_AND_CLAIM = """
 WITH held AS MATERIALIZED (
   SELECT j.ctid AS at FROM unnest($1::bigint[]) i (id) CROSS JOIN LATERAL (
     SELECT ctid FROM jobs WHERE id = i.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
@@ -47,11 +47,11 @@ SETTINGS = {
     "enable_mergejoin": "off",
     "jit": "off",
 }
-"""As Detent's own: index probes, whatever the statistics say."""
+"""The settings Detent uses: the planner chooses index scans whatever the statistics are."""
 
 
 class MinimalPostgres(Peer):
-    """The yardstick for Detent's tables: the same commits, far less in a row."""
+    """A baseline for Detent's tables: the same commits with much smaller rows."""
 
     bulk = True
 
@@ -62,13 +62,13 @@ class MinimalPostgres(Peer):
     async def reset(self) -> None:
         await self.connections[0].execute("TRUNCATE jobs, events RESTART IDENTITY")
 
-    async def one(self, caller: int) -> None:
+    async def enqueue(self, caller: int) -> None:
         await self.connections[caller].execute(ENQUEUE, ["{}"])
 
-    async def many(self, jobs: int) -> None:
+    async def enqueue_batch(self, jobs: int) -> None:
         await self.connections[0].execute(ENQUEUE, ["{}"] * jobs)
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         return int(await self.connections[0].fetchval("SELECT count(*) FROM jobs WHERE state < 2"))
 
     async def close(self) -> None:
@@ -77,14 +77,14 @@ class MinimalPostgres(Peer):
 
     async def work(self) -> None:
         connection: Any = await asyncpg.connect(URL, server_settings=SETTINGS)
-        settle_and_claim = await connection.prepare(CYCLE)
+        settle_and_claim = await connection.prepare(SETTLE_AND_CLAIM)
         rows = await settle_and_claim.fetch([], CLAIMED_AT_ONCE)
         while rows:
             ids = sorted(row[0] for row in rows)
             handled(len(ids))
             rows = await settle_and_claim.fetch(ids, CLAIMED_AT_ONCE)
         await connection.close()
-        stay()
+        wait_for_signal()
 
 
 PEER = MinimalPostgres

@@ -1,4 +1,4 @@
-"""The least a SQLite queue could write: a small row, one claim, one end, two events, fused; no engine, no handler."""
+"""A minimal SQLite queue as a baseline: a small row and three events per job, one transaction to settle and claim."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 
 from .counting import handled
-from .protocol import URL, Peer, stay
+from .protocol import URL, Peer, wait_for_signal
 
 CLAIMED_AT_ONCE = 100
 PATH = Path(URL.removeprefix("sqlite:///"))
@@ -29,7 +29,7 @@ FROM json_each(:ids) p WHERE jobs.id = p.value"""
 
 
 class MinimalSqlite(Peer):
-    """The yardstick for Detent's tables: the same commits, far less in a row."""
+    """A baseline for Detent's tables: the same commits with much smaller rows."""
 
     bulk = True
 
@@ -41,13 +41,13 @@ class MinimalSqlite(Peer):
             self.connection.close()
         for ending in ("", "-wal", "-shm"):
             PATH.with_name(PATH.name + ending).unlink(missing_ok=True)
-        self.connection = connected()
+        self.connection = connect()
         self.connection.execute(SCHEMA)
 
-    def one(self, caller: int) -> None:
-        self.many(1)
+    def enqueue(self, caller: int) -> None:
+        self.enqueue_batch(1)
 
-    def many(self, jobs: int) -> None:
+    def enqueue_batch(self, jobs: int) -> None:
         assert self.connection is not None
         now = time.time_ns() // 1_000
         self.connection.execute("BEGIN IMMEDIATE")
@@ -56,7 +56,7 @@ class MinimalSqlite(Peer):
         self.connection.executemany(LOG, [(job_id, now) for job_id in range(last - jobs + 1, last + 1)])
         self.connection.execute("COMMIT")
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         assert self.connection is not None
         return int(self.connection.execute("SELECT count(*) FROM jobs WHERE state < 2").fetchall()[0][0])
 
@@ -65,30 +65,30 @@ class MinimalSqlite(Peer):
             self.connection.close()
 
     def work(self) -> None:
-        connection = connected()
+        connection = connect()
         held: list[int] = []
         while True:
             now = time.time_ns() // 1_000
             connection.execute("BEGIN IMMEDIATE")
             if held:
-                told = {"ids": json.dumps(held), "now": now}
-                connection.execute(END, told)
-                connection.execute(LOG_ALL, told | {"seq": 3, "event": "ended"})
+                parameters = {"ids": json.dumps(held), "now": now}
+                connection.execute(END, parameters)
+                connection.execute(LOG_ALL, parameters | {"seq": 3, "event": "ended"})
             held = [row[0] for row in connection.execute(PICK, (now, CLAIMED_AT_ONCE)).fetchall()]
             if held:
-                told = {"ids": json.dumps(held), "now": now}
-                connection.execute(CLAIM, told)
-                connection.execute(LOG_ALL, told | {"seq": 2, "event": "claimed"})
+                parameters = {"ids": json.dumps(held), "now": now}
+                connection.execute(CLAIM, parameters)
+                connection.execute(LOG_ALL, parameters | {"seq": 2, "event": "claimed"})
             connection.execute("COMMIT")
             if not held:
                 break
             handled(len(held))
         connection.close()
-        stay()
+        wait_for_signal()
 
 
-def connected() -> apsw.Connection:
-    """As Detent opens its own: WAL, a sync at every commit, the same cache."""
+def connect() -> apsw.Connection:
+    """The settings Detent uses: WAL, a sync at every commit, the same cache size."""
     connection = apsw.Connection(str(PATH))
     connection.set_busy_timeout(10_000)
     connection.pragma("journal_mode", "wal")

@@ -1,4 +1,4 @@
-"""persist-queue's SQLiteAckQueue: a library without a worker, so the loop is ours: get, handler, ack; rows are kept."""
+"""persist-queue's SQLiteAckQueue. It has no worker, so the loop (get, handler, ack) is here; rows are kept."""
 
 import shutil
 import sqlite3
@@ -15,45 +15,45 @@ IDLE_SECONDS = 0.005
 _LEFT = "SELECT count(*) FROM ack_queue_default WHERE status < 5"
 
 
-def opened() -> Any:
+def open_queue() -> Any:
     return persistqueue.SQLiteAckQueue(URL, multithreading=True, auto_commit=True)
 
 
-class OnPersistQueue(Peer):
+class PersistQueuePeer(Peer):
     queue: Any = None
 
     def reset(self) -> None:
         if self.queue is not None:
             self.queue.close()
         shutil.rmtree(URL, ignore_errors=True)
-        self.queue = opened()
+        self.queue = open_queue()
 
-    def one(self, caller: int) -> None:
+    def enqueue(self, caller: int) -> None:
         self.queue.put("noop")
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         connection = sqlite3.connect(Path(URL) / "data.db", timeout=10)
         try:
             return int(connection.execute(_LEFT).fetchone()[0])
         finally:
             connection.close()
 
-    def stamp(self, sent: float) -> None:
+    def enqueue_stamped(self, sent: float) -> None:
         self.queue.put(repr(sent))
 
     def work(self) -> None:
-        queue = opened()
+        queue = open_queue()
         while True:
             try:
-                told = queue.get(block=False)
+                item = queue.get(block=False)
             except persistqueue.Empty:
                 time.sleep(IDLE_SECONDS)
                 continue
-            if told == "noop":
+            if item == "noop":
                 handled()
             else:
-                picked_up(float(told))
-            queue.ack(told)
+                picked_up(float(item))
+            queue.ack(item)
 
 
-PEER = OnPersistQueue
+PEER = PersistQueuePeer

@@ -13,28 +13,28 @@ from .protocol import PART, URL, Peer
 BATCH_SIZE = {"drain": 1_000, "pickup": 100}
 
 
-class OnPgqueuer(Peer):
+class PgqueuerPeer(Peer):
     bulk = True
 
     async def open(self) -> None:
-        self.aside: Any = await asyncpg.connect(URL)
+        self.side_connection: Any = await asyncpg.connect(URL)
         pool = [await asyncpg.connect(URL) for _ in range(16)]
         self.queries = [Queries(AsyncpgDriver(connection)) for connection in pool]
         await self.queries[0].install()
 
     async def reset(self) -> None:
-        await self.aside.execute("TRUNCATE pgqueuer, pgqueuer_log")
+        await self.side_connection.execute("TRUNCATE pgqueuer, pgqueuer_log")
 
-    async def one(self, caller: int) -> None:
+    async def enqueue(self, caller: int) -> None:
         await self.queries[caller].enqueue("noop", b"", 0)
 
-    async def many(self, jobs: int) -> None:
+    async def enqueue_batch(self, jobs: int) -> None:
         await self.queries[0].enqueue(["noop"] * jobs, [b""] * jobs, [0] * jobs)
 
-    async def left(self) -> int:
-        return int(await self.aside.fetchval("SELECT count(*) FROM pgqueuer"))
+    async def remaining(self) -> int:
+        return int(await self.side_connection.fetchval("SELECT count(*) FROM pgqueuer"))
 
-    async def stamp(self, sent: float) -> None:
+    async def enqueue_stamped(self, sent: float) -> None:
         await self.queries[0].enqueue("stamp", repr(sent).encode(), 0)
 
     async def work(self) -> None:
@@ -51,4 +51,4 @@ class OnPgqueuer(Peer):
         await worker.run(batch_size=BATCH_SIZE[PART])
 
 
-PEER = OnPgqueuer
+PEER = PgqueuerPeer

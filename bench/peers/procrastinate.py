@@ -20,33 +20,33 @@ async def stamp(sent: float) -> None:
     picked_up(sent)
 
 
-class OnProcrastinate(Peer):
+class ProcrastinatePeer(Peer):
     bulk = True
 
     async def open(self) -> None:
         await app.open_async()
         await app.schema_manager.apply_schema_async()
-        self.aside = await psycopg.AsyncConnection.connect(URL, autocommit=True)
+        self.side_connection = await psycopg.AsyncConnection.connect(URL, autocommit=True)
 
     async def reset(self) -> None:
-        await self.aside.execute("TRUNCATE procrastinate_jobs CASCADE")
+        await self.side_connection.execute("TRUNCATE procrastinate_jobs CASCADE")
 
-    async def one(self, caller: int) -> None:
+    async def enqueue(self, caller: int) -> None:
         await noop.defer_async()
 
-    async def many(self, jobs: int) -> None:
+    async def enqueue_batch(self, jobs: int) -> None:
         await noop.batch_defer_async(*[{}] * jobs)
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         text = "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
-        row = await (await self.aside.execute(text)).fetchone()
+        row = await (await self.side_connection.execute(text)).fetchone()
         return int(row[0]) if row else 0
 
-    async def stamp(self, sent: float) -> None:
+    async def enqueue_stamped(self, sent: float) -> None:
         await stamp.defer_async(sent=sent)
 
     async def close(self) -> None:
-        await self.aside.close()
+        await self.side_connection.close()
         await app.close_async()
 
     async def work(self) -> None:
@@ -54,4 +54,4 @@ class OnProcrastinate(Peer):
             await app.run_worker_async(concurrency=CONCURRENCY, queues=["q"])
 
 
-PEER = OnProcrastinate
+PEER = ProcrastinatePeer

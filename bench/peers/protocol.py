@@ -1,6 +1,6 @@
-"""The client's side of the conversation with the harness: one JSON object a line, one answer each.
+"""The peer's side of the protocol with the harness: one JSON request per line on stdin, one JSON answer per line.
 
-Runs inside the peers' own environments, so it may import nothing but the standard library.
+It runs in the environments of the peers, so it may import nothing but the standard library.
 """
 
 import asyncio
@@ -16,69 +16,69 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 URL = os.environ.get("BENCH_URL", "")
-"""The database, the server or the file's path, as the contestant's driver wants it."""
+"""URL of the database or server, or path of the file, in the form that the contestant's driver takes."""
 PART = os.environ.get("BENCH_PART", "drain")
-"""What a worker is started for: drain, steps or pickup."""
+"""The measure a worker is started for: drain, steps or pickup."""
 VARIANT = os.environ.get("BENCH_VARIANT", "")
 BATCH = 1_000
-"""Jobs a bulk call."""
+"""Maximum of jobs per bulk call."""
 STEPS = 10
-"""Recorded steps of a job that has them."""
+"""Recorded steps per job, for jobs with steps."""
 
 
 class Peer:
-    """What a contestant must be able to do; methods may be plain or coroutines."""
+    """The interface a contestant implements; methods may be plain functions or coroutines."""
 
     bulk = False
-    """True: `many` exists."""
+    """True: `enqueue_batch` is implemented."""
 
     def open(self) -> Any: ...
 
     def reset(self) -> Any:
-        """Leave no job behind."""
+        """Delete all jobs."""
 
-    def one(self, caller: int) -> Any:
-        """Enqueue one job that counts; `caller` tells concurrent callers apart."""
-        raise RuntimeError("cannot enqueue")
+    def enqueue(self, caller: int) -> Any:
+        """Enqueue one no-op job; `caller` is the number of the concurrent caller."""
+        raise RuntimeError("enqueue is not implemented")
 
-    def many(self, jobs: int) -> Any:
+    def enqueue_batch(self, jobs: int) -> Any:
         """Enqueue at most BATCH jobs in one call."""
-        raise RuntimeError("has no bulk call")
+        raise RuntimeError("enqueue_batch is not implemented")
 
     has_steps = False
-    """True: `stepped` exists."""
+    """True: `enqueue_with_steps` is implemented."""
 
-    def stepped(self, jobs: int) -> Any:
-        """Enqueue at most BATCH jobs of STEPS recorded steps each."""
-        raise RuntimeError("has no recorded steps")
+    def enqueue_with_steps(self, jobs: int) -> Any:
+        """Enqueue at most BATCH jobs with STEPS recorded steps each."""
+        raise RuntimeError("enqueue_with_steps is not implemented")
 
-    def left(self) -> Any:
-        """How many jobs are not done yet."""
-        raise RuntimeError("cannot tell what is left")
+    def remaining(self) -> Any:
+        """The number of jobs that are not done."""
+        raise RuntimeError("remaining is not implemented")
 
-    def stamp(self, sent: float) -> Any:
-        """Enqueue one job that tells `picked_up(sent)`."""
-        raise RuntimeError("has no handler")
+    def enqueue_stamped(self, sent: float) -> Any:
+        """Enqueue one job whose handler calls `picked_up(sent)`."""
+        raise RuntimeError("enqueue_stamped is not implemented")
 
-    def pickup_here(self, jobs: int, pause: float) -> Any:
-        """Delays with a worker in this very process."""
-        raise RuntimeError("works in another process only")
+    def pickup_in_process(self, jobs: int, pause: float) -> Any:
+        """Pickup delays in seconds with a worker in this process."""
+        raise RuntimeError("pickup_in_process is not implemented")
 
     def close(self) -> Any: ...
 
     def work(self) -> Any:
-        """The worker process; may exec another program."""
-        raise RuntimeError("has no worker")
+        """Run the worker in this process; may exec another program."""
+        raise RuntimeError("work is not implemented")
 
 
 def main(make: Callable[[], Peer], *, as_worker: bool) -> None:
     peer = make()
     if as_worker:
-        answer = peer.work()
-        if inspect.isawaitable(answer):
-            loop_runner()(answer)
+        running = peer.work()
+        if inspect.isawaitable(running):
+            loop_runner()(running)
         return
-    loop_runner()(_converse(peer))
+    loop_runner()(_serve(peer))
 
 
 def loop_runner() -> Callable[[Any], Any]:
@@ -89,116 +89,117 @@ def loop_runner() -> Callable[[Any], Any]:
     return asyncio.run
 
 
-async def _converse(peer: Peer) -> None:
+async def _serve(peer: Peer) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what a library prints must not look like an answer
+    os.dup2(2, 1)  # prints of a library go to stderr, so that they are not read as answers
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await _now(peer.open())
+    await _result(peer.open())
     answers.write(json.dumps({"ready": True}) + "\n")
     while line := await reader.readline():
         try:
-            answer = await _carry_out(peer, json.loads(line))
+            answer = await _execute(peer, json.loads(line))
         except Exception as error:
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
-    await _now(peer.close())
+    await _result(peer.close())
 
 
-async def _carry_out(peer: Peer, ask: dict[str, Any]) -> dict[str, Any]:
-    match ask["do"]:
+async def _execute(peer: Peer, request: dict[str, Any]) -> dict[str, Any]:
+    match request["do"]:
         case "reset":
-            await _now(peer.reset())
+            await _result(peer.reset())
             return {}
         case "enqueue":
-            return await _enqueue(peer, ask["seconds"], ask["at_most"], ask["callers"])
+            return await _enqueue(peer, request["seconds"], request["at_most"], request["callers"])
         case "fill":
-            return await _fill(peer, ask["jobs"])
+            return await _fill(peer, request["jobs"])
         case "fill stepped":
-            return await _fill_stepped(peer, ask["jobs"])
+            return await _fill_with_steps(peer, request["jobs"])
         case "left":
-            return {"left": await _now(peer.left())}
+            return {"left": await _result(peer.remaining())}
         case "pickup":
-            return await _stamp(peer, ask["jobs"], ask["pause"])
+            return await _enqueue_stamped(peer, request["jobs"], request["pause"])
         case "pickup here":
-            return {"delays": await _now(peer.pickup_here(ask["jobs"], ask["pause"]))}
-    raise ValueError(f"unknown: {ask['do']}")
+            return {"delays": await _result(peer.pickup_in_process(request["jobs"], request["pause"]))}
+    raise ValueError(f"unknown request: {request['do']}")
 
 
-async def _now(value: Any) -> Any:
+async def _result(value: Any) -> Any:
+    """Await the value if it is a coroutine."""
     return await value if inspect.isawaitable(value) else value
 
 
 async def _enqueue(peer: Peer, seconds: float, at_most: int, callers: int) -> dict[str, Any]:
-    """As many as can be enqueued one by one in this time, by so many callers at once: tasks or threads."""
-    await _now(peer.one(0))  # the first call opens connections and prepares statements
+    """Enqueue single jobs for `seconds`, at most `at_most`, by concurrent callers (tasks or threads)."""
+    await _result(peer.enqueue(0))  # the first call opens connections and prepares statements
     started = time.monotonic()
     end = started + seconds
     share = max(1, at_most // callers)
-    if inspect.iscoroutinefunction(peer.one):
-        counts = await asyncio.gather(*(_calls(peer, caller, end, share) for caller in range(callers)))
+    if inspect.iscoroutinefunction(peer.enqueue):
+        counts = await asyncio.gather(*(_enqueue_until(peer, caller, end, share) for caller in range(callers)))
     elif callers == 1:
-        counts = [_plain_calls(peer, 0, end, share)]
+        counts = [_enqueue_until_sync(peer, 0, end, share)]
     else:
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(callers) as threads:
-            asks = (loop.run_in_executor(threads, _plain_calls, peer, n, end, share) for n in range(callers))
-            counts = await asyncio.gather(*asks)
+            running = (loop.run_in_executor(threads, _enqueue_until_sync, peer, n, end, share) for n in range(callers))
+            counts = await asyncio.gather(*running)
     return {"jobs": sum(counts), "seconds": time.monotonic() - started}
 
 
-async def _calls(peer: Peer, caller: int, end: float, at_most: int) -> int:
+async def _enqueue_until(peer: Peer, caller: int, end: float, at_most: int) -> int:
     count = 0
     while count < at_most and time.monotonic() < end:
-        await peer.one(caller)
+        await peer.enqueue(caller)
         count += 1
     return count
 
 
-def _plain_calls(peer: Peer, caller: int, end: float, at_most: int) -> int:
+def _enqueue_until_sync(peer: Peer, caller: int, end: float, at_most: int) -> int:
     count = 0
     while count < at_most and time.monotonic() < end:
-        peer.one(caller)
+        peer.enqueue(caller)
         count += 1
     return count
 
 
 async def _fill(peer: Peer, jobs: int) -> dict[str, Any]:
-    """All of them, by the bulk call where there is one."""
+    """Enqueue `jobs` jobs, by the bulk call if the peer has one."""
     started = time.monotonic()
     if peer.bulk:
         for done in range(0, jobs, BATCH):
-            await _now(peer.many(min(BATCH, jobs - done)))
+            await _result(peer.enqueue_batch(min(BATCH, jobs - done)))
     else:
         for _ in range(jobs):
-            await _now(peer.one(0))
+            await _result(peer.enqueue(0))
     return {"jobs": jobs, "seconds": time.monotonic() - started, "bulk": peer.bulk}
 
 
-async def _fill_stepped(peer: Peer, jobs: int) -> dict[str, Any]:
+async def _fill_with_steps(peer: Peer, jobs: int) -> dict[str, Any]:
     if peer.has_steps:
         for done in range(0, jobs, BATCH):
-            await _now(peer.stepped(min(BATCH, jobs - done)))
+            await _result(peer.enqueue_with_steps(min(BATCH, jobs - done)))
     return {"jobs": jobs if peer.has_steps else 0}
 
 
-async def _stamp(peer: Peer, jobs: int, pause: float) -> dict[str, Any]:
-    """One job each `pause`, whatever the last one did."""
+async def _enqueue_stamped(peer: Peer, jobs: int, pause: float) -> dict[str, Any]:
+    """Enqueue one stamped job every `pause` seconds, without waiting for the one before."""
     due = started = time.monotonic()
     for _ in range(jobs):
         due += pause
         await asyncio.sleep(max(0.0, due - time.monotonic()))
-        await _now(peer.stamp(time.monotonic()))
+        await _result(peer.enqueue_stamped(time.monotonic()))
     return {"since": started}
 
 
-def stay() -> None:
-    """A bare loop that has come to its end is looked at before it is stopped."""
+def wait_for_signal() -> None:
+    """Keep the process alive after its loop has ended: the harness reads its CPU time before it stops it."""
     signal.pause()
 
 
-def exec_beside(program: str, *words: str) -> None:
-    """Become a command-line worker that the peer brought into this environment."""
+def exec_program(program: str, *words: str) -> None:
+    """Replace this process by a worker program installed in the same environment."""
     path = os.path.join(os.path.dirname(sys.executable), program)
     os.execv(path, [path, *words])

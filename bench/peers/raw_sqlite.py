@@ -1,4 +1,4 @@
-"""The raw limit on SQLite: Detent's own tables and its own statements in a bare loop; no engine, no handler."""
+"""The raw baseline on SQLite: Detent's tables and SQL statements in a bare loop, without engine and handlers."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from detent.stores.sqlite.tx import SQL
 from detent.system.ids import RandomIds
 
 from .counting import handled
-from .protocol import URL, VARIANT, Peer, stay
+from .protocol import URL, VARIANT, Peer, wait_for_signal
 from .template import first_change
 
 CLAIMED_AT_ONCE = int(VARIANT or 100)
@@ -24,7 +24,7 @@ _LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready = 1) + (SELECT count(*) F
 
 
 class RawSqlite(Peer):
-    """The inserts and the statements of the cycle, one connection, fsync at every commit."""
+    """The inserts and the statements of settle_and_claim, one connection, fsync at every commit."""
 
     bulk = True
 
@@ -45,23 +45,23 @@ class RawSqlite(Peer):
         event = change.events[0]
         self.event = (event.seq, event.event, event.source, event.target, event.at, event.actor, None, lane)
 
-    def one(self, caller: int) -> None:
+    def enqueue(self, caller: int) -> None:
         assert self.connection is not None
-        mine = self.ids.job()
+        job_id = self.ids.job()
         self.connection.execute("BEGIN IMMEDIATE")
-        self.connection.execute(SQL["insert_job"], (mine, *self.row))
-        self.connection.execute(SQL["insert_first_event"], (mine, *self.event))
+        self.connection.execute(SQL["insert_job"], (job_id, *self.row))
+        self.connection.execute(SQL["insert_first_event"], (job_id, *self.event))
         self.connection.execute("COMMIT")
 
-    def many(self, jobs: int) -> None:
+    def enqueue_batch(self, jobs: int) -> None:
         assert self.connection is not None
         ids = [self.ids.job() for _ in range(jobs)]
         self.connection.execute("BEGIN IMMEDIATE")
-        self.connection.executemany(SQL["insert_job"], [(mine, *self.row) for mine in ids])
-        self.connection.executemany(SQL["insert_first_event"], [(mine, *self.event) for mine in ids])
+        self.connection.executemany(SQL["insert_job"], [(job_id, *self.row) for job_id in ids])
+        self.connection.executemany(SQL["insert_first_event"], [(job_id, *self.event) for job_id in ids])
         self.connection.execute("COMMIT")
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         assert self.connection is not None
         return int(self.connection.execute(_LEFT).fetchall()[0][0])
 
@@ -70,7 +70,7 @@ class RawSqlite(Peer):
             self.connection.close()
 
     def work(self) -> None:
-        """Finish k and claim k+1 in one transaction until nothing comes back."""
+        """Settle batch k and claim batch k+1 in one transaction, until no job is left."""
         connection = connect(str(PATH), "FULL")
         lane = connection.execute(SQL["walk_lanes"], {"from": 0, "hops": 1}).fetchall()[0][0]
         held: dict[str, str] = {}
@@ -78,29 +78,29 @@ class RawSqlite(Peer):
             now = time.time_ns() // 1_000
             connection.execute("BEGIN IMMEDIATE")
             if held:
-                told = END | {"held": json.dumps(held), "now": now, "family": False}
-                connection.execute(SQL["succeed_events"], told)
-                connection.execute(SQL["succeed_jobs"], told)
+                parameters = SUCCEED | {"held": json.dumps(held), "now": now, "family": False}
+                connection.execute(SQL["succeed_events"], parameters)
+                connection.execute(SQL["succeed_jobs"], parameters)
             ids = [row[0] for row in connection.execute(SQL["pick_lane"], (lane, CLAIMED_AT_ONCE)).fetchall()]
             if ids:
-                told = CLAIM | {"ids": json.dumps(ids), "now": now}
-                connection.execute(SQL["claim_events"], told)
-                connection.execute(SQL["claim_jobs"], told)
+                parameters = CLAIM | {"ids": json.dumps(ids), "now": now}
+                connection.execute(SQL["claim_events"], parameters)
+                connection.execute(SQL["claim_jobs"], parameters)
             connection.execute("COMMIT")
             if not ids:
                 break
             handled(len(ids))
             held = dict.fromkeys(ids, TOKEN)
         connection.close()
-        stay()
+        wait_for_signal()
 
 
 TOKEN = "raw-token"
 _STANDARD = CONTRACTS["standard"]
 _EDGES = {edge.event: edge for edge in _STANDARD.edges}
-_ENDED, _CLAIMED = _EDGES["job.succeeded"], _EDGES["job.claimed"]
-END: dict[str, Any] = {
-    "source": _ENDED.source, "contract": _STANDARD.name, "target": _ENDED.target, "event": _ENDED.event,
+_SUCCEEDED, _CLAIMED = _EDGES["job.succeeded"], _EDGES["job.claimed"]
+SUCCEED: dict[str, Any] = {
+    "source": _SUCCEEDED.source, "contract": _STANDARD.name, "target": _SUCCEEDED.target, "event": _SUCCEEDED.event,
 }  # fmt: skip
 CLAIM: dict[str, Any] = {
     "event": _CLAIMED.event, "target": _CLAIMED.target, "worker": "raw", "token": TOKEN, "lease": 30 * SECOND,

@@ -19,7 +19,7 @@ async def stamp(ctx: Any, *, sent: float) -> None:
     picked_up(sent)
 
 
-class OnSaq(Peer):
+class SaqPeer(Peer):
     async def open(self) -> None:
         self.queue: Any = Queue.from_url(URL)
         await self.queue.connect()
@@ -27,13 +27,13 @@ class OnSaq(Peer):
     async def reset(self) -> None:
         await self.queue.redis.flushall()
 
-    async def one(self, caller: int) -> None:
+    async def enqueue(self, caller: int) -> None:
         await self.queue.enqueue("noop")
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         return int(await self.queue.count("queued") + await self.queue.count("active"))
 
-    async def stamp(self, sent: float) -> None:
+    async def enqueue_stamped(self, sent: float) -> None:
         await self.queue.enqueue("stamp", sent=sent)
 
     async def work(self) -> None:
@@ -43,4 +43,4 @@ class OnSaq(Peer):
         await Worker(queue, functions=[noop, stamp], concurrency=CONCURRENCY).start()
 
 
-PEER = OnSaq
+PEER = SaqPeer

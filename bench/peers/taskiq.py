@@ -1,10 +1,10 @@
-"""taskiq on Redis streams: 100 tasks at once, 100 messages a read, acknowledged; no result backend."""
+"""taskiq on Redis streams: 100 tasks at once, 100 messages per read, acknowledged; no result backend."""
 
 import redis
 from taskiq_redis import RedisStreamBroker
 
 from .counting import handled, picked_up
-from .protocol import URL, Peer, exec_beside
+from .protocol import URL, Peer, exec_program
 
 broker = RedisStreamBroker(URL, consumer_id="0", xread_count=100)
 
@@ -19,29 +19,29 @@ async def stamp(sent: float) -> None:
     picked_up(sent)
 
 
-class OnTaskiq(Peer):
+class TaskiqPeer(Peer):
     async def open(self) -> None:
-        self.aside = redis.Redis.from_url(URL)
-        self.aside.flushall()
+        self.side_connection = redis.Redis.from_url(URL)
+        self.side_connection.flushall()
         await broker.startup()
 
     def reset(self) -> None:
-        self.aside.flushall()
-        self.aside.xgroup_create("taskiq", "taskiq", "0", mkstream=True)
+        self.side_connection.flushall()
+        self.side_connection.xgroup_create("taskiq", "taskiq", "0", mkstream=True)
 
-    async def one(self, caller: int) -> None:
+    async def enqueue(self, caller: int) -> None:
         await noop.kiq()
 
-    def left(self) -> int:
-        """Called when every handler was: what was read and not acknowledged."""
-        return int(self.aside.xpending("taskiq", "taskiq")["pending"])
+    def remaining(self) -> int:
+        """Messages read and not acknowledged; the harness calls this after every handler has run."""
+        return int(self.side_connection.xpending("taskiq", "taskiq")["pending"])
 
-    async def stamp(self, sent: float) -> None:
+    async def enqueue_stamped(self, sent: float) -> None:
         await stamp.kiq(sent)
 
     def work(self) -> None:
         words = ("--workers", "1", "--max-async-tasks", "100", "--log-level", "ERROR")
-        exec_beside("taskiq", "worker", "bench.peers.taskiq:broker", *words)
+        exec_program("taskiq", "worker", "bench.peers.taskiq:broker", *words)
 
 
-PEER = OnTaskiq
+PEER = TaskiqPeer

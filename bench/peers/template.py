@@ -1,4 +1,4 @@
-"""One new job as Detent's engine would write it, for the raw loops: they change its id and nothing else."""
+"""A new job as Detent's engine writes it; the raw loops insert copies that differ in the id only."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from detent.core.job import Change
 
 
 async def first_change(url: str) -> tuple[Change, int]:
-    """Migrate the database, submit one job the public way; what was written, and its lane."""
+    """Migrate the database and submit one job through the engine; returns what was written, and its lane."""
     app = Detent(url)
 
     @app.job("noop")
@@ -15,15 +15,15 @@ async def first_change(url: str) -> tuple[Change, int]:
 
     engine = app.make_engine(may_migrate=True)
     await engine.open()
-    seen: list[Change] = []
+    inserted: list[Change] = []
     insert = engine.store.insert
 
-    async def noticed(changes: Sequence[Change]) -> set[str]:
-        seen.extend(changes)
+    async def recording_insert(changes: Sequence[Change]) -> set[str]:
+        inserted.extend(changes)
         return await insert(changes)
 
-    engine.store.insert = noticed  # type: ignore[method-assign]
+    engine.store.insert = recording_insert  # type: ignore[method-assign]
     await engine.submit(noop.submission({}))
-    lane: int = await engine.store.read(lambda tx: tx.lane_of(seen[0].after))
+    lane: int = await engine.store.read(lambda tx: tx.lane_of(inserted[0].after))
     await engine.close()
-    return seen[0], lane
+    return inserted[0], lane

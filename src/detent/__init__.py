@@ -9,7 +9,8 @@ from detent.core.contract.model import Contract, Edge, Move, Phase
 from detent.core.errors import DetentError, JobFailed, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from detent.handler.approvals import ApprovalExpired, Decision
 from detent.handler.children import Child, ChildFailed
-from detent.handler.context import Context, SyncContext
+from detent.handler.context import Context
+from detent.handler.sync_context import SyncContext
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 from detent.version import __version__
 

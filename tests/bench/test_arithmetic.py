@@ -1,24 +1,24 @@
-"""The harness's arithmetic on readings typed in by hand: medians, ratios, percentiles, goals, the model."""
+"""The arithmetic of the harness on constant readings: medians, ratios, percentiles, goals, the model."""
 
 import pytest
 
-from bench.contestants import BY_NAME, CONTESTANTS, OURS, RAW, chosen
+from bench.contestants import BY_NAME, CONTESTANTS, OURS, RAW, select
 from bench.goals import GOALS, Goal
 from bench.homes import HOMES
-from bench.model import Cost, cost_of, measured
+from bench.model import Cost, cost_of, measured_rates
 from bench.readings import Readings, percentile
 
 
 @pytest.fixture
 def readings() -> Readings:
-    made = Readings()
+    readings = Readings()
     for values, name in (([90, 10, 80], "detent-postgres"), ([100, 100, 400], "raw-postgres"), ([40], "bullmq"),
                          ([120], "detent-streams")):  # fmt: skip
         for value in values:
-            made.add("drain", name, value)
+            readings.add("drain", name, value)
     for value, name in ((4.0, "detent-postgres"), (6.0, "graphile-worker")):
-        made.add("pickup p50", name, value, "ms", lower=True)
-    return made
+        readings.add("pickup p50", name, value, "ms", lower=True)
+    return readings
 
 
 def test_a_median_is_of_all_rounds(readings: Readings) -> None:
@@ -27,7 +27,7 @@ def test_a_median_is_of_all_rounds(readings: Readings) -> None:
     assert readings.median("nothing", "detent-postgres") is None
 
 
-def test_a_ratio_above_one_is_ahead_whichever_way_the_measure_runs(readings: Readings) -> None:
+def test_a_ratio_above_one_is_better_also_where_lower_is_better(readings: Readings) -> None:
     assert readings.ratio("drain", "detent-postgres", "raw-postgres") == 0.8
     assert readings.ratio("pickup p50", "detent-postgres", "graphile-worker") == 1.5
     assert readings.of_raw("drain", "detent-postgres") == 0.8
@@ -53,7 +53,7 @@ def test_percentiles_are_nearest_rank() -> None:
 
 
 def test_goals_are_met_missed_or_not_measured(readings: Readings) -> None:
-    met = {goal.says: goal.met(readings) for goal in GOALS}
+    met = {goal.description: goal.met(readings) for goal in GOALS}
     assert met["Postgres drain, of raw"] is True
     assert met["Postgres pickup p50, of graphile-worker"] is True
     assert met["SQLite drain, of raw"] is None
@@ -62,7 +62,7 @@ def test_goals_are_met_missed_or_not_measured(readings: Readings) -> None:
     assert {goal.mine for goal in GOALS} | {goal.other for goal in GOALS if goal.other} <= BY_NAME.keys()
 
 
-def test_the_model_is_limited_by_the_busiest_core_and_by_all_cores() -> None:
+def test_the_model_is_limited_by_the_busiest_core_and_by_the_sum_of_cores() -> None:
     cost = Cost(worker=20e-6, server=40e-6)
     assert cost.predicted(1, 16) == pytest.approx(25_000)
     assert cost.predicted(4, 16) == pytest.approx(100_000)
@@ -76,17 +76,17 @@ def test_the_model_reads_the_costs(readings: Readings) -> None:
     for name, value in (("worker CPU per 1,000 jobs", 20.0), ("server CPU per 1,000 jobs", 40.0)):
         readings.add(name, "detent-postgres", value, "ms", lower=True)
     assert cost_of(readings, "detent-postgres") == Cost(20e-6, 40e-6)
-    assert measured(readings, "detent-postgres") == {1: 80}
+    assert measured_rates(readings, "detent-postgres") == {1: 80}
 
 
-def test_contestants_say_what_they_include() -> None:
+def test_contestants_describe_what_they_include() -> None:
     assert len(BY_NAME) == len(CONTESTANTS)
     assert {*RAW.values(), *OURS.values()} <= BY_NAME.keys()
     assert {c.home for c in CONTESTANTS if c.home} == HOMES.keys() - {"valkey"}
     for contestant in CONTESTANTS:
         assert contestant.settings and contestant.history and contestant.fsync and contestant.handler
         assert contestant.store in {"sqlite", "postgres", "redis"}
-    assert [c.name for c in chosen(["huey", "rq"], full=False)] == ["huey", "rq"]
-    assert chosen(None, full=True) == list(CONTESTANTS)
-    with pytest.raises(SystemExit, match="unknown: nobody"):
-        chosen(["nobody"], full=False)
+    assert [c.name for c in select(["huey", "rq"], full=False)] == ["huey", "rq"]
+    assert select(None, full=True) == list(CONTESTANTS)
+    with pytest.raises(SystemExit, match="unknown contestants: nobody"):
+        select(["nobody"], full=False)

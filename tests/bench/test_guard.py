@@ -1,4 +1,4 @@
-"""A guard against getting slower: exact counts of statements, round trips, commits and rows; drills compare rates."""
+"""Guards against slowdowns: exact counts of statements, round trips, commits and rows; drills compare rates."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,32 +21,32 @@ from detent.stores.postgres.store import PostgresStore
 from detent.stores.sqlite.store import SqliteStore
 
 JOBS, BATCH = 1_000, 100
-MAX_BATCHES_IN_FLIGHT = JOBS // BATCH + 1
-"""Each but the first settles a batch, each but the last claims one."""
-SQLITE_CYCLE = "BEGIN INSERT UPDATE UPDATE SELECT WITH SELECT INSERT UPDATE COMMIT"
-"""settle: events, rows; promote; is the book up to date; walk the lanes; pick; claim: events, rows."""
+BATCHES = JOBS // BATCH + 1
+"""Calls of settle_and_claim: all but the first settle a batch, all but the last claim one."""
+SQLITE_SETTLE_AND_CLAIM = "BEGIN INSERT UPDATE UPDATE SELECT WITH SELECT INSERT UPDATE COMMIT"
+"""Settle: events, rows. Promote due jobs. Check the lane version. Walk the lanes. Pick. Claim: events, rows."""
 SQLITE_SUBMIT = "BEGIN INSERT INSERT COMMIT"
 
 
-async def cycle_through(engine: Engine) -> int:
-    """Everything there is, a batch at a time, as a worker whose handlers take no time would; how many were done."""
-    done, held = 0, []
+async def drain(engine: Engine) -> int:
+    """Settle and claim all jobs, a batch at a time, like a worker with no-op handlers; returns the number of jobs."""
+    done, claimed = 0, []
     while True:
         request = engine.claim_request("guard", BATCH)
-        answer = await engine.settle_and_claim([_ended(claimed) for claimed in held], request)
-        assert not answer.refused and not answer.later
-        done += len(held)
-        held = answer.claimed
-        if not held:
+        result = await engine.settle_and_claim([_succeeded(job) for job in claimed], request)
+        assert not result.refused and not result.later
+        done += len(claimed)
+        claimed = result.claimed
+        if not claimed:
             return done
 
 
-def _ended(claimed: Claimed) -> Settlement:
+def _succeeded(claimed: Claimed) -> Settlement:
     return Settlement(claimed.id, claimed.token, claimed.contract, Succeeded(None))
 
 
 class SqliteTrace:
-    """Every statement of every connection opened while it is on; rows changed are counted by SQLite itself."""
+    """Records the first keyword of every statement of every connection opened while it is installed."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []
@@ -59,30 +59,31 @@ class SqliteTrace:
         self.statements.append(lines[0].split()[0])
         return True
 
-    def taken(self) -> list[str]:
-        found, self.statements = self.statements, []
-        return found
+    def take(self) -> list[str]:
+        """The statements since the last call."""
+        statements, self.statements = self.statements, []
+        return statements
 
 
 @pytest.fixture
 def trace() -> Iterator[SqliteTrace]:
-    made = SqliteTrace()
-    apsw.connection_hooks.append(made)
-    yield made
-    apsw.connection_hooks.remove(made)
+    hook = SqliteTrace()
+    apsw.connection_hooks.append(hook)
+    yield hook
+    apsw.connection_hooks.remove(hook)
 
 
-def test_sqlite_statements_of_a_cycle(tmp_path: Path, trace: SqliteTrace) -> None:
+def test_sqlite_statements_of_settle_and_claim(tmp_path: Path, trace: SqliteTrace) -> None:
     async def run() -> None:
         engine = Engine(SqliteStore(str(tmp_path / "jobs.db"), inline=True, synchronous="OFF"))
         await engine.open()
         await engine.submit_many([Submission("noop")] * (3 * BATCH))
         first = await engine.settle_and_claim([], engine.claim_request("guard", BATCH))
-        trace.taken()
-        await engine.settle_and_claim([_ended(one) for one in first.claimed], engine.claim_request("guard", BATCH))
-        assert trace.taken() == SQLITE_CYCLE.split()
+        trace.take()
+        await engine.settle_and_claim([_succeeded(job) for job in first.claimed], engine.claim_request("guard", BATCH))
+        assert trace.take() == SQLITE_SETTLE_AND_CLAIM.split()
         await engine.submit(Submission("noop"))
-        assert trace.taken() == SQLITE_SUBMIT.split()
+        assert trace.take() == SQLITE_SUBMIT.split()
         await engine.close()
 
     asyncio.run(run())
@@ -95,52 +96,54 @@ def test_sqlite_commits_and_rows_of_a_thousand_jobs(tmp_path: Path, trace: Sqlit
         store = SqliteStore(path, inline=True, synchronous="OFF")
         engine = Engine(store)
         await engine.open()
-        await engine.submit_many([Submission("noop")] * BATCH)  # the first submit also makes the lane
-        await cycle_through(engine)
+        await engine.submit_many([Submission("noop")] * BATCH)  # the first submit also creates the lane
+        await drain(engine)
         before = store.commits
-        trace.taken()
+        trace.take()
         await engine.submit_many([Submission("noop")] * JOBS)
-        assert (store.commits - before, trace.taken().count("COMMIT")) == (1, 1)
-        assert await cycle_through(engine) == JOBS
-        assert (store.commits - before, trace.taken().count("COMMIT")) == (
-            1 + MAX_BATCHES_IN_FLIGHT,
-            MAX_BATCHES_IN_FLIGHT,
+        assert (store.commits - before, trace.take().count("COMMIT")) == (1, 1)
+        assert await drain(engine) == JOBS
+        assert (store.commits - before, trace.take().count("COMMIT")) == (
+            1 + BATCHES,
+            BATCHES,
         )
         await engine.close()
 
     asyncio.run(run())
     connection = apsw.Connection(path)
-    told = {table: _one(connection, f"SELECT count(*) FROM {table}") for table in ("events", "notes", "keys", "steps")}
-    versions = _one(connection, "SELECT sum(version) FROM jobs")
+    row_counts = {
+        table: _scalar(connection, f"SELECT count(*) FROM {table}") for table in ("events", "notes", "keys", "steps")
+    }
+    versions = _scalar(connection, "SELECT sum(version) FROM jobs")
     connection.close()
     jobs = JOBS + BATCH
-    assert told == {"events": 3 * jobs, "notes": 0, "keys": 0, "steps": 0}
-    assert versions == 3 * jobs, "a row is written once and changed twice"
+    assert row_counts == {"events": 3 * jobs, "notes": 0, "keys": 0, "steps": 0}
+    assert versions == 3 * jobs, "a row is inserted once and updated twice"
 
 
-def _one(connection: apsw.Connection, statement: str) -> Any:
+def _scalar(connection: apsw.Connection, statement: str) -> Any:
     return connection.execute(statement).fetchall()[0][0]
 
 
 @pytest.fixture
 def database() -> Iterator[Database]:
-    made = house(newest()).database()
-    yield made
-    made.house.release(made)
+    database = house(newest()).database()
+    yield database
+    database.house.release(database)
 
 
 @pytest.fixture
 def trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The first word of every query any asyncpg connection sends; preparing one the first time is not counted."""
-    sent: list[str] = []
-    made = asyncpg.connection.Connection.__init__
+    """Every query that any asyncpg connection sends; preparing a statement is not counted."""
+    queries: list[str] = []
+    init = asyncpg.connection.Connection.__init__
 
-    def watched(self: Any, *args: Any, **options: Any) -> None:
-        made(self, *args, **options)
-        self.add_query_logger(lambda record: sent.append(record.query))
+    def init_with_logger(self: Any, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        self.add_query_logger(lambda record: queries.append(record.query))
 
-    monkeypatch.setattr(asyncpg.connection.Connection, "__init__", watched)
-    return sent
+    monkeypatch.setattr(asyncpg.connection.Connection, "__init__", init_with_logger)
+    return queries
 
 
 def test_postgres_round_trips_commits_and_rows(database: Database, trips: list[str]) -> None:
@@ -148,12 +151,12 @@ def test_postgres_round_trips_commits_and_rows(database: Database, trips: list[s
         engine = Engine(PostgresStore(database.url))
         await engine.open()
         await engine.submit(Submission("noop"))
-        await cycle_through(engine)
-        await _sent(trips)
-        assert len(await _sent(trips, engine.submit(Submission("noop")))) == 1
-        assert len(await _sent(trips, engine.submit_many([Submission("noop")] * (JOBS - 1)))) == 1
-        queries = await _sent(trips, cycle_through(engine))
-        assert len(queries) == MAX_BATCHES_IN_FLIGHT, [" ".join(query.split())[:80] for query in queries]
+        await drain(engine)
+        await _queries_of(trips)
+        assert len(await _queries_of(trips, engine.submit(Submission("noop")))) == 1
+        assert len(await _queries_of(trips, engine.submit_many([Submission("noop")] * (JOBS - 1)))) == 1
+        queries = await _queries_of(trips, drain(engine))
+        assert len(queries) == BATCHES, [" ".join(query.split())[:80] for query in queries]
         await engine.close()
 
     asyncio.run(run())
@@ -162,16 +165,16 @@ def test_postgres_round_trips_commits_and_rows(database: Database, trips: list[s
     assert [database.sql(f"SELECT count(*) FROM {name}")[0][0] for name in ("events", "notes", "keys", "steps")] == [
         3 * jobs, 0, 0, 0,
     ]  # fmt: skip
-    # The warm-up: one submit, one claim, one settle. Then two submits and the cycles, one transaction each.
-    assert database.sql("SELECT count(DISTINCT xid) FROM events") == [(3 + 2 + MAX_BATCHES_IN_FLIGHT,)]
+    # The warm-up: one submit, one claim, one settle. Then two submits and the calls of drain, one transaction each.
+    assert database.sql("SELECT count(DISTINCT xid) FROM events") == [(3 + 2 + BATCHES,)]
 
 
-async def _sent(trips: list[str], act: Any = None) -> list[str]:
-    """What an act has sent, without the bell that is rung after it, aside and coalesced."""
+async def _queries_of(trips: list[str], act: Any = None) -> list[str]:
+    """The queries an act sends, without NOTIFY, which is sent later and merged, on a side connection."""
     trips.clear()
     if act is not None:
         await act
-    await asyncio.sleep(0)  # loggers are called in the next turn of the loop, before whoever asks for a turn now
+    await asyncio.sleep(0)  # query loggers are called in the next iteration of the loop, before this task
     return [query for query in trips if "NOTIFY" not in query]
 
 
@@ -181,7 +184,7 @@ RATIOS = {
     ("enqueue one by one", "detent-sqlite", "raw-sqlite"): 0.45,
     ("enqueue one by one", "detent-postgres", "raw-postgres"): 0.45,
 }
-"""About half of what must hold on a quiet machine: a drill may share its machine."""
+"""About half of the goals on an idle machine, because a drill may share its machine."""
 
 
 @pytest.mark.drill

@@ -1,4 +1,4 @@
-"""A run told onwards: the JSON's shape, the chart, the screen, the tables of the docs."""
+"""The output of a run: JSON, chart, screen, and the tables of the docs."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from bench import chart, docs, report
 from bench.__main__ import main
 from bench.contestants import BY_NAME
 from bench.measures import MEASURES
-from bench.readings import Miss, Readings
+from bench.readings import MissingReading, Readings
 
 NAMES = ("detent-postgres", "raw-postgres", "graphile-worker", "detent-sqlite", "bullmq")
 _MEASURE: dict[str, type | tuple[type, ...]] = {
@@ -28,41 +28,41 @@ SHAPE: dict[str, type] = {
 
 @pytest.fixture
 def readings() -> Readings:
-    made = Readings(syncs=[1000.0, 3000.0], missing=[Miss("huey", "drain", "it <said> nothing & left")])
+    readings = Readings(syncs=[1000.0, 3000.0], missing=[MissingReading("huey", "drain", "no <output> & exit 1")])
     for place, name in enumerate(NAMES, 1):
         for value in (place * 100.0, place * 90.0, place * 110.0):
-            made.add("drain", name, value)
-            made.add("pickup p50", name, value / 50, "ms", lower=True)
-    made.add("cost a job, backlog of 1,000", "detent-postgres", 50.0, "µs", lower=True)
-    return made
+            readings.add("drain", name, value)
+            readings.add("pickup p50", name, value / 50, "ms", lower=True)
+    readings.add("cost a job, backlog of 1,000", "detent-postgres", 50.0, "µs", lower=True)
+    return readings
 
 
 @pytest.fixture
 def data(readings: Readings) -> dict[str, Any]:
     options = {"full": False, "rounds": 3, "jobs": 100, "measures": ["drain"]}
-    made = report.as_json(readings, [BY_NAME[name] for name in NAMES], options, {"postgres": "PostgreSQL 17"})
-    return json.loads(json.dumps(made))  # type: ignore[no-any-return]
+    results = report.as_json(readings, [BY_NAME[name] for name in NAMES], options, {"postgres": "PostgreSQL 17"})
+    return json.loads(json.dumps(results))  # type: ignore[no-any-return]
 
 
-def test_the_json_has_its_shape(data: dict[str, Any]) -> None:
+def test_the_json_has_the_declared_fields(data: dict[str, Any]) -> None:
     assert data.keys() == SHAPE.keys()
-    _holds(data, SHAPE)
+    _check_types(data, SHAPE)
     for measure in data["measures"].values():
-        _holds(measure, _MEASURE)
+        _check_types(measure, _MEASURE)
         assert all(isinstance(value, float) for values in measure["readings"].values() for value in values)
     for goal in data["goals"]:
-        _holds(goal, _GOAL)
-    for told in data["contestants"].values():
-        assert {"store", "settings", "history", "fsync", "handler"} <= told.keys()
-    assert data["missing"] == [{"contestant": "huey", "measure": "drain", "reason": "it <said> nothing & left"}]
+        _check_types(goal, _GOAL)
+    for contestant in data["contestants"].values():
+        assert {"store", "settings", "history", "fsync", "handler"} <= contestant.keys()
+    assert data["missing"] == [{"contestant": "huey", "measure": "drain", "reason": "no <output> & exit 1"}]
 
 
-def _holds(found: dict[str, Any], shape: dict[str, Any]) -> None:
+def _check_types(data: dict[str, Any], shape: dict[str, Any]) -> None:
     for name, kind in shape.items():
-        assert isinstance(found[name], kind), (name, found[name])
+        assert isinstance(data[name], kind), (name, data[name])
 
 
-def test_readings_come_back_from_the_json(readings: Readings, data: dict[str, Any]) -> None:
+def test_readings_are_restored_from_the_json(readings: Readings, data: dict[str, Any]) -> None:
     assert report.from_json(data) == readings
     with pytest.raises(ValueError, match="measure again"):
         report.from_json({"schema": 0})
@@ -79,28 +79,28 @@ def test_the_chart_is_valid_xml(readings: Readings) -> None:
 def test_ratios_and_reasons_are_on_the_screen(readings: Readings, capsys: pytest.CaptureFixture[str]) -> None:
     report.show(readings, [BY_NAME[name] for name in NAMES])
     shown = capsys.readouterr().out
-    assert "missing: huey, drain: it <said> nothing & left" in shown
+    assert "missing: huey, drain: no <output> & exit 1" in shown
     assert "MISSED" in shown
     assert "handler calls: one a job" in shown
     assert any(line.split()[:2] == ["0.50", "×"] and line.endswith("detent-postgres") for line in shown.splitlines())
 
 
-def test_blocks_of_the_docs_are_made_anew_and_the_rest_is_left(data: dict[str, Any], readings: Readings) -> None:
+def test_blocks_of_the_docs_are_generated_and_the_rest_is_unchanged(data: dict[str, Any], readings: Readings) -> None:
     page = "before\n<!-- bench drain -->\nold\n<!-- /bench -->\nbetween\n<!-- bench steps -->\n<!-- /bench -->\nafter\n"
-    made = docs.filled(page, data, readings)
-    assert made.startswith("before\n<!-- bench drain -->\n| drain, jobs/s |") and made.endswith("after\n")
-    assert "old" not in made and "between" in made and "*Not measured in this run: steps.*" in made
-    assert docs.filled(made, data, readings) == made
+    text = docs.filled(page, data, readings)
+    assert text.startswith("before\n<!-- bench drain -->\n| drain, jobs/s |") and text.endswith("after\n")
+    assert "old" not in text and "between" in text and "*Not measured in this run: steps.*" in text
+    assert docs.filled(text, data, readings) == text
 
 
-def test_every_block_of_the_pages_can_be_made(data: dict[str, Any], readings: Readings) -> None:
+def test_every_block_of_the_pages_can_be_generated(data: dict[str, Any], readings: Readings) -> None:
     for name in docs.PAGES:
         text = (Path(docs.homes.ROOT) / "docs" / name).read_text()
         assert text.count("<!-- bench ") == text.count("<!-- /bench -->") > 0
         assert docs.filled(text, data, readings)
 
 
-def test_the_list_names_everybody_and_every_measure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_shows_all_contestants_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     shown = capsys.readouterr().out
     assert all(f" {name} " in shown for name in BY_NAME)

@@ -27,13 +27,16 @@ def test_the_sqlite_contestants_run(tmp_path: Path) -> None:
     assert readings.syncs
 
 
-def test_whoever_is_missing_or_fails_is_named(
+def test_missing_and_failing_contestants_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DETENT_BENCH_HOME", str(tmp_path / "empty"))
     broken = Contestant("broken", "sqlite", "no_such_script", "", "", "")
     readings = compete([BY_NAME["huey"], broken], ["enqueue"], SIZES, 1, tmp_path, Services())
-    assert [(miss.contestant, miss.measure) for miss in readings.missing] == [("huey", ""), ("broken", "enqueue")]
+    assert [(missing.contestant, missing.measure) for missing in readings.missing] == [
+        ("huey", ""),
+        ("broken", "enqueue"),
+    ]
     assert readings.missing[0].reason == "not installed: python -m bench --install huey"
     assert "No module named" in readings.missing[1].reason
     assert "broken FAILED" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What durable steps cost, counted: a step is one statement and one commit, a `once` two, a remembered step nothing."""
+"""The cost of durable steps: a step is one statement and one commit, a `once` two, a recorded step none."""
 
 import asyncio
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from servers.databases import Database
-from test_guard import SqliteTrace, _sent, database, trace, trips  # noqa: F401  (fixtures)
+from test_guard import SqliteTrace, _queries_of, database, trace, trips  # noqa: F401  (fixtures)
 
 from detent.core.outcome import Snoozed
 from detent.engine import Engine, Submission
@@ -19,12 +19,12 @@ _SNOOZED = Snoozed(0)
 SQLITE_RECORD = "BEGIN INSERT COMMIT"
 
 
-async def claimed(engine: Engine, number: int = 1) -> list[Context]:
+async def claim_contexts(engine: Engine, number: int = 1) -> list[Context]:
     await engine.submit_many([Submission("noop")] * number)
-    return [Context(one, engine) for one in await engine.claim(engine.claim_request("guard", number))]
+    return [Context(claimed, engine) for claimed in await engine.claim(engine.claim_request("guard", number))]
 
 
-async def lost_and_claimed_again(engine: Engine, ctx: Context) -> Context:
+async def settle_and_claim_again(engine: Engine, ctx: Context) -> Context:
     await engine.settle(ctx.job_id, ctx._claimed.token, _SNOOZED)
     (again,) = await engine.claim(engine.claim_request("guard", 1))
     return Context(again, engine)
@@ -34,17 +34,17 @@ def test_sqlite_statements(tmp_path: Path, trace: SqliteTrace) -> None:  # noqa:
     async def run() -> None:
         engine = Engine(SqliteStore(str(tmp_path / "jobs.db"), inline=True, synchronous="OFF"))
         await engine.open()
-        (ctx,) = await claimed(engine)
+        (ctx,) = await claim_contexts(engine)
         for kind, statements in (("step", 1), ("once", 2)):
-            trace.taken()
+            trace.take()
             await getattr(ctx, kind)(kind, int)
-            assert trace.taken() == SQLITE_RECORD.split() * statements
-        again = await lost_and_claimed_again(engine, ctx)
-        trace.taken()
+            assert trace.take() == SQLITE_RECORD.split() * statements
+        again = await settle_and_claim_again(engine, ctx)
+        trace.take()
         await again.step("step", int)
-        assert trace.taken() == ["BEGIN", "SELECT", "COMMIT"], "all steps in one read"
+        assert trace.take() == ["BEGIN", "SELECT", "COMMIT"], "one read returns all steps"
         await again.once("once", int)
-        assert trace.taken() == []
+        assert trace.take() == []
         await engine.close()
 
     asyncio.run(run())
@@ -54,17 +54,17 @@ def test_postgres_round_trips(database: Database, trips: list[str]) -> None:  # 
     async def run() -> None:
         engine = Engine(PostgresStore(database.url))
         await engine.open()
-        ctx, *others = await claimed(engine, JOBS)
-        await _sent(trips)  # word of the claim itself
-        assert len(await _sent(trips, ctx.step("step", int))) == 1
-        assert len(await _sent(trips, ctx.once("once", int))) == 2
-        together: Any = asyncio.gather(*(one.step("step", int) for one in others))
-        assert len(await _sent(trips, together)) <= 3, "steps of jobs that run together travel together"
-        again = await lost_and_claimed_again(engine, ctx)
-        await _sent(trips)
-        queries = await _sent(trips, again.step("step", int))
+        ctx, *others = await claim_contexts(engine, JOBS)
+        await _queries_of(trips)  # discards the queries of the claim
+        assert len(await _queries_of(trips, ctx.step("step", int))) == 1
+        assert len(await _queries_of(trips, ctx.once("once", int))) == 2
+        concurrent: Any = asyncio.gather(*(other.step("step", int) for other in others))
+        assert len(await _queries_of(trips, concurrent)) <= 3, "concurrent steps are recorded in batches"
+        again = await settle_and_claim_again(engine, ctx)
+        await _queries_of(trips)
+        queries = await _queries_of(trips, again.step("step", int))
         assert len([query for query in queries if "SELECT" in query]) == 1, queries
-        assert await _sent(trips, again.once("once", int)) == []
+        assert await _queries_of(trips, again.once("once", int)) == []
         await engine.close()
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""An application on SQLite and on Postgres, and workers beside the test on the same loop."""
+"""An application on SQLite and on Postgres."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""An application with families, for worker processes that are killed. Run it to work: family_app.py URL FOLDER.
+"""An application with parents and children, for worker processes that are killed: family_app.py URL FOLDER.
 
-Leaves wait before one of two doors, which are files in the folder; a diary in it tells which process waits at which.
+Each leaf waits until one of two files ("doors") exists in the folder; the file "diary" records which process waits for
+which door.
 """
 
 import asyncio

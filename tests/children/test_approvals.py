@@ -1,4 +1,4 @@
-"""An approval asked by a handler: a status, a digest, named people, a deadline that does what was declared."""
+"""ctx.approval: the decision, its digest, votes of named people, roles, quorum and deadline."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -60,7 +60,7 @@ async def test_the_decision_comes_back_to_the_handler(app: Detent) -> None:
     assert report.ok, report.violations
 
 
-async def test_the_inbox_shows_what_is_asked(app: Detent) -> None:
+async def test_app_approvals_lists_open_approvals(app: Detent) -> None:
     pay = declare(app, roles=["finance", "cfo"], quorum=2, deadline=3_600)
     before = await (await pay.using(hold=True).enqueue(amount=1)).job()
     async with working(app):
@@ -77,10 +77,10 @@ async def test_the_inbox_shows_what_is_asked(app: Detent) -> None:
         (line,) = await app.approvals(tenant="acme")
         assert (line["missing"], [vote["person"] for vote in line["votes"]]) == (1, ["ann"])
         await handle.cancel()
-        assert [line["job_id"] for line in await app.approvals()] == [before.id], "given up with its job"
+        assert [line["job_id"] for line in await app.approvals()] == [before.id], "a cancelled job has no open approval"
 
 
-async def test_a_quorum_counts_people_not_words(app: Detent) -> None:
+async def test_a_quorum_counts_each_person_once(app: Detent) -> None:
     pay = declare(app, quorum=2)
     async with working(app):
         handle = await pay.enqueue(amount=3)
@@ -116,12 +116,12 @@ async def test_roles_are_checked_where_they_are_known(app: Detent) -> None:
         await until(lambda: held(unknown))
         await unknown.approve(by="bob")
         await unknown.result(30)
-    (asked,) = await app.engine.approvals_of(handle.id)
-    assert asked.votes[0].roles == ("intern", "finance")
-    assert (await app.engine.approvals_of(unknown.id))[0].votes[0].roles is None, "nobody told"
+    (approval,) = await app.engine.approvals_of(handle.id)
+    assert approval.votes[0].roles == ("intern", "finance")
+    assert (await app.engine.approvals_of(unknown.id))[0].votes[0].roles is None, "no roles were passed"
 
 
-async def test_what_is_approved_is_what_was_looked_at(app: Detent) -> None:
+async def test_a_digest_must_match_what_is_asked_now(app: Detent) -> None:
     pay = declare(app)
     async with working(app):
         handle = await pay.enqueue(amount=3)
@@ -164,25 +164,25 @@ async def test_a_deadline_without_a_default_raises(app: Detent) -> None:
     assert report.ok, report.violations
 
 
-async def test_questions_in_a_loop_are_different_ones(app: Detent) -> None:
+async def test_approvals_in_a_loop_are_numbered(app: Detent) -> None:
     @app.job("loops")
     async def loops(ctx: Context) -> list[str]:
-        told: list[Decision] = [await ctx.approval(f"part {n}") for n in range(3)]
-        return [decision.by[0] for decision in told]
+        decisions: list[Decision] = [await ctx.approval(f"part {n}") for n in range(3)]
+        return [decision.by[0] for decision in decisions]
 
     async with working(app):
         handle = await loops.enqueue()
         for n, person in enumerate(("ann", "bob", "cid")):
-            await until(lambda n=n: _asks(app, handle, f"part {n}"))
+            await until(lambda n=n: _waits_for_approval(app, handle, f"part {n}"))
             await handle.approve(by=person)
         assert await handle.result(30) == ["ann", "bob", "cid"]
 
 
-async def _asks(app: Detent, handle: Any, summary: str) -> bool:
+async def _waits_for_approval(app: Detent, handle: Any, summary: str) -> bool:
     return bool(await held(handle)) and any(line["summary"] == summary for line in await app.approvals())
 
 
-async def test_a_decision_is_remembered_and_does_not_stand_for_another_question(app: Detent) -> None:
+async def test_a_decision_is_recorded_and_does_not_apply_to_another_summary(app: Detent) -> None:
     amounts = iter((1, 1, 1, 2, 2))
 
     @app.job("changes", max_retries=5)
@@ -221,7 +221,7 @@ async def _ended(handle: Any) -> Any:
     "options",
     [{"quorum": 0}, {"quorum": True}, {"roles": "boss"}, {"roles": [""]}, {"default": "maybe"}, {"deadline": -1}],
 )
-async def test_a_question_that_makes_no_sense_is_refused(app: Detent, options: dict[str, Any]) -> None:
+async def test_an_invalid_approval_is_refused(app: Detent, options: dict[str, Any]) -> None:
     pay = declare(app, **options)
     async with working(app):
         with pytest.raises(JobFailed) as failed:
@@ -229,7 +229,7 @@ async def test_a_question_that_makes_no_sense_is_refused(app: Detent, options: d
     assert failed.value.extra["job_code"] == "APPROVAL_INVALID"
 
 
-async def test_a_plain_handler_asks_too(app: Detent) -> None:
+async def test_a_plain_handler(app: Detent) -> None:
     @app.job("ask")
     def ask(ctx: SyncContext) -> str:
         return ctx.approval("may I").by[0]
@@ -252,15 +252,15 @@ async def test_a_signal_decides_nothing(app: Detent) -> None:
         assert (await handle.result(30))["approved"] is False
 
 
-async def test_why_tells_what_is_asked_and_hides_it_from_those_who_may_not_see(app: Detent) -> None:
+async def test_why_shows_the_approval_and_hides_payloads(app: Detent) -> None:
     pay = declare(app, quorum=2, roles=["boss"])
     async with working(app):
         handle = await pay.enqueue(amount=77)
         await until(lambda: held(handle))
         await handle.approve(by="ann", reason="fine by 77")
-        told = await why(app.engine, handle.id)
-        assert told.reason == "WAITS_FOR_APPROVAL"
-        assert "'pay 77', by boss, 1 of 2 to go (ann approved)" in told.sentence
+        explanation = await why(app.engine, handle.id)
+        assert explanation.reason == "WAITS_FOR_APPROVAL"
+        assert "'pay 77' by boss, 1 of 2 approvals (ann approved)" in explanation.sentence
         hidden = await why(app.engine, handle.id, payloads=False)
         shown = hidden.details["approval"]
         assert (shown["about"], shown["votes"][0]["reason"]) == (None, None)

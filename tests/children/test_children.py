@@ -1,4 +1,4 @@
-"""Children: enqueued once however often the handler runs, gathered in order, failed and cancelled with their family."""
+"""Children: enqueued once however often the handler runs, gathered in order, cancelled with their parent."""
 
 import asyncio
 from collections import Counter
@@ -20,13 +20,13 @@ async def children_of(app: Detent, job_id: str) -> list[Any]:
     return await app.engine.store.read(lambda tx: tx.children(job_id, limit=20_000))
 
 
-async def sound(app: Detent) -> None:
+async def check_log(app: Detent) -> None:
     report = await verify(app.engine.store, app.engine.contracts)
     assert report.ok, report.violations
 
 
-async def nothing_left(app: Detent) -> None:
-    """News are taken and awaited children forgotten."""
+async def check_all_processed(app: Detent) -> None:
+    """No child event and no awaited child is left in the database."""
     engine = app.engine
     await engine.process_child_events()
     for table in ("family_news", "awaited"):
@@ -69,11 +69,11 @@ async def test_results_come_in_the_order_of_the_calls(app: Detent) -> None:
     async with working(app):
         assert await (await ordered.enqueue()).result(30) == [81, 4, 9, 81]
     assert jobs["runs"] == {"square 9": 1, "square 2": 1, "square 3": 1}
-    await sound(app)
-    await nothing_left(app)
+    await check_log(app)
+    await check_all_processed(app)
 
 
-async def test_a_child_knows_where_it_comes_from(app: Detent) -> None:
+async def test_a_child_inherits_tenant_and_trace(app: Detent) -> None:
     jobs = declare(app)
     async with working(app):
         handle = await jobs["sum"].using(tenant="acme", trace_id="t-7").enqueue(numbers=[1, 2])
@@ -82,19 +82,21 @@ async def test_a_child_knows_where_it_comes_from(app: Detent) -> None:
     assert {(c.parent_id, c.tenant_id, c.trace_id, c.job_type) for c in children} == {
         (handle.id, "acme", "t-7", "square")
     }
-    assert all(child.id[:13] == handle.id[:13] for child in children), "a child is as old as its parent"
+    assert all(child.id[:13] == handle.id[:13] for child in children), (
+        "the id of a child begins with the time of its parent"
+    )
     note = next(e for e in await handle.events() if e["event"] == "children.enqueued")
     assert note["data"]["count"] == 2
     assert [c["name"] for c in note["data"]["children"]] == ["square", "square#2"]
 
 
-async def test_a_plain_handler_has_children_too(app: Detent) -> None:
+async def test_a_plain_handler(app: Detent) -> None:
     jobs = declare(app)
     async with working(app):
         assert await (await jobs["thread"].enqueue(numbers=[1, 2, 3])).result(30) == 14
 
 
-async def test_a_waiting_parent_is_with_no_worker(app: Detent) -> None:
+async def test_a_waiting_parent_holds_no_worker(app: Detent) -> None:
     jobs = declare(app)
     handle = await jobs["sum"].enqueue(numbers=[1, 2])
     parent_only = {"handlers": None}
@@ -134,7 +136,7 @@ async def test_a_failed_child_raises_with_its_error(app: Detent) -> None:
         with pytest.raises(JobFailed, match="NEGATIVE: -2 is negative") as failed:
             await fails.result(30)
         assert failed.value.extra["job_code"] == "CHILD_FAILED"
-        assert (await fails.job()).failures == 1, "trying again would meet the same child"
+        assert (await fails.job()).failures == 1, "a retry would get the same failed child"
 
 
 async def test_a_failure_wakes_the_parent_before_the_others_have_ended(app: Detent) -> None:
@@ -160,20 +162,20 @@ async def test_a_failure_wakes_the_parent_before_the_others_have_ended(app: Dete
         gate.set()
 
 
-async def test_exceptions_may_be_had_as_results(app: Detent) -> None:
+async def test_return_exceptions(app: Detent) -> None:
     jobs = declare(app)
 
     @app.job("patient")
     async def patient(ctx: Context) -> list[str]:
         calls = [ctx.enqueue(jobs["square"], n=n) for n in (2, -1, 3)]
-        told: list[Any] = await ctx.gather(*calls, return_exceptions=True)
-        return [one.error_code if isinstance(one, ChildFailed) else str(one) for one in told]
+        results: list[Any] = await ctx.gather(*calls, return_exceptions=True)
+        return [value.error_code if isinstance(value, ChildFailed) else str(value) for value in results]
 
     async with working(app):
         assert await (await patient.enqueue()).result(30) == ["4", "NEGATIVE", "9"]
 
 
-async def test_a_handler_that_runs_again_meets_the_same_children(app: Detent) -> None:
+async def test_a_handler_that_runs_again_gets_the_same_children(app: Detent) -> None:
     jobs = declare(app)
     tries: list[int] = []
 
@@ -192,7 +194,7 @@ async def test_a_handler_that_runs_again_meets_the_same_children(app: Detent) ->
     assert jobs["runs"] == {"square 5": 1, "square 6": 1}
 
 
-async def test_the_same_child_asked_otherwise_is_refused(app: Detent) -> None:
+async def test_a_child_with_other_arguments_is_refused(app: Detent) -> None:
     jobs = declare(app)
 
     @app.job("fickle", max_retries=3)
@@ -206,7 +208,7 @@ async def test_the_same_child_asked_otherwise_is_refused(app: Detent) -> None:
     assert failed.value.extra["job_code"] == "STEP_MISMATCH"
 
 
-async def test_a_gather_may_run_out_of_time(app: Detent) -> None:
+async def test_gather_with_a_timeout(app: Detent) -> None:
     jobs = declare(app)
     await app.engine.pause("job_type", "square", actor="test")
 
@@ -224,7 +226,7 @@ async def test_a_gather_may_run_out_of_time(app: Detent) -> None:
         await app.engine.resume("job_type", "square", actor="test")
 
 
-async def test_what_is_no_child_cannot_be_waited_for(app: Detent) -> None:
+async def test_keys_other_tenants_and_contracts_without_waits_are_refused(app: Detent) -> None:
     jobs = declare(app)
 
     @app.job("keyed")
@@ -263,33 +265,33 @@ async def test_children_are_cancelled_with_their_parent_however_deep(app: Detent
     async with working(app):
         handle = await root.enqueue()
 
-        async def leaves() -> bool:
+        async def all_leaves_wait() -> bool:
             branches = await children_of(app, handle.id)
-            found = [leaf for one in branches for leaf in await children_of(app, one.id)]
-            return len(found) == 6 and all(leaf.phase is Phase.BLOCKED for leaf in found)
+            leaves = [leaf for branch in branches for leaf in await children_of(app, branch.id)]
+            return len(leaves) == 6 and all(leaf.phase is Phase.BLOCKED for leaf in leaves)
 
-        await until(leaves)
+        await until(all_leaves_wait)
         await handle.cancel("enough", actor="ann")
 
         async def ended() -> bool:
             branches = await children_of(app, handle.id)
-            found = [leaf for one in branches for leaf in await children_of(app, one.id)]
-            return all(job.status == "cancelled" for job in (*branches, *found))
+            leaves = [leaf for branch in branches for leaf in await children_of(app, branch.id)]
+            return all(job.status == "cancelled" for job in (*branches, *leaves))
 
         await until(ended)
         event = (await (await app.handle((await children_of(app, handle.id))[0].id)).events())[-1]
         assert event["data"]["reason"] == f"its parent {handle.id} was cancelled"
-    await sound(app)
-    await nothing_left(app)
+    await check_log(app)
+    await check_all_processed(app)
 
 
-async def test_a_running_child_is_asked_to_stop(app: Detent) -> None:
-    asked: list[str | None] = []
+async def test_a_running_child_gets_a_cancel_request(app: Detent) -> None:
+    cancel_reasons: list[str | None] = []
 
     @app.job("busy")
     async def busy(ctx: Context) -> None:
         await until(lambda: ctx.cancelled)
-        asked.append(ctx.cancel_reason)
+        cancel_reasons.append(ctx.cancel_reason)
 
     @app.job("boss")
     async def boss(ctx: Context) -> None:
@@ -299,15 +301,15 @@ async def test_a_running_child_is_asked_to_stop(app: Detent) -> None:
         handle = await boss.enqueue()
         await until(lambda: _child_runs(app, handle.id))
         await handle.cancel()
-        await until(lambda: asked)
-    assert asked == [f"its parent {handle.id} was cancelled"]
+        await until(lambda: cancel_reasons)
+    assert cancel_reasons == [f"its parent {handle.id} was cancelled"]
 
 
 async def _child_runs(app: Detent, parent: str) -> bool:
     return any(child.phase is Phase.LEASED for child in await children_of(app, parent))
 
 
-async def test_children_of_a_living_parent_are_not_pruned(app: Detent) -> None:
+async def test_children_of_an_unfinished_parent_are_not_pruned(app: Detent) -> None:
     jobs = declare(app)
 
     @app.job("lives")
@@ -341,7 +343,7 @@ async def test_a_signal_does_not_end_a_wait_for_children(app: Detent) -> None:
         assert await handle.result(30) == 4
 
 
-async def test_a_parent_that_lost_its_lease_has_no_more_children(app: Detent) -> None:
+async def test_a_parent_that_lost_its_lease_cannot_enqueue_children(app: Detent) -> None:
     jobs = declare(app)
     engine = app.engine
     handle = await jobs["sum"].enqueue(numbers=[1])
@@ -368,5 +370,5 @@ async def test_many_children_and_few_updates_of_the_parent(app: Detent, number: 
         handle = await fan.enqueue()
         assert await handle.result(120) == sum(range(number))
     job = await handle.job()
-    assert job.version <= 7, "made, claimed, parked, woken, claimed, done, and perhaps one wake more"
-    await nothing_left(app)
+    assert job.version <= 7, "created, claimed, parked, woken, claimed, succeeded, and perhaps one more wake"
+    await check_all_processed(app)

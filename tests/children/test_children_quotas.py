@@ -1,4 +1,4 @@
-"""A tenant's quotas hold for children: the parent is told, and makes none of the batch."""
+"""A tenant's quotas apply to children: the enqueue raises in the parent and creates no child of the batch."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from detent.engine import Submission
 pytestmark = pytest.mark.anyio
 
 
-async def made(app: Detent, job_id: str) -> int:
+async def count_children(app: Detent, job_id: str) -> int:
     return len(await app.engine.store.read(lambda tx: tx.children(job_id, limit=100)))
 
 
 async def test_a_full_backlog_raises_in_the_parent(app: Detent) -> None:
-    told: list[Any] = []
+    errors: list[Any] = []
 
     @app.job("leaf", queue="nobody")
     async def leaf(n: int) -> int:
@@ -28,21 +28,21 @@ async def test_a_full_backlog_raises_in_the_parent(app: Detent) -> None:
         try:
             await ctx.enqueue_many(leaf, [{"n": n} for n in range(many)])
         except QuotaExceeded as error:
-            told.append((error.code, error.retryable))
+            errors.append((error.code, error.retryable))
         return many
 
     await app.engine.set_quota("acme", max_backlog=3, actor="ann")
     async with working(app, queues=["default"]):
         full = await fan.using(tenant="acme").enqueue(3)
         assert await full.result(timeout=20) == 3
-        assert told == [("TENANT_BACKLOG_FULL", True)], "the parent itself is one of the three"
-        assert await made(app, full.id) == 0
+        assert errors == [("TENANT_BACKLOG_FULL", True)], "the parent itself is one of the three"
+        assert await count_children(app, full.id) == 0
         fits = await fan.using(tenant="acme").enqueue(2)
         await fits.result(timeout=20)
-        assert len(told) == 1 and await made(app, fits.id) == 2
+        assert len(errors) == 1 and await count_children(app, fits.id) == 2
         other = await fan.enqueue(5)
         await other.result(timeout=20)
-        assert await made(app, other.id) == 5, "another tenant has no quota"
+        assert await count_children(app, other.id) == 5, "another tenant has no quota"
 
 
 async def test_a_payload_over_the_quota_fails_the_parent(app: Detent) -> None:
@@ -59,6 +59,6 @@ async def test_a_payload_over_the_quota_fails_the_parent(app: Detent) -> None:
         with pytest.raises(JobFailed):
             await handle.result(timeout=20)
     assert (await app.engine.job(handle.id)).error_code == "TENANT_PAYLOAD_TOO_LARGE"
-    assert await made(app, handle.id) == 0
+    assert await count_children(app, handle.id) == 0
     with pytest.raises(InvalidInput):
         await app.engine.submit(Submission("leaf", {"text": "x" * 50}, tenant_id="acme"))

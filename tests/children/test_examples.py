@@ -1,4 +1,4 @@
-"""The agent and the nightly report: they run as they say, and a crash at any point changes nothing anybody can see."""
+"""examples/agent.py and nightly_report.py: they run, and a crash at any point changes neither results nor effects."""
 
 import importlib.util
 import os
@@ -21,14 +21,14 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """An example as a module, on no database of its own."""
+    """Loads an example as a module, with a database in memory."""
 
     def load(name: str) -> ModuleType:
         monkeypatch.setenv("DETENT_URL", "sqlite:///:memory:")
-        made = importlib.util.spec_from_file_location(f"{name}_example", EXAMPLES / f"{name}.py")
-        assert made is not None and made.loader is not None
-        module = importlib.util.module_from_spec(made)
-        made.loader.exec_module(module)
+        spec = importlib.util.spec_from_file_location(f"{name}_example", EXAMPLES / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
         monkeypatch.setattr(module.asyncio, "sleep", _at_once)
         return module
 
@@ -63,8 +63,8 @@ async def test_the_agent_crashes_at_every_point(
     assert report.expected is not None
     assert report.expected.effects == {"look_up": 1, "mail": 1, **({"refund": 1} if granted else {})}
     assert '"calls":["look_up","refund","mail"]' in (report.expected.result or "")
-    acts = {point.act for point in report.points}
-    assert {"write: record_step 'tool 0' begun", "write: record_step 'tool 0'", "settlement: Waits"} <= acts
+    calls = {point.call for point in report.points}
+    assert {"write: record_step 'tool 0' begun", "write: record_step 'tool 0'", "settlement: Waits"} <= calls
 
 
 async def test_the_report_crashes_at_every_point(
@@ -83,9 +83,9 @@ async def test_the_report_crashes_at_every_point(
     report.check()
     assert report.expected is not None
     assert (report.expected.result, report.expected.effects) == ('"monday: 3 shops took 60"', {"mail": 1})
-    acts = [point.act for point in report.points]
-    assert any(act.startswith("write: ") and act.endswith("insert, add_notes 'children.enqueued'") for act in acts)
-    assert acts.count("settlement: Succeeded") >= 16, "four jobs settle, and children look at their parent after that"
+    calls = [point.call for point in report.points]
+    assert any(act.startswith("write: ") and act.endswith("insert, add_notes 'children.enqueued'") for act in calls)
+    assert calls.count("settlement: Succeeded") >= 16, "four jobs settle, and each child then processes its parent"
 
 
 async def test_a_workflow_crashes_at_every_point() -> None:
@@ -116,13 +116,13 @@ async def test_a_workflow_crashes_at_every_point() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "output"),
     [
-        ("agent", ["asked: refund of", "'answer': 'order 7 arrived broken: done in 3 calls'"]),
+        ("agent", ["approval requested: refund of", "'answer': 'order 7 arrived broken: done in 3 calls'"]),
         ("nightly_report", ["2026-02-25: 200 shops took 201,000"]),
     ],
 )
-def test_it_runs(tmp_path: Path, name: str, says: list[str]) -> None:
+def test_it_runs(tmp_path: Path, name: str, output: list[str]) -> None:
     environment = os.environ | {
         "DETENT_URL": f"sqlite:///{tmp_path / 'jobs.db'}",
         "PYTHONPATH": str(Path(detent.__file__).parent.parent),
@@ -132,4 +132,4 @@ def test_it_runs(tmp_path: Path, name: str, says: list[str]) -> None:
         [sys.executable, script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=90
     )
     assert done.returncode == 0, done.stderr
-    assert all(words in done.stdout for words in says), done.stdout
+    assert all(text in done.stdout for text in output), done.stdout

@@ -1,4 +1,4 @@
-"""Families over several worker processes that are killed: every parent wakes, every child runs for one parent once."""
+"""Parents and children on worker processes that are killed: every parent ends with the right result."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ PARENTS = 12
 
 
 class Workers:
-    """Two processes; one that is killed is replaced."""
+    """Two worker processes; a killed one is replaced."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
@@ -32,14 +32,14 @@ class Workers:
         source = str(Path(detent.__file__).parent.parent)
         with self.log.open("ab") as log:
             environment = os.environ | {"PYTHONPATH": source}
-            words = [sys.executable, str(SCRIPT), self.url, str(self.folder)]
-            return subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+            command = [sys.executable, str(SCRIPT), self.url, str(self.folder)]
+            return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
-    def is_held_up(self, number: int) -> bool:
-        """This one has a leaf in hand, before a door that is still closed."""
+    def waits_at_closed_door(self, number: int) -> bool:
+        """Does this process run a leaf that waits for a door which does not exist yet?"""
         diary, pid = self.folder / "diary", str(self.processes[number].pid)
-        met = [line.split() for line in diary.read_text().splitlines()] if diary.exists() else []
-        return any(who == pid and not (self.folder / door).exists() for door, who in met)
+        entries = [line.split() for line in diary.read_text().splitlines()] if diary.exists() else []
+        return any(process == pid and not (self.folder / door).exists() for door, process in entries)
 
     def kill(self, number: int) -> None:
         self.processes[number].kill()
@@ -52,7 +52,9 @@ class Workers:
             process.wait()
 
 
-async def test_killed_workers_strand_no_parent(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_every_parent_ends_after_workers_are_killed(
+    url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     app.url = url
     async with app:
         engine = app.engine
@@ -60,7 +62,7 @@ async def test_killed_workers_strand_no_parent(url: str, tmp_path: Path, request
         workers = Workers(url, tmp_path)
         request.addfinalizer(workers.end)
         for door in range(DOORS):
-            await until(lambda door=door: workers.is_held_up(door), 60)
+            await until(lambda door=door: workers.waits_at_closed_door(door), 60)
             workers.kill(door)
             (tmp_path / f"door-{door}").touch()
         results = [await handle.result(60) for handle in handles]
@@ -70,6 +72,6 @@ async def test_killed_workers_strand_no_parent(url: str, tmp_path: Path, request
         counts = await engine.store.read(lambda tx: tx.counts())
         assert {(status, number) for _, status, _, number in counts} == {("succeeded", everyone)}
         leaves = await engine.jobs(Filter(job_type="leaf", limit=everyone))
-        assert sum(leaf.execution_no > 1 for leaf in leaves) >= DOORS, "those that were killed had some in hand"
+        assert sum(leaf.execution_no > 1 for leaf in leaves) >= DOORS, "the killed processes held some leaves"
         report = await verify(engine.store, engine.contracts)
         assert report.ok, report.violations

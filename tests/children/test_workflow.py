@@ -1,4 +1,4 @@
-"""A workflow: a graph that is refused if it is none, run node by node as what it needs has ended."""
+"""Workflows: invalid graphs are refused; nodes run as soon as the nodes they depend on have ended."""
 
 import asyncio
 from typing import Any
@@ -40,13 +40,13 @@ def report(app: Detent, seen: list[str]) -> Workflow:
     return flow
 
 
-async def test_results_flow_along_the_graph(app: Detent) -> None:
+async def test_results_are_passed_along_the_graph(app: Detent) -> None:
     seen: list[str] = []
     flow = report(app, seen)
     async with working(app):
         handle = await flow.enqueue(day="monday")
-        told = await handle.result(30)
-    assert told == {"extract": [1, 2, 3], "total": 6, "count": 3, "mean": "monday: 2.0"}
+        result = await handle.result(30)
+    assert result == {"extract": [1, 2, 3], "total": 6, "count": 3, "mean": "monday: 2.0"}
     assert seen[0] == "extract" and seen[-1] == "mean" and sorted(seen[1:3]) == ["count", "total"]
     root = await tree(app.engine, handle.id)
     assert [(child.name, child.after) for child in root.children] == [
@@ -54,7 +54,7 @@ async def test_results_flow_along_the_graph(app: Detent) -> None:
     ]
 
 
-async def test_a_node_starts_as_soon_as_what_it_needs_has_ended(app: Detent) -> None:
+async def test_a_node_starts_as_soon_as_its_dependencies_have_ended(app: Detent) -> None:
     gate = asyncio.Event()
     flow = Workflow(app, "uneven")
 
@@ -104,22 +104,22 @@ async def test_a_failed_node_fails_the_workflow_and_cancels_the_others(app: Dete
 
 
 async def _both(ended: Any) -> Any:
-    found = await ended()
-    return found if len(found) == 2 else None
+    children = await ended()
+    return children if len(children) == 2 else None
 
 
-async def test_what_is_no_graph_is_refused(app: Detent) -> None:
+async def test_invalid_graphs_are_refused(app: Detent) -> None:
     flow = Workflow(app, "bad")
 
     @app.job("noop")
     async def noop() -> None: ...
 
     flow.add("a", noop, after=["b"])
-    with pytest.raises(WorkflowInvalid, match="comes after b, which is not there"):
+    with pytest.raises(WorkflowInvalid, match="comes after b, which does not exist"):
         await flow.enqueue()
-    with pytest.raises(WorkflowInvalid, match="circle: b -> a -> b"):
+    with pytest.raises(WorkflowInvalid, match="cycle: b -> a -> b"):
         flow.add("b", noop, after=["a"])
-    with pytest.raises(WorkflowInvalid, match="circle: c -> c"):
+    with pytest.raises(WorkflowInvalid, match="cycle: c -> c"):
         flow.add("c", noop, after=["c"])
     with pytest.raises(WorkflowInvalid, match="two nodes 'a'"):
         flow.add("a", noop)

@@ -1,4 +1,4 @@
-"""A command line with a folder and a database of its own."""
+"""The `cli` fixture: runs commands in a temporary folder with its own database."""
 
 import json
 import re
@@ -36,7 +36,7 @@ async def refund(ctx: Context, order_id: int) -> None:
 
 
 @dataclass(frozen=True)
-class Said:
+class CliResult:
     code: int
     out: str
     err: str
@@ -47,25 +47,25 @@ class Said:
 
     @property
     def id(self) -> str:
-        """The first id that was printed."""
-        found = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", self.out)
-        assert found, self.out
-        return found[0]
+        """The first id in the output."""
+        match = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", self.out)
+        assert match, self.out
+        return match[0]
 
 
 class Cli:
-    """Call it with the words of a command; the exit code is checked there."""
+    """Call it with the arguments of a command and the expected exit code."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, *words: str, code: int = 0) -> Said:
+    def __call__(self, *arguments: str, code: int = 0) -> CliResult:
         self._capsys.readouterr()
-        got = run(words)
+        exit_code = run(arguments)
         out, err = self._capsys.readouterr()
-        assert got == code, f"detent {' '.join(words)} exited with {got}\n{out}{err}"
+        assert exit_code == code, f"detent {' '.join(arguments)} exited with {exit_code}\n{out}{err}"
         assert "Traceback" not in err
-        return Said(got, out, err)
+        return CliResult(exit_code, out, err)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DETENT_URL", "sqlite:///shop.db")
     monkeypatch.setenv("DETENT_ACTOR", "ann")
-    monkeypatch.setenv("PYTHONPATH", str(Path(detent.__file__).parent.parent))  # for commands in their own process
+    monkeypatch.setenv("PYTHONPATH", str(Path(detent.__file__).parent.parent))  # for commands that run in a subprocess
     monkeypatch.delenv("COLUMNS", raising=False)
     (tmp_path / "shop.py").write_text(SHOP)
     return Cli(capsys)

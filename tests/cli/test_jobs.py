@@ -1,4 +1,4 @@
-"""`detent enqueue`, `detent jobs …`, `detent dlq …`: what they print and how they exit."""
+"""`detent enqueue`, `detent jobs …`, `detent dlq …`: output and exit codes."""
 
 import json
 import os
@@ -23,13 +23,13 @@ EVENT_FIELDS = {
 }
 
 
-def test_enqueue_answers_as_rest_does(cli: Cli) -> None:
-    made = cli("enqueue", "charge", "--payload", '{"order_id": 7}', "--key", "k1", "--json").json
-    assert set(made) == {"idempotent_hit", "job"} and made["idempotent_hit"] is False
-    assert made["job"].keys() >= JOB_FIELDS
-    assert made["job"]["payload"] == {"order_id": 7} and made["job"]["status"] == "queued"
+def test_enqueue_prints_the_rest_response(cli: Cli) -> None:
+    first = cli("enqueue", "charge", "--payload", '{"order_id": 7}', "--key", "k1", "--json").json
+    assert set(first) == {"idempotent_hit", "job"} and first["idempotent_hit"] is False
+    assert first["job"].keys() >= JOB_FIELDS
+    assert first["job"]["payload"] == {"order_id": 7} and first["job"]["status"] == "queued"
     again = cli("enqueue", "charge", "--payload", '{"order_id": 7}', "--key", "k1", "--json").json
-    assert again["idempotent_hit"] is True and again["job"]["id"] == made["job"]["id"]
+    assert again["idempotent_hit"] is True and again["job"]["id"] == first["job"]["id"]
     other = cli("enqueue", "charge", "--payload", '{"order_id": 8}', "--key", "k1", "--json", code=1)
     assert json.loads(other.err)["code"] == "IDEMPOTENCY_CONFLICT"
     assert json.loads(other.err)["conflict_fields"] == ["payload"]
@@ -58,7 +58,7 @@ def test_enqueue_reads_files_and_options_from_the_environment(cli: Cli, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "error_code"),
     [
         (("enqueue", "x", "--payload", "{x"), 2, "USAGE"),
         (("enqueue", "x", "--payload", "[1]"), 2, "PAYLOAD_NOT_OBJECT"),
@@ -88,14 +88,14 @@ def test_enqueue_reads_files_and_options_from_the_environment(cli: Cli, monkeypa
         (("jobs", "signal", "none", "x", "--data", "{"), 2, "USAGE"),
     ],
 )
-def test_refusals_are_one_line_and_an_exit_code(cli: Cli, words: tuple[str, ...], code: int, says: str) -> None:
-    told = cli(*words, code=code)
-    assert told.err.startswith(f"{says}: ") and told.err.count("\n") == 1 and not told.out
-    told = cli(*words, "--json", code=code)
-    assert json.loads(told.err)["code"] == says and not told.out
+def test_errors_are_one_line_and_an_exit_code(cli: Cli, arguments: tuple[str, ...], code: int, error_code: str) -> None:
+    result = cli(*arguments, code=code)
+    assert result.err.startswith(f"{error_code}: ") and result.err.count("\n") == 1 and not result.out
+    result = cli(*arguments, "--json", code=code)
+    assert json.loads(result.err)["code"] == error_code and not result.out
 
 
-def test_a_bug_is_told_in_one_line_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_one_line_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("detent.engine.Engine.jobs", lambda *_: 1 / 0)
     assert cli("jobs", "list", code=1).err.startswith("INTERNAL: ZeroDivisionError")
     monkeypatch.setenv("DETENT_TRACEBACK", "1")
@@ -114,21 +114,21 @@ def test_list_filters_and_pages(cli: Cli) -> None:
     assert len(cli("jobs", "list", "--phase", "claimable", "--status", "queued", "--json").json["jobs"]) == 5
     assert cli("jobs", "list", "--phase", "final", "--json").json == {"jobs": [], "next_cursor": None}
     assert [job["id"] for job in cli("jobs", "list", "--text", ids[1], "--json").json["jobs"]] == [ids[1]]
-    assert "no jobs match" in cli("jobs", "list", "--type", "none").out
+    assert "No jobs match." in cli("jobs", "list", "--type", "none").out
     text = cli("jobs", "list", "--limit", "2").out
-    assert ids[4] in text and "charge" in text and f"more: --cursor {ids[3]}" in text
+    assert ids[4] in text and "charge" in text and f"next page: --cursor {ids[3]}" in text
 
 
-def test_stored_text_cannot_steer_the_terminal(cli: Cli) -> None:
-    made = cli("enqueue", "charge", "--payload", json.dumps({"a": "[red]\x1b[2Jx"}), "--queue", "[bold]q")
-    shown = cli("jobs", "show", made.id).out + cli("jobs", "list").out
+def test_stored_text_cannot_control_the_terminal(cli: Cli) -> None:
+    enqueued = cli("enqueue", "charge", "--payload", json.dumps({"a": "[red]\x1b[2Jx"}), "--queue", "[bold]q")
+    shown = cli("jobs", "show", enqueued.id).out + cli("jobs", "list").out
     assert "\x1b" not in shown and "[bold]q" in shown and "[red]" in shown
 
 
 def test_tenants_are_kept_apart(cli: Cli) -> None:
     job = cli("enqueue", "charge", "--tenant", "a").id
-    for words in (("jobs", "show"), ("jobs", "events"), ("jobs", "why"), ("jobs", "cancel"), ("jobs", "export")):
-        assert cli(*words, job, "--tenant", "b", code=1).err.startswith("TENANT_SCOPE_VIOLATION")
+    for command in (("jobs", "show"), ("jobs", "events"), ("jobs", "why"), ("jobs", "cancel"), ("jobs", "export")):
+        assert cli(*command, job, "--tenant", "b", code=1).err.startswith("TENANT_SCOPE_VIOLATION")
     assert cli("jobs", "show", job, "--tenant", "a", "--json").json["status"] == "queued"
 
 
@@ -144,32 +144,32 @@ def test_cancel_abort_and_reopen(cli: Cli) -> None:
 
 
 def test_approve_and_reject(cli: Cli) -> None:
-    one, two = cli("enqueue", "charge", "--hold").id, cli("enqueue", "charge", "--hold").id
-    assert cli("jobs", "approve", one, "--json").json["status"] == "queued"
-    assert "failed" in cli("jobs", "reject", two, "--reason", "too much").out
-    assert cli("jobs", "show", two, "--json").json["error_message"] == "too much"
-    assert cli("jobs", "approve", one, code=1).err.startswith("JOB_TRANSITION_INVALID")
+    first, second = cli("enqueue", "charge", "--hold").id, cli("enqueue", "charge", "--hold").id
+    assert cli("jobs", "approve", first, "--json").json["status"] == "queued"
+    assert "failed" in cli("jobs", "reject", second, "--reason", "too much").out
+    assert cli("jobs", "show", second, "--json").json["error_message"] == "too much"
+    assert cli("jobs", "approve", first, code=1).err.startswith("JOB_TRANSITION_INVALID")
 
 
-def test_signal_the_first_one_counts(cli: Cli) -> None:
+def test_a_repeated_signal_is_ignored(cli: Cli) -> None:
     job = cli("enqueue", "ship").id
     assert cli("jobs", "signal", job, "packed", "--data", '{"by": 1}', "--json").json["first"] is True
     assert cli("jobs", "signal", job, "packed", "--json").json["first"] is False
-    assert "the first one counts" in cli("jobs", "signal", job, "packed").out
+    assert "this one was ignored" in cli("jobs", "signal", job, "packed").out
 
 
 def test_work_dead_letters_and_requeue(cli: Cli) -> None:
     job = cli("enqueue", "refund", "--payload", '{"order_id": 1}').id
-    assert "charge, refund, ship from every queue" in cli("worker", "shop.py", "--until-idle", "--slots", "2").out
+    assert "charge, refund, ship from all queues" in cli("worker", "shop.py", "--until-idle", "--slots", "2").out
     assert cli("jobs", "show", job, "--json").json["status"] == "failed"
     item = cli("dlq", "list", "--status", "open", "--json").json["items"][0]
     shown = cli("dlq", "show", item["dlq_id"], "--json").json
     assert item["job_id"] == job and {name: shown[name] for name in item} == item
     assert item["dlq_id"] in cli("dlq", "list").out and "ORDER_UNKNOWN" in cli("dlq", "show", item["dlq_id"]).out
-    made = cli("jobs", "requeue", job, "--payload", '{"order_id": 2}', "--json").json
-    assert made["job"]["requeued_from"] == item["dlq_id"] and made["job"]["payload"] == {"order_id": 2}
+    requeued = cli("jobs", "requeue", job, "--payload", '{"order_id": 2}', "--json").json
+    assert requeued["job"]["requeued_from"] == item["dlq_id"] and requeued["job"]["payload"] == {"order_id": 2}
     assert cli("dlq", "requeue", item["dlq_id"], code=1).err.startswith("DLQ_REQUEUE_CONFLICT")
-    assert cli("jobs", "requeue", made["job"]["id"], code=1).err.startswith("JOB_TRANSITION_INVALID")
+    assert cli("jobs", "requeue", requeued["job"]["id"], code=1).err.startswith("JOB_TRANSITION_INVALID")
     assert cli("dlq", "list", "--status", "open", "--json").json["items"] == []
 
 
@@ -184,7 +184,7 @@ def test_discard_needs_two_people_and_a_reason(cli: Cli) -> None:
     assert cli("dlq", "list", "--json").json["items"][0]["status"] == "discarded"
 
 
-def test_export_holds_whole_histories(cli: Cli) -> None:
+def test_export_prints_full_histories(cli: Cli) -> None:
     ids = [cli("enqueue", "charge").id for _ in range(3)]
     lines = [json.loads(line) for line in cli("jobs", "export").out.splitlines()]
     assert [line["job"]["id"] for line in lines] == ids[::-1]
@@ -201,9 +201,9 @@ def test_watch_draws_until_interrupted(cli: Cli) -> None:
     job = cli("enqueue", "charge").id
     assert cli("jobs", "list", "--watch", "--json", code=2).err
     ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "detent", "jobs", "list", "--watch", "--every", "0.1"]
+    command = [sys.executable, "-m", "detent", "jobs", "list", "--watch", "--every", "0.1"]
     env = {**os.environ, "COLUMNS": "150", "TERM": "xterm"}
-    with subprocess.Popen(words, stdout=theirs, stderr=theirs, env=env) as process:
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=env) as process:
         os.close(theirs)
         seen = ""
         while job not in seen:
@@ -215,10 +215,10 @@ def test_watch_draws_until_interrupted(cli: Cli) -> None:
     assert "claimable 1" in seen and "Traceback" not in seen
 
 
-def test_a_reader_that_had_enough_hears_no_complaint(cli: Cli) -> None:
+def test_a_closed_pipe_is_not_an_error(cli: Cli) -> None:
     for _ in range(3):
         cli("enqueue", "charge", "--payload", json.dumps({"a": "x" * 100_000}))
     for command in ("jobs export | head -c 10", "jobs list | true"):
-        words = f"{sys.executable} -m detent {command}"
-        done = subprocess.run(words, shell=True, capture_output=True, timeout=30, check=True)
+        shell_command = f"{sys.executable} -m detent {command}"
+        done = subprocess.run(shell_command, shell=True, capture_output=True, timeout=30, check=True)
         assert done.stderr == b""

@@ -1,4 +1,4 @@
-"""Every example of docs/cli.md is run, and every command has one."""
+"""Runs every example of docs/cli.md and compares the output; every command must have an example."""
 
 import shlex
 from pathlib import Path
@@ -17,11 +17,12 @@ def test_the_examples_print_what_the_page_says(cli: Cli, tmp_path: Path) -> None
     (_, shop), (_, lamp) = blocks("python", text)[0], blocks("toml", text)[0]
     assert shop == SHOP
     (tmp_path / "lamp.toml").write_text(lamp)
-    theirs, ours = Labels(), Labels()
+    page_ids, run_ids = Labels(), Labels()
     for example in examples(text):
-        command = theirs.translate(example.command, ours)
-        said = cli(*shlex.split(command), code=example.exit_code)
-        assert ours.plain(said.out + said.err) == theirs.plain(example.shows), f"detent {example.command}"
+        command = page_ids.translate(example.command, run_ids)
+        result = cli(*shlex.split(command), code=example.exit_code)
+        output = run_ids.normalise(result.out + result.err)
+        assert output == page_ids.normalise(example.output), f"detent {example.command}"
 
 
 def test_every_command_has_an_example() -> None:
@@ -30,8 +31,7 @@ def test_every_command_has_an_example() -> None:
     assert not missing
 
 
-def test_every_command_answers_for_itself(cli: Cli) -> None:
-    """Help, the database, JSON, and an environment variable for each option."""
+def test_every_command_has_help_url_json_and_environment_variables(cli: Cli) -> None:
     for path in _paths(typer.main.get_command(app)):
         assert run([*path.split(), "--help"]) == 0
         options = {name: parameter for parameter in _command(path).params for name in parameter.opts}
@@ -43,14 +43,16 @@ def test_every_command_answers_for_itself(cli: Cli) -> None:
 
 
 NOT_FROM_THE_ENVIRONMENT = {("worker", "--url"), ("up", "--url"), ("serve", "--url")}
-"""An application reads $DETENT_URL by itself, unless its code names a database."""
+"""The application itself reads $DETENT_URL, unless its code names a database."""
 
 
 def _paths(command: Any, path: str = "") -> list[str]:
-    below = getattr(command, "commands", None)
-    if not below:
+    subcommands = getattr(command, "commands", None)
+    if not subcommands:
         return [path]
-    return [found for name, one in below.items() for found in _paths(one, f"{path} {name}".strip())]
+    return [
+        subpath for name, subcommand in subcommands.items() for subpath in _paths(subcommand, f"{path} {name}".strip())
+    ]
 
 
 def _command(path: str) -> Any:

@@ -1,4 +1,4 @@
-"""`detent worker`, `detent migrate`, and finding the application."""
+"""`detent worker`, `detent migrate`, and loading the application."""
 
 import os
 import re
@@ -20,8 +20,8 @@ from .conftest import Cli
 def test_worker_serves_the_named_queues(cli: Cli) -> None:
     mine = cli("enqueue", "charge", "--queue", "billing", "--payload", '{"order_id": 7}').id
     other = cli("enqueue", "charge", "--payload", '{"order_id": 8}').id
-    said = cli("worker", "shop:app", "--queues", "billing, x", "--lease-seconds", "5", "--until-idle", code=0)
-    assert "fsync on every commit" in said.out and "queues billing, x" in said.out
+    result = cli("worker", "shop:app", "--queues", "billing, x", "--lease-seconds", "5", "--until-idle", code=0)
+    assert "fsync on every commit" in result.out and "queues billing, x" in result.out
     assert cli("jobs", "show", mine, "--json").json["result"] == {"charged": 7}
     assert cli("jobs", "show", other, "--json").json["status"] == "queued"
     assert cli("worker", "shop.py", "--queues", ",", code=2).err.startswith("USAGE")
@@ -38,8 +38,8 @@ def test_worker_url_wins_over_the_application(cli: Cli) -> None:
 
 def test_worker_stops_on_sigterm(cli: Cli) -> None:
     cli("migrate")
-    words = [sys.executable, "-m", "detent", "worker", "shop.py"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    command = [sys.executable, "-m", "detent", "worker", "shop.py"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout and b"working on" in process.stdout.readline()
         while not cli("workers", "--json").json["workers"]:
             assert process.poll() is None
@@ -47,15 +47,15 @@ def test_worker_stops_on_sigterm(cli: Cli) -> None:
         assert cli("stats", "--json").json["workers"]["live"] == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-    assert cli("workers").out.startswith("no workers")
+    assert cli("workers").out.startswith("No workers.")
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "message"),
     [
-        ("nowhere:app", "APP_NOT_FOUND: there is no module 'nowhere'"),
-        ("nowhere.deeper", "APP_NOT_FOUND: there is no module 'nowhere'"),
-        ("no/such.py", "APP_NOT_FOUND: there is no file no/such.py"),
+        ("nowhere:app", "APP_NOT_FOUND: module 'nowhere' was not found"),
+        ("nowhere.deeper", "APP_NOT_FOUND: module 'nowhere' was not found"),
+        ("no/such.py", "APP_NOT_FOUND: file no/such.py does not exist"),
         ("shop.py:shop", "APP_NOT_FOUND: shop.py has no 'shop'; it has app"),
         ("shop:charge", "APP_INVALID: shop:charge is a JobDefinition, not a Detent"),
         ("empty.py", "APP_NOT_FOUND: empty.py has no 'app'; it has no Detent"),
@@ -67,16 +67,16 @@ def test_worker_stops_on_sigterm(cli: Cli) -> None:
         ("shop.py:", "APP_INVALID: "),
     ],
 )
-def test_an_app_that_cannot_be_found_says_why(cli: Cli, spec: str, says: str) -> None:
+def test_an_app_that_cannot_be_loaded(cli: Cli, spec: str, message: str) -> None:
     Path("empty.py").write_text("")
     Path("two.py").write_text("from detent import Detent\none, other = Detent(), Detent()\n")
     Path("broken.py").write_text("x = 1\ny = 1 / 0\n")
     Path("needy.py").write_text("import absent_thing\n")
     Path("crooked.py").write_text("def (\n")
-    said = cli("worker", spec, code=1 if "FAILED" in says else 2).err
-    assert said.startswith(says) and said.count("\n") == 1
+    error = cli("worker", spec, code=1 if "FAILED" in message else 2).err
+    assert error.startswith(message) and error.count("\n") == 1
     if spec == "broken.py":
-        assert "broken.py:2)" in said
+        assert "broken.py:2)" in error
 
 
 def test_app_may_be_left_out_and_named_by_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_app_may_be_left_out_and_named_by_the_environment(cli: Cli, monkeypatch:
 def test_migrate(cli: Cli) -> None:
     newest = cli("migrate", "--json").json["schema"]
     assert cli("migrate", "--json").json == {"from": newest, "schema": newest, "migrated": False}
-    assert "is in place" in cli("migrate").out
+    assert "is up to date" in cli("migrate").out
     fresh = cli("migrate", "--json", "--url", "sqlite:///fresh.db").json
     assert fresh == {"from": None, "schema": newest, "migrated": True}
     assert "CREATE TABLE jobs" in cli("migrate", "--sql", "--url", "sqlite:///none.db").out
@@ -118,11 +118,11 @@ def test_urls_are_shown_without_their_password() -> None:
 
 
 def test_the_process_itself(cli: Cli) -> None:
-    """`python -m detent`, help, version, and no word at all."""
-    words = [sys.executable, "-m", "detent"]
-    done = subprocess.run([*words, "--version"], capture_output=True, text=True, check=True)
+    """`python -m detent` with --version, without arguments, and with --help."""
+    command = [sys.executable, "-m", "detent"]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     assert re.match(r"detent \d", done.stdout)
-    assert subprocess.run(words, capture_output=True, check=False).returncode == 2
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
     assert cli("jobs", code=2).out.count("Usage:") == 1
     assert "--max-retries" in cli("enqueue", "--help").out
     assert os.environ["DETENT_ACTOR"] == "ann"

@@ -1,1 +1,1 @@
-"""Tests of the Python API: declaring, enqueueing, waiting for results, with and without an event loop."""
+"""The Python API: declaring and enqueueing jobs, waiting for results, with and without an event loop."""

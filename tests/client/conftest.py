@@ -1,4 +1,4 @@
-"""An application on a file of its own."""
+"""An application on a new SQLite file."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Arguments and results go through the handler's annotations, when enqueued, when run, and on the way back."""
+"""Arguments and results are converted and checked by the handler's annotations: at the enqueue, the run, the result."""
 
 import asyncio
 import json
@@ -47,17 +47,24 @@ async def test_arguments_arrive_in_their_types(app: Detent) -> None:
 
     @app.job("take")
     async def take(
-        ctx: Context, order: Order, to: Address, size: Size, when: datetime, who: UUID, wait: timedelta, extra: int = 5
+        ctx: Context,
+        order: Order,
+        to: Address,
+        size: Size,
+        when: datetime,
+        customer: UUID,
+        wait: timedelta,
+        extra: int = 5,
     ) -> None:
-        seen.extend([order, to, size, when, who, wait, extra])
+        seen.extend([order, to, size, when, customer, wait, extra])
 
-    who, when = UUID(int=7), datetime(2026, 2, 3, tzinfo=UTC)
-    handle = await take.enqueue(ORDER, Address("Side"), Size.LARGE, when, who=who, wait=timedelta(seconds=90))
+    customer, when = UUID(int=7), datetime(2026, 2, 3, tzinfo=UTC)
+    handle = await take.enqueue(ORDER, Address("Side"), Size.LARGE, when, customer=customer, wait=timedelta(seconds=90))
     stored = json.loads((await handle.job()).payload)
-    assert stored["order"]["to"] == {"street": "Main", "number": 3} and "extra" not in stored, "defaults stay open"
+    assert stored["order"]["to"] == {"street": "Main", "number": 3} and "extra" not in stored, "defaults are not stored"
     async with working(app):
         await within(20, handle.result())
-    assert seen == [ORDER, Address("Side"), Size.LARGE, when, who, timedelta(seconds=90), 5]
+    assert seen == [ORDER, Address("Side"), Size.LARGE, when, customer, timedelta(seconds=90), 5]
 
 
 async def test_results_come_back_in_their_types(app: Detent) -> None:
@@ -101,7 +108,7 @@ async def test_results_come_back_in_their_types(app: Detent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "says"),
+    ("args", "kwargs", "message"),
     [
         (("x",), {}, "n"),
         ((), {}, "required"),
@@ -114,21 +121,21 @@ async def test_results_come_back_in_their_types(app: Detent) -> None:
     ],
 )
 async def test_wrong_arguments_are_refused_when_enqueued(
-    app: Detent, args: tuple[Any, ...], kwargs: dict[str, Any], says: str
+    app: Detent, args: tuple[Any, ...], kwargs: dict[str, Any], message: str
 ) -> None:
     @app.job("take")
     async def take(n: int, order: Order | None = None, to: Address | None = None) -> None: ...
 
     with pytest.raises(InvalidInput) as refused:
         await take.enqueue(*args, **kwargs)
-    assert refused.value.code == "PAYLOAD_INVALID" and says in refused.value.message, refused.value
+    assert refused.value.code == "PAYLOAD_INVALID" and message in refused.value.message, refused.value
     assert refused.value.http_status == 422
     assert await (await app.ready()).store.read(lambda tx: tx.counts()) == []
 
 
 @pytest.mark.parametrize("value", [object(), b"\xff", float("nan"), "\ud800", {"a": object()}])
 @pytest.mark.parametrize("name", ["anything", "loose"])
-async def test_what_json_cannot_hold_is_refused_when_enqueued(app: Detent, name: str, value: Any) -> None:
+async def test_values_that_are_not_json_are_refused_when_enqueued(app: Detent, name: str, value: Any) -> None:
     @app.job("take")
     async def take(anything: Any = 1, loose=None) -> None: ...  # type: ignore[no-untyped-def]
 
@@ -136,7 +143,7 @@ async def test_what_json_cannot_hold_is_refused_when_enqueued(app: Detent, name:
         await take.enqueue(**{name: value})
     assert refused.value.code in ("PAYLOAD_INVALID", "PAYLOAD_NOT_JSON")
     handle = await take.enqueue(**{name: {1, 2}})
-    assert json.loads((await handle.job()).payload) == {name: [1, 2]}, "a set can be told as a list"
+    assert json.loads((await handle.job()).payload) == {name: [1, 2]}, "a set is stored as a list"
 
 
 @pytest.mark.parametrize("name", ["json", "copy", "schema", "model_config", "dict", "self_", "_hidden", "validate"])
@@ -151,7 +158,7 @@ async def test_arguments_may_have_any_name(app: Detent, name: str) -> None:
 
 
 async def test_defaults_made_at_the_enqueue_are_kept(app: Detent) -> None:
-    """A nested model that drew an id keeps it: it is the same object when the job runs."""
+    """A nested model that generated an id keeps it when the job runs."""
 
     class Ticket(pydantic.BaseModel):
         id: UUID = pydantic.Field(default_factory=uuid4)
@@ -181,7 +188,7 @@ async def test_keywords_of_any_name(app: Detent) -> None:
 
 
 class Strange:
-    """A class nobody can validate."""
+    """A class without a pydantic schema."""
 
 
 def _star(*args: int) -> None: ...
@@ -201,7 +208,7 @@ def _unresolved(x: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa
 
 
 @pytest.mark.parametrize("function", [_star, _slash, _strange_argument, _strange_result, _unresolved])
-def test_what_cannot_be_a_handler_is_refused_when_declared(function: Any) -> None:
+def test_invalid_handlers_are_refused_when_declared(function: Any) -> None:
     with pytest.raises(InvalidInput) as refused:
         Detent("sqlite:///:memory:").job("x")(function)
     assert refused.value.code == "HANDLER_INVALID" and len(refused.value.message.split()) > 3
@@ -275,8 +282,8 @@ async def test_a_result_that_is_no_json_fails_for_good(app: Detent, function: An
     assert (await handle.job()).execution_no == 1
 
 
-async def test_a_stored_result_of_another_shape_is_told_as_such(app: Detent) -> None:
-    """The handler's annotation changed after the job ran."""
+async def test_a_stored_result_that_does_not_fit_the_annotation_is_refused(app: Detent) -> None:
+    """The annotation was changed after the job ran."""
 
     @app.job("x")
     async def one() -> str:

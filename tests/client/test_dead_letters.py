@@ -1,4 +1,4 @@
-"""Dead letters from an application: a repaired payload is checked by its handler before anything is written."""
+"""app.dead_letters: a corrected payload is checked by the handler before anything is written."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from detent.ports.listing import Filter
 pytestmark = pytest.mark.anyio
 
 
-async def buried(app: Detent, count: int = 2) -> list[str]:
+async def make_dead_letters(app: Detent, count: int = 2) -> list[str]:
     @app.job("refund")
     async def refund(order_id: int) -> None:
         raise Fail("no such order", code="ORDER_UNKNOWN", retryable=False)
@@ -19,21 +19,21 @@ async def buried(app: Detent, count: int = 2) -> list[str]:
     return [item.id for item in await app.dead_letters.list()]
 
 
-async def test_requeue_repaired(app: Detent) -> None:
-    first, second = await buried(app)
+async def test_requeue_with_a_corrected_payload(app: Detent) -> None:
+    first, second = await make_dead_letters(app)
     with pytest.raises(DetentError) as caught:
         await app.dead_letters.requeue(first, payload={"order_id": "seven"})
     assert caught.value.code == "PAYLOAD_INVALID"
     assert (await app.dead_letters.show(first))["status"] == "open"
-    made = await app.dead_letters.requeue(first, payload={"order_id": 7}, actor="ann", reason="typo")
-    assert (made.job.payload, made.job.requeued_from) == ('{"order_id":7}', first)
+    submitted = await app.dead_letters.requeue(first, payload={"order_id": 7}, actor="ann", reason="typo")
+    assert (submitted.job.payload, submitted.job.requeued_from) == ('{"order_id":7}', first)
     [act] = (await app.dead_letters.show(first))["acts"]
     assert (act["actor"], act["reason"], act["data"]["repaired"]) == ("ann", "typo", True)
     assert [item.id for item in await app.dead_letters.list()] == [second]
 
 
 async def test_in_bulk(app: Detent) -> None:
-    await buried(app, 3)
+    await make_dead_letters(app, 3)
     chosen = Filter(error_code="ORDER_UNKNOWN")
     assert (await app.dead_letters.requeue_many(chosen, dry_run=True)).matched == 3
     assert (await app.dead_letters.discard_many(chosen, person="ann", reason="old")).for_two == 3
@@ -41,7 +41,7 @@ async def test_in_bulk(app: Detent) -> None:
 
 
 def test_without_an_event_loop(plain: Detent) -> None:
-    plain.sync.run(buried(plain))
+    plain.sync.run(make_dead_letters(plain))
     dead_letters = plain.sync.dead_letters
     first, second = (item.id for item in dead_letters.list())
     assert dead_letters.requeue(first).job.requeued_from == first

@@ -1,4 +1,4 @@
-"""The examples run as their first lines say."""
+"""examples/quickstart.py and demo.py run as their docstrings describe."""
 
 import json
 import os
@@ -24,10 +24,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @contextmanager
-def running(words: list[str], environment: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(arguments: list[str], environment: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, *words], env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT
+            [sys.executable, *arguments], env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT
         )
         try:
             yield process
@@ -55,12 +55,12 @@ def test_quickstart(tmp_path: Path, environment: dict[str, str]) -> None:
 
 
 def test_demo(tmp_path: Path, environment: dict[str, str]) -> None:
-    """A few seconds of `detent up`: something succeeds, something waits, and it ends in good order."""
+    """A few seconds of `detent up`: jobs of each contract run, and SIGINT stops it cleanly."""
 
     def stats() -> dict[str, dict[str, int]]:
-        words = [sys.executable, "-m", "detent", "stats", "--json"]
-        said = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-        return json.loads(said.stdout)["statuses"] if said.returncode == 0 else {}
+        command = [sys.executable, "-m", "detent", "stats", "--json"]
+        completed = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return json.loads(completed.stdout)["statuses"] if completed.returncode == 0 else {}
 
     with running(
         ["-m", "detent", "up", str(EXAMPLES / "demo.py"), "--no-screen", "--port", "0"], environment, tmp_path

@@ -1,4 +1,4 @@
-"""What `using` changes, and what a handle can be asked."""
+"""The options of `using`, and the methods of a handle."""
 
 import asyncio
 from dataclasses import fields
@@ -34,7 +34,7 @@ async def test_using_changes_one_enqueue(app: Detent) -> None:
     assert job.due_at is not None and abs(job.due_at - int(at.timestamp() * SECOND)) < SECOND
     later = await (await special.using(at=None, delay=60).enqueue(n=3)).job()
     assert later.due_at is not None and 55 * SECOND < later.due_at - later.created_at <= 60 * SECOND
-    assert later.tenant_id == "acme", "options add up"
+    assert later.tenant_id == "acme", "options of several using() calls are combined"
     held = await (await mail.using(hold=True).enqueue(n=4)).job()
     assert held.phase == "blocked"
     again = await (await mail.enqueue(n=5)).job()
@@ -44,7 +44,7 @@ async def test_using_changes_one_enqueue(app: Detent) -> None:
     assert refused.value.code == "OPTION_UNKNOWN"
 
 
-def test_type_checkers_know_the_options_there_are() -> None:
+def test_typed_options_match_the_dataclasses() -> None:
     assert list(UsingOptions.__annotations__) == [field.name for field in fields(Using)]
     assert list(JobOptions.__annotations__) == [field.name for field in fields(Options)]
 
@@ -88,22 +88,22 @@ async def _is(handle: Any, status: str) -> bool:
     return bool(await handle.status() == status)
 
 
-async def test_a_result_is_there_soon_after_the_end(app: Detent) -> None:
+async def test_result_returns_soon_after_the_end(app: Detent) -> None:
     @app.job("mail")
     async def mail() -> int:
         return 1
 
     async with working(app):
         loop = asyncio.get_running_loop()
-        took = []
+        durations = []
         for _ in range(9):
             begun = loop.time()
             await within(20, (await mail.enqueue()).result())
-            took.append(loop.time() - begun)
-    assert sorted(took)[4] < 0.09, "told of the commit, not found by a poll each 0.1 s"
+            durations.append(loop.time() - begun)
+    assert sorted(durations)[4] < 0.09, "woken by the commit, not by a poll every 0.1 s"
 
 
-async def test_a_job_that_failed_says_why(app: Detent) -> None:
+async def test_the_result_of_a_failed_job_raises_its_error(app: Detent) -> None:
     @app.job("mail", max_retries=0)
     async def mail() -> int:
         raise ValueError("no such address")
@@ -144,7 +144,7 @@ async def test_a_handle_by_id(app: Detent) -> None:
     assert refused.value.code == "JOB_NOT_FOUND"
 
 
-async def test_gate_b2_refuses_other_budgets_and_unknown_contracts_are_told(app: Detent) -> None:
+async def test_gate_b2_refuses_other_max_retries_and_unknown_contracts_are_refused(app: Detent) -> None:
     @app.job("pay", contract="gate-b2", max_retries=7)
     async def pay() -> None: ...
 

@@ -1,4 +1,4 @@
-"""Opening and closing: by itself, per event loop, per process, with `async with` and without any loop."""
+"""Opening and closing the database: on first use, per event loop, per process, after a fork."""
 
 import asyncio
 import os
@@ -37,12 +37,12 @@ async def _refused(url: str) -> str:
     return refused.value.code
 
 
-def test_a_url_nobody_understands_is_refused() -> None:
+def test_an_invalid_url_is_refused() -> None:
     for url in ("mysql://x", "sqlite:jobs.db", "sqlite:///", "jobs.db"):
         assert asyncio.run(_refused(url)) == "URL_INVALID", url
 
 
-def test_opens_by_itself_once_per_loop(url: str) -> None:
+def test_the_first_use_opens_once_per_loop(url: str) -> None:
     app = Detent(url)
     add = declare(app)
 
@@ -61,16 +61,16 @@ def test_opens_by_itself_once_per_loop(url: str) -> None:
     assert asyncio.run(main()) is not asyncio.run(main())
 
 
-def test_a_first_use_by_many_at_once_opens_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where opening takes a while, as it does on a server."""
+def test_concurrent_first_uses_open_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if opening takes a while, as it does with a database server."""
     app = Detent(url)
     add = declare(app)
-    made = []
-    honest = app.make_engine
+    engines = []
+    make_engine = app.make_engine
 
     def make() -> Any:
-        engine = honest()
-        made.append(engine)
+        engine = make_engine()
+        engines.append(engine)
         opening = engine.open
 
         async def slowly() -> None:
@@ -89,10 +89,10 @@ def test_a_first_use_by_many_at_once_opens_once(url: str, monkeypatch: pytest.Mo
         await app.close()
 
     asyncio.run(main())
-    assert len(made) == 2
+    assert len(engines) == 2
 
 
-def test_two_loops_at_once_each_have_their_own(url: str) -> None:
+def test_two_concurrent_loops_have_separate_engines(url: str) -> None:
     app = Detent(url)
     add = declare(app)
     engines, barrier = [], threading.Barrier(2)
@@ -113,7 +113,7 @@ def test_two_loops_at_once_each_have_their_own(url: str) -> None:
 
 
 def test_loops_that_end_without_close_leave_nothing_behind(url: str) -> None:
-    """asyncio.run() around every call, as in a script or a test suite: threads and connections must not pile up."""
+    """With asyncio.run() around every call, as in a script, threads and connections must not accumulate."""
     app = Detent(url)
     add = declare(app)
 
@@ -136,7 +136,7 @@ def test_loops_that_end_without_close_leave_nothing_behind(url: str) -> None:
 
 
 def test_a_forked_child_enqueues_on_its_own_connection(url: str, tmp_path: Path) -> None:
-    """The parent's loop is open, its sync client has a thread; the child gets neither and needs neither."""
+    """The parent has an open loop and a thread of its sync client; the child inherits neither and needs neither."""
     app = Detent(url)
     add = declare(app)
     asyncio.run(add.enqueue(n=0))  # a loop that ended without closing the app
@@ -155,7 +155,9 @@ def test_a_forked_child_enqueues_on_its_own_connection(url: str, tmp_path: Path)
 
         asyncio.run(main())
         app.sync.close()
-        assert all(engine.store._writer is not None for engine in inherited), "not ours to close"  # type: ignore[attr-defined]
+        assert all(engine.store._writer is not None for engine in inherited), (
+            "the child does not close the parent's connections"
+        )  # type: ignore[attr-defined]
 
     with app.sync._lock:  # another thread of the parent was just using it
         pid = os.fork()
@@ -167,19 +169,19 @@ def test_a_forked_child_enqueues_on_its_own_connection(url: str, tmp_path: Path)
                 (tmp_path / "child").write_text(repr(error))
                 os._exit(1)
     try:
-        _, status = until_now(lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found)
+        _, status = until_now(lambda: (waited := os.waitpid(pid, os.WNOHANG))[0] and waited)
     except AssertionError:
         os.kill(pid, signal.SIGKILL)
         raise
     assert status == 0, (tmp_path / "child").read_text()
-    assert first.status() == "queued", "the parent goes on as before"
+    assert first.status() == "queued", "the parent is not affected"
     assert app.sync.enqueue(add, n=4).status() == "queued"
     engine = app.sync.run(app.ready())
     assert sum(row[3] for row in app.sync.run(engine.store.read(lambda tx: tx.counts()))) == 6
     app.sync.close()
 
 
-def test_an_older_or_newer_schema_is_a_clear_error(url: str) -> None:
+def test_another_schema_version_is_refused(url: str) -> None:
     import apsw
 
     async def make() -> None:

@@ -1,4 +1,4 @@
-"""Limits, deadlines and tenants as an application has them."""
+"""app.limit, deadlines and app.for_tenant."""
 
 from pathlib import Path
 
@@ -22,9 +22,9 @@ def make(path: Path, **limit: object) -> Detent:
     return app
 
 
-async def test_code_declares_operators_change_and_new_code_holds_again(tmp_path: Path) -> None:
+async def test_an_operators_change_lasts_until_the_declaration_changes(tmp_path: Path) -> None:
     async with make(tmp_path, queue="mail", concurrency=5) as app:
-        await app.engine.limit(queue="mail", concurrency=2, actor="ann")
+        await app.engine.set_limit(queue="mail", concurrency=2, actor="ann")
     async with make(tmp_path, queue="mail", concurrency=5) as app:
         assert [limit.concurrency for limit in await app.engine.limits()] == [2]
     async with make(tmp_path, queue="mail", concurrency=7) as app:
@@ -33,7 +33,7 @@ async def test_code_declares_operators_change_and_new_code_holds_again(tmp_path:
         make(tmp_path, queue="mail")
 
 
-async def test_a_worker_until_idle_stays_for_what_a_rate_holds_back(tmp_path: Path) -> None:
+async def test_until_idle_waits_for_jobs_delayed_by_a_rate(tmp_path: Path) -> None:
     app = make(tmp_path, queue="mail", rate=(3, 0.4))
     await app.jobs["work"].enqueue_many([{"n": n} for n in range(7)])
     assert await app.run_worker(until_idle=True, slots=8) == 0

@@ -1,4 +1,4 @@
-"""Schedules from an application: declared above a job, or handled by `app.schedules`."""
+"""@app.schedule and app.schedules."""
 
 import asyncio
 from datetime import timedelta
@@ -28,10 +28,10 @@ async def test_declared_above_a_job(app: Detent) -> None:
     assert (often.kind, often.expression, often.priority, often.tenant_id) == ("every", "5m", 7, "acme")
     assert often.timeout_ms == 2_000
     await app.worker()
-    assert await app.schedules.get("report") == nightly, "the next worker finds it as it is"
+    assert await app.schedules.get("report") == nightly, "the next worker does not change it"
 
 
-async def test_declarations_that_cannot_be(app: Detent) -> None:
+async def test_invalid_declarations_are_refused(app: Detent) -> None:
     @app.job("report")
     async def report(day: str) -> None: ...
 
@@ -62,40 +62,40 @@ async def test_a_payload_is_checked_by_the_handler(app: Detent) -> None:
     with pytest.raises(DetentError) as caught:
         await app.schedules.add("r", "report", {"day": "monday"}, every="5m")
     assert caught.value.code == "PAYLOAD_INVALID"
-    made = await app.schedules.add("r", report, {"day": 1}, every="5m")
+    schedule = await app.schedules.add("r", report, {"day": 1}, every="5m")
     with pytest.raises(DetentError) as caught:
         await app.schedules.edit("r", payload={"day": "monday"})
     assert caught.value.code == "PAYLOAD_INVALID"
-    assert (await app.schedules.edit("r", payload={"day": 2}, version=made.version)).payload == '{"day":2}'
+    assert (await app.schedules.edit("r", payload={"day": 2}, version=schedule.version)).payload == '{"day":2}'
     assert (await app.schedules.add("other", "unknown-here", {"x": 1}, cron="@daily")).job_type == "unknown-here"
 
 
-async def test_every_act(app: Detent) -> None:
-    await app.schedules.add("r", "report", every="1h", reason="asked for")
+async def test_every_operation(app: Detent) -> None:
+    await app.schedules.add("r", "report", every="1h", reason="request 7")
     assert (await app.schedules.pause("r", actor="ann")).paused_at is not None
     assert (await app.schedules.resume("r", actor="ann")).next_fire_at is not None
     assert len(await app.schedules.preview("r", 3)) == 3
     assert (await app.schedules.backfill("r", "2026-01-01T00:00:00Z", "2026-01-01T03:00:00Z")).made == 3
     assert len(await app.schedules.fires("r")) == 3
-    assert [one.name for one in await app.schedules.list(Filter(text="report"))] == ["r"]
+    assert [schedule.name for schedule in await app.schedules.list(Filter(text="report"))] == ["r"]
     await app.schedules.remove("r")
     assert await app.schedules.list() == []
 
 
 def test_without_an_event_loop(plain: Detent) -> None:
-    acts = plain.sync.schedules
-    made = acts.add("r", "report", {"x": 1}, every="1h")
-    assert acts.get("r") == made and acts.list() == [made]
-    assert acts.edit("r", priority=3, timeout=2, version=1).timeout_ms == 2_000
-    assert acts.pause("r").paused_at and not acts.resume("r").paused_at
-    assert len(acts.preview("r", 2)) == 2
-    assert acts.backfill("r", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", dry_run=True).made == 1
-    assert acts.fires("r") == []
-    assert acts.remove("r").id == made.id
+    schedules = plain.sync.schedules
+    schedule = schedules.add("r", "report", {"x": 1}, every="1h")
+    assert schedules.get("r") == schedule and schedules.list() == [schedule]
+    assert schedules.edit("r", priority=3, timeout=2, version=1).timeout_ms == 2_000
+    assert schedules.pause("r").paused_at and not schedules.resume("r").paused_at
+    assert len(schedules.preview("r", 2)) == 2
+    assert schedules.backfill("r", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", dry_run=True).made == 1
+    assert schedules.fires("r") == []
+    assert schedules.remove("r").id == schedule.id
 
 
 async def test_a_worker_fires_on_time(app: Detent) -> None:
-    """Real time: a job starts within half a second of its fire; on a busy machine at least one does."""
+    """In real time: a job starts within half a second of its run; on a busy machine at least one does."""
     started: list[float] = []
 
     @app.schedule(every="1s")

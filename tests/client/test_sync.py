@@ -1,4 +1,4 @@
-"""`app.sync`: the same client for code without an event loop, from one thread or from many."""
+"""`app.sync`: the client for code without an event loop, from one thread or several."""
 
 import asyncio
 import threading
@@ -12,8 +12,8 @@ from detent.core.errors import JobFailed
 
 
 @contextmanager
-def worker_beside(app: Detent) -> Iterator[None]:
-    """A worker on its own loop in a thread, until the end of the block."""
+def running_worker(app: Detent) -> Iterator[None]:
+    """Run a worker in a thread until the end of the block."""
     stop: list[object] = []
     started = threading.Event()
 
@@ -50,13 +50,13 @@ def test_enqueue_and_wait_without_a_loop(plain: Detent) -> None:
     def fail() -> None:
         raise ValueError("no")
 
-    with worker_beside(plain):
+    with running_worker(plain):
         handle = plain.sync.enqueue(add, n=2, m=3)
         assert handle.result(timeout=20) == 5
         assert handle.status() == "succeeded" and handle.show()["result"] == 5
         assert [event["event"] for event in handle.events()] == ["job.created", "job.claimed", "job.succeeded"]
         many = plain.sync.enqueue_many(add, [{"n": n} for n in range(5)])
-        assert [one.result(20) for one in many] == [1, 2, 3, 4, 5]
+        assert [handle.result(20) for handle in many] == [1, 2, 3, 4, 5]
         bad = plain.sync.run(fail.using(max_retries=0).enqueue())
         with pytest.raises(JobFailed):
             plain.sync.run(bad.result(20))
@@ -96,12 +96,12 @@ def test_signal_cancel_and_the_key_without_a_loop(plain: Detent) -> None:
         handle.result(timeout=5)
 
 
-def test_a_result_that_does_not_come_in_time(plain: Detent) -> None:
+def test_result_with_a_timeout(plain: Detent) -> None:
     @plain.job("wait")
     async def wait() -> None: ...
 
     handle = plain.sync.enqueue(wait)
-    with pytest.raises(TimeoutError, match="it goes on"):
+    with pytest.raises(TimeoutError, match="and goes on"):
         handle.result(timeout=0.05)
     assert handle.status() == "queued"
 
@@ -119,7 +119,7 @@ def test_close_ends_the_thread_and_the_next_call_opens_again(plain: Detent) -> N
 
 
 def test_from_inside_a_running_loop(plain: Detent) -> None:
-    """A blocking call where it does not belong still works: its loop is another one."""
+    """A blocking call inside a running event loop works, because the client has its own loop."""
 
     @plain.job("wait")
     async def wait() -> None: ...

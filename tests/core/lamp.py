@@ -1,4 +1,4 @@
-"""A small sound contract of a user, in TOML and in Python, for the tests to spoil."""
+"""A small valid user-defined contract, in TOML and in Python; tests change it to make it invalid."""
 
 import copy
 import json
@@ -95,7 +95,7 @@ scope = ["tenant_id"]
 
 
 def lamp(**changes: Any) -> Contract:
-    """The same in Python."""
+    """The contract of LAMP_TOML in Python."""
     options: dict[str, Any] = {
         "name": "lamp",
         "statuses": {
@@ -129,7 +129,7 @@ def lamp(**changes: Any) -> Contract:
 
 
 def plain() -> Data:
-    """The lamp as plain data, edges without empty cells."""
+    """The contract as plain data; edges without None values."""
     data = copy.deepcopy(contract_to(lamp()))
     data["edges"] = [{k: v for k, v in edge.items() if v is not None} for edge in data["edges"]]
     return data
@@ -152,6 +152,8 @@ def _pairs(values: Data) -> list[str]:
 
 
 def cooling_lamp() -> Contract:
-    """A lamp whose retry waits in a blocked status."""
-    kept = [edge for edge in lamp().edges if edge.move not in (Move.RETRY, Move.WAIT)]
-    return lamp(edges=(*kept, Edge(Move.RETRY, "on", "lamp.cooled", "cold")), retry_at_statuses=frozenset({"cold"}))
+    """A variant whose retry waits in a blocked status."""
+    other_edges = [edge for edge in lamp().edges if edge.move not in (Move.RETRY, Move.WAIT)]
+    return lamp(
+        edges=(*other_edges, Edge(Move.RETRY, "on", "lamp.cooled", "cold")), retry_at_statuses=frozenset({"cold"})
+    )

@@ -1,4 +1,4 @@
-"""Contracts as TOML and plain data: read, written back, and refused where text can go wrong."""
+"""Contracts as TOML and plain data: round trips, and errors that only text can have."""
 
 import json
 
@@ -10,16 +10,16 @@ from detent.core.contract.model import LossRule, Move
 from detent.core.errors import ContractError
 from detent.core.retry import Immediate, RetryRule
 
+from .job_history import NAMES
 from .lamp import LAMP_TOML, lamp, plain
-from .lives import NAMES
 
 
 def test_a_good_contract_in_toml_is_the_one_in_python():
     assert contract_from_toml(LAMP_TOML) == lamp()
 
 
-# What only text can get wrong: (line to replace, its replacement, what the message must name)
-MISSPELT = {
+# (line to replace, its replacement, parts of the message)
+INVALID_TOML = {
     "unknown phase": ('on = "leased"', 'on = "rented"', ["statuses.on", "'rented'", "leased"]),
     "unknown move": ('move = "WAKE"', 'move = "POKE"', ["edges[7]", "lamp.warmed", "'POKE'", "WAKE"]),
     "unknown loss move": ('move = "RETRY"\n\n[stop]', 'move = "POKE"\n\n[stop]', ["loss", "'POKE'"]),
@@ -50,17 +50,17 @@ MISSPELT = {
 }
 
 
-@pytest.mark.parametrize("line, instead, named", MISSPELT.values(), ids=MISSPELT)
-def test_misspelt_toml_is_refused_by_name(line, instead, named):
+@pytest.mark.parametrize("line, replacement, parts", INVALID_TOML.values(), ids=INVALID_TOML)
+def test_invalid_toml_is_refused_with_the_faulty_key(line, replacement, parts):
     assert line in LAMP_TOML
-    text = LAMP_TOML.replace(line, instead, 1)
+    text = LAMP_TOML.replace(line, replacement, 1)
     with pytest.raises(ContractError) as refused:
         contract_from_toml(text)
-    for part in named:
+    for part in parts:
         assert part in refused.value.message
 
 
-WRONG = {
+WRONG_TYPES = {
     "retry": 3,
     "retry.max_retries": {"max_retries": "2"},
     "loss": "RETRY",
@@ -76,11 +76,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("where", WRONG)
-def test_a_value_of_the_wrong_kind_is_refused_by_name(where):
-    name = where.partition(".")[0].partition("[")[0]
+@pytest.mark.parametrize("key", WRONG_TYPES)
+def test_a_value_of_the_wrong_type_is_refused_with_its_key(key):
+    name = key.partition(".")[0].partition("[")[0]
     with pytest.raises(ContractError) as refused:
-        contract_from(plain() | {name: WRONG[where]})
+        contract_from(plain() | {name: WRONG_TYPES[key]})
     assert name in refused.value.message
 
 

@@ -1,4 +1,4 @@
-"""Every table that is no sound machine is refused, in Python and in TOML, and the faulty row is named."""
+"""Invalid contracts are refused, in Python and in TOML, and the message names the faulty row."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +11,9 @@ from detent.core.errors import ContractError
 from detent.core.retry import Exponential, RetryRule, Table
 
 from .lamp import Data, as_toml, lamp, plain
-from .test_tables import JOINED
+from .test_tables import EXPECTED_MOVE_PHASES
 
-Spoil = Callable[[Data], Any]
+Mutation = Callable[[Data], Any]
 
 
 def row(move: str | None, source: str | None, event: str, target: str) -> Data:
@@ -21,20 +21,20 @@ def row(move: str | None, source: str | None, event: str, target: str) -> Data:
     return {name: cell for name, cell in cells.items() if cell is not None}
 
 
-def without(event: str) -> Spoil:
+def without(event: str) -> Mutation:
     return lambda data: data.update(edges=[e for e in data["edges"] if e["event"] != event])
 
 
-def adding(*rows: Data, **statuses: str) -> Spoil:
+def adding(*rows: Data, **statuses: str) -> Mutation:
     return lambda data: (data["edges"].extend(rows), data["statuses"].update(statuses))
 
 
-def setting(**values: Any) -> Spoil:
+def setting(**values: Any) -> Mutation:
     return lambda data: data.update(values)
 
 
-# id: (what spoils the lamp, what the message must name)
-FAULTS: dict[str, tuple[Spoil, list[str]]] = {
+# id: (mutation of the contract, parts of the message)
+FAULTS: dict[str, tuple[Mutation, list[str]]] = {
     "two targets for one move and source": (
         adding(row("SUCCEED", "on", "lamp.sold", "broken")),
         ["(SUCCEED, on, lamp.dimmed, done)", "(SUCCEED, on, lamp.sold, broken)"],
@@ -163,11 +163,11 @@ FAULTS |= {
 }
 SAMPLE = {"-": None, "claimable": "off", "leased": "on", "blocked": "cold", "final": "done"}
 FAULTS |= {
-    f"{move} does not join {source} with {target}": (
+    f"{move} must not lead from {source} to {target}": (
         adding(row(move, SAMPLE[source], "bad", str(SAMPLE[target]))),
-        [f"({move}, {SAMPLE[source] or '(nothing)'}, bad, {SAMPLE[target]})", f"{move} joins"],
+        [f"({move}, {SAMPLE[source] or '(nothing)'}, bad, {SAMPLE[target]})", f"{move} must lead from"],
     )
-    for move, (leaves, enters) in JOINED.items()
+    for move, (leaves, enters) in EXPECTED_MOVE_PHASES.items()
     for source in SAMPLE
     for target in list(SAMPLE)[1:]
     if source not in leaves.split() or target not in enters.split()
@@ -179,7 +179,7 @@ def in_python(data: Data) -> Contract:
         return Move(name) if name else None
 
     retry, keys = dict(data["retry"]), dict(data["keys"])
-    own = {name: retry.pop(name) for name in ("max_retries", "caps") if name in retry}
+    options = {name: retry.pop(name) for name in ("max_retries", "caps") if name in retry}
     numbers = {name: retry[name] for name in ("base_ms", "cap_ms", "jitter_ms") if name in retry}
     backoff = Table(tuple(retry["delays_ms"])) if "delays_ms" in retry else Exponential(**numbers)
     keys = {name: tuple(value) if isinstance(value, list) else value for name, value in keys.items()}
@@ -189,7 +189,7 @@ def in_python(data: Data) -> Contract:
         statuses={status: Phase(phase) for status, phase in data["statuses"].items()},
         edges=tuple(Edge(move(e.get("move")), e.get("source"), e["event"], e["target"]) for e in data["edges"]),
         codes=data["codes"],
-        retry=RetryRule(backoff, **own),
+        retry=RetryRule(backoff, **options),
         loss=LossRule(**(data["loss"] | {"move": Move(data["loss"]["move"])})),
         stop=StopRule(move(data["stop"]["move"])),
         snooze=move(data["snooze"]),
@@ -210,19 +210,19 @@ both = pytest.mark.parametrize("read", [in_python, in_toml], ids=["python", "tom
 
 
 @both
-@pytest.mark.parametrize("spoil, named", FAULTS.values(), ids=FAULTS)
-def test_a_faulty_declaration_is_refused_by_name(spoil, named, read):
+@pytest.mark.parametrize("mutate, parts", FAULTS.values(), ids=FAULTS)
+def test_an_invalid_contract_is_refused_with_the_faulty_row(mutate, parts, read):
     data = plain()
-    spoil(data)
+    mutate(data)
     with pytest.raises(ContractError) as refused:
         read(data)
     assert refused.value.code == "CONTRACT_INVALID"
-    for part in named:
+    for part in parts:
         assert part in refused.value.message
 
 
 @both
-def test_the_unspoilt_declaration_is_accepted(read):
+def test_the_unchanged_contract_is_accepted(read):
     assert read(plain()).edges == lamp().edges
 
 

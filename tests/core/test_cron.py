@@ -1,4 +1,4 @@
-"""Cron times over the changes of the clock: every expected instant is typed in."""
+"""Cron times across changes of the UTC offset; every expected instant is written out."""
 
 import pytest
 
@@ -9,17 +9,17 @@ from detent.core.times import from_iso, iso
 
 def upcoming(expression: str, timezone: str, after: str, count: int) -> list[str]:
     moment = from_iso(after, field="after")
-    found = []
+    times = []
     for _ in range(count):
         following = cron_of(expression, timezone).next(moment)
         assert following is not None and following > moment
         moment = following
-        found.append((iso(moment) or "").removesuffix(":00Z"))
-    return found
+        times.append((iso(moment) or "").removesuffix(":00Z"))
+    return times
 
 
 TABLE = [
-    # A time of day that the clock leaves out fires right after the gap, once.
+    # A time of day in a DST gap fires once, right after the gap.
     ("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", "2026-03-28T01:30 2026-03-29T01:00 2026-03-30T00:30"),
     ("15,45 2 * * *", "Europe/Berlin", "2026-03-29T00:00:00Z", "2026-03-29T01:00 2026-03-30T00:15 2026-03-30T00:45"),
     ("0 3 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", "2026-03-29T01:00 2026-03-30T01:00"),
@@ -27,13 +27,13 @@ TABLE = [
     ("30 2 * * *", "America/New_York", "2026-03-07T12:00:00Z", "2026-03-08T07:00 2026-03-09T06:30"),
     ("0 30 2 * * *", "America/New_York", "2026-03-07T12:00:00Z", "2026-03-08T07:00 2026-03-09T06:30"),
     ("15 2 * * *", "Australia/Lord_Howe", "2026-10-02T12:00:00Z", "2026-10-02T15:45 2026-10-03T15:30 2026-10-04T15:15"),
-    # A time of day that the clock shows twice fires at the first.
+    # A time of day in a repeated hour fires at its first occurrence.
     ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", "2026-10-25T00:30 2026-10-26T01:30"),
     ("30 2 * * *", "Europe/Berlin", "2026-10-25T01:10:00Z", "2026-10-26T01:30"),
     ("30 1 * * *", "America/New_York", "2026-10-31T12:00:00Z", "2026-11-01T05:30 2026-11-02T06:30"),
     ("0 30 1 * * *", "America/New_York", "2026-10-31T12:00:00Z", "2026-11-01T05:30 2026-11-02T06:30"),
     ("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00:00Z", "2026-04-04T14:45 2026-04-05T15:15"),
-    # What runs evenly runs on evenly through both.
+    # Intervals continue evenly through both.
     ("*/30 * * * *", "Europe/Berlin", "2026-03-29T00:00:00Z", "2026-03-29T00:30 2026-03-29T01:00 2026-03-29T01:30"),
     ("0 * * * *", "Europe/Berlin", "2026-10-24T23:00:00Z", "2026-10-25T00:00 2026-10-25T01:00 2026-10-25T02:00"),
     ("*/30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", "2026-03-30T00:00 2026-03-30T00:30"),
@@ -99,14 +99,14 @@ def test_seconds() -> None:
         "L * * * *",
     ],
 )
-def test_bad_expressions(expression: str) -> None:
+def test_invalid_expressions(expression: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         cron_of(expression, "UTC")
     assert (caught.value.code, caught.value.extra) == ("SCHEDULE_INVALID", {"field": "cron"})
 
 
 @pytest.mark.parametrize("name", ["Europe", "", "Mars/Base", "../UTC", "x" * 300, "UTC\0"])
-def test_bad_zones(name: str) -> None:
+def test_invalid_zones(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         cron_of("@daily", name)
     assert (caught.value.code, caught.value.extra) == ("SCHEDULE_INVALID", {"field": "tz"})

@@ -1,4 +1,4 @@
-"""One move, one Change: what row, log and dead letter say after it, and what each contract counts."""
+"""The Change of one move: row, log and dead letter after it, and the counters of each contract."""
 
 import json
 from dataclasses import replace
@@ -7,13 +7,13 @@ import pytest
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Move, Phase
-from detent.core.decide import create, decide, then
+from detent.core.decide import add_move, create, decide
 from detent.core.job import Facts, Failure, Wait
 from detent.core.outcome import after_failure
 from detent.core.times import SECOND
 
+from .job_history import CLAIM, LEASE, NAMES, NOW, JobHistory, blank, claimed, created, job_in_status, running
 from .lamp import cooling_lamp
-from .lives import CLAIM, LEASE, NAMES, NOW, Life, blank, claimed, created, put, running
 
 ERROR = {name: "TASK_EXECUTION_FAILED" if name == "men" else "X" for name in NAMES}
 
@@ -31,11 +31,11 @@ COUNTED = [
 
 @pytest.mark.parametrize("name, executions, counter, last, end", COUNTED)
 def test_executions_and_the_visible_counter(name, executions, counter, last, end):
-    life = Life(name)
-    assert life.fail_until_the_end(ERROR[name]) == executions
-    assert (life.job.status, life.job.execution_no, life.job.failures) == (end, executions, executions)
+    history = JobHistory(name)
+    assert history.fail_until_final(ERROR[name]) == executions
+    assert (history.job.status, history.job.execution_no, history.job.failures) == (end, executions, executions)
     if counter:
-        assert life.view()[counter] == last
+        assert history.view()[counter] == last
 
 
 COUNTS_ON_THE_WAY = {
@@ -49,22 +49,22 @@ COUNTS_ON_THE_WAY = {
 @pytest.mark.parametrize("name", COUNTS_ON_THE_WAY)
 def test_the_visible_counter_after_every_step(name):
     counter, expected = COUNTS_ON_THE_WAY[name]
-    life = Life(name)
-    life.fail_until_the_end(ERROR[name])
-    assert [life.contract.view(change.after)[counter] for change in life.changes][: len(expected)] == expected
+    history = JobHistory(name)
+    history.fail_until_final(ERROR[name])
+    assert [history.contract.view(change.after)[counter] for change in history.changes][: len(expected)] == expected
 
 
 @pytest.mark.parametrize("max_retries", [0, 1, 5])
 @pytest.mark.parametrize("name", ["men", "p3c", "streams", "formal", "standard"])
 def test_executions_are_one_and_max_retries(name, max_retries):
-    assert Life(name, max_retries=max_retries).fail_until_the_end(ERROR[name]) == 1 + max_retries
+    assert JobHistory(name, max_retries=max_retries).fail_until_final(ERROR[name]) == 1 + max_retries
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_permanent_error_is_not_retried(name):
-    life = Life(name)
-    life.move(Move.CLAIM)
-    change = life.fail(ERROR[name], retryable=False)
+    history = JobHistory(name)
+    history.move(Move.CLAIM)
+    change = history.fail(ERROR[name], retryable=False)
     assert change.after.phase is Phase.FINAL
     assert change.after.error_code == ERROR[name]
     assert (change.after.execution_no, change.after.failures, change.after.retries) == (1, 1, 0)
@@ -89,9 +89,9 @@ def test_follow_ups_are_in_the_same_change(name, events):
 
 
 def test_the_dead_letter_of_gate_b2():
-    life = Life("gate-b2", payload='{"n": 1}')
-    life.fail_until_the_end("HTTP_503")
-    item = life.changes[-1].dead_letter
+    history = JobHistory("gate-b2", payload='{"n": 1}')
+    history.fail_until_final("HTTP_503")
+    item = history.changes[-1].dead_letter
     assert item == replace(
         item,
         id="dlq-1",
@@ -105,71 +105,71 @@ def test_the_dead_letter_of_gate_b2():
         payload='{"n": 1}',
         retries=3,
         status="open",
-        created_at=life.now,
-        updated_at=life.now,
+        created_at=history.now,
+        updated_at=history.now,
         requeued_as=None,
         proposed_by=None,
     )
     assert json.loads(item.context) == {"trace_id": "trace-1", "execution_no": 4, "reason": None}
-    assert life.job.dlq_id == "dlq-1"
-    assert [change.dead_letter for change in life.changes[:-1]] == [None] * (len(life.changes) - 1)
+    assert history.job.dlq_id == "dlq-1"
+    assert [change.dead_letter for change in history.changes[:-1]] == [None] * (len(history.changes) - 1)
 
 
 def test_the_dead_letter_keeps_the_class_of_the_error():
     job = running(CONTRACTS["gate-b2"])
-    told = Failure("X", "x", "ValueError", retryable=False)
-    change = after_failure(CONTRACTS["gate-b2"], job, told, NOW, Facts(dlq_id="d"))
+    failure = Failure("X", "x", "ValueError", retryable=False)
+    change = after_failure(CONTRACTS["gate-b2"], job, failure, NOW, Facts(dlq_id="d"))
     assert (change.dead_letter.error_class, change.dead_letter.retries) == ("ValueError", 0)
 
 
-def test_streams_tells_of_its_dead_letter_in_a_note_that_carries_4():
-    life = Life("streams")
-    life.fail_until_the_end()
-    (note,) = life.changes[-1].notes
+def test_streams_notes_its_dead_letter_with_retry_count_4():
+    history = JobHistory("streams")
+    history.fail_until_final()
+    (note,) = history.changes[-1].notes
     assert note.name == "task.dlq"
     assert note.data == {"dlq_id": "dlq-1", "retry_count": 4, "error_code": "X"}
-    assert note.seq == life.job.version == life.events[-1].seq
+    assert note.seq == history.job.version == history.events[-1].seq
 
 
 def test_the_dead_letter_of_streams_carries_4():
-    life = Life("streams")
-    life.fail_until_the_end()
-    assert life.changes[-1].dead_letter.retries == 4
+    history = JobHistory("streams")
+    history.fail_until_final()
+    assert history.changes[-1].dead_letter.retries == 4
 
 
 @pytest.mark.parametrize("name", ["men", "p3c", "formal"])
 def test_contracts_without_dead_letters_write_none(name):
-    life = Life(name)
-    life.fail_until_the_end(ERROR[name])
-    assert life.changes[-1].dead_letter is None
-    assert life.job.dlq_id is None
+    history = JobHistory(name)
+    history.fail_until_final(ERROR[name])
+    assert history.changes[-1].dead_letter is None
+    assert history.job.dlq_id is None
 
 
 @pytest.mark.parametrize("name, status", [("gate-b2", "retrying"), ("standard", "retrying")])
-def test_giving_up_a_waiting_retry_writes_a_dead_letter(name, status):
-    life = Life(name)
-    life.move(Move.CLAIM)
-    life.fail()
-    assert life.job.status == status
-    change = life.move(Move.FAIL, reason="hopeless", actor="ann")
-    assert change.dead_letter.error_message == "hopeless"
+def test_failing_a_waiting_retry_writes_a_dead_letter(name, status):
+    history = JobHistory(name)
+    history.move(Move.CLAIM)
+    history.fail()
+    assert history.job.status == status
+    change = history.move(Move.FAIL, reason="not needed", actor="ann")
+    assert change.dead_letter.error_message == "not needed"
     assert (change.after.status, change.after.failures, change.after.next_retry_at) == ("failed", 1, None)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_next_retry_at_is_set_exactly_in_the_retry_status(name):
     retry_status = {"gate-b2": "retrying", "p3c": "retry_scheduled", "standard": "retrying"}.get(name)
-    life = Life(name)
-    life.fail_until_the_end(ERROR[name])
+    history = JobHistory(name)
+    history.fail_until_final(ERROR[name])
     seen = set()
-    for change in life.changes:
+    for change in history.changes:
         assert (change.after.next_retry_at is not None) == (change.after.status == retry_status)
         assert change.after.next_retry_at in (None, change.after.due_at)
         seen.add(change.after.status)
     assert retry_status is None or retry_status in seen
 
 
-def test_a_retry_that_waits_blocked_knows_when_to_come_back():
+def test_a_retry_in_a_blocked_status_has_a_due_time():
     lamp = cooling_lamp()
     job = running(lamp)
     after = after_failure(lamp, job, Failure("X", "x"), NOW, Facts()).after
@@ -179,7 +179,7 @@ def test_a_retry_that_waits_blocked_knows_when_to_come_back():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_event_times_never_go_backwards(name):
+def test_event_times_never_decrease(name):
     contract = CONTRACTS[name]
     first = created(contract)
     job = first.after
@@ -192,7 +192,7 @@ def test_event_times_never_go_backwards(name):
     assert job.updated_at == job.finished_at == NOW
 
 
-def test_a_lease_counts_from_the_later_of_clock_and_row():
+def test_a_lease_starts_at_the_later_of_clock_and_row():
     gate = CONTRACTS["gate-b2"]
     job = claimed(gate, created(gate).after, now=NOW - 3 * SECOND)
     assert job.lease_until == NOW + LEASE
@@ -205,7 +205,9 @@ LEAVING = [(name, edge) for name in NAMES for edge in CONTRACTS[name].edges if e
 def test_only_a_leased_job_has_a_worker_and_a_lease(name, edge):
     contract = CONTRACTS[name]
     leased = contract.statuses[edge.source] is Phase.LEASED
-    job = put(contract, edge.source, **({"token": "t0", "worker": "w0", "lease_until": NOW} if leased else {}))
+    job = job_in_status(
+        contract, edge.source, **({"token": "t0", "worker": "w0", "lease_until": NOW} if leased else {})
+    )
     after = decide(contract, job, edge.move, NOW, replace(CLAIM, dlq_id="d")).after
     expected = ("w1", NOW + LEASE) if after.phase is Phase.LEASED else (None, None)
     assert (after.worker, after.lease_until) == expected
@@ -216,12 +218,12 @@ def test_only_a_leased_job_has_a_worker_and_a_lease(name, edge):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_token_outlives_the_lease_until_the_next_claim(name):
-    """So that a settle sent twice is known again; who holds the job is told by phase and token together."""
-    life = Life(name)
-    first = life.move(Move.CLAIM).after.token
-    life.fail(ERROR[name])
-    assert (life.job.token, life.job.worker, life.job.lease_until) == (first, None, None)
-    assert life.move(Move.CLAIM).after.token not in (None, first)
+    """So that a repeated settle is recognised. A job is held only if its phase is leased and the token matches."""
+    history = JobHistory(name)
+    first = history.move(Move.CLAIM).after.token
+    history.fail(ERROR[name])
+    assert (history.job.token, history.job.worker, history.job.lease_until) == (first, None, None)
+    assert history.move(Move.CLAIM).after.token not in (None, first)
 
 
 def test_decide_is_pure():
@@ -235,16 +237,16 @@ def test_decide_is_pure():
 
 
 def test_every_event_raises_the_version_by_one():
-    life = Life("standard")
-    life.fail_until_the_end()
-    assert [event.seq for event in life.events] == list(range(1, life.job.version + 1))
+    history = JobHistory("standard")
+    history.fail_until_final()
+    assert [event.seq for event in history.events] == list(range(1, history.job.version + 1))
 
 
 def test_a_second_move_in_the_same_commit_keeps_what_the_first_one_said():
     streams = CONTRACTS["streams"]
     first = create(streams, blank(streams), Move.HOLD, NOW, Facts(actor="guard"))
     held = replace(first.after)
-    both = then(streams, first, Move.WAKE, NOW + 1, Facts(actor="ann"))
+    both = add_move(streams, first, Move.WAKE, NOW + 1, Facts(actor="ann"))
     assert (both.before, both.after.status, both.after.version) == (None, "queued", 2)
     assert [event.event for event in both.events] == ["task.created", "approval.approved"]
     assert [note.name for note in both.notes] == ["approval.requested"]
@@ -252,14 +254,14 @@ def test_a_second_move_in_the_same_commit_keeps_what_the_first_one_said():
 
 
 def test_reopen_is_the_same_job_with_a_fresh_budget():
-    life = Life("formal")
-    assert life.fail_until_the_end() == 3
-    after = life.move(Move.REOPEN, actor="ann", reason="fixed").after
-    assert (after.id, after.status, after.due_at, after.ready) == ("job-1", "Queued", life.now, True)
+    history = JobHistory("formal")
+    assert history.fail_until_final() == 3
+    after = history.move(Move.REOPEN, actor="ann", reason="fixed").after
+    assert (after.id, after.status, after.due_at, after.ready) == ("job-1", "Queued", history.now, True)
     assert (after.failures, after.retries, after.interruptions) == (0, 0, 0)
     assert (after.error_code, after.error_message, after.finished_at) == (None, None, None)
-    assert life.fail_until_the_end() == 3
-    assert life.job.execution_no == 6
+    assert history.fail_until_final() == 3
+    assert history.job.execution_no == 6
 
 
 def test_only_formal_can_reopen():
@@ -267,21 +269,21 @@ def test_only_formal_can_reopen():
 
 
 def test_success_keeps_the_result_and_forgets_the_errors():
-    life = Life("gate-b2")
-    life.move(Move.CLAIM)
-    life.fail("X")
-    life.move(Move.CLAIM)
-    after = life.move(Move.SUCCEED, result='"ok"').after
+    history = JobHistory("gate-b2")
+    history.move(Move.CLAIM)
+    history.fail("X")
+    history.move(Move.CLAIM)
+    after = history.move(Move.SUCCEED, result='"ok"').after
     assert (after.result, after.error_code, after.error_message, after.retries) == ('"ok"', None, None, 1)
 
 
 def test_started_at_is_the_first_start():
-    life = Life("gate-b2")
-    life.move(Move.CLAIM)
-    first = life.job.started_at
-    life.fail()
-    life.move(Move.CLAIM)
-    assert life.job.started_at == first == NOW + SECOND
+    history = JobHistory("gate-b2")
+    history.move(Move.CLAIM)
+    first = history.job.started_at
+    history.fail()
+    history.move(Move.CLAIM)
+    assert history.job.started_at == first == NOW + SECOND
 
 
 def test_waiting_keeps_what_is_awaited_until_it_ends():
@@ -323,7 +325,7 @@ def test_submit_with_a_later_due_time_is_not_ready(name):
 
 
 @pytest.mark.parametrize("name", ["streams", "standard"])
-def test_holding_a_new_job_asks_for_approval_in_a_note(name):
+def test_holding_a_new_job_notes_the_approval_request(name):
     contract = CONTRACTS[name]
     change = create(contract, blank(contract), Move.HOLD, NOW, Facts(actor="guard", reason="risky"))
     (note,) = change.notes

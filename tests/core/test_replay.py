@@ -1,4 +1,4 @@
-"""Strict replay and tolerant derivation agree with each other and with the row on every legal history."""
+"""`replay` and `derive_status` agree with each other and with the row on every legal history."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -11,7 +11,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract, Edge, Move, Phase, derive_status, replay
 from detent.core.job import Event
 
-from .lives import NAMES, Life
+from .job_history import NAMES, JobHistory
 
 FORMAL = CONTRACTS["formal"]
 FOREIGN = ("plan_generated", "node_started", "task.heartbeat", "approval.requested", "JOB_CREATED", "")
@@ -26,7 +26,7 @@ def foreign(seq: int, name: str) -> Event:
 
 
 @st.composite
-def walks(draw: st.DrawFn, contract: Contract) -> list[Edge]:
+def paths(draw: st.DrawFn, contract: Contract) -> list[Edge]:
     """A legal history of any length, edges without a move included."""
     status: str | None = None
     path: list[Edge] = []
@@ -41,8 +41,8 @@ def walks(draw: st.DrawFn, contract: Contract) -> list[Edge]:
 
 @st.composite
 def histories(draw: st.DrawFn, contract: Contract) -> tuple[list[Edge], list[Event]]:
-    """A legal walk as a log, with events the contract does not know strewn in."""
-    path = draw(walks(contract))
+    """A legal path as a log, mixed with events that are not in the contract."""
+    path = draw(paths(contract))
     log: list[Event] = []
     for edge in path:
         log += [foreign(0, name) for name in draw(st.lists(st.sampled_from(FOREIGN), max_size=2))]
@@ -50,8 +50,8 @@ def histories(draw: st.DrawFn, contract: Contract) -> tuple[list[Edge], list[Eve
     return path, log
 
 
-def bare_creation_is_open(contract: Contract, path: list[Edge]) -> bool:
-    """A lone creation event that two moves share: its bare name does not say where the job is."""
+def creation_is_ambiguous(contract: Contract, path: list[Edge]) -> bool:
+    """True for a single creation event that two moves share: its name alone does not give the status."""
     targets = {e.target for e in contract.edges if e.source is None and e.event == path[0].event}
     return len(path) == 1 and len(targets) > 1
 
@@ -59,31 +59,31 @@ def bare_creation_is_open(contract: Contract, path: list[Edge]) -> bool:
 @pytest.mark.parametrize("name", NAMES)
 @settings(deadline=None)
 @given(data=st.data())
-def test_on_a_legal_history_both_give_the_last_target(name, data):
+def test_both_return_the_last_target_of_a_legal_history(name, data):
     contract = CONTRACTS[name]
     path, log = data.draw(histories(contract))
-    played = replay(contract, log)
-    assert (played.ok, played.index, played.event, played.legal) == (True, None, None, ())
-    assert played.status == derive_status(contract, log) == path[-1].target
+    replayed = replay(contract, log)
+    assert (replayed.ok, replayed.index, replayed.event, replayed.legal) == (True, None, None, ())
+    assert replayed.status == derive_status(contract, log) == path[-1].target
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(deadline=None)
 @given(data=st.data())
-def test_bare_names_are_enough(name, data):
+def test_event_names_are_enough(name, data):
     contract = CONTRACTS[name]
     path, log = data.draw(histories(contract))
     names = [event.event for event in log]
-    played = replay(contract, names)
-    assert played.ok
-    assert played.status == derive_status(contract, names)
-    assert played.status == path[-1].target or bare_creation_is_open(contract, path)
+    replayed = replay(contract, names)
+    assert replayed.ok
+    assert replayed.status == derive_status(contract, names)
+    assert replayed.status == path[-1].target or creation_is_ambiguous(contract, path)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(deadline=None)
 @given(data=st.data())
-def test_the_first_illegal_step_is_named_with_what_was_legal(name, data):
+def test_the_first_illegal_event_is_returned_with_the_legal_ones(name, data):
     contract = CONTRACTS[name]
     path, log = data.draw(histories(contract))
     status = path[-1].target
@@ -91,41 +91,41 @@ def test_the_first_illegal_step_is_named_with_what_was_legal(name, data):
     wrong = data.draw(st.sampled_from([edge for edge in contract.edges if edge.event not in legal]))
     rest = data.draw(st.lists(st.sampled_from(contract.edges), max_size=4))
     broken = [*log, logged(wrong, 99), *(logged(edge, 100) for edge in rest)]
-    played = replay(contract, broken)
-    assert (played.ok, played.status) == (False, status)
-    assert (played.index, played.event) == (len(log), wrong.event)
-    assert played.legal == tuple(legal) == tuple(contract.legal_events(status))
+    replayed = replay(contract, broken)
+    assert (replayed.ok, replayed.status) == (False, status)
+    assert (replayed.index, replayed.event) == (len(log), wrong.event)
+    assert replayed.legal == tuple(legal) == tuple(contract.legal_events(status))
     assert derive_status(contract, broken) == broken[-1].target
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(deadline=None)
 @given(data=st.data())
-def test_a_logged_target_that_is_not_the_tables_is_illegal(name, data):
+def test_a_logged_target_that_is_not_in_the_table_is_illegal(name, data):
     contract = CONTRACTS[name]
     path, log = data.draw(histories(contract))
     last = log[-1]
     reached = {e.target for e in contract.edges if (e.source, e.event) == (path[-1].source, path[-1].event)}
     other = data.draw(st.sampled_from(sorted(set(contract.statuses) - reached)))
-    played = replay(contract, [*log[:-1], replace(last, target=other)])
-    assert (played.ok, played.index, played.event) == (False, len(log) - 1, last.event)
+    replayed = replay(contract, [*log[:-1], replace(last, target=other)])
+    assert (replayed.ok, replayed.index, replayed.event) == (False, len(log) - 1, last.event)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
-def test_the_log_of_a_life_replays_to_its_row(name, data):
+def test_the_log_of_a_job_replays_to_its_row(name, data):
     contract = CONTRACTS[name]
     starts = [e.move for e in contract.edges if e.source is None and e.move]
-    life = Life(contract, data.draw(st.sampled_from(starts)))
+    history = JobHistory(contract, data.draw(st.sampled_from(starts)))
     for _ in range(data.draw(st.integers(0, 15))):
-        moves = contract.legal_moves(life.job.status)
+        moves = contract.legal_moves(history.job.status)
         if not moves:
             break
-        life.move(data.draw(st.sampled_from(moves)))
-        assert replay(contract, life.events).status == derive_status(contract, life.events) == life.job.status
-    assert [event.seq for event in life.events] == list(range(1, life.job.version + 1))
-    assert contract.statuses[life.job.status] is life.job.phase
+        history.move(data.draw(st.sampled_from(moves)))
+        assert replay(contract, history.events).status == derive_status(contract, history.events) == history.job.status
+    assert [event.seq for event in history.events] == list(range(1, history.job.version + 1))
+    assert contract.statuses[history.job.status] is history.job.phase
 
 
 def test_an_empty_history_has_no_status():
@@ -135,7 +135,7 @@ def test_an_empty_history_has_no_status():
         assert derive_status(contract, FOREIGN) is None
 
 
-def test_the_two_ways_streams_begins_are_told_apart():
+def test_the_two_creations_of_streams_are_distinguished():
     streams = CONTRACTS["streams"]
     held, sent = ([e for e in streams.edges if e.move is move] for move in (Move.HOLD, Move.SUBMIT))
     assert replay(streams, [logged(held[0], 1)]).status == "waiting_approval"
@@ -150,7 +150,7 @@ def test_the_two_ways_streams_begins_are_told_apart():
     assert not replay(streams, [logged(sent[0], 1), "task.failed"]).ok
 
 
-# The formal invariants as histories: (log, first illegal index or None, status by the last word)
+# The formal invariants as histories: (log, first illegal index or None, derived status)
 INVARIANTS = {
     "1 nothing after completed": ("created running completed running", 3, "Running"),
     "1 nothing after completed, not even a second end": ("created running completed failed", 3, "Failed"),
@@ -174,16 +174,16 @@ INVARIANTS = {
 }
 
 
-@pytest.mark.parametrize("words, index, last_word", INVARIANTS.values(), ids=INVARIANTS)
-def test_formal_invariants(words, index, last_word):
-    log = ["wait_completed" if word == "wait" else f"job_{word}" for word in words.split()]
-    played = replay(FORMAL, log)
-    assert played.index == index
-    assert derive_status(FORMAL, log) == last_word
+@pytest.mark.parametrize("names, index, derived", INVARIANTS.values(), ids=INVARIANTS)
+def test_formal_invariants(names, index, derived):
+    log = ["wait_completed" if name == "wait" else f"job_{name}" for name in names.split()]
+    replayed = replay(FORMAL, log)
+    assert replayed.index == index
+    assert derive_status(FORMAL, log) == derived
     if index is None:
-        assert played.status == last_word
+        assert replayed.status == derived
     else:
-        assert played.event == log[index]
+        assert replayed.event == log[index]
 
 
 ENDS = {
@@ -197,8 +197,8 @@ ENDS = {
 
 
 @settings(deadline=None)
-@given(walks(FORMAL))
-def test_formal_status_tells_the_last_event(path):
+@given(paths(FORMAL))
+def test_formal_status_implies_the_last_event(path):
     for edge in path:
         assert edge.event in ENDS[edge.target]
     for edge, following in pairwise(path):
@@ -208,7 +208,7 @@ def test_formal_status_tells_the_last_event(path):
             assert (edge.event, following.event) == ("job_failed", "job_requeued")
 
 
-def test_formal_writers_never_reopen_by_themselves():
+def test_formal_never_reopens_automatically():
     assert [edge.move for edge in FORMAL.edges if edge.source == "Failed"] == [Move.REOPEN]
     assert not FORMAL.legal_moves("Completed") + FORMAL.legal_moves("Cancelled")
     assert {FORMAL.loss.move, FORMAL.stop.move, FORMAL.snooze} == {Move.EXPIRE, Move.RELEASE}

@@ -1,4 +1,4 @@
-"""When a failed job may try again, and how late: formulas, jitter, per-code rules."""
+"""Retry rules: delays, jitter, and which error codes are retried."""
 
 import pytest
 from hypothesis import given, settings
@@ -8,38 +8,38 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Move
 from detent.core.job import Facts, Failure
 from detent.core.outcome import after_failure, may_retry
-from detent.core.retry import Exponential, Immediate, RetryRule, Table, backoff_from, steady_jitter
+from detent.core.retry import Exponential, Immediate, RetryRule, Table, backoff_from, deterministic_jitter
 
-from .lives import NOW, Life, running
+from .job_history import NOW, JobHistory, running
 
 GATE = CONTRACTS["gate-b2"]
 
 
-def none(job_id, retry_no, upper):
+def no_jitter(job_id, retry_no, upper):
     return 0
 
 
-def most(job_id, retry_no, upper):
+def max_jitter(job_id, retry_no, upper):
     return upper
 
 
-def delays(backoff, retries, jitter=none):
+def delays(backoff, retries, jitter=no_jitter):
     return [backoff.delay_ms("job-1", retry_no, jitter) for retry_no in range(1, retries + 1)]
 
 
 def test_gate_b2_waits_1_2_4_seconds_and_at_most_300_ms_more():
-    assert delays(GATE.retry.backoff, 3, none) == [1000, 2000, 4000]
-    assert delays(GATE.retry.backoff, 3, most) == [1300, 2300, 4300]
+    assert delays(GATE.retry.backoff, 3, no_jitter) == [1000, 2000, 4000]
+    assert delays(GATE.retry.backoff, 3, max_jitter) == [1300, 2300, 4300]
 
 
-def test_gate_b2_asks_for_jitter_up_to_300_for_this_job_and_retry():
-    asked = []
-    GATE.retry.backoff.delay_ms("job-7", 2, lambda *what: asked.append(what) or 17)
-    assert asked == [("job-7", 2, 300)]
+def test_gate_b2_draws_jitter_up_to_300_for_this_job_and_retry():
+    jitter_calls = []
+    GATE.retry.backoff.delay_ms("job-7", 2, lambda *arguments: jitter_calls.append(arguments) or 17)
+    assert jitter_calls == [("job-7", 2, 300)]
 
 
 def test_gate_b2_caps_the_growth_not_the_jitter():
-    assert delays(GATE.retry.backoff, 8, most)[4:] == [16_300, 30_300, 30_300, 30_300]
+    assert delays(GATE.retry.backoff, 8, max_jitter)[4:] == [16_300, 30_300, 30_300, 30_300]
 
 
 def test_the_number_three_is_frozen():
@@ -47,61 +47,61 @@ def test_the_number_three_is_frozen():
     assert not any(CONTRACTS[name].retry.frozen for name in CONTRACTS if name != "gate-b2")
 
 
-def test_the_delay_of_a_retry_is_the_formula_for_the_retry_it_starts():
-    life = Life("gate-b2")
+def test_the_delay_of_a_retry_follows_the_formula():
+    history = JobHistory("gate-b2")
     for seconds in (1, 2, 4):
-        life.move(Move.CLAIM)
-        change = after_failure(GATE, life.job, Failure("X", "x"), NOW + 10**9, Facts(), most)
+        history.move(Move.CLAIM)
+        change = after_failure(GATE, history.job, Failure("X", "x"), NOW + 10**9, Facts(), max_jitter)
         assert change.after.due_at == NOW + 10**9 + seconds * 1_000_000 + 300_000
-        life.fail()
-        assert seconds * 1_000_000 <= life.job.due_at - life.now <= seconds * 1_000_000 + 300_000
+        history.fail()
+        assert seconds * 1_000_000 <= history.job.due_at - history.now <= seconds * 1_000_000 + 300_000
 
 
 def test_the_default_jitter_is_the_same_at_every_replay():
-    drawn = [steady_jitter(f"job-{n}", retry, 300) for n in range(50) for retry in (1, 2, 3)]
-    assert drawn == [steady_jitter(f"job-{n}", retry, 300) for n in range(50) for retry in (1, 2, 3)]
-    # Pinned: another digest would give a job another delay at its replay.
-    assert [steady_jitter("job-1", retry, 300) for retry in (1, 2, 3)] == PINNED
+    jitters = [deterministic_jitter(f"job-{n}", retry, 300) for n in range(50) for retry in (1, 2, 3)]
+    assert jitters == [deterministic_jitter(f"job-{n}", retry, 300) for n in range(50) for retry in (1, 2, 3)]
+    # Pinned: another hash would change the delay of a job in a replay.
+    assert [deterministic_jitter("job-1", retry, 300) for retry in (1, 2, 3)] == PINNED
 
 
 PINNED = [96, 31, 231]
 
 
 def test_the_default_jitter_depends_on_the_job_and_on_the_retry():
-    assert len({steady_jitter("job-1", retry, 300) for retry in range(1, 50)}) > 20
-    assert len({steady_jitter(f"job-{n}", 1, 300) for n in range(50)}) > 20
-    assert steady_jitter("job-1", 12, 10**9) != steady_jitter("job-11", 2, 10**9)
+    assert len({deterministic_jitter("job-1", retry, 300) for retry in range(1, 50)}) > 20
+    assert len({deterministic_jitter(f"job-{n}", 1, 300) for n in range(50)}) > 20
+    assert deterministic_jitter("job-1", 12, 10**9) != deterministic_jitter("job-11", 2, 10**9)
 
 
 def test_the_default_jitter_reaches_every_value_and_both_ends():
-    drawn = {steady_jitter(f"job-{n}", 1, 300) for n in range(10_000)}
-    assert drawn == set(range(301))
+    jitters = {deterministic_jitter(f"job-{n}", 1, 300) for n in range(10_000)}
+    assert jitters == set(range(301))
 
 
-def test_the_default_jitter_is_even():
-    drawn = [steady_jitter(f"job-{n}", 2, 300) for n in range(10_000)]
-    assert 145 < sum(drawn) / len(drawn) < 155
-    assert 900 < sum(value <= 30 for value in drawn) < 1160
+def test_the_default_jitter_is_uniform():
+    jitters = [deterministic_jitter(f"job-{n}", 2, 300) for n in range(10_000)]
+    assert 145 < sum(jitters) / len(jitters) < 155
+    assert 900 < sum(value <= 30 for value in jitters) < 1160
 
 
 @settings(deadline=None)
 @given(st.text(), st.integers(1, 100), st.integers(0, 10**6))
 def test_the_default_jitter_stays_within_its_bounds(job_id, retry_no, upper):
-    assert 0 <= steady_jitter(job_id, retry_no, upper) <= upper
+    assert 0 <= deterministic_jitter(job_id, retry_no, upper) <= upper
 
 
 @settings(deadline=None)
 @given(st.text(), st.integers(1, 10_000))
 def test_the_delay_stays_within_its_bounds(job_id, retry_no):
     grown = min(30_000, 1000 * 2 ** (retry_no - 1))
-    assert grown <= GATE.retry.backoff.delay_ms(job_id, retry_no, steady_jitter) <= grown + 300
+    assert grown <= GATE.retry.backoff.delay_ms(job_id, retry_no, deterministic_jitter) <= grown + 300
 
 
 def test_exponential_without_jitter_draws_none():
-    def never(*what):
+    def fail_if_called(*arguments):
         raise AssertionError
 
-    assert delays(Exponential(10, 100, 0, factor=3), 4, never) == [10, 30, 90, 100]
+    assert delays(Exponential(10, 100, 0, factor=3), 4, fail_if_called) == [10, 30, 90, 100]
 
 
 BACKOFFS = {
@@ -120,8 +120,8 @@ def test_the_backoff_of_each_contract(name, expected):
 
 
 def test_jitter_belongs_to_gate_b2_and_standard_only():
-    drawn = {name: delays(CONTRACTS[name].retry.backoff, 1, most)[0] - BACKOFFS[name][0] for name in BACKOFFS}
-    assert drawn == {"gate-b2": 300, "men": 0, "p3c": 0, "streams": 0, "formal": 0, "standard": 300}
+    jitters = {name: delays(CONTRACTS[name].retry.backoff, 1, max_jitter)[0] - BACKOFFS[name][0] for name in BACKOFFS}
+    assert jitters == {"gate-b2": 300, "men": 0, "p3c": 0, "streams": 0, "formal": 0, "standard": 300}
 
 
 def test_the_table_of_1_5_and_15_minutes_repeats_its_last_delay():
@@ -130,30 +130,30 @@ def test_the_table_of_1_5_and_15_minutes_repeats_its_last_delay():
 
 def test_streams_takes_the_table_as_an_option():
     contract = CONTRACTS["streams"].with_options(retry=RetryRule(Table()))
-    life = Life(contract)
+    history = JobHistory(contract)
     waits = []
     for _ in range(3):
-        life.move(Move.CLAIM)
-        waits.append(life.fail().after.due_at - life.now)
+        history.move(Move.CLAIM)
+        waits.append(history.fail().after.due_at - history.now)
     assert waits == [60_000_000, 300_000_000, 900_000_000]
 
 
-def test_none_is_due_at_once():
-    assert delays(Immediate(), 3, most) == [0, 0, 0]
-    life = Life("men")
-    life.move(Move.CLAIM)
-    after = life.fail("TASK_TIMEOUT").after
-    assert (after.due_at, after.ready) == (life.now, True)
+def test_immediate_has_no_delay():
+    assert delays(Immediate(), 3, max_jitter) == [0, 0, 0]
+    history = JobHistory("men")
+    history.move(Move.CLAIM)
+    after = history.fail("TASK_TIMEOUT").after
+    assert (after.due_at, after.ready) == (history.now, True)
 
 
 @pytest.mark.parametrize("backoff", [Exponential(7, 70, 3, 5), Table((1, 2)), Immediate()])
-def test_a_backoff_is_read_back_as_it_was_written(backoff):
+def test_a_backoff_survives_the_round_trip(backoff):
     assert backoff_from(backoff.as_dict()) == backoff
 
 
-def test_a_delay_asked_for_replaces_the_backoff():
+def test_a_requested_delay_replaces_the_backoff():
     job = running(GATE)
-    change = after_failure(GATE, job, Failure("X", "x", after=5), NOW, Facts(), most)
+    change = after_failure(GATE, job, Failure("X", "x", after=5), NOW, Facts(), max_jitter)
     assert change.after.due_at == NOW + 5
 
 
@@ -191,7 +191,7 @@ def test_a_payload_that_does_not_validate_is_permanent(name):
 
 
 @pytest.mark.parametrize("code", ["SCHEMA_INVALID", "TOOL_UNKNOWN"])
-def test_what_streams_cannot_repair_is_permanent(code):
+def test_invalid_messages_are_permanent_failures_in_streams(code):
     contract = CONTRACTS["streams"]
     assert not may_retry(contract, running(contract), Failure(code, "x"))
 
@@ -208,15 +208,15 @@ def test_men_retries_two_codes_and_nothing_else():
 
 def test_a_cap_counts_one_code_and_leaves_the_rest_of_the_budget():
     contract = CONTRACTS["standard"].with_options(retry=RetryRule(Immediate(), max_retries=5, caps={"A": 1}))
-    life = Life(contract, max_retries=5)
+    history = JobHistory(contract, max_retries=5)
     for code in ("A", "B", "B"):
-        life.move(Move.CLAIM)
-        assert life.fail(code).after.status == "retrying"
-    life.move(Move.CLAIM)
-    assert life.fail("A").after.status == "failed"
-    assert life.job.failures == 4
+        history.move(Move.CLAIM)
+        assert history.fail(code).after.status == "retrying"
+    history.move(Move.CLAIM)
+    assert history.fail("A").after.status == "failed"
+    assert history.job.failures == 4
 
 
 def test_a_cap_above_the_budget_adds_nothing():
     contract = CONTRACTS["standard"].with_options(retry=RetryRule(Immediate(), max_retries=1, caps={"A": 9}))
-    assert Life(contract, max_retries=1).fail_until_the_end("A") == 2
+    assert JobHistory(contract, max_retries=1).fail_until_final("A") == 2

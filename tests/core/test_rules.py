@@ -1,11 +1,11 @@
-"""The rules beside the tables, typed in again: codes, keys, cancels, snoozes, dead letters, leases."""
+"""The rules of the contracts, copied from the specifications: codes, keys, cancels, snoozes, dead letters, leases."""
 
 import pytest
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import CODES, Move, Phase
 
-from .lives import NAMES
+from .job_history import NAMES
 
 # keys: unique within, generated when missing, what must agree on a hit
 KEYS = {
@@ -25,7 +25,7 @@ RULES = {
     "formal": (2, None, Move.RELEASE, "Queued"),
     "standard": (3, 2, Move.RELEASE, "retrying"),
 }
-# statuses a cancel is legal from, and those where it is a request to the holder
+# statuses with a CANCEL edge, and those in which a cancel is only requested
 CANCELS = {
     "gate-b2": (set(), set()),
     "men": ({"pending", "ready", "running"}, set()),
@@ -34,7 +34,7 @@ CANCELS = {
     "formal": ({"Running", "Waiting", "Parked"}, {"Queued", "Retrying", "Running"}),
     "standard": ("every non-final", {"running"}),
 }
-# the codes a contract has of its own; every other one is the shared name
+# codes that a contract renames; all others have the shared name
 OWN_CODES = {
     "gate-b2": {"illegal_transition": "WF_STATE_TRANSITION_INVALID"},
     "men": {
@@ -70,7 +70,7 @@ def test_keys(name):
     assert (keys.scope, keys.generated, keys.same_content) == KEYS[name]
 
 
-def test_men_hits_by_task_id_too_and_compares_four_fields():
+def test_men_also_hits_by_task_id_and_compares_four_fields():
     keys = CONTRACTS["men"].keys
     assert keys.critical_fields == ("schedule_type", "scheduled_at", "timeout_ms", "max_retries")
     assert [name for name in NAMES if CONTRACTS[name].keys.task_id_is_key] == ["men"]
@@ -106,7 +106,7 @@ def test_codes(name):
     assert (CODES["retry_exhausted"], contract.code("not_found")) == (None, "JOB_NOT_FOUND")
 
 
-def test_switches():
+def test_flags():
     def those_with(flag):
         return {name for name in NAMES if getattr(CONTRACTS[name], flag)}
 

@@ -1,4 +1,4 @@
-"""What a schedule does when its moment has come, or came long ago."""
+"""Fire times of schedules, and plans for due and missed fires."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import pytest
 
 from detent.core.errors import InvalidInput
 from detent.core.schedule import (
-    COUNTED_AT_MOST,
+    MAX_COUNTED_FIRES,
     Schedule,
     fires_between,
+    format_interval,
+    jitter_delay,
     next_fire,
+    parse_interval,
     plan,
-    read_every,
-    shift,
-    write_every,
 )
 from detent.core.times import SECOND, from_iso, iso
 
@@ -81,53 +81,53 @@ def minutes(*numbers: int) -> tuple[int, ...]:
     ],
 )
 def test_misfires(misfire: str, late: int, fires: tuple[int, ...], missed: int, last_missed: int | None) -> None:
-    made = plan(schedule(misfire=misfire), NOON + late * SECOND)
-    assert made.fires == fires
-    assert (made.missed, made.last_missed) == (missed, None if last_missed is None else minutes(last_missed)[0])
-    assert made.next == NOON + (late // 60 + 1) * MINUTE
+    planned = plan(schedule(misfire=misfire), NOON + late * SECOND)
+    assert planned.fires == fires
+    assert (planned.missed, planned.last_missed) == (missed, None if last_missed is None else minutes(last_missed)[0])
+    assert planned.next == NOON + (late // 60 + 1) * MINUTE
 
 
 @pytest.mark.parametrize(("kind", "expression"), [("cron", "* * * * *"), ("every", "1m"), ("cron", "* * * 12 *")])
-def test_a_year_away_is_not_walked_through(kind: str, expression: str) -> None:
-    one = schedule(kind, expression, misfire="all", misfire_limit=100)
-    away = next_fire(one, NOON) or 0
+def test_a_year_of_missed_fires_is_planned_quickly(kind: str, expression: str) -> None:
+    definition = schedule(kind, expression, misfire="all", misfire_limit=100)
+    first_missed = next_fire(definition, NOON) or 0
     later = from_iso("2027-02-25T12:00:30Z", field="later")
-    made = plan(schedule(kind, expression, misfire="all", misfire_limit=100, next_fire_at=away), later)
-    assert len(made.fires) == 100 and made.missed >= COUNTED_AT_MOST - 1
+    planned = plan(schedule(kind, expression, misfire="all", misfire_limit=100, next_fire_at=first_missed), later)
+    assert len(planned.fires) == 100 and planned.missed >= MAX_COUNTED_FIRES - 1
     newest = "2026-12-31T23:59:00Z" if "12" in expression else "2027-02-25T12:00:00Z"
-    assert iso(made.fires[-1]) == newest
-    assert [b - a for a, b in zip(made.fires, made.fires[1:], strict=False)] == [MINUTE] * 99
+    assert iso(planned.fires[-1]) == newest
+    assert [b - a for a, b in zip(planned.fires, planned.fires[1:], strict=False)] == [MINUTE] * 99
 
 
-def test_every_keeps_to_its_grid() -> None:
-    one = schedule("every", "90s")
-    assert next_fire(one, NOON) == NOON + 90 * SECOND
-    assert next_fire(one, NOON + 90 * SECOND) == NOON + 180 * SECOND
-    assert next_fire(one, NOON - 91 * SECOND) == NOON - 90 * SECOND, "a backfill may reach behind the beginning"
+def test_every_counts_from_its_anchor() -> None:
+    definition = schedule("every", "90s")
+    assert next_fire(definition, NOON) == NOON + 90 * SECOND
+    assert next_fire(definition, NOON + 90 * SECOND) == NOON + 180 * SECOND
+    assert next_fire(definition, NOON - 91 * SECOND) == NOON - 90 * SECOND, "a backfill may go back before the anchor"
     started = schedule("every", "90s", anchor=NOON + 7, starts_at=NOON + 7)
     assert list(fires_between(started, NOON - MINUTE, NOON + MINUTE)) == [NOON + 7], "the start is a fire"
 
 
 def test_at_fires_once() -> None:
-    one = schedule("at", "2026-02-25T12:01:00Z")
-    assert next_fire(one, NOON) == NOON + MINUTE
-    assert next_fire(one, NOON + MINUTE) is None
-    assert plan(one, NOON + MINUTE).next is None
+    definition = schedule("at", "2026-02-25T12:01:00Z")
+    assert next_fire(definition, NOON) == NOON + MINUTE
+    assert next_fire(definition, NOON + MINUTE) is None
+    assert plan(definition, NOON + MINUTE).next is None
 
 
 def test_start_and_end_are_included() -> None:
-    one = schedule(starts_at=NOON + 2 * MINUTE, ends_at=NOON + 4 * MINUTE)
-    assert list(fires_between(one, 0, NOON + 100 * MINUTE)) == list(minutes(2, 3, 4))
+    definition = schedule(starts_at=NOON + 2 * MINUTE, ends_at=NOON + 4 * MINUTE)
+    assert list(fires_between(definition, 0, NOON + 100 * MINUTE)) == list(minutes(2, 3, 4))
     ended = plan(schedule(ends_at=NOON + 3 * MINUTE, misfire="all"), NOON + 10 * MINUTE)
     assert ended.fires == minutes(1, 2, 3) and ended.next is None
 
 
-def test_jitter_is_drawn_once_for_each_fire() -> None:
-    one = schedule(jitter=10 * SECOND)
-    shifts = [shift(one, moment) for moment in minutes(*range(200))]
-    assert shifts == [shift(one, moment) for moment in minutes(*range(200))]
-    assert 0 <= min(shifts) < SECOND and 9 * SECOND < max(shifts) <= 10 * SECOND
-    assert shift(schedule(), NOON) == 0
+def test_jitter_is_deterministic_per_fire() -> None:
+    definition = schedule(jitter=10 * SECOND)
+    delays = [jitter_delay(definition, moment) for moment in minutes(*range(200))]
+    assert delays == [jitter_delay(definition, moment) for moment in minutes(*range(200))]
+    assert 0 <= min(delays) < SECOND and 9 * SECOND < max(delays) <= 10 * SECOND
+    assert jitter_delay(schedule(), NOON) == 0
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_jitter_is_drawn_once_for_each_fire() -> None:
         ("1w", 604_800, "1w"),
     ],
 )
-def test_spans(text: str, seconds: float, canonical: str) -> None:
-    assert read_every(text) == round(seconds * SECOND)
-    assert write_every(read_every(text)) == canonical
-    assert read_every(canonical) == read_every(text)
+def test_intervals(text: str, seconds: float, canonical: str) -> None:
+    assert parse_interval(text) == round(seconds * SECOND)
+    assert format_interval(parse_interval(text)) == canonical
+    assert parse_interval(canonical) == parse_interval(text)
 
 
 @pytest.mark.parametrize("text", ["", "0s", "0.5s", "5", "m5", "-5m", "5m1h", "4000d", "1e3s", "٣m", None])
-def test_bad_spans(text: Any) -> None:
+def test_invalid_intervals(text: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
-        read_every(text)
+        parse_interval(text)
     assert (caught.value.code, caught.value.extra) == ("SCHEDULE_INVALID", {"field": "every"})

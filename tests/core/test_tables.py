@@ -1,4 +1,4 @@
-"""The six tables, typed in again from the documents; every other step is refused and changes nothing."""
+"""The six contract tables, copied from the specifications; every other move is refused and changes nothing."""
 
 from collections import Counter
 from dataclasses import replace
@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
-from detent.core.contract.model import JOINS, Contract, Move, replay
+from detent.core.contract.model import MOVE_PHASES, Contract, Move, replay
 from detent.core.decide import create, decide
 from detent.core.errors import IllegalMove
 from detent.core.job import Facts
 
-from .lives import NAMES, NOW, blank, put
+from .job_history import NAMES, NOW, blank, job_in_status
 
 PHASES = {
     "gate-b2": {
@@ -52,7 +52,7 @@ PHASES = {
     },
 }
 
-# The arrows the documents draw, creation left out.
+# The arrows of the diagrams in the specifications, without creation.
 ARROWS = {
     "gate-b2": """
         queued running | running succeeded | running retrying | running dlq_pending | retrying running
@@ -220,8 +220,8 @@ FORMAL_CELLS = [
     for event, target in zip(FORMAL_EVENTS, row.split(), strict=True)
 ]
 
-# The phase machine: what a move leaves and what it may enter; "-" is nothing.
-JOINED = {
+# Move -> (phases it may leave, phases it may enter); "-" is creation.
+EXPECTED_MOVE_PHASES = {
     "SUBMIT": ("-", "claimable blocked"),
     "DEFER": ("-", "blocked"),
     "HOLD": ("- leased", "blocked"),
@@ -242,12 +242,12 @@ JOINED = {
 }
 
 
-def typed_edges(name: str) -> list[tuple[str | None, ...]]:
+def expected_edges(name: str) -> list[tuple[str | None, ...]]:
     rows = [line.split() for line in EDGES[name].strip().splitlines()]
     return [tuple(None if cell == "-" else cell for cell in row) for row in rows]
 
 
-def our_edges(contract: Contract) -> list[tuple[str | None, ...]]:
+def declared_edges(contract: Contract) -> list[tuple[str | None, ...]]:
     return [(e.move and str(e.move), e.source, e.event, e.target) for e in contract.edges]
 
 
@@ -256,32 +256,36 @@ def test_there_are_six_contracts_and_standard_is_the_default():
     assert DEFAULT == "standard"
 
 
-def test_the_phase_machine():
-    ours = {str(move): tuple({str(p or "-") for p in side} for side in sides) for move, sides in JOINS.items()}
-    assert ours == {move: tuple(set(side.split()) for side in sides) for move, sides in JOINED.items()}
-    assert {str(move) for move in Move} == set(JOINED)
+def test_the_phases_of_every_move():
+    declared = {
+        str(move): tuple({str(p or "-") for p in side} for side in sides) for move, sides in MOVE_PHASES.items()
+    }
+    assert declared == {
+        move: tuple(set(side.split()) for side in sides) for move, sides in EXPECTED_MOVE_PHASES.items()
+    }
+    assert {str(move) for move in Move} == set(EXPECTED_MOVE_PHASES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_statuses_and_phases(name):
-    ours = {status: str(phase) for status, phase in CONTRACTS[name].statuses.items()}
-    assert ours == {status: phase for phase, statuses in PHASES[name].items() for status in statuses}
+    declared = {status: str(phase) for status, phase in CONTRACTS[name].statuses.items()}
+    assert declared == {status: phase for phase, statuses in PHASES[name].items() for status in statuses}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_edges(name):
-    assert Counter(our_edges(CONTRACTS[name])) == Counter(typed_edges(name))
+    assert Counter(declared_edges(CONTRACTS[name])) == Counter(expected_edges(name))
 
 
 @pytest.mark.parametrize("name", ARROWS)
-def test_arrows_as_drawn(name):
+def test_the_arrows_of_the_diagrams(name):
     drawn = [tuple(arrow.split()) for arrow in ARROWS[name].replace("\n", "|").split("|") if arrow.strip()]
     assert len(drawn) == len(set(drawn))
-    ours = [(e.source, e.target) for e in CONTRACTS[name].edges if e.source]
-    assert sorted(ours) == sorted(drawn)
+    declared = [(e.source, e.target) for e in CONTRACTS[name].edges if e.source]
+    assert sorted(declared) == sorted(drawn)
 
 
-def test_sizes_the_documents_state():
+def test_the_sizes_in_the_specifications():
     sources = {name: [e for e in CONTRACTS[name].edges if e.source] for name in NAMES}
     assert len(sources["gate-b2"]) == 8
     assert len(sources["p3c"]) == 12
@@ -307,22 +311,22 @@ def test_formal_cell_by_replay(status, event, target):
     formal = CONTRACTS["formal"]
     history = FORMAL_HISTORIES[status].split()
     assert replay(formal, history).status == status
-    played = replay(formal, [*history, event])
+    replayed = replay(formal, [*history, event])
     if target:
-        assert played.ok
-        assert played.status == target
+        assert replayed.ok
+        assert replayed.status == target
     else:
         legal = [e for e, t in zip(FORMAL_EVENTS, FORMAL_GRID[status].split(), strict=True) if t != "."]
-        assert (played.ok, played.status, played.index) == (False, status, len(history))
-        assert (played.event, played.legal) == (event, tuple(sorted(legal)))
+        assert (replayed.ok, replayed.status, replayed.index) == (False, status, len(history))
+        assert (replayed.event, replayed.legal) == (event, tuple(sorted(legal)))
 
 
 ILLEGAL = [
     pytest.param(name, status, move, id=f"{name}-{status}-{move}")
     for name in NAMES
     for status in (status for statuses in PHASES[name].values() for status in sorted(statuses))
-    for move in JOINED
-    if not any(row[:2] == (move, status) for row in typed_edges(name))
+    for move in EXPECTED_MOVE_PHASES
+    if not any(row[:2] == (move, status) for row in expected_edges(name))
 ]
 
 
@@ -330,7 +334,7 @@ ILLEGAL = [
 def test_every_other_move_is_refused_and_changes_nothing(name, status, move):
     contract = CONTRACTS[name]
     held = {"token": "t1", "worker": "w1", "lease_until": NOW + 1} if status.lower() == "running" else {}
-    job = put(contract, status, retries=1, failures=1, execution_no=2, error_code="X", **held)
+    job = job_in_status(contract, status, retries=1, failures=1, execution_no=2, error_code="X", **held)
     before = replace(job)
     with pytest.raises(IllegalMove) as refused:
         decide(contract, job, Move(move), NOW + 1, Facts(actor="ann", token="t2", dlq_id="d"))
@@ -341,16 +345,16 @@ def test_every_other_move_is_refused_and_changes_nothing(name, status, move):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_move_of_the_table_is_obeyed(name):
+def test_every_move_of_the_table_is_possible(name):
     contract = CONTRACTS[name]
-    for move, source, event, target in typed_edges(name):
+    for move, source, event, target in expected_edges(name):
         if move is None:
             continue
         facts = Facts(token="t", worker="w", lease=1, dlq_id="d")
         if source is None:
             change = create(contract, blank(contract, due_at=None), Move(move), NOW, facts)
         else:
-            change = decide(contract, put(contract, source), Move(move), NOW, facts)
+            change = decide(contract, job_in_status(contract, source), Move(move), NOW, facts)
         first = change.events[0]
         assert (first.source, first.event, first.target) == (source, event, target)
 
@@ -358,8 +362,8 @@ def test_every_move_of_the_table_is_obeyed(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_other_move_creates_a_job(name):
     contract = CONTRACTS[name]
-    creating = {row[0] for row in typed_edges(name) if row[1] is None}
-    for move in set(JOINED) - creating:
+    creating = {row[0] for row in expected_edges(name) if row[1] is None}
+    for move in set(EXPECTED_MOVE_PHASES) - creating:
         job = blank(contract)
         with pytest.raises(IllegalMove) as refused:
             create(contract, job, Move(move), NOW, Facts())

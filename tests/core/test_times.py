@@ -1,4 +1,4 @@
-"""Moments as text and back."""
+"""Times as ISO-8601 text and back."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -35,7 +35,7 @@ def test_iso_is_written_in_utc():
 
 @settings(deadline=None)
 @given(st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999))
-def test_what_is_written_is_read_back(micros):
+def test_formatted_times_parse_back(micros):
     assert from_iso(iso(micros), field="t", utc_only=True) == micros
 
 
@@ -43,7 +43,7 @@ def test_what_is_written_is_read_back(micros):
     "text", ["noon", "", "2026-02-25", "2026-02-25T12:00:00", "2026-13-01T00:00:00Z", None, 5, True]
 )
 @pytest.mark.parametrize("utc_only", [True, False])
-def test_what_is_no_moment_is_refused_by_field(text, utc_only):
+def test_an_invalid_time_is_refused_with_its_field(text, utc_only):
     with pytest.raises(InvalidInput) as refused:
         from_iso(text, field="due_at", utc_only=utc_only)
     assert refused.value.http_status == 422
@@ -52,13 +52,13 @@ def test_what_is_no_moment_is_refused_by_field(text, utc_only):
 
 
 @pytest.mark.parametrize("text", ["2026-02-25T12:00:00+02:00", "2026-02-25T12:00:00-00:01"])
-def test_another_offset_is_refused_not_converted_where_only_utc_counts(text):
+def test_utc_only_refuses_other_offsets(text):
     with pytest.raises(InvalidInput):
         from_iso(text, field="scheduled_at", utc_only=True)
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
-def test_a_moment_outside_the_calendar_is_refused(text):
+def test_a_time_outside_the_calendar_is_refused(text):
     with pytest.raises(InvalidInput):
         from_iso(text, field="due_at")
 

@@ -1,1 +1,1 @@
-"""The dashboard, driven by a real browser against a real server."""
+"""Tests of the dashboard in a real browser against a real server."""

@@ -1,4 +1,4 @@
-"""The application behind the pages in these tests: jobs that end when told, wait, ask, fail and repair."""
+"""The application under test: jobs that succeed, wait for a file, a signal or an approval, or fail permanently."""
 
 import asyncio
 from pathlib import Path
@@ -8,8 +8,7 @@ from detent import Context, Detent, Fail
 app = Detent()
 
 
-async def until(path: str) -> None:
-    """A file that the test makes is the event this waits for."""
+async def wait_for_file(path: str) -> None:
     while not await asyncio.to_thread(Path(path).exists):
         await asyncio.sleep(0.02)
 
@@ -20,20 +19,21 @@ async def mail(ctx: Context, to: str) -> dict[str, str]:
 
 
 @app.job("gated", queue="gates")
-async def gated(ctx: Context, door: str) -> dict[str, str]:
-    first = await ctx.step("first <b>step</b>", _looked, door)
-    await until(door)
-    return {"looked": first, "passed": door}
+async def gated(ctx: Context, gate: str) -> dict[str, str]:
+    """Runs until the test creates the file `gate`."""
+    first = await ctx.step("first <b>step</b>", _record, gate)
+    await wait_for_file(gate)
+    return {"recorded": first, "gate": gate}
 
 
-def _looked(door: str) -> str:
-    return f"looked at {door}"
+def _record(gate: str) -> str:
+    return f"waiting for {gate}"
 
 
 @app.job("order", queue="orders")
 async def order(ctx: Context, number: int) -> dict[str, object]:
-    answer = await ctx.wait_for("confirmed", timeout=3600)
-    return {"number": number, "by": answer["by"]}
+    signal = await ctx.wait_for("confirmed", timeout=3600)
+    return {"number": number, "by": signal["by"]}
 
 
 @app.job("release", queue="orders")
@@ -44,7 +44,7 @@ async def release(ctx: Context, version: str) -> str:
 
 @app.job("charge", queue="billing", contract="gate-b2")
 async def charge(ctx: Context, card: str) -> str:
-    """Fails for good until its payload is repaired."""
+    """Fails permanently unless the card is good."""
     if card != "good":
         raise Fail(
             "the card <script>document.title='pwned'</script> was declined", code="CARD_DECLINED", retryable=False

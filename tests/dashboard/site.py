@@ -1,4 +1,4 @@
-"""A server with a worker in a process of its own, people with tokens, and a browser that looks at it."""
+"""A server with a worker in its own process, tokens for several people, and a browser."""
 
 import json
 import os
@@ -19,8 +19,8 @@ from detent.web.pages.pages import PAGES
 
 NO_BROWSER = "the dashboard is tested in chromium: set DETENT_TEST_CHROMIUM or install one (apt install chromium)"
 HANDLERS = str(Path(__file__).parent / "handlers.py")
-SIDE_HANDLERS = str(Path(__file__).parent / "side_handlers.py")
-ARGUMENTS = [
+SECOND_WORKER_HANDLERS = str(Path(__file__).parent / "second_worker_handlers.py")
+CHROMIUM_ARGUMENTS = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -39,10 +39,11 @@ PEOPLE = {
     "blind": ("viewer", {"payloads": False}),
     "tina": ("operator", {"tenant": "a"}),
 }
+"""Name -> role and further fields of the token."""
 
 
-def chromium() -> str | None:
-    """The browser: named, or on the path; None where there is none."""
+def find_chromium() -> str | None:
+    """The browser that DETENT_TEST_CHROMIUM names, or the first one on PATH."""
     named = os.environ.get("DETENT_TEST_CHROMIUM")
     if named:
         return named
@@ -51,32 +52,32 @@ def chromium() -> str | None:
 
 @dataclass
 class Site:
-    """A running server as its people see it."""
+    """A running server, the tokens of its users, and the browser."""
 
-    at: str
+    root_url: str
     browser: Browser
     folder: Path
-    url: str = ""
+    database_url: str = ""
     tokens: dict[str, str] = field(default_factory=dict)
     contexts: list[BrowserContext] = field(default_factory=list)
 
-    def call(self, method: str, path: str, body: Any = None, who: str = "boss") -> Any:
-        """The API, past the browser."""
+    def call(self, method: str, path: str, body: Any = None, person: str = "boss") -> Any:
+        """Call the REST API without the browser."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.at}/api/v1/{path}", data, method=method)
+        request = urllib.request.Request(f"{self.root_url}/api/v1/{path}", data, method=method)
         request.add_header("Content-Type", "application/json")
-        if who in self.tokens:
-            request.add_header("Authorization", f"Bearer {self.tokens[who]}")
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.loads(answer.read() or b"{}")
+        if person in self.tokens:
+            request.add_header("Authorization", f"Bearer {self.tokens[person]}")
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.loads(response.read() or b"{}")
 
-    def submit(self, job_type: str, payload: dict[str, Any] | None = None, **more: Any) -> str:
-        made = self.call("POST", "jobs", {"job_type": job_type, "payload": payload or {}, **more})
-        return str(made["job"]["id"])
+    def submit(self, job_type: str, payload: dict[str, Any] | None = None, **fields: Any) -> str:
+        submitted = self.call("POST", "jobs", {"job_type": job_type, "payload": payload or {}, **fields})
+        return str(submitted["job"]["id"])
 
-    def ended(self, job_id: str) -> dict[str, Any]:
-        """The job once it has ended; the server tells when, nobody sleeps."""
-        url = f"{self.at}/api/v1/events/stream?job_id={job_id}&after=0"
+    def wait_until_final(self, job_id: str) -> dict[str, Any]:
+        """The job after it has ended; follows the event stream instead of polling."""
+        url = f"{self.root_url}/api/v1/events/stream?job_id={job_id}&after=0"
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.tokens['boss']}"})
         with urllib.request.urlopen(request, timeout=30) as stream:
             for line in stream:
@@ -86,32 +87,32 @@ class Site:
                         return job
         raise AssertionError("the stream ended")
 
-    def dead_letter(self, card: str = "bad") -> str:
-        """A dead letter of a job that failed for good."""
-        job = self.ended(self.submit("charge", {"card": card}, contract="gate-b2", queue="billing"))
+    def create_dead_letter(self, card: str = "bad") -> str:
+        """Submit a job that fails permanently; returns the id of its dead letter."""
+        job = self.wait_until_final(self.submit("charge", {"card": card}, contract="gate-b2", queue="billing"))
         return str(job["dlq_id"])
 
-    def context(self, **options: Any) -> BrowserContext:
+    def new_context(self, **options: Any) -> BrowserContext:
         options.setdefault("viewport", {"width": 1280, "height": 900})
         options.setdefault("locale", "en-US")
-        made = self.browser.new_context(**options)
-        made.set_default_timeout(15_000)
-        self.contexts.append(made)
-        return made
+        context = self.browser.new_context(**options)
+        context.set_default_timeout(15_000)
+        self.contexts.append(context)
+        return context
 
-    def signed_in(self, who: str, path: str = "", **options: Any) -> Page:
-        """A page in a browser context of this person's own, with the cookie that signing in gives."""
-        context = self.context(**options)
-        cookie = {"name": "detent_session", "value": self.tokens[who], "url": self.at, "httpOnly": True}
+    def sign_in(self, person: str, path: str = "", **options: Any) -> Page:
+        """A page in a new browser context that has this person's session cookie."""
+        context = self.new_context(**options)
+        cookie = {"name": "detent_session", "value": self.tokens[person], "url": self.root_url, "httpOnly": True}
         context.add_cookies([{**cookie, "sameSite": "Strict"}])  # type: ignore[list-item]
         page = context.new_page()
-        watch(page)
+        record_errors(page)
         self.open(page, path)
         return page
 
     def open(self, page: Page, path: str) -> None:
-        page.goto(f"{self.at}/{path}")
-        settled(page)
+        page.goto(f"{self.root_url}/{path}")
+        wait_until_drawn(page)
 
     def close_contexts(self) -> None:
         for context in self.contexts:
@@ -119,31 +120,32 @@ class Site:
         self.contexts.clear()
 
 
-def watch(page: Page) -> None:
-    """Scripts that break or are refused make the test fail, when it looks at `page.troubles`."""
-    troubles: list[str] = []
-    page.troubles = troubles  # type: ignore[attr-defined]
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("console", lambda said: troubles.append(said.text) if "Content Security Policy" in said.text else None)
+def record_errors(page: Page) -> None:
+    """Collect script errors and Content-Security-Policy violations in `page.script_errors`."""
+    errors: list[str] = []
+    page.script_errors = errors  # type: ignore[attr-defined]
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on(
+        "console", lambda message: errors.append(message.text) if "Content Security Policy" in message.text else None
+    )
 
 
-def settled(page: Page) -> None:
-    """The page has drawn what it loads."""
+def wait_until_drawn(page: Page) -> None:
     expect(page.locator("#page[aria-busy]")).to_have_count(0)
 
 
-def untroubled(*pages: Page) -> None:
+def assert_no_errors(*pages: Page) -> None:
     for page in pages:
-        assert page.troubles == []  # type: ignore[attr-defined]
+        assert page.script_errors == []  # type: ignore[attr-defined]
 
 
-def status(page: Page) -> Locator:
-    """The job's or the letter's status at the head of its page."""
+def status_badge(page: Page) -> Locator:
+    """The status at the top of the page of a job or a dead letter."""
     return page.locator("#page .badge").first
 
 
-def ended(process: "subprocess.Popen[str]") -> None:
-    """Gone, in good order or not: nothing here waits for ever, and nothing is left behind."""
+def stop_process(process: "subprocess.Popen[str]") -> None:
+    """Terminate the process; kill it if it does not exit within 30 seconds."""
     process.terminate()
     try:
         process.wait(30)
@@ -153,36 +155,34 @@ def ended(process: "subprocess.Popen[str]") -> None:
             process.stdout.close()
 
 
-def environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager
-def site(folder: Path, browser: Browser, url: str | None = None, *, people: bool = True) -> Iterator[Site]:
-    """`detent up` with the handlers of these tests on a database of its own."""
-    command = [sys.executable, "-m", "detent", "up", f"{HANDLERS}:app", "--port", "0", "--json"]
-    url = url or f"sqlite:///{folder / 'pages.db'}"
-    command += ["--url", url]
+def running_site(folder: Path, browser: Browser, database_url: str | None = None) -> Iterator[Site]:
+    """Run `detent up` with the handlers of these tests, by default on a new SQLite database."""
+    database_url = database_url or f"sqlite:///{folder / 'pages.db'}"
+    command = [sys.executable, "-m", "detent", "up", f"{HANDLERS}:app", "--port", "0", "--json", "--url", database_url]
     with (folder / "up.log").open("w") as log:
         process = subprocess.Popen(
-            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
+            command, cwd=folder, env=child_environment(), stdout=subprocess.PIPE, stderr=log, text=True
         )
-        made = None
+        started = None
         try:
-            made = Site(str(first_json(process)["at"]), browser, folder, url)
-            for name, (role, more) in PEOPLE.items() if people else ():
-                body = {"name": name, "role": role, **more}
-                made.tokens[name] = made.call("POST", "tokens", body)["token"]
-            yield made
+            started = Site(str(first_json(process)["at"]), browser, folder, database_url)
+            for name, (role, fields) in PEOPLE.items():
+                started.tokens[name] = started.call("POST", "tokens", {"name": name, "role": role, **fields})["token"]
+            yield started
         finally:
-            if made is not None:
-                made.close_contexts()
-            ended(process)
+            if started is not None:
+                started.close_contexts()
+            stop_process(process)
 
 
-def addresses(site: Site) -> dict[str, str]:
-    """Every page by name, with something to look at where its address names one."""
-    dead_letter = site.dead_letter()
+def page_paths(site: Site) -> dict[str, str]:
+    """The path of every page by its name; pages of one object show a dead letter and its job."""
+    dead_letter = site.create_dead_letter()
     job = site.call("GET", f"dlq/items/{dead_letter}")["job_id"]
-    fill = {"job_id": job, "dlq_id": dead_letter, "name": "standard"}
-    return {page.name: page.path.lstrip("/").format(**fill) for page in PAGES}
+    parameters = {"job_id": job, "dlq_id": dead_letter, "name": "standard"}
+    return {page.name: page.path.lstrip("/").format(**parameters) for page in PAGES}

@@ -1,1 +1,1 @@
-"""Steps, waits and transactions as handlers use them, with a real worker on each store."""
+"""Steps, waits and transactions in handlers, with a real worker on each store."""

@@ -1,4 +1,4 @@
-"""An application on each store, with a table of its user's own in the same database."""
+"""An application on each store, with a table of the user in the same database."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,7 +13,7 @@ from detent import Detent
 
 
 class Ledger:
-    """The user's table, looked at past Detent."""
+    """The user's table, read with a connection of its own, not through Detent."""
 
     def __init__(self, run: Callable[..., list[Any]]) -> None:
         self.sql = run
@@ -26,10 +26,10 @@ class Ledger:
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Callable[..., list[Any]]]]:
     if request.param == "postgres":
-        made = house(newest()).database()
-        yield made.url, made.sql
-        made.sql("DROP TABLE IF EXISTS ledger")
-        made.release()
+        postgres = house(newest()).database()
+        yield postgres.url, postgres.sql
+        postgres.sql("DROP TABLE IF EXISTS ledger")
+        postgres.release()
         return
     path = tmp_path / "jobs.db"
 

@@ -1,4 +1,4 @@
-"""New code over old records: what it still asks for goes on, what it no longer asks for is noted, shown, or refused."""
+"""New code and old recorded steps: steps that it still calls are reused, others are noted, shown, or refused."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 def deploy(app: Detent, function: Any, **options: Any) -> Any:
-    """The job as this version of the code has it."""
+    """Declare the job with this version of its handler."""
     app.jobs.pop("order", None)
     return app.job("order", **options)(function)
 
@@ -37,7 +37,7 @@ async def _waits(handle: Any) -> bool:
     return (await handle.job()).wait_name == "go"
 
 
-async def go_on(app: Detent, handle: Any, function: Any, **options: Any) -> Any:
+async def continue_with(app: Detent, handle: Any, function: Any, **options: Any) -> Any:
     deploy(app, function, **options)
     async with working(app):
         await handle.signal("go")
@@ -49,7 +49,7 @@ async def orphans(handle: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-async def test_a_job_goes_on_if_its_steps_are_still_asked_for(app: Detent, strict: bool) -> None:
+async def test_a_job_continues_if_its_steps_are_still_called(app: Detent, strict: bool) -> None:
     handle = await waiting_with_old_code(app)
 
     async def new(ctx: Context) -> list[int]:
@@ -58,11 +58,11 @@ async def test_a_job_goes_on_if_its_steps_are_still_asked_for(app: Detent, stric
         await ctx.wait_for("go")
         return [mail, charge, await ctx.step("ship", lambda: 30)]
 
-    assert await go_on(app, handle, new, strict_steps=strict) == [2, 1, 30]
+    assert await continue_with(app, handle, new, strict_steps=strict) == [2, 1, 30]
     assert await orphans(handle) == []
 
 
-async def test_a_step_nobody_asks_for_any_more_is_noted_and_shown(app: Detent) -> None:
+async def test_a_step_that_is_no_longer_called_is_noted_and_shown(app: Detent) -> None:
     handle = await waiting_with_old_code(app)
 
     async def new(ctx: Context) -> str:
@@ -72,14 +72,14 @@ async def test_a_step_nobody_asks_for_any_more_is_noted_and_shown(app: Detent) -
             raise Retry(after=0)
         return "new"
 
-    assert await go_on(app, handle, new) == "new"
-    assert await orphans(handle) == ["mail"], "told once"
-    told = (await why(app.engine, handle.id)).as_dict()
-    assert [also["reason"] for also in told["details"]["also"]] == ["STEP_ORPHANED"]
-    assert "'mail'" in told["details"]["also"][0]["sentence"]
+    assert await continue_with(app, handle, new) == "new"
+    assert await orphans(handle) == ["mail"], "noted once"
+    explanation = (await why(app.engine, handle.id)).as_dict()
+    assert [also["reason"] for also in explanation["details"]["also"]] == ["STEP_ORPHANED"]
+    assert "'mail'" in explanation["details"]["also"][0]["sentence"]
 
 
-async def test_code_without_any_step_is_seen_too_and_at_a_wait(app: Detent) -> None:
+async def test_orphaned_steps_are_noted_at_a_wait_of_code_without_steps(app: Detent) -> None:
     handle = await waiting_with_old_code(app)
 
     async def new(ctx: Context) -> str:
@@ -102,7 +102,7 @@ async def _has(handle: Any, number: int) -> bool:
 
 
 @pytest.mark.parametrize("end", ["step", "once", "wait", "return", "transaction"])
-async def test_strict_code_refuses_before_it_does_anything_new(app: Detent, end: str) -> None:
+async def test_strict_steps_refuse_before_a_new_step_runs(app: Detent, end: str) -> None:
     handle = await waiting_with_old_code(app)
     done: list[str] = []
 
@@ -121,7 +121,7 @@ async def test_strict_code_refuses_before_it_does_anything_new(app: Detent, end:
         return "new"
 
     with pytest.raises(JobFailed) as failed:
-        await go_on(app, handle, new, strict_steps=True)
+        await continue_with(app, handle, new, strict_steps=True)
     assert failed.value.extra["job_code"] == "STEP_ORPHANED" and "'charge'" in str(failed.value)
     assert not done
 
@@ -133,5 +133,5 @@ async def test_other_arguments_fail_the_job_for_good(app: Detent) -> None:
         await ctx.step("charge", lambda amount: amount, 5)
 
     with pytest.raises(JobFailed) as failed:
-        await go_on(app, handle, new)
+        await continue_with(app, handle, new)
     assert failed.value.extra["job_code"] == "STEP_MISMATCH"

@@ -1,4 +1,4 @@
-"""A crowd of waiting jobs costs nothing: claims are as quick, workers as small, and a signal wakes its job at once."""
+"""Many waiting jobs do not slow down claims, do not enlarge workers, and do not delay the wake-up by a signal."""
 
 import os
 import statistics
@@ -31,22 +31,22 @@ WAITS = (
 
 
 class Place:
-    """A database of each kind, with the crowd in it or without."""
+    """A database, with or without many waiting jobs."""
 
     def __init__(self, kind: str, folder: Path, name: str) -> None:
-        self.made = house(newest()).database() if kind == "postgres" else None
-        self.url = self.made.url if self.made else f"sqlite:///{folder / name}.db"
+        self.postgres = house(newest()).database() if kind == "postgres" else None
+        self.url = self.postgres.url if self.postgres else f"sqlite:///{folder / name}.db"
         self.app = Detent(self.url)
 
     async def crowd(self, size: int) -> list[str]:
-        """So many jobs wait; the ids of a few of them, from all over."""
+        """Make `size` jobs wait; returns the ids of a few of them, spread over all."""
         engine, ids = self.app.engine, []
         for done in range(0, size, 5_000):
-            made = await engine.submit_many([Submission("woken")] * min(5_000, size - done))
-            ids.append(made[0].job.id)
-        if self.made:
-            self.made.sql(WAITS.format(yes="true", no="false"))
-            self.made.sql("VACUUM ANALYZE jobs")  # all at once leaves what would be cleared up on the way
+            submitted = await engine.submit_many([Submission("woken")] * min(5_000, size - done))
+            ids.append(submitted[0].job.id)
+        if self.postgres:
+            self.postgres.sql(WAITS.format(yes="true", no="false"))
+            self.postgres.sql("VACUUM ANALYZE jobs")  # one UPDATE of all rows leaves a dead row for each
         else:
             await engine.store.write(_all_wait)
             connection = apsw.Connection(self.url.removeprefix("sqlite:///"))
@@ -56,9 +56,9 @@ class Place:
 
     async def close(self) -> None:
         await self.app.close()
-        if self.made:
-            self.made.sql("TRUNCATE jobs, events")
-            self.made.release()
+        if self.postgres:
+            self.postgres.sql("TRUNCATE jobs, events")
+            self.postgres.release()
 
 
 async def _all_wait(tx: Any) -> None:
@@ -66,7 +66,7 @@ async def _all_wait(tx: Any) -> None:
 
 
 @pytest.mark.parametrize(("kind", "size"), [("sqlite", 100_000), ("postgres", 100_000), ("postgres", 1_000_000)])
-async def test_a_crowd_that_waits(kind: str, size: int, tmp_path: Path) -> None:
+async def test_many_waiting_jobs(kind: str, size: int, tmp_path: Path) -> None:
     places = [Place(kind, tmp_path, name) for name in ("alone", "crowded")]
     try:
         for place in places:
@@ -86,7 +86,7 @@ async def test_a_crowd_that_waits(kind: str, size: int, tmp_path: Path) -> None:
 
 
 async def _slower(engines: list[Engine]) -> float:
-    """How many times as long the second one takes: the median over many short rounds, taken in turns."""
+    """Time of the second engine divided by that of the first: the median of many short rounds in alternating order."""
     ratios = []
     for number in range(ROUNDS):
         spent = {}
@@ -102,14 +102,14 @@ async def _slower(engines: list[Engine]) -> float:
 async def _drain(engine: Engine) -> None:
     held: list[Claimed] = []
     while True:
-        said = [Settlement(c.id, c.token, c.contract, Succeeded(None)) for c in held]
-        held = (await engine.settle_and_claim(said, engine.claim_request("drill", BATCH))).claimed
+        settlements = [Settlement(c.id, c.token, c.contract, Succeeded(None)) for c in held]
+        held = (await engine.settle_and_claim(settlements, engine.claim_request("drill", BATCH))).claimed
         if not held:
             return
 
 
 async def _largest(place: Place, folder: Path) -> int:
-    """The most memory a worker process held while it did a few thousand jobs, in KiB."""
+    """The peak memory of a worker process over a few thousand jobs, in KiB."""
     await place.app.engine.submit_many([Submission("noop")] * JOBS)
     return int(_worker(place.url, folder, "idle").communicate(timeout=120)[0].split()[-1])
 
@@ -123,14 +123,14 @@ def _worker(url: str, folder: Path, *words: str) -> "subprocess.Popen[bytes]":
 
 
 async def _woken(place: Place, waiting: list[str], folder: Path) -> float:
-    """From the signal to the handler that goes on, in a worker of another process; the median of a few."""
+    """Seconds from the signal until the handler continues in another process; the median of a few."""
     from worker.waiting import until
 
     place.app.jobs.setdefault("woken", remote.jobs["woken"])
     process = _worker(place.url, folder)
     engine, spans = place.app.engine, []
     try:
-        await until(_introduced(engine))
+        await until(_worker_registered(engine))
         for job_id in waiting:
             sent = time.time()
             await engine.signal(job_id, "go", 1)
@@ -142,8 +142,8 @@ async def _woken(place: Place, waiting: list[str], folder: Path) -> float:
     return statistics.median(spans)
 
 
-def _introduced(engine: Engine) -> Callable[[], Any]:
-    async def there() -> bool:
+def _worker_registered(engine: Engine) -> Callable[[], Any]:
+    async def is_registered() -> bool:
         return bool(await engine.store.read(lambda tx: tx.workers()))
 
-    return there
+    return is_registered

@@ -1,4 +1,4 @@
-"""`ctx.once` under crashes: whatever dies when, the function is begun at most once and the handler is told."""
+"""`ctx.once` under crashes: the function is called at most once, and OnceUnfinished is raised if its end is unknown."""
 
 import pytest
 
@@ -38,22 +38,22 @@ async def test_at_every_crash_point_it_happens_at_most_once(name: str) -> None:
     effects = Effects()
     app = application(effects)
     report = await crash_everywhere(app, app.jobs[name], effects=effects)
-    assert [point.act for point in report.points[::2]] == [
+    assert [point.call for point in report.points[::2]] == [
         "write: record_step 'transfer' begun",
         "write: record_step 'transfer'",
         "settlement: Succeeded",
     ]
-    told = {(str(finding.point).partition(" (")[0], finding.problem) for finding in report.findings}
+    problems = {(str(finding.point).partition(" (")[0], finding.problem) for finding in report.findings}
     unknown = "result is '\"unknown\"' instead of '\"transferred\"'"
-    assert told == {
-        ("after act 1", unknown),
-        ("after act 1", "effect 'transfer' happened 0 times instead of 1"),
-        ("before act 2", unknown),
-    }, "begun and not recorded: not run again, and said so; never twice"
+    assert problems == {
+        ("after call 1", unknown),
+        ("after call 1", "effect 'transfer' happened 0 times instead of 1"),
+        ("before call 2", unknown),
+    }, "begun and not recorded: OnceUnfinished instead of a second call"
     assert CrashPoint("after", 2, "write: record_step 'transfer'") in report.points
 
 
-async def test_a_death_in_the_very_act(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_death_during_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     app = Detent("sqlite:///:memory:")
 

@@ -1,4 +1,4 @@
-"""The order of examples/order.py: it runs as it says, and a crash at any point charges, refunds and ships once."""
+"""examples/order.py: it runs, and with a crash at any point it charges, refunds and ships once."""
 
 import importlib.util
 import json
@@ -20,27 +20,27 @@ SCRIPT = Path(__file__).parent.parent.parent / "examples" / "order.py"
 
 @pytest.fixture
 def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The example as a module, on a database of its own."""
+    """The example as a module, with a new database."""
     monkeypatch.setenv("DETENT_URL", f"sqlite:///{tmp_path / 'jobs.db'}")
-    made = importlib.util.spec_from_file_location("order_example", SCRIPT)
-    assert made is not None and made.loader is not None
-    module = importlib.util.module_from_spec(made)
-    made.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("order_example", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
-def outside(shop: ModuleType, monkeypatch: pytest.MonkeyPatch, effects: Effects, *, keys: bool) -> None:
-    """Services that count what they do; with keys they know a repeated call."""
+def count_effects(shop: ModuleType, monkeypatch: pytest.MonkeyPatch, effects: Effects, *, keys: bool) -> None:
+    """Replace the services by ones that count their calls; with keys a repeated key is not counted."""
 
     def counted(name: str) -> Any:
         real = getattr(shop, name)
 
-        async def act(*args: Any, idempotency_key: str) -> Any:
+        async def service(*args: Any, idempotency_key: str) -> Any:
             effects.record(name, idempotency_key if keys else None)
             value = real(*args, idempotency_key=idempotency_key)
             return await value if hasattr(value, "__await__") else value
 
-        return act
+        return service
 
     for name in ("pay", "refund", "ship"):
         monkeypatch.setattr(shop, name, counted(name))
@@ -54,7 +54,7 @@ async def _at_once(_seconds: float) -> None:
 @pytest.mark.parametrize("confirmed", [True, False])
 async def test_a_crash_at_every_point(shop: ModuleType, monkeypatch: pytest.MonkeyPatch, confirmed: bool) -> None:
     effects = Effects()
-    outside(shop, monkeypatch, effects, keys=True)
+    count_effects(shop, monkeypatch, effects, keys=True)
     signals = {"confirmed": {"user": "ann"}} if confirmed else {}
     report = await crash_everywhere(
         shop.app, shop.order, {"order_id": 7, "amount": 100}, effects=effects, signals=signals
@@ -63,14 +63,14 @@ async def test_a_crash_at_every_point(shop: ModuleType, monkeypatch: pytest.Monk
     second = "ship" if confirmed else "refund"
     assert report.expected is not None and report.expected.effects == {"pay": 1, second: 1}
     assert json.loads(report.expected.result or "").get("parcel") == (1_007 if confirmed else None)
-    acts = {point.act for point in report.points}
-    assert {"write: record_step 'charge'", f"write: record_step '{second}'", "settlement: Waits"} <= acts
+    calls = {point.call for point in report.points}
+    assert {"write: record_step 'charge'", f"write: record_step '{second}'", "settlement: Waits"} <= calls
 
 
-async def test_what_is_recorded_is_not_done_again(shop: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without keys only a death between the act and its record repeats it: two points, one for each step."""
+async def test_a_recorded_step_is_not_run_again(shop: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without keys an effect is repeated only by a death between the call and its record: one point for each step."""
     effects = Effects()
-    outside(shop, monkeypatch, effects, keys=False)
+    count_effects(shop, monkeypatch, effects, keys=False)
     report = await crash_everywhere(
         shop.app, shop.order, {"order_id": 7, "amount": 1}, effects=effects, signals={"confirmed": {"user": "ann"}}
     )

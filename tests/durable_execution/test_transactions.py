@@ -1,4 +1,4 @@
-"""ctx.transaction(): the user's writes are there with the step or the success they belong to, or not at all."""
+"""ctx.transaction(): the user's writes commit with their step or with the job's success, or are rolled back."""
 
 import asyncio
 from pathlib import Path
@@ -54,7 +54,7 @@ async def test_writes_commit_with_the_success(app: Detent, ledger: Ledger) -> No
         return "done"
 
     assert await result(app, book, n=7) == "done"
-    assert seen == [[], []], "nobody else sees it before the settlement"
+    assert seen == [[], []], "not visible to others before the settlement"
     assert ledger.rows() == [(7, "one"), (8, "x"), (9, "x")]
 
 
@@ -80,13 +80,13 @@ async def test_the_same_from_a_thread(app: Detent, ledger: Ledger) -> None:
     assert ledger.rows() == [(7, "step"), (8, "end")]
 
 
-@pytest.mark.parametrize("where", ["in the block", "after the block"])
-async def test_a_failing_handler_leaves_nothing(app: Detent, ledger: Ledger, where: str) -> None:
+@pytest.mark.parametrize("place", ["in the block", "after the block"])
+async def test_a_failing_handler_leaves_nothing(app: Detent, ledger: Ledger, place: str) -> None:
     @app.job("book", max_retries=0)
     async def book(ctx: Context) -> None:
         async with ctx.transaction() as connection:
             await connection.execute(INSERT, 1, "never")
-            if where == "in the block":
+            if place == "in the block":
                 raise Fail("no", code="NO")
         raise Fail("no", code="NO")
 
@@ -104,10 +104,14 @@ async def test_writes_commit_with_the_step_and_only_once(app: Detent, ledger: Le
                 await connection.execute(INSERT, n + 100, "b")
             return n
 
-        told = [await ctx.step("write", write, 1), await ctx.step("write", write, 2), await ctx.once("third", write, 3)]
+        results = [
+            await ctx.step("write", write, 1),
+            await ctx.step("write", write, 2),
+            await ctx.once("third", write, 3),
+        ]
         if ctx.retries == 0:
             raise Retry(after=0)
-        return told
+        return results
 
     assert await result(app, book) == [1, 2, 3]
     assert [n for n, _ in ledger.rows()] == [1, 2, 3, 101, 102, 103]
@@ -129,32 +133,31 @@ async def test_a_step_that_raises_leaves_nothing_and_runs_again(app: Detent, led
     assert ledger.rows() == [(2, "try")]
 
 
-@pytest.mark.parametrize("where", ["step", "end"])
-async def test_a_lost_lease_takes_the_writes_with_it(app: Detent, ledger: Ledger, where: str) -> None:
-    """A zombie: its job was taken from it while it wrote. On SQLite that can only be before it began to write."""
+@pytest.mark.parametrize("place", ["step", "end"])
+async def test_a_lost_lease_rolls_the_writes_back(app: Detent, ledger: Ledger, place: str) -> None:
+    """The job is cancelled while its handler writes. On SQLite, which has one writer, just before it writes."""
     engine = app.engine
-    took: list[str] = []
+    cancelled: list[str] = []
 
-    async def take() -> None:
-        """Somebody else holds the job now."""
+    async def cancel() -> None:
         (job,) = await engine.jobs(_ALL)
         await engine.cancel(job.id, actor="ann", force=True)
-        took.append(job.id)
+        cancelled.append(job.id)
 
     @app.job("book")
     async def book(ctx: Context) -> int:
         async def write() -> int:
-            await take()
+            await cancel()
             async with ctx.transaction() as connection:
-                await connection.execute(INSERT, 1, "zombie")
+                await connection.execute(INSERT, 1, "late")
             return 1
 
-        return await ctx.step("write", write) if where == "step" else await write()
+        return await ctx.step("write", write) if place == "step" else await write()
 
     async with working(app):
         handle = await book.enqueue()
-        await until(lambda: took)
-        await until(lambda: _noted(handle, "step.refused" if where == "step" else "settle.refused"))
+        await until(lambda: cancelled)
+        await until(lambda: _noted(handle, "step.refused" if place == "step" else "settle.refused"))
     assert ledger.rows() == []
 
 
@@ -162,7 +165,7 @@ async def _noted(handle: Any, name: str) -> bool:
     return any(event["event"] == name for event in await handle.events())
 
 
-async def test_what_may_not_be_done_while_one_is_open(app: Detent, ledger: Ledger) -> None:
+async def test_steps_and_waits_are_refused_while_one_is_open(app: Detent, ledger: Ledger) -> None:
     codes: list[str] = []
 
     async def refused(act: Any) -> None:
@@ -206,8 +209,8 @@ async def test_many_at_once(app: Detent, ledger: Ledger) -> None:
     assert [n for n, _ in ledger.rows()] == list(range(40))
 
 
-async def test_a_constraint_of_the_users_own(app: Detent, ledger: Ledger) -> None:
-    """The driver's error reaches the handler; uncaught it is the job's failure, and nothing is written."""
+async def test_a_violated_constraint_of_the_users_table(app: Detent, ledger: Ledger) -> None:
+    """The driver's error is raised in the handler; uncaught it fails the job, and nothing is written."""
     ledger.sql("INSERT INTO ledger VALUES (1, 'first')")
 
     @app.job("book", max_retries=0)
@@ -221,7 +224,7 @@ async def test_a_constraint_of_the_users_own(app: Detent, ledger: Ledger) -> Non
 
 
 async def test_a_crash_at_every_point_writes_once() -> None:
-    """On the rig, where a process can die at each call: the transaction's own beginning and commit included."""
+    """The process dies before and after each store call, also before and after the transaction's begin and commit."""
     app = Detent("sqlite:///:memory:")
     effects = Effects()
     counts: list[int] = []
@@ -245,15 +248,15 @@ async def test_a_crash_at_every_point_writes_once() -> None:
 
     report = await crash_everywhere(app, book, effects=effects, signals={"go": 1})
     report.check()
-    acts = {point.act for point in report.points}
+    calls = {point.call for point in report.points}
     assert report.expected is not None and report.expected.result == "14"
-    assert {"begin: begin", "commit: record_step 'first'", "commit: apply"} <= acts, acts
+    assert {"begin: begin", "commit: record_step 'first'", "commit: apply"} <= calls, calls
 
 
-# SQLite has one writer: short by rule.
+# SQLite has one writer, so transactions have a time limit there.
 
 
-async def held(tmp_path: Path, inline: bool, clock: FakeClock) -> tuple[Engine, Any]:
+async def open_transaction(tmp_path: Path, inline: bool, clock: FakeClock) -> tuple[Engine, Any]:
     path = str(tmp_path / "jobs.db")
     store = SqliteStore(path, inline=inline, synchronous="OFF", transaction_seconds=5, clock=clock)
     engine = Engine(store)
@@ -262,20 +265,20 @@ async def held(tmp_path: Path, inline: bool, clock: FakeClock) -> tuple[Engine, 
 
 
 @pytest.mark.parametrize("inline", [True, False])
-async def test_one_that_lasts_too_long_is_undone_and_told(tmp_path: Path, inline: bool) -> None:
+async def test_a_transaction_over_the_time_limit_is_rolled_back(tmp_path: Path, inline: bool) -> None:
     clock = FakeClock()
-    engine, lent = await held(tmp_path, inline, clock)
-    await lent.connection.execute("CREATE TABLE mine (n)")
+    engine, transaction = await open_transaction(tmp_path, inline, clock)
+    await transaction.connection.execute("CREATE TABLE mine (n)")
     clock.advance(4.9)
-    await lent.connection.execute("INSERT INTO mine VALUES (0)")
+    await transaction.connection.execute("INSERT INTO mine VALUES (0)")
     clock.advance(0.2)
-    with pytest.raises(TransactionTooLong, match=r"over 5 s; it was undone") as caught:
-        await lent.connection.execute("INSERT INTO mine VALUES (1)")
+    with pytest.raises(TransactionTooLong, match=r"more than 5 s; it was rolled back") as caught:
+        await transaction.connection.execute("INSERT INTO mine VALUES (1)")
     assert caught.value.retryable
     with pytest.raises(TransactionTooLong):
-        await lent.commit(_nothing)
-    await lent.rollback()
-    assert await engine.jobs(_ALL) == [], "the writer serves others again"
+        await transaction.commit(_nothing)
+    await transaction.rollback()
+    assert await engine.jobs(_ALL) == [], "the writer is free again"
     assert await engine.store.write(_tables) == 0
     await engine.close()
 
@@ -285,24 +288,24 @@ async def _nothing(tx: Any) -> None:
 
 
 async def _tables(tx: Any) -> int:
-    found: int = tx.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'mine'").fetchall()[0][0]
-    return found
+    count: int = tx.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'mine'").fetchall()[0][0]
+    return count
 
 
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("statement", ["COMMIT", " rollback", "BEGIN", "end;"])
-async def test_it_cannot_be_ended_by_hand(tmp_path: Path, inline: bool, statement: str) -> None:
+async def test_sql_cannot_end_the_transaction(tmp_path: Path, inline: bool, statement: str) -> None:
     store = SqliteStore(str(tmp_path / "jobs.db"), inline=inline, synchronous="OFF")
     engine = Engine(store)
     await engine.open()
-    lent = await store.begin()
-    with pytest.raises(DetentError, match="leave BEGIN, COMMIT and ROLLBACK out"):
-        await lent.connection.execute(statement)
-    await lent.connection.execute("CREATE TABLE mine (n)")
-    with pytest.raises(DetentError, match="ended by a statement of its own"):
-        await lent.connection.execute("SELECT 1; COMMIT")
+    transaction = await store.begin()
+    with pytest.raises(DetentError, match="do not run BEGIN, COMMIT or ROLLBACK"):
+        await transaction.connection.execute(statement)
+    await transaction.connection.execute("CREATE TABLE mine (n)")
+    with pytest.raises(DetentError, match="user code ended it"):
+        await transaction.connection.execute("SELECT 1; COMMIT")
     with pytest.raises(DetentError, match="is over"):
-        await lent.connection.fetch("SELECT 1")
+        await transaction.connection.fetch("SELECT 1")
     await engine.close()
 
 
@@ -319,22 +322,22 @@ async def test_a_death_inside_a_transaction_leaves_the_writer_free() -> None:
                 raise ProcessDied
         return ctx.execution_no
 
-    async with SingleStepWorker(app) as rig:
-        made = await rig.submit(book)
-        assert (await rig.run(made.id)).result == "2" and rig.deaths == 1
+    async with SingleStepWorker(app) as worker:
+        job = await worker.submit(book)
+        assert (await worker.run(job.id)).result == "2" and worker.deaths == 1
 
 
 async def test_a_stale_settlement_is_refused_as_stale(tmp_path: Path) -> None:
     from detent.core.outcome import Succeeded
     from detent.engine import Settlement, Submission
-    from detent.engine.execution.settle import settle_last
+    from detent.engine.execution.settle import settle_or_raise
 
     engine = Engine(SqliteStore(str(tmp_path / "jobs.db"), synchronous="OFF"))
     await engine.open()
     await engine.submit(Submission("mail"))
     (held,) = await engine.claim(engine.claim_request("w", 1))
-    lent = await engine.store.begin()
-    said = Settlement(held.id, "another token", held.contract, Succeeded())
+    transaction = await engine.store.begin()
+    settlement = Settlement(held.id, "another token", held.contract, Succeeded())
     with pytest.raises(StaleLease):
-        await lent.commit(lambda tx: settle_last(engine, tx, said, []))
+        await transaction.commit(lambda tx: settle_or_raise(engine, tx, settlement, []))
     await engine.close()

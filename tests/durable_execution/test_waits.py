@@ -1,4 +1,4 @@
-"""Waits as handlers use them: loops, moments, kinds, parking; and how soon a signal or a moment wakes the job."""
+"""Waits in handlers: in loops, until a moment, of each kind, parked; and the delay until a job is woken."""
 
 import os
 import statistics
@@ -21,7 +21,7 @@ SCRIPT = Path(__file__).with_name("waiting_app.py")
 
 
 async def blocked(handle: Any) -> Any:
-    """The job once it waits."""
+    """The job's row, as soon as it waits."""
 
     async def waits() -> Any:
         job = await handle.job()
@@ -30,7 +30,7 @@ async def blocked(handle: Any) -> Any:
     return await until(waits)
 
 
-async def test_sleeps_in_a_loop_number_themselves(app: Detent) -> None:
+async def test_sleeps_in_a_loop_are_numbered(app: Detent) -> None:
     @app.job("naps")
     async def naps(ctx: Context) -> int:
         for _ in range(3):
@@ -47,7 +47,7 @@ async def test_sleeps_in_a_loop_number_themselves(app: Detent) -> None:
     assert {e["data"]["wait_type"] for e in await handle.events() if e["event"] == "job.waiting"} == {"timer"}
 
 
-async def test_a_moment_and_one_that_has_passed(app: Detent) -> None:
+async def test_wait_until_a_future_and_a_past_moment(app: Detent) -> None:
     def soon() -> str:
         return (datetime.now(UTC) + timedelta(seconds=0.3)).isoformat()
 
@@ -67,7 +67,7 @@ async def test_a_moment_and_one_that_has_passed(app: Detent) -> None:
     assert waited == ["until#2", "sleep"]
 
 
-async def test_what_cannot_be_waited_for_is_refused_in_the_handler(app: Detent) -> None:
+async def test_invalid_waits_are_refused_in_the_handler(app: Detent) -> None:
     @app.job("waits", max_retries=0)
     async def waits(ctx: Context, how: str) -> None:
         if how == "kind":
@@ -123,37 +123,37 @@ async def test_long_waits_are_parked(app: Detent, timeout: float | None, parked:
         await handle.cancel()
 
 
-async def test_the_setting_is_the_applications_unless_a_job_has_its_own(database: tuple[str, Any]) -> None:
+async def test_a_job_overrides_the_settings_of_the_application(database: tuple[str, Any]) -> None:
     app = Detent(database[0], park_seconds=1, strict_steps=True)
 
-    @app.job("one")
-    async def one() -> None: ...
+    @app.job("plain")
+    async def plain() -> None: ...
 
-    @app.job("two", park_seconds=7, strict_steps=False)
-    async def two() -> None: ...
+    @app.job("special", park_seconds=7, strict_steps=False)
+    async def special() -> None: ...
 
-    assert (one.handler.options.park_seconds, one.handler.options.strict_steps) == (1, True)
-    assert (two.handler.options.park_seconds, two.handler.options.strict_steps) == (7, False)
+    assert (plain.handler.options.park_seconds, plain.handler.options.strict_steps) == (1, True)
+    assert (special.handler.options.park_seconds, special.handler.options.strict_steps) == (7, False)
 
 
-async def test_a_wait_that_timed_out_stays_so(app: Detent) -> None:
+async def test_a_timed_out_wait_times_out_again(app: Detent) -> None:
     @app.job("waits")
     async def waits(ctx: Context) -> list[str]:
-        told = []
+        answers = []
         for _ in range(2):
             try:
                 await ctx.wait_for("answer", timeout=0.01)
             except WaitTimeout:
-                told.append("nobody")
+                answers.append("timeout")
         await ctx.sleep(0.01)
-        return told
+        return answers
 
     async with working(app):
-        assert await within(20, (await waits.enqueue()).result()) == ["nobody", "nobody"]
+        assert await within(20, (await waits.enqueue()).result()) == ["timeout", "timeout"]
 
 
-async def test_a_short_sleep_is_not_slept_through(app: Detent) -> None:
-    """The sweeper may be resting for longer than the sleep lasts when the job goes to sleep."""
+async def test_a_short_sleep_ends_in_time(app: Detent) -> None:
+    """The sweeper may be idle for longer than the sleep when the job goes to sleep; it must be woken."""
 
     @app.job("naps")
     async def naps(ctx: Context, n: int) -> None:
@@ -164,8 +164,10 @@ async def test_a_short_sleep_is_not_slept_through(app: Detent) -> None:
         for n in range(9):
             handle = await naps.enqueue(n=n)
             await within(20, handle.result())
-            told = {e["event"]: e for e in await handle.events()}
-            slept = datetime.fromisoformat(told["job.woken"]["at"]) - datetime.fromisoformat(told["job.waiting"]["at"])
+            answers = {e["event"]: e for e in await handle.events()}
+            slept = datetime.fromisoformat(answers["job.woken"]["at"]) - datetime.fromisoformat(
+                answers["job.waiting"]["at"]
+            )
             late.append(slept.total_seconds() - 0.02)
     assert statistics.median(late) < 0.1, late
 
@@ -185,8 +187,8 @@ async def test_a_signal_wakes_a_job_of_another_process_in_fifty_milliseconds(
     spans = []
     try:
         for _ in range(15):
-            made = await app.engine.submit(remote)
-            handle = await app.handle(made.job.id)
+            submitted = await app.engine.submit(remote)
+            handle = await app.handle(submitted.job.id)
             await blocked(handle)
             sent = time.time()
             await handle.signal("go")

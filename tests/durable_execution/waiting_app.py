@@ -1,6 +1,6 @@
-"""The application of a worker process these tests start; `woken` tells in its result when it was woken.
+"""The application of a worker process that these tests start; the result of `woken` is the time it was woken.
 
-With the word `idle` the worker ends when nothing is left to do, and prints how many KiB it held at the most.
+With the argument `idle` the worker ends when there is nothing to do, and prints its peak memory in KiB.
 """
 
 import asyncio

@@ -45,9 +45,9 @@ async def claim(engine: Engine, limit: int = 100, worker: str = "w1", **options:
 
 
 async def claim_one(engine: Engine, worker: str = "w1", **options: Any) -> Claimed:
-    found = await claim(engine, worker=worker, **options)
-    assert len(found) == 1, f"expected one claimable job, got {found}"
-    return found[0]
+    claimed = await claim(engine, worker=worker, **options)
+    assert len(claimed) == 1, f"expected one claimable job, got {claimed}"
+    return claimed[0]
 
 
 async def running(engine: Engine, contract: str = "standard", **fields: Any) -> Claimed:
@@ -214,8 +214,8 @@ RESTING = [(contract, status) for contract, routes in ROUTES.items() for status 
 
 async def reach(engine: Engine, clock: FakeClock, contract: str, status: str, **fields: Any) -> Job:
     """A new job in this status; no other job of its type may be claimable."""
-    asked, steps = ROUTES[contract][status]
-    job = await submit(engine, contract, **(asked | fields))
+    submit_options, steps = ROUTES[contract][status]
+    job = await submit(engine, contract, **(submit_options | fields))
     for step in steps:
         await step(engine, clock, job.id)
     job = await engine.job(job.id)

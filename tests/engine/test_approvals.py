@@ -67,8 +67,8 @@ async def test_rejected_it_ends_without_having_run(engine: Engine, contract: str
     assert (after.error_code, after.error_message) == ("APPROVAL_REJECTED", "too risky")
     event = (await events_of(engine, job.id))[-1]
     assert (event.event, event.actor, (event.data or {})["reason"]) == (EVENTS[contract][2], "ann", "too risky")
-    told = [(n.name, n.actor, (n.data or {}).get("reason")) for n in await notes_of(engine, job.id)]
-    assert told[-1] == ("approval.rejected", "ann", "too risky")
+    entries = [(n.name, n.actor, (n.data or {}).get("reason")) for n in await notes_of(engine, job.id)]
+    assert entries[-1] == ("approval.rejected", "ann", "too risky")
     (_, _, entry), *rest = await engine.audit()
     assert (entry.actor, entry.act, entry.reason, rest) == ("ann", "job.reject", "too risky", [])
     assert await engine.dead_letters(Filter()) == [], "a refusal is no failure"

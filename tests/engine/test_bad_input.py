@@ -137,8 +137,8 @@ async def test_gate_b2_freezes_the_budget(engine: Engine, place: Place, retries:
 
 @pytest.mark.parametrize("contract", NAMES)
 async def test_one_bad_job_of_a_bulk_names_the_fault(engine: Engine, place: Place, contract: str) -> None:
-    asks = [Submission("mail", contract=contract), Submission("mail", contract=contract, timeout_ms=-1)]
-    await refused_untouched(place, engine.submit_many(asks), "TIMEOUT_INVALID")
+    submissions = [Submission("mail", contract=contract), Submission("mail", contract=contract, timeout_ms=-1)]
+    await refused_untouched(place, engine.submit_many(submissions), "TIMEOUT_INVALID")
 
 
 ACTS = {
@@ -191,10 +191,10 @@ async def test_a_repaired_payload_is_checked_like_any_other(
 
 @pytest.mark.parametrize(("limit", "lease"), [(-1, 30), (1, 0), (1, -5), (1, float("nan"))])
 async def test_a_claim_needs_a_limit_and_a_lease(engine: Engine, limit: int, lease: float) -> None:
-    async def ask() -> None:
+    async def request_claim() -> None:
         engine.claim_request("w1", limit, lease)
 
-    await refused(ask(), "CLAIM_INVALID", 422)
+    await refused(request_claim(), "CLAIM_INVALID", 422)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ async def cancel_from(engine: Engine, clock: FakeClock, contract: str, status: s
     elif status in ASKED.get(contract, ()):
         after = await act
         assert (after.status, after.version) == (status, job.version)
-        asked = json.loads(after.cancel_requested or "{}")
-        assert (asked["actor"], asked["reason"]) == ("ann", "not needed")
+        cancel_request = json.loads(after.cancel_requested or "{}")
+        assert (cancel_request["actor"], cancel_request["reason"]) == ("ann", "not needed")
         assert (await note_names(engine, job.id))[-1] == "cancel.requested"
     else:
         error = await refused_noted(engine, job.id, act, ILLEGAL[contract], "move.refused")
@@ -84,12 +84,12 @@ async def test_asking_twice_is_asking_once(
 
 
 async def test_a_queued_formal_job_is_cancelled_by_the_next_claim(engine: Engine) -> None:
-    asked = await submit(engine, "formal")
+    cancel_request = await submit(engine, "formal")
     other = await submit(engine, "formal")
-    await engine.cancel(asked.id, actor="ann", reason="not needed")
+    await engine.cancel(cancel_request.id, actor="ann", reason="not needed")
     assert [c.id for c in await claim(engine)] == [other.id]
-    assert await path_of(engine, asked.id) == ["Queued", "Running", "Cancelled"]
-    last = (await events_of(engine, asked.id))[-1]
+    assert await path_of(engine, cancel_request.id) == ["Queued", "Running", "Cancelled"]
+    last = (await events_of(engine, cancel_request.id))[-1]
     assert last.event == "job_cancelled"
     assert last.actor == "ann", "the one who asked, not the worker that made it true"
     assert (last.data or {})["reason"] == "not needed"

@@ -29,18 +29,18 @@ async def test_what_is_claimed_is_what_was_submitted(engine: Engine, contract: s
 
 
 async def test_only_the_asked_types(engine: Engine) -> None:
-    made = {kind: await submit(engine, job_type=kind) for kind in ("a", "b", "c")}
-    assert {c.id for c in await claim(engine, job_types={"a", "c", "z"})} == {made["a"].id, made["c"].id}
+    jobs = {kind: await submit(engine, job_type=kind) for kind in ("a", "b", "c")}
+    assert {c.id for c in await claim(engine, job_types={"a", "c", "z"})} == {jobs["a"].id, jobs["c"].id}
     assert await claim(engine, job_types={"z"}) == []
     assert await claim(engine, job_types=set()) == []
-    assert [c.id for c in await claim(engine)] == [made["b"].id]
+    assert [c.id for c in await claim(engine)] == [jobs["b"].id]
 
 
 async def test_only_the_asked_queues(engine: Engine) -> None:
-    made = {queue: await submit(engine, queue=queue) for queue in ("a", "b")}
+    jobs = {queue: await submit(engine, queue=queue) for queue in ("a", "b")}
     assert await claim(engine, queues={"z"}) == []
-    assert [c.id for c in await claim(engine, queues={"b", "z"})] == [made["b"].id]
-    assert [c.id for c in await claim(engine, queues={"a"}, job_types={"mail"})] == [made["a"].id]
+    assert [c.id for c in await claim(engine, queues={"b", "z"})] == [jobs["b"].id]
+    assert [c.id for c in await claim(engine, queues={"a"}, job_types={"mail"})] == [jobs["a"].id]
 
 
 async def test_contracts_can_be_left_out(engine: Engine) -> None:
@@ -59,8 +59,8 @@ async def test_what_is_paused_is_left_out_and_comes_back(engine: Engine, kind: s
     assert await claim(engine) == []
     await engine.resume(kind, "x", actor="bob")
     assert [c.id for c in await claim(engine)] == [late.id, paused.id]
-    told = [(entry.actor, entry.act, entry.subject, entry.reason) for _, _, entry in await engine.audit()]
-    assert told == [("bob", f"{kind}.resume", "x", None), ("ann", f"{kind}.pause", "x", "deploy")]
+    entries = [(entry.actor, entry.act, entry.subject, entry.reason) for _, _, entry in await engine.audit()]
+    assert entries == [("bob", f"{kind}.resume", "x", None), ("ann", f"{kind}.pause", "x", "deploy")]
 
 
 async def test_a_pause_before_the_first_job_holds(engine: Engine) -> None:
@@ -94,28 +94,28 @@ async def test_resuming_and_pausing_again_is_no_error(engine: Engine) -> None:
 
 async def test_the_highest_priority_goes_first(engine: Engine) -> None:
     order = [0, 100, -100, 5, -5, 99]
-    made = {p: await submit(engine, priority=p, tenant_id=f"t{n % 2}") for n, p in enumerate(order)}
-    ranked = [made[p].id for p in sorted(order, reverse=True)]
+    jobs = {p: await submit(engine, priority=p, tenant_id=f"t{n % 2}") for n, p in enumerate(order)}
+    ranked = [jobs[p].id for p in sorted(order, reverse=True)]
     assert [(await claim(engine, 1))[0].id for _ in order] == ranked
 
 
 async def test_priorities_order_one_batch(engine: Engine) -> None:
-    made = {p: await submit(engine, priority=p) for p in (0, 7, -7)}
-    assert [c.id for c in await claim(engine, 2)] == [made[7].id, made[0].id]
+    jobs = {p: await submit(engine, priority=p) for p in (0, 7, -7)}
+    assert [c.id for c in await claim(engine, 2)] == [jobs[7].id, jobs[0].id]
 
 
 async def test_within_a_lane_the_oldest_goes_first(engine: Engine, clock: FakeClock) -> None:
-    made = []
+    jobs = []
     for _ in range(6):
-        made.append((await submit(engine)).id)
+        jobs.append((await submit(engine)).id)
         clock.advance(0.001)
-    assert [c.id for c in await claim(engine, 4)] == made[:4]
-    assert [c.id for c in await claim(engine, 4)] == made[4:]
+    assert [c.id for c in await claim(engine, 4)] == jobs[:4]
+    assert [c.id for c in await claim(engine, 4)] == jobs[4:]
 
 
 async def test_at_one_moment_the_first_submitted_goes_first(engine: Engine) -> None:
-    made = [m.job.id for m in await engine.submit_many([Submission("mail") for _ in range(20)])]
-    assert [c.id for c in await claim(engine)] == made
+    jobs = [m.job.id for m in await engine.submit_many([Submission("mail") for _ in range(20)])]
+    assert [c.id for c in await claim(engine)] == jobs
 
 
 async def test_due_time_counts_not_submission(engine: Engine, clock: FakeClock) -> None:
@@ -172,8 +172,8 @@ async def test_more_tenants_than_the_limit_are_all_served_in_turn(engine: Engine
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 1000])
 async def test_never_more_than_the_limit(engine: Engine, limit: int) -> None:
-    asks = [Submission("mail", tenant_id=f"t{n % 3}", priority=n % 2, queue=f"q{n % 2}") for n in range(30)]
-    await engine.submit_many(asks)
+    submissions = [Submission("mail", tenant_id=f"t{n % 3}", priority=n % 2, queue=f"q{n % 2}") for n in range(30)]
+    await engine.submit_many(submissions)
     claimed = await claim(engine, limit)
     assert len(claimed) == min(limit, 30)
     assert len({c.id for c in claimed}) == len(claimed)

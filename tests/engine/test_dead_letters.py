@@ -30,9 +30,9 @@ async def test_a_requeue_is_a_new_job_with_fresh_counters(engine: Engine, clock:
     fields = {"payload": {"a": 1}, "queue": "q", "tenant_id": "t", "priority": 5, "timeout_ms": 9, "trace_id": "tr"}
     job, dlq_id = await buried(engine, clock, contract, idempotency_key="k", **fields)
     clock.advance(60)
-    made = await engine.requeue(dlq_id, actor="ann", reason="fixed")
-    new = await engine.job(made.job.id)
-    assert new.id != job.id and not made.hit
+    submitted = await engine.requeue(dlq_id, actor="ann", reason="fixed")
+    new = await engine.job(submitted.job.id)
+    assert new.id != job.id and not submitted.hit
     assert (new.status, new.requeued_from, new.effect_root) == (BORN[contract], dlq_id, job.id)
     assert (new.failures, new.retries, new.execution_no, new.error_code, new.dlq_id) == (0, 0, 0, None, None)
     assert (new.payload, new.queue, new.tenant_id, new.priority) == ('{"a":1}', "q", "t", 5)
@@ -122,8 +122,8 @@ async def test_a_discard_needs_two_people(engine: Engine, clock: FakeClock, cont
     assert (confirmed.confirmed, confirmed.item.status) == (True, "discarded")
     assert await engine.dead_letter(dlq_id) == confirmed.item
     assert await engine.job(job.id) == job
-    told = [(e.actor, e.act, e.reason, e.data) for _, _, e in reversed(await engine.audit())]
-    assert told == [
+    entries = [(e.actor, e.act, e.reason, e.data) for _, _, e in reversed(await engine.audit())]
+    assert entries == [
         ("ann", "dlq.discard.propose", "duplicate order", None),
         ("bob", "dlq.discard", "I agree", {"proposed_by": "ann", "proposed_reason": "duplicate order"}),
     ]
@@ -165,8 +165,8 @@ async def test_a_proposed_discard_can_still_be_requeued(engine: Engine, clock: F
 
 
 async def test_lists_of_dead_letters(engine: Engine, clock: FakeClock) -> None:
-    made = [await buried(engine, clock, contract, job_type=contract) for contract in BURYING]
-    ids = [dlq_id for _, dlq_id in made]
+    submitted = [await buried(engine, clock, contract, job_type=contract) for contract in BURYING]
+    ids = [dlq_id for _, dlq_id in submitted]
     assert {d.id for d in await engine.dead_letters(Filter())} == set(ids)
     assert [d.id for d in await engine.dead_letters(Filter(contract="streams"))] == [ids[1]]
     await engine.requeue(ids[0], actor="ann")

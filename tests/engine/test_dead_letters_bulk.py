@@ -18,10 +18,12 @@ pytestmark = pytest.mark.anyio
 COUNT = 45
 
 
-async def bury(engine: Engine, count: int = 1, contract: str = "standard", **fields: object) -> list[str]:
+async def create_dead_letters(
+    engine: Engine, count: int = 1, contract: str = "standard", **fields: object
+) -> list[str]:
     """So many new dead letters; their ids."""
-    asks = [Submission("mail", {"n": n}, contract=contract, **fields) for n in range(count)]  # type: ignore[arg-type]
-    await engine.submit_many(asks)
+    submissions = [Submission("mail", {"n": n}, contract=contract, **fields) for n in range(count)]  # type: ignore[arg-type]
+    await engine.submit_many(submissions)
     held = await claim(engine, limit=count)
     found = [(await engine.settle(one.id, one.token, PERMANENT)).dlq_id or "" for one in held]
     assert len(found) == count
@@ -29,9 +31,9 @@ async def bury(engine: Engine, count: int = 1, contract: str = "standard", **fie
 
 
 async def test_filters(engine: Engine, clock: FakeClock) -> None:
-    [old] = await bury(engine, queue="a", tenant_id="t")
+    [old] = await create_dead_letters(engine, queue="a", tenant_id="t")
     clock.advance(100)
-    [young] = await bury(engine, contract="streams")
+    [young] = await create_dead_letters(engine, contract="streams")
     for chosen, expected in (
         (Filter(queue="a"), {old}),
         (Filter(tenant_id="t"), {old}),
@@ -50,22 +52,22 @@ async def test_filters(engine: Engine, clock: FakeClock) -> None:
 
 
 async def test_a_dry_run_only_counts(engine: Engine, place: Place) -> None:
-    await bury(engine, 3)
+    await create_dead_letters(engine, 3)
     before = place.dump()
-    told = await requeue_many(engine, Filter(), actor="ann", dry_run=True)
-    assert (told.matched, told.done, told.job_ids) == (3, 0, [])
+    report = await requeue_many(engine, Filter(), actor="ann", dry_run=True)
+    assert (report.matched, report.done, report.job_ids) == (3, 0, [])
     assert (await discard_many(engine, Filter(), person="ann", reason="old", dry_run=True)).for_two == 3
     assert place.dump() == before
 
 
 async def test_requeue_paced_over_pages(engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters_bulk, "PAGE", 20)
-    dead_letters = await bury(engine, COUNT)
-    await bury(engine, 2, queue="other")
+    dead_letters = await create_dead_letters(engine, COUNT)
+    await create_dead_letters(engine, 2, queue="other")
     clock.advance(60)
-    told = await requeue_many(engine, Filter(queue="default"), actor="ann", reason="fixed", rate=10)
-    assert (told.matched, told.done, told.refused, len(told.job_ids)) == (COUNT, COUNT, 0, COUNT)
-    jobs = [await engine.job(job_id) for job_id in told.job_ids]
+    report = await requeue_many(engine, Filter(queue="default"), actor="ann", reason="fixed", rate=10)
+    assert (report.matched, report.done, report.refused, len(report.job_ids)) == (COUNT, COUNT, 0, COUNT)
+    jobs = [await engine.job(job_id) for job_id in report.job_ids]
     assert [job.due_at for job in jobs] == [clock.now() + number * SECOND // 10 for number in range(COUNT)]
     assert {job.requeued_from for job in jobs} == set(dead_letters)
     assert len(await claim(engine, limit=500)) == 1, "the others fall due one after the other"
@@ -76,41 +78,41 @@ async def test_requeue_paced_over_pages(engine: Engine, clock: FakeClock, monkey
 
 async def test_what_comes_later_is_left_alone(engine: Engine, clock: FakeClock) -> None:
     """Else a job that fails at once would be requeued for ever; a letter from the future is one that came later."""
-    [early] = await bury(engine)
+    [early] = await create_dead_letters(engine)
     clock.advance(60)
-    await bury(engine)
+    await create_dead_letters(engine)
     clock.advance(-30)
-    told = await requeue_many(engine, Filter(), actor="ann")
-    assert (told.matched, told.done) == (1, 1)
+    report = await requeue_many(engine, Filter(), actor="ann")
+    assert (report.matched, report.done) == (1, 1)
     assert (await engine.dead_letter(early)).status == "requeued"
 
 
 async def test_one_bad_dead_letter_stops_no_other(engine: Engine) -> None:
-    dead_letters = await bury(engine, 4)
+    dead_letters = await create_dead_letters(engine, 4)
 
     def check(item: DeadLetter) -> None:
         if item.id == dead_letters[1]:
             raise InvalidInput("mail: n: too small", code="PAYLOAD_INVALID")
 
-    told = await requeue_many(engine, Filter(), actor="ann", check=check)
-    assert (told.matched, told.done, told.refused, len(told.job_ids)) == (4, 3, 1, 3)
-    assert told.refusals == [{"dlq_id": dead_letters[1], "code": "PAYLOAD_INVALID", "message": "mail: n: too small"}]
+    report = await requeue_many(engine, Filter(), actor="ann", check=check)
+    assert (report.matched, report.done, report.refused, len(report.job_ids)) == (4, 3, 1, 3)
+    assert report.refusals == [{"dlq_id": dead_letters[1], "code": "PAYLOAD_INVALID", "message": "mail: n: too small"}]
     assert (await engine.dead_letter(dead_letters[1])).status == "open"
     assert len(await claim(engine)) == 3
 
 
 async def test_discard_where_one_person_is_enough(engine: Engine) -> None:
-    await bury(engine, 3, contract="streams")
-    await bury(engine, 2)
-    told = await discard_many(engine, Filter(), person="ann", reason="a bad day")
-    assert (told.matched, told.done, told.for_two, told.refused) == (5, 3, 2, 0)
+    await create_dead_letters(engine, 3, contract="streams")
+    await create_dead_letters(engine, 2)
+    report = await discard_many(engine, Filter(), person="ann", reason="a bad day")
+    assert (report.matched, report.done, report.for_two, report.refused) == (5, 3, 2, 0)
     assert await engine.store.read(lambda tx: tx.dead_letter_counts()) == {"discarded": 3, "open": 2}
     items = await engine.dead_letters(Filter(status="open"))
     assert {(item.contract, item.proposed_by) for item in items} == {("standard", None)}, "not even proposed"
 
 
 async def test_bad_requests(engine: Engine, place: Place) -> None:
-    await bury(engine)
+    await create_dead_letters(engine)
     for act, code in (
         (requeue_many(engine, Filter(status="discarded"), actor="ann"), "FILTER_INVALID"),
         (requeue_many(engine, Filter(), actor="ann", rate=0), "RATE_INVALID"),
@@ -121,13 +123,13 @@ async def test_bad_requests(engine: Engine, place: Place) -> None:
 
 
 async def test_a_dead_letter_with_its_history(engine: Engine) -> None:
-    [dlq_id] = await bury(engine, tenant_id="t")
+    [dlq_id] = await create_dead_letters(engine, tenant_id="t")
     await engine.discard(dlq_id, person="ann", reason="old")
     await engine.discard(dlq_id, person="bo", reason="old indeed")
-    told = await dead_letter_history(engine, dlq_id, tenant="t")
-    assert told["payload_json"] == {"n": 0} and told["error_code"] == "BROKEN"
-    assert [event["target"] for event in told["history"]][-1] == "failed"
-    assert [(act["actor"], act["act"], act["reason"]) for act in told["acts"]] == [
+    report = await dead_letter_history(engine, dlq_id, tenant="t")
+    assert report["payload_json"] == {"n": 0} and report["error_code"] == "BROKEN"
+    assert [event["target"] for event in report["history"]][-1] == "failed"
+    assert [(act["actor"], act["act"], act["reason"]) for act in report["acts"]] == [
         ("ann", "dlq.discard.propose", "old"),
         ("bo", "dlq.discard", "old indeed"),
     ]

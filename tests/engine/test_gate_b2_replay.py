@@ -32,11 +32,11 @@ async def play(engine: Engine, clock: FakeClock, failures: int, then_succeed: bo
 async def records(engine: Engine, job_id: str) -> list[tuple[str, int]]:
     """(status_transition, retry_count) of every step, after checking the other two fields."""
     history = (await engine.history(job_id)).as_dict()["events"]
-    told = [entry["envelope"] for entry in history if not entry["note"]]
-    for record in told:
+    envelopes = [entry["envelope"] for entry in history if not entry["note"]]
+    for record in envelopes:
         assert set(record) == {"trace_id", "job_id", "retry_count", "status_transition"}
         assert (record["trace_id"], record["job_id"]) == ("tr-1", job_id)
-    return [(record["status_transition"].removeprefix("-> "), record["retry_count"]) for record in told]
+    return [(record["status_transition"].removeprefix("-> "), record["retry_count"]) for record in envelopes]
 
 
 FIRST = [("queued", 0), ("queued -> running", 0)]

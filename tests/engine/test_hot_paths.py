@@ -109,7 +109,7 @@ async def test_one_cycle_over_every_contract(place: Place, clock: FakeClock) -> 
         held.append(Settlement(job.id, job.token, contract, Succeeded(f'"{contract}"')))
     done = await engine.settle_and_claim(held, None)
     assert done.refused == {}
-    for said in held:
-        job = await engine.job(said.id)
-        assert (job.phase, job.result) == (Phase.FINAL, said.outcome.result)  # type: ignore[union-attr]
+    for claimed in held:
+        job = await engine.job(claimed.id)
+        assert (job.phase, job.result) == (Phase.FINAL, claimed.outcome.result)  # type: ignore[union-attr]
     await engine.close()

@@ -41,9 +41,9 @@ async def test_a_hit_finds_a_job_that_has_ended(engine: Engine, contract: str) -
 
 @pytest.mark.parametrize("contract", NAMES)
 async def test_other_keys_are_other_jobs(engine: Engine, contract: str) -> None:
-    made = [await keyed(engine, contract, key) for key in ("k", "K", "k ", "ключ", "k2")]
-    assert not any(m.hit for m in made)
-    assert len({m.job.id for m in made}) == 5
+    submitted = [await keyed(engine, contract, key) for key in ("k", "K", "k ", "ключ", "k2")]
+    assert not any(m.hit for m in submitted)
+    assert len({m.job.id for m in submitted}) == 5
 
 
 async def test_contracts_do_not_share_keys(engine: Engine) -> None:
@@ -52,40 +52,40 @@ async def test_contracts_do_not_share_keys(engine: Engine) -> None:
 
 @pytest.mark.parametrize("contract", [*PER_TENANT, "standard"])
 async def test_a_key_is_the_tenants_own(engine: Engine, contract: str) -> None:
-    made = [await keyed(engine, contract, tenant_id=tenant) for tenant in ("a", "b", "a")]
-    assert [m.hit for m in made] == [False, False, True]
+    submitted = [await keyed(engine, contract, tenant_id=tenant) for tenant in ("a", "b", "a")]
+    assert [m.hit for m in submitted] == [False, False, True]
 
 
 @pytest.mark.parametrize("contract", PER_TENANT)
 async def test_a_tenants_key_does_not_look_at_the_scope(engine: Engine, contract: str) -> None:
-    made = [await keyed(engine, contract, idempotency_scope=scope) for scope in (None, "s", "t")]
-    assert [m.hit for m in made] == [False, True, True]
+    submitted = [await keyed(engine, contract, idempotency_scope=scope) for scope in (None, "s", "t")]
+    assert [m.hit for m in submitted] == [False, True, True]
 
 
 async def test_standard_keys_are_of_tenant_and_scope(engine: Engine) -> None:
     places = [("a", None), ("a", "s"), ("b", "s"), ("a", "t"), ("a", "s"), ("a", None)]
-    made = [await keyed(engine, "standard", tenant_id=t, idempotency_scope=s) for t, s in places]
-    assert [m.hit for m in made] == [False, False, False, False, True, True]
+    submitted = [await keyed(engine, "standard", tenant_id=t, idempotency_scope=s) for t, s in places]
+    assert [m.hit for m in submitted] == [False, False, False, False, True, True]
 
 
 async def test_names_that_run_together_are_still_two_scopes(engine: Engine) -> None:
     pairs = [('a","b', "c"), ("a", 'b","c'), ("a/b", "c"), ("a", "b/c"), ("a", "None"), ("a", None)]
-    made = [await keyed(engine, "standard", tenant_id=t, idempotency_scope=s) for t, s in pairs]
-    assert not any(m.hit for m in made)
+    submitted = [await keyed(engine, "standard", tenant_id=t, idempotency_scope=s) for t, s in pairs]
+    assert not any(m.hit for m in submitted)
 
 
 @pytest.mark.parametrize("contract", GLOBAL)
 async def test_a_global_key_does_not_look_at_scope_or_queue(engine: Engine, contract: str) -> None:
-    made = [await keyed(engine, contract, idempotency_scope=s, queue=q) for s, q in ((None, "a"), ("s", "b"))]
-    assert [m.hit for m in made] == [False, True]
+    submitted = [await keyed(engine, contract, idempotency_scope=s, queue=q) for s, q in ((None, "a"), ("s", "b"))]
+    assert [m.hit for m in submitted] == [False, True]
 
 
 @pytest.mark.parametrize("contract", [*GLOBAL, "men"])
 async def test_a_key_of_another_tenant_is_a_violation(engine: Engine, place: Place, contract: str) -> None:
     first = await keyed(engine, contract, tenant_id="a", payload={"secret": 1})
     error = await refused_untouched(place, keyed(engine, contract, tenant_id="b"), "TENANT_SCOPE_VIOLATION", 403)
-    told = str(error.as_dict())
-    assert first.job.id not in told and "secret" not in told
+    error_text = str(error.as_dict())
+    assert first.job.id not in error_text and "secret" not in error_text
 
 
 @pytest.mark.parametrize("contract", ["gate-b2", "standard"])
@@ -136,9 +136,9 @@ async def test_a_missing_key_is_generated_and_unique(engine: Engine, contract: s
 
 @pytest.mark.parametrize("contract", ["gate-b2", "men", "formal", "standard"])
 async def test_elsewhere_a_missing_key_stays_missing(engine: Engine, place: Place, contract: str) -> None:
-    made = [await keyed(engine, contract, None) for _ in range(2)]
-    assert not any(m.hit for m in made)
-    assert {m.job.idempotency_key for m in made} == {None}
+    submitted = [await keyed(engine, contract, None) for _ in range(2)]
+    assert not any(m.hit for m in submitted)
+    assert {m.job.idempotency_key for m in submitted} == {None}
     assert [row for row in place.dump()["keys"] if "task_id" not in row[0]] == []
 
 
@@ -168,8 +168,8 @@ async def test_a_run_without_a_task_is_its_own(engine: Engine) -> None:
 
 
 async def test_runs_are_numbered_within_a_bulk(engine: Engine) -> None:
-    made = await engine.submit_many([Submission("mail", contract="p3c", task_id="a") for _ in range(3)])
-    assert [m.job.task_attempt for m in made] == [1, 2, 3]
+    submitted = await engine.submit_many([Submission("mail", contract="p3c", task_id="a") for _ in range(3)])
+    assert [m.job.task_attempt for m in submitted] == [1, 2, 3]
 
 
 async def test_a_hit_and_a_refusal_use_up_no_number(engine: Engine) -> None:

@@ -43,8 +43,8 @@ async def test_a_batch_tells_which_leases_are_lost(engine: Engine, clock: FakeCl
     assert [job.id for job in await engine.expire()] == [lost.id]
     await engine.settle(done.id, done.token, Succeeded())
     await engine.cancel(cancelled.id, actor="ann", force=True)
-    told = await engine.extend(rest | {forged.id: "x", lost.id: lost.token, "nobody": "t"}, LEASE_SECONDS)
-    assert told.lost == {done.id, cancelled.id, forged.id, lost.id, "nobody"}
+    answer = await engine.extend(rest | {forged.id: "x", lost.id: lost.token, "nobody": "t"}, LEASE_SECONDS)
+    assert answer.lost == {done.id, cancelled.id, forged.id, lost.id, "nobody"}
     assert (await engine.job(kept.id)).lease_until == clock.now() + 30_000_000
     assert (await engine.job(forged.id)).lease_until == START + 50_000_000
 
@@ -55,11 +55,11 @@ async def test_extending_nothing(engine: Engine) -> None:
 
 async def test_a_heartbeat_tells_of_a_cancel_request(engine: Engine) -> None:
     await engine.submit_many([Submission("mail"), Submission("mail")])
-    asked, free = await claim(engine)
-    await engine.cancel(asked.id, actor="ann", reason="stop")
-    told = await engine.extend({asked.id: asked.token, free.id: free.token}, LEASE_SECONDS)
-    assert (told.lost, set(told.cancels)) == (frozenset(), {asked.id})
-    assert '"ann"' in told.cancels[asked.id]
+    to_cancel, free = await claim(engine)
+    await engine.cancel(to_cancel.id, actor="ann", reason="stop")
+    answer = await engine.extend({to_cancel.id: to_cancel.token, free.id: free.token}, LEASE_SECONDS)
+    assert (answer.lost, set(answer.cancels)) == (frozenset(), {to_cancel.id})
+    assert '"ann"' in answer.cancels[to_cancel.id]
 
 
 @pytest.mark.parametrize("contract", EXPIRING)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from detent.core.job import Failure
-from detent.core.limits import Kind
+from detent.core.limits import JobKind
 from detent.core.outcome import Failed, Succeeded
 from detent.engine import Engine, Submission
 from detent.engine.reads.why import why
 from detent.ports.claims import Claimed
-from detent.stores.lanes import RELIEF
+from detent.stores.lanes import LOW_PRIORITY_INTERVAL
 
 from .acts import LEASE_SECONDS, claim, events_of, own_id, refused, refused_untouched, submit
 from .clock import FakeClock
@@ -36,7 +36,7 @@ def by(claimed: list[Claimed], field: str) -> dict[str, int]:
 async def test_no_more_run_at_once_than_the_limit_says(engine: Engine) -> None:
     await fill(engine, 20, queue="mail")
     await fill(engine, 20, queue="other")
-    await engine.limit(queue="mail", concurrency=5, actor="ann")
+    await engine.set_limit(queue="mail", concurrency=5, actor="ann")
     first = await claim(engine, 30)
     assert by(first, "queue") == {"mail": 5, "other": 20}
     assert await claim(engine, 30) == []
@@ -63,7 +63,7 @@ async def test_a_limit_counts_what_it_names(engine: Engine, limit: dict[str, Any
     for queue in ("a", "b"):
         for tenant in ("x", "y"):
             await fill(engine, 10, queue=queue, tenant_id=tenant)
-    await engine.limit(**limit, concurrency=3, actor="ann")
+    await engine.set_limit(**limit, concurrency=3, actor="ann")
     found = await claim(engine, 100)
     assert len(found) == expected
     per = {"tenant": "tenant_id", "queue": "queue"}.get(limit.get("per", ""), "contract")
@@ -77,17 +77,17 @@ async def test_keys_are_counted_one_by_one_and_are_a_tenants_own(engine: Engine)
     for tenant in ("x", "y"):
         for key in ("k1", "k2", ""):
             await fill(engine, 5, tenant_id=tenant, limit_key=key)
-    await engine.limit(per="key", concurrency=2, actor="ann")
+    await engine.set_limit(per="key", concurrency=2, actor="ann")
     found = await claim(engine, 100)
     assert len(found) == 2 * 2 * 2 + 2 * 5, "two of each key of each tenant, and everything without a key"
     await engine.remove_limit(per="key", actor="ann")
-    await engine.limit(key="k1", concurrency=5, actor="ann")
+    await engine.set_limit(key="k1", concurrency=5, actor="ann")
     assert len(await claim(engine, 100)) == 1 + 2 * 3, "k1 has four held by both tenants together, k2 is free"
 
 
 async def test_no_window_of_the_period_holds_more_than_the_rate(engine: Engine, clock: FakeClock) -> None:
     await fill(engine, 60, queue="mail")
-    await engine.limit(queue="mail", rate=(10, 60), actor="ann")
+    await engine.set_limit(queue="mail", rate=(10, 60), actor="ann")
     moments: list[int] = []
     for step in range(40):
         held = await claim(engine, 3)
@@ -101,10 +101,10 @@ async def test_no_window_of_the_period_holds_more_than_the_rate(engine: Engine, 
 
 async def test_the_worker_is_told_when_a_rate_opens(engine: Engine, clock: FakeClock) -> None:
     await fill(engine, 5, queue="mail")
-    await engine.limit(queue="mail", rate=(2, 10), actor="ann")
+    await engine.set_limit(queue="mail", rate=(2, 10), actor="ann")
     began = clock.now()
     assert len(await claim(engine, 5)) == 2
-    assert engine.store.held_back() == (True, began + 10_000_000)
+    assert engine.store.limits_on_last_claim() == (True, began + 10_000_000)
     clock.advance(9.999)
     assert await claim(engine, 5) == []
     clock.advance(0.001)
@@ -113,7 +113,7 @@ async def test_the_worker_is_told_when_a_rate_opens(engine: Engine, clock: FakeC
 
 async def test_a_lost_worker_frees_its_slot_when_its_lease_is_over(engine: Engine, clock: FakeClock) -> None:
     await fill(engine, 4, queue="mail")
-    await engine.limit(queue="mail", concurrency=1, actor="ann")
+    await engine.set_limit(queue="mail", concurrency=1, actor="ann")
     (lost,) = await claim(engine, 4)
     assert await claim(engine, 4) == []
     clock.advance(LEASE_SECONDS)
@@ -124,7 +124,7 @@ async def test_a_lost_worker_frees_its_slot_when_its_lease_is_over(engine: Engin
 
 async def test_a_retry_and_a_wait_free_the_slot_too(engine: Engine, clock: FakeClock) -> None:
     await fill(engine, 2, queue="mail")
-    await engine.limit(queue="mail", concurrency=1, actor="ann")
+    await engine.set_limit(queue="mail", concurrency=1, actor="ann")
     (one,) = await claim(engine, 2)
     await engine.settle(one.id, one.token, Failed(Failure("BOOM", "again")))
     (other,) = await claim(engine, 2)
@@ -136,9 +136,9 @@ async def test_a_retry_and_a_wait_free_the_slot_too(engine: Engine, clock: FakeC
 async def test_several_limits_hold_together(engine: Engine) -> None:
     for tenant in ("x", "y"):
         await fill(engine, 20, queue="mail", tenant_id=tenant)
-    await engine.limit(queue="mail", concurrency=7, actor="ann")
-    await engine.limit(per="tenant", concurrency=4, actor="ann")
-    await engine.limit(queue="mail", tenant="x", rate=(3, 60), actor="ann")
+    await engine.set_limit(queue="mail", concurrency=7, actor="ann")
+    await engine.set_limit(per="tenant", concurrency=4, actor="ann")
+    await engine.set_limit(queue="mail", tenant="x", rate=(3, 60), actor="ann")
     assert by(await claim(engine, 50), "tenant_id") == {"x": 3, "y": 4}
 
 
@@ -148,10 +148,10 @@ async def test_limits_of_one_process_hold_for_another(engine: Engine, place: Pla
     try:
         await fill(engine, 10, queue="mail")
         assert len(await claim(other, 1)) == 1
-        await engine.limit(queue="mail", concurrency=3, actor="ann")
+        await engine.set_limit(queue="mail", concurrency=3, actor="ann")
         assert len(await claim(other, 10, worker="w2")) == 2
         assert await claim(engine, 10) == []
-        await other.limit(queue="mail", concurrency=6, actor="bo")
+        await other.set_limit(queue="mail", concurrency=6, actor="bo")
         assert len(await claim(engine, 10)) == 3
         await other.remove_limit(queue="mail", actor="bo")
         assert len(await claim(engine, 10)) == 4
@@ -162,7 +162,7 @@ async def test_limits_of_one_process_hold_for_another(engine: Engine, place: Pla
 async def test_higher_priorities_go_first_under_limits_too(engine: Engine) -> None:
     await fill(engine, 5, queue="mail", priority=-5)
     await fill(engine, 5, queue="mail", priority=5)
-    await engine.limit(queue="mail", concurrency=6, actor="ann")
+    await engine.set_limit(queue="mail", concurrency=6, actor="ann")
     found = await claim(engine, 10)
     jobs = [await engine.job(one.id) for one in found]
     assert [job.priority for job in jobs] == [5] * 5 + [-5]
@@ -170,12 +170,12 @@ async def test_higher_priorities_go_first_under_limits_too(engine: Engine) -> No
 
 @pytest.mark.parametrize("limited", [False, True], ids=["plain", "limited"])
 async def test_no_priority_waits_longer_than_its_turn(engine: Engine, limited: bool) -> None:
-    """Whatever comes in above it: after RELIEF claims for each priority in use, a job has begun."""
+    """Whatever comes in above it: after LOW_PRIORITY_INTERVAL claims for each priority in use, a job has begun."""
     priorities = (90, 0, -90)
     low = {(await submit(engine, priority=priority)).id for priority in priorities[1:]}
     if limited:
-        await engine.limit(queue="nobody", concurrency=1, actor="ann")
-    for _ in range(RELIEF * len(priorities)):
+        await engine.set_limit(queue="nobody", concurrency=1, actor="ann")
+    for _ in range(LOW_PRIORITY_INTERVAL * len(priorities)):
         await fill(engine, 4, priority=priorities[0])
         low -= {one.id for one in await claim(engine, 4)}
         if not low:
@@ -261,7 +261,7 @@ async def test_a_bad_deadline_is_refused(engine: Engine, place: Place, deadline:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "limit_options",
     [
         {},
         {"concurrency": 0},
@@ -278,13 +278,13 @@ async def test_a_bad_deadline_is_refused(engine: Engine, place: Place, deadline:
     ],
     ids=str,
 )
-async def test_a_bad_limit_is_refused(engine: Engine, place: Place, said: dict[str, Any]) -> None:
-    await refused_untouched(place, engine.limit(**said, actor="ann"), "LIMIT_INVALID", 422)
+async def test_a_bad_limit_is_refused(engine: Engine, place: Place, limit_options: dict[str, Any]) -> None:
+    await refused_untouched(place, engine.set_limit(**limit_options, actor="ann"), "LIMIT_INVALID", 422)
 
 
 async def test_limits_are_listed_audited_and_removed(engine: Engine) -> None:
-    await engine.limit(queue="mail", concurrency=5, actor="ann", reason="slow server")
-    await engine.limit(queue="mail", concurrency=7, rate=(2, 1.5), actor="bo")
+    await engine.set_limit(queue="mail", concurrency=5, actor="ann", reason="slow server")
+    await engine.set_limit(queue="mail", concurrency=7, rate=(2, 1.5), actor="bo")
     (limit,) = await engine.limits()
     assert (limit.concurrency, limit.rate, limit.period) == (7, 2, 1_500_000)
     await engine.remove_limit(queue="mail", actor="cy")
@@ -297,19 +297,19 @@ async def test_limits_are_listed_audited_and_removed(engine: Engine) -> None:
 async def test_why_names_the_limit(engine: Engine, clock: FakeClock) -> None:
     first = await submit(engine, queue="mail", id=own_id(1))
     second = await submit(engine, queue="mail", id=own_id(2))
-    await engine.limit(queue="mail", concurrency=1, actor="ann")
+    await engine.set_limit(queue="mail", concurrency=1, actor="ann")
     assert [one.id for one in await claim(engine, 1)] == [first.id]
-    told = [await why(engine, second.id)]
-    said = [told[0].sentence, *(also["sentence"] for also in told[0].details["also"])]
-    assert any("queue mail runs 1 of 1" in sentence for sentence in said)
+    explanations = [await why(engine, second.id)]
+    sentences = [explanations[0].sentence, *(also["sentence"] for also in explanations[0].details["also"])]
+    assert any("queue mail is reached: 1 of 1 run" in sentence for sentence in sentences)
 
 
 async def test_counts_nobody_asks_for_are_forgotten_and_nothing_is_exceeded(engine: Engine, clock: FakeClock) -> None:
-    limit = await engine.limit(queue="mail", per="key", rate=(1, 3_600), actor="ann")
+    limit = await engine.set_limit(queue="mail", per="key", rate=(1, 3_600), actor="ann")
     await fill(engine, 2, queue="mail", limit_key="k")
     (first,) = await claim(engine, 5)
     await end(engine, first)
-    subject = limit.subject(Kind("mail", "mail", "default", "k"))
+    subject = limit.subject(JobKind("mail", "mail", "default", "k"))
 
     async def counted() -> bool:
         return await engine.store.read(lambda tx: tx.meter(limit, subject)) is not None

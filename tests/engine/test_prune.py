@@ -183,14 +183,14 @@ async def test_a_link_to_something_pruned_is_no_fault(
     broken = await ended(engine, "standard", PERMANENT, queue="origin")
     assert broken.dlq_id
     clock.advance(DAY)
-    made = (await engine.requeue(broken.dlq_id, actor="ann")).job
+    submitted = (await engine.requeue(broken.dlq_id, actor="ann")).job
     await check_clean(engine)
     claimed = await claim_one(engine)
-    await engine.settle(made.id, claimed.token, Succeeded())
+    await engine.settle(submitted.id, claimed.token, Succeeded())
     clock.advance(2 * DAY)
-    status = broken.status if first == "origin" else (await engine.job(made.id)).status
+    status = broken.status if first == "origin" else (await engine.job(submitted.id)).status
     assert (await engine.prune(DAY, status=status)).jobs == 1
-    assert await ids_left(place) == {made.id if first == "origin" else broken.id}
+    assert await ids_left(place) == {submitted.id if first == "origin" else broken.id}
     await check_clean(engine)
 
 
@@ -301,5 +301,5 @@ async def test_submissions_may_name_the_same_type_again(engine: Engine, clock: F
     await ended(engine)
     clock.advance(2 * DAY)
     await engine.prune(DAY)
-    made = await engine.submit(Submission("mail"))
-    assert (await claim_one(engine)).id == made.job.id
+    submitted = await engine.submit(Submission("mail"))
+    assert (await claim_one(engine)).id == submitted.job.id

@@ -30,9 +30,9 @@ async def test_a_full_backlog_takes_no_more_until_something_ends(engine: Engine,
 
 async def test_a_batch_is_taken_whole_or_not_at_all(engine: Engine, place: Place) -> None:
     await engine.set_quota("acme", max_backlog=3, actor="ann")
-    asks = [Submission("mail", tenant_id="acme") for _ in range(4)]
-    await refused_untouched(place, engine.submit_many(asks), "TENANT_BACKLOG_FULL", 429)
-    await engine.submit_many(asks[:3])
+    submissions = [Submission("mail", tenant_id="acme") for _ in range(4)]
+    await refused_untouched(place, engine.submit_many(submissions), "TENANT_BACKLOG_FULL", 429)
+    await engine.submit_many(submissions[:3])
 
 
 async def test_a_hit_is_answered_even_if_nothing_more_fits(engine: Engine) -> None:

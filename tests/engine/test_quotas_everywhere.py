@@ -11,7 +11,7 @@ from detent.engine import Engine
 from detent.engine.control.dead_letters_bulk import requeue_many
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import backfill
-from detent.engine.schedules.firing import PUT_OFF, fire_due
+from detent.engine.schedules.firing import QUOTA_RETRY_DELAY, fire_due
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
@@ -21,12 +21,12 @@ from .clock import START, FakeClock
 from .stores import Place
 
 pytestmark = pytest.mark.anyio
-AGAIN = PUT_OFF // SECOND
+AGAIN = QUOTA_RETRY_DELAY // SECOND
 
 
 async def add(engine: Engine, name: str = "tick", tenant: str = "acme", **fields: object) -> Schedule:
-    said = {"cron": "* * * * *", "tenant_id": tenant, **fields}
-    return await schedules.add(engine, ScheduleRequest(name, "mail", **said), actor="ann")  # type: ignore[arg-type]
+    options = {"cron": "* * * * *", "tenant_id": tenant, **fields}
+    return await schedules.add(engine, ScheduleRequest(name, "mail", **options), actor="ann")  # type: ignore[arg-type]
 
 
 async def stands(engine: Engine, name: str = "tick") -> Schedule:
@@ -59,16 +59,21 @@ async def test_a_fire_waits_for_room(engine: Engine, clock: FakeClock, caplog: p
     clock.advance(61)
     with caplog.at_level(logging.WARNING, "detent.schedules"):
         assert await fired(engine) == []
-    assert "waits for room" in caplog.text
-    there = await stands(engine)
-    assert there.last_error is not None and there.last_error.startswith("TENANT_BACKLOG_FULL: ")
-    assert (there.next_fire_at, there.retry_at, there.fires, there.misfires) == (minute(1), clock.now() + PUT_OFF, 0, 0)
+    assert "postponed" in caplog.text
+    schedule = await stands(engine)
+    assert schedule.last_error is not None and schedule.last_error.startswith("TENANT_BACKLOG_FULL: ")
+    assert (schedule.next_fire_at, schedule.retry_at, schedule.fires, schedule.misfires) == (
+        minute(1),
+        clock.now() + QUOTA_RETRY_DELAY,
+        0,
+        0,
+    )
     await end_one(engine)
-    assert (await fire_due(engine, 100)).next == there.retry_at
+    assert (await fire_due(engine, 100)).next == schedule.retry_at
     clock.advance(AGAIN)
     assert await fired(engine) == [minute(1)]
-    there = await stands(engine)
-    assert (there.last_error, there.retry_at, there.fires, there.misfires) == (None, None, 1, 0)
+    schedule = await stands(engine)
+    assert (schedule.last_error, schedule.retry_at, schedule.fires, schedule.misfires) == (None, None, 1, 0)
 
 
 @pytest.mark.parametrize(("misfire", "made_up"), [("skip", []), ("once", [3]), ("all", [1, 2, 3])])
@@ -91,9 +96,9 @@ async def test_a_fire_that_found_no_room_in_time_is_missed(
         await engine.settle(one.id, one.token, Succeeded(None))
     clock.advance(AGAIN)
     assert await fired(engine) == [minute(number) for number in made_up]
-    there = await stands(engine)
-    assert (there.fires, there.misfires) == (len(made_up), 3)
-    assert (there.last_error is None) == bool(made_up), "what was passed over for good is told"
+    schedule = await stands(engine)
+    assert (schedule.fires, schedule.misfires) == (len(made_up), 3)
+    assert (schedule.last_error is None) == bool(made_up), "what was passed over for good is told"
 
 
 async def test_as_many_as_there_is_room_for_the_oldest_first(engine: Engine, clock: FakeClock) -> None:
@@ -102,13 +107,13 @@ async def test_as_many_as_there_is_room_for_the_oldest_first(engine: Engine, clo
     clock.advance(4 * 60 + 1)
     assert await fired(engine) == [minute(1)]
     assert await fired(engine) == []
-    there = await stands(engine)
-    assert (there.next_fire_at, there.last_fire_at, there.misfires) == (minute(2), minute(1), 1)
+    schedule = await stands(engine)
+    assert (schedule.next_fire_at, schedule.last_fire_at, schedule.misfires) == (minute(2), minute(1), 1)
     await engine.set_quota("acme", max_backlog=10, actor="ann")
     clock.advance(AGAIN)
     assert await fired(engine) == [minute(2), minute(3), minute(4)]
-    there = await stands(engine)
-    assert (there.fires, there.misfires) == (4, 3)
+    schedule = await stands(engine)
+    assert (schedule.fires, schedule.misfires) == (4, 3)
 
 
 async def test_a_full_tenant_does_not_hold_up_the_others(engine: Engine, clock: FakeClock) -> None:
@@ -126,9 +131,9 @@ async def test_a_payload_over_the_quota_is_a_missed_fire(engine: Engine, clock: 
     await engine.set_quota("acme", max_payload=20, actor="ann")
     clock.advance(61)
     assert await fired(engine) == []
-    there = await stands(engine)
-    assert there.last_error is not None and there.last_error.startswith("TENANT_PAYLOAD_TOO_LARGE: ")
-    assert (there.misfires, there.next_fire_at, there.retry_at) == (1, minute(2), None)
+    schedule = await stands(engine)
+    assert schedule.last_error is not None and schedule.last_error.startswith("TENANT_PAYLOAD_TOO_LARGE: ")
+    assert (schedule.misfires, schedule.next_fire_at, schedule.retry_at) == (1, minute(2), None)
 
 
 async def test_an_edit_tries_again_at_once(engine: Engine, clock: FakeClock) -> None:
@@ -147,9 +152,9 @@ async def test_a_backfill_is_refused_and_goes_on_later(engine: Engine, place: Pl
     await schedules.pause(engine, "tick", actor="ann")
     clock.advance(5 * 60)
     whole = ("2026-02-25T12:01:00Z", "2026-02-25T12:05:00Z")
-    asked = backfill(engine, "tick", *whole, actor="ann")
-    error = await refused_untouched(place, asked, "TENANT_BACKLOG_FULL", 429)
-    assert error.extra["made"] == 0 and "goes on" in error.message
+    filling = backfill(engine, "tick", *whole, actor="ann")
+    error = await refused_untouched(place, filling, "TENANT_BACKLOG_FULL", 429)
+    assert error.extra["made"] == 0 and "repeat it to continue" in error.message
     await backfill(engine, "tick", whole[0], "2026-02-25T12:02:00Z", actor="ann")
     await engine.remove_quota("acme", actor="ann")
     done = await backfill(engine, "tick", *whole, actor="ann")
@@ -200,8 +205,8 @@ async def test_a_reopen_is_refused_too(engine: Engine, place: Place) -> None:
 
 
 async def test_jobs_of_a_schedule_have_its_deadline(engine: Engine, clock: FakeClock) -> None:
-    made = await add(engine, deadline=30, jitter=20)
-    assert schedules.schedule_view(made)["deadline_seconds"] == 30
+    schedule = await add(engine, deadline=30, jitter=20)
+    assert schedules.schedule_view(schedule)["deadline_seconds"] == 30
     clock.advance(60)
     (job,) = (await fire_due(engine, 10)).jobs
     assert job.deadline_at == (job.due_at or 0) + 30 * SECOND and (job.due_at or 0) > minute(1)

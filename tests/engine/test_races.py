@@ -10,7 +10,7 @@ from detent.core.outcome import Outcome, Succeeded, Waits
 from detent.engine import Engine, Settlement, Submission
 from detent.engine.control import dead_letters, job_control
 from detent.engine.execution import sweep
-from detent.engine.execution.settle import settle_in
+from detent.engine.execution.settle import settle_job
 from detent.engine.submit import prepare
 
 from .acts import LEASE_SECONDS, claim, claim_one, events_of, own_id, path_of, reach, running
@@ -27,7 +27,7 @@ WAITS = Waits(Wait("answer"))
 def settling(job_id: str, token: str, outcome: Outcome) -> Act[Any]:
     async def act(engine: Engine, tx: Any) -> Any:
         job = (await tx.lock([job_id]))[job_id]
-        return await settle_in(engine, tx, job, Settlement(job_id, token, job.contract, outcome))
+        return await settle_job(engine, tx, job, Settlement(job_id, token, job.contract, outcome))
 
     return act
 
@@ -132,10 +132,10 @@ async def test_a_result_before_the_expiry_counts(engine: Engine, place: Place, c
 async def test_a_result_after_the_expiry_is_refused(engine: Engine, place: Place, clock: FakeClock) -> None:
     held = await running(engine)
     clock.advance(LEASE_SECONDS)
-    _, said = await one_inside_the_other(
+    _, second_answer = await one_inside_the_other(
         place, clock, expiring, lambda e: answer(e.settle(held.id, held.token, Succeeded("1")))
     )
-    assert said == "LEASE_STALE"
+    assert second_answer == "LEASE_STALE"
     assert (await engine.job(held.id)).status == "interrupted"
 
 
@@ -203,13 +203,13 @@ async def test_a_signal_after_the_timeout_is_not_news(engine: Engine, place: Pla
 @pytest.mark.parametrize("contract", ["men", "p3c"])
 async def test_a_cancel_before_the_result_stands(engine: Engine, place: Place, clock: FakeClock, contract: str) -> None:
     held = await running(engine, contract)
-    _, said = await one_inside_the_other(
+    _, second_answer = await one_inside_the_other(
         place,
         clock,
         lambda e, tx: job_control.cancel(e, tx, held.id, "ann", None, None, False),
         lambda e: answer(e.settle(held.id, held.token, Succeeded())),
     )
-    assert (said, (await engine.job(held.id)).status) == ("LEASE_STALE", "cancelled")
+    assert (second_answer, (await engine.job(held.id)).status) == ("LEASE_STALE", "cancelled")
 
 
 @pytest.mark.parametrize(("contract", "code"), [("men", "TASK_INVALID_TRANSITION"), ("p3c", "RUN_INVALID_TRANSITION")])
@@ -217,25 +217,25 @@ async def test_a_result_before_the_cancel_stands(
     engine: Engine, place: Place, clock: FakeClock, contract: str, code: str
 ) -> None:
     held = await running(engine, contract)
-    _, said = await one_inside_the_other(
+    _, second_answer = await one_inside_the_other(
         place,
         clock,
         settling(held.id, held.token, Succeeded()),
         lambda e: answer(e.cancel(held.id, actor="ann")),
     )
-    assert (said, (await engine.job(held.id)).status) == (code, "succeeded")
+    assert (second_answer, (await engine.job(held.id)).status) == (code, "succeeded")
 
 
 @pytest.mark.parametrize("contract", ["gate-b2", "p3c", "men"])
 async def test_one_key_from_two_processes_is_one_job(
     engine: Engine, place: Place, clock: FakeClock, contract: str
 ) -> None:
-    ask = Submission("mail", contract=contract, idempotency_key="k", task_id="t")
+    submission = Submission("mail", contract=contract, idempotency_key="k", task_id="t")
     first, second = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: prepare.submit_in(tx, prepare.prepare(e, ask, tx.now)),
-        lambda e: e.submit(ask),
+        lambda e, tx: prepare.submit_in_transaction(tx, prepare.prepare(e, submission, tx.now)),
+        lambda e: e.submit(submission),
     )
     assert (first.hit, second.hit) == (False, True)
     assert first.job.id == second.job.id
@@ -244,12 +244,12 @@ async def test_one_key_from_two_processes_is_one_job(
 async def test_runs_of_one_task_from_two_processes_have_two_numbers(
     engine: Engine, place: Place, clock: FakeClock
 ) -> None:
-    ask = Submission("mail", contract="p3c", task_id="t")
+    submission = Submission("mail", contract="p3c", task_id="t")
     first, second = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: prepare.submit_in(tx, prepare.prepare(e, ask, tx.now)),
-        lambda e: e.submit(ask),
+        lambda e, tx: prepare.submit_in_transaction(tx, prepare.prepare(e, submission, tx.now)),
+        lambda e: e.submit(submission),
     )
     assert (first.job.task_attempt, second.job.task_attempt) == (1, 2)
 
@@ -257,13 +257,13 @@ async def test_runs_of_one_task_from_two_processes_have_two_numbers(
 async def test_a_dead_letter_is_requeued_once(engine: Engine, place: Place, clock: FakeClock) -> None:
     job = await reach(engine, clock, "gate-b2", "failed")
     dlq_id = str(job.dlq_id)
-    _, said = await one_inside_the_other(
+    _, second_answer = await one_inside_the_other(
         place,
         clock,
         lambda e, tx: dead_letters.requeue(e, tx, dlq_id, "ann", None, None, None, FRESH, False),
         lambda e: answer(e.requeue(dlq_id, actor="bob")),
     )
-    assert said == "DLQ_REQUEUE_CONFLICT"
+    assert second_answer == "DLQ_REQUEUE_CONFLICT"
     assert (await engine.dead_letter(dlq_id)).requeued_as == FRESH
 
 

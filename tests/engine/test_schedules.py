@@ -46,8 +46,8 @@ def minute(number: int) -> int:
 
 
 async def test_a_fire_makes_one_job(engine: Engine, clock: FakeClock) -> None:
-    made = await add(engine, payload={"to": "bo"}, queue="post", priority=3, max_retries=1, timeout_ms=900)
-    assert made.next_fire_at == minute(1)
+    schedule = await add(engine, payload={"to": "bo"}, queue="post", priority=3, max_retries=1, timeout_ms=900)
+    assert schedule.next_fire_at == minute(1)
     assert (await fire_due(engine, 10)).next == minute(1)
     clock.advance(61)
     [job] = await fire(engine)
@@ -55,7 +55,7 @@ async def test_a_fire_makes_one_job(engine: Engine, clock: FakeClock) -> None:
     assert (job.job_type, job.queue, job.payload, job.priority) == ("mail", "post", '{"to":"bo"}', 3)
     assert (job.max_retries, job.timeout_ms, job.tenant_id) == (1, 900, "default")
     assert (job.schedule_type, job.scheduled_at) == ("cron", minute(1))
-    assert job.idempotency_key == f"schedule:{made.id}:2026-02-25T12:01:00Z"
+    assert job.idempotency_key == f"schedule:{schedule.id}:2026-02-25T12:01:00Z"
     assert [event.actor for event in await events_of(engine, job.id)] == ["schedule:tick"]
     now = await stored(engine)
     assert (now.last_fire_at, now.last_job_id, now.next_fire_at) == (minute(1), job.id, minute(2))
@@ -116,18 +116,21 @@ async def test_whoever_looked_too_early_writes_nothing(engine: Engine, clock: Fa
 
 
 async def test_the_second_guard_outlives_pruning(engine: Engine, place: Place, clock: FakeClock) -> None:
-    made = await add(engine, job_type="once")
+    schedule = await add(engine, job_type="once")
     clock.advance(60)
     [job] = await fire(engine)
     await engine.cancel(job.id, actor="ann")
     clock.advance(LONG)
     await schedules.pause(engine, "tick", actor="ann")
     assert (await engine.prune(1.0)).jobs == 1
-    assert await engine.store.write(lambda tx: make_job(engine, tx, made, minute(1), "ann")) is None
+    assert await engine.store.write(lambda tx: make_job(engine, tx, schedule, minute(1), "ann")) is None
     again = await backfill(engine, "tick", iso(minute(1)) or "", iso(minute(2)) or "", actor="ann")
     assert (again.fires, again.known, again.made) == (2, 1, 1)
-    told = await schedules.fires(engine, "tick")
-    assert [(fire_.fire_at, fire_.schedule_id) for fire_ in told] == [(minute(2), made.id), (minute(1), made.id)]
+    runs = await schedules.fires(engine, "tick")
+    assert [(fire_.fire_at, fire_.schedule_id) for fire_ in runs] == [
+        (minute(2), schedule.id),
+        (minute(1), schedule.id),
+    ]
     await schedules.remove(engine, "tick", actor="ann")
     assert len(place.dump()["fires"]) == 2, "a removed schedule's fires stay with the jobs they made"
     [left] = await engine.jobs(Filter())
@@ -199,8 +202,8 @@ async def test_overlap_cancel(engine: Engine, clock: FakeClock) -> None:
     await claim(engine)
     clock.advance(60)
     [third] = await fire(engine)
-    asked = await engine.job(running.id)
-    assert asked.cancel_requested is not None and "schedule:tick" in asked.cancel_requested
+    cancelled = await engine.job(running.id)
+    assert cancelled.cancel_requested is not None and "schedule:tick" in cancelled.cancel_requested
     assert await note_names(engine, running.id) == ["cancel.requested"]
     assert [one.id for one in await claim(engine)] == [third.id]
 
@@ -257,11 +260,11 @@ async def test_edit(engine: Engine, clock: FakeClock) -> None:
 
 
 async def test_what_was_said_is_taken_back(engine: Engine) -> None:
-    made = await add(engine, every="10m", queue="slow", priority=5, deadline=60, ends_at="2030-01-01T00:00:00Z")
+    schedule = await add(engine, every="10m", queue="slow", priority=5, deadline=60, ends_at="2030-01-01T00:00:00Z")
     names = ("queue", "priority", "deadline", "ends_at")
     plain = await schedules.edit(engine, "tick", dict.fromkeys(names), actor="bo")
     assert (plain.queue, plain.priority, plain.ends_at) == ("default", 0, None)
-    assert plain.expression == made.expression and plain.kind == made.kind
+    assert plain.expression == schedule.expression and plain.kind == schedule.kind
     await refused(schedules.edit(engine, "tick", {"every": None}, actor="bo"), "SCHEDULE_INVALID", 422)
     await refused(schedules.edit(engine, "tick", {"job_type": None}, actor="bo"), "NAME_INVALID", 422)
     assert await stored(engine) == plain
@@ -278,16 +281,16 @@ async def test_fires_go_on_beside_edits(engine: Engine, clock: FakeClock) -> Non
 
 
 async def test_remove(engine: Engine, clock: FakeClock) -> None:
-    made = await add(engine)
+    schedule = await add(engine)
     clock.advance(60)
     [job] = await fire(engine)
-    await schedules.remove(engine, made.id, actor="bo", reason="not needed")
+    await schedules.remove(engine, schedule.id, actor="bo", reason="not needed")
     clock.advance(60)
     assert await fire(engine) == []
     await refused(schedules.get(engine, "tick"), "SCHEDULE_NOT_FOUND", 404)
     assert (await engine.job(job.id)).id == job.id
     again = await add(engine)
-    assert again.id != made.id, "a schedule of the same name is another one"
+    assert again.id != schedule.id, "a schedule of the same name is another one"
 
 
 async def test_at_and_end(engine: Engine, clock: FakeClock) -> None:
@@ -334,8 +337,8 @@ async def test_preview(engine: Engine) -> None:
     [first, second] = await schedules.preview(engine, "tick", 2)
     assert (iso(first.fire_at), iso(second.fire_at)) == ("2026-02-26T01:30:00Z", "2026-02-27T01:30:00Z")
     assert 0 <= first.due_at - first.fire_at <= 60 * SECOND
-    ask = ScheduleRequest("later", "mail", every=90)
-    assert [iso(one.fire_at) for one in await schedules.preview(engine, ask, 2)] == [
+    request = ScheduleRequest("later", "mail", every=90)
+    assert [iso(one.fire_at) for one in await schedules.preview(engine, request, 2)] == [
         "2026-02-25T12:01:30Z",
         "2026-02-25T12:03:00Z",
     ]
@@ -363,8 +366,8 @@ async def test_a_schedule_nobody_can_read_stops_no_other(engine: Engine, clock: 
     astray = replace(broken, timezone="Mars/Base", version=2)
     assert await engine.store.write(lambda tx: tx.change_schedule(broken, astray))
     clock.advance(60)
-    told = await fire_due(engine, 10)
-    assert [job.scheduled_at for job in told.jobs] == [minute(1)] and told.next == minute(1)
+    runs = await fire_due(engine, 10)
+    assert [job.scheduled_at for job in runs.jobs] == [minute(1)] and runs.next == minute(1)
     assert (await stored(engine, "broken")).next_fire_at == minute(1), "it stays due for whoever can read it"
 
 
@@ -378,15 +381,15 @@ async def test_a_contract_we_do_not_know_is_left_to_others(engine: Engine, clock
 
 
 async def test_declared_in_code(engine: Engine, clock: FakeClock) -> None:
-    ask = ScheduleRequest("nightly", "report", cron="0 2 * * *", tz="Europe/Berlin")
-    [made] = await schedules.declare(engine, [ask])
-    assert made.declared is not None and await schedules.declare(engine, [ask]) == [made]
+    request = ScheduleRequest("nightly", "report", cron="0 2 * * *", tz="Europe/Berlin")
+    [schedule] = await schedules.declare(engine, [request])
+    assert schedule.declared is not None and await schedules.declare(engine, [request]) == [schedule]
     await schedules.edit(engine, "nightly", {"priority": 9}, actor="ann")
     await schedules.pause(engine, "nightly", actor="ann")
-    [kept] = await schedules.declare(engine, [ask])
+    [kept] = await schedules.declare(engine, [request])
     assert (kept.priority, kept.version) == (9, 3), "an edit stands while the declaration is the same"
     [changed] = await schedules.declare(engine, [ScheduleRequest("nightly", "report", cron="0 3 * * *")])
-    assert (changed.id, changed.expression, changed.priority) == (made.id, "0 3 * * *", 0), "a new declaration wins"
+    assert (changed.id, changed.expression, changed.priority) == (schedule.id, "0 3 * * *", 0), "a new declaration wins"
     assert changed.paused_at is not None and changed.next_fire_at is None, "a pause is never undone by code"
     assert [entry.act for _, _, entry in await engine.audit() if entry.actor == "code"] == ["schedule.declare"] * 2
     await schedules.declare(engine, [ScheduleRequest("past", "report", at="2020-01-01T00:00:00Z")])
@@ -399,7 +402,7 @@ async def test_tenants(engine: Engine, clock: FakeClock) -> None:
     assert (await schedules.get(engine, "tick", tenant="b")).id == other.id
     await refused(schedules.pause(engine, one.id, actor="x", tenant="b"), "TENANT_SCOPE_VIOLATION", 403)
     await refused(schedules.get(engine, "tick", tenant="c"), "SCHEDULE_NOT_FOUND", 404)
-    assert [s.id for s in await schedules.listed(engine, Filter(tenant_id="a"))] == [one.id]
+    assert [s.id for s in await schedules.list_schedules(engine, Filter(tenant_id="a"))] == [one.id]
     clock.advance(60)
     assert sorted(job.tenant_id for job in await fire(engine)) == ["a", "b"]
 
@@ -407,11 +410,11 @@ async def test_tenants(engine: Engine, clock: FakeClock) -> None:
 async def test_lists(engine: Engine) -> None:
     for number in range(3):
         await add(engine, f"tick-{number}", job_type=f"type-{number}", queue="slow" if number else "default")
-    assert [s.name for s in await schedules.listed(engine, Filter())] == ["tick-2", "tick-1", "tick-0"]
-    assert [s.name for s in await schedules.listed(engine, Filter(queue="slow"))] == ["tick-2", "tick-1"]
-    assert [s.name for s in await schedules.listed(engine, Filter(text="type-0"))] == ["tick-0"]
-    [first] = await schedules.listed(engine, Filter(limit=1))
-    assert [s.name for s in await schedules.listed(engine, Filter(before=first.id))] == ["tick-1", "tick-0"]
+    assert [s.name for s in await schedules.list_schedules(engine, Filter())] == ["tick-2", "tick-1", "tick-0"]
+    assert [s.name for s in await schedules.list_schedules(engine, Filter(queue="slow"))] == ["tick-2", "tick-1"]
+    assert [s.name for s in await schedules.list_schedules(engine, Filter(text="type-0"))] == ["tick-0"]
+    [first] = await schedules.list_schedules(engine, Filter(limit=1))
+    assert [s.name for s in await schedules.list_schedules(engine, Filter(before=first.id))] == ["tick-1", "tick-0"]
 
 
 BAD: list[tuple[Mapping[str, Any], str, str]] = [
@@ -445,8 +448,8 @@ BAD: list[tuple[Mapping[str, Any], str, str]] = [
 
 async def test_bad_requests_change_nothing(engine: Engine, place: Place) -> None:
     for fields, code, field in BAD:
-        ask = {"name": "tick", "job_type": "mail", "cron": "* * * * *", **fields}
-        error = await refused(schedules.add(engine, ScheduleRequest(**ask), actor="ann"), code, 422)
+        request = {"name": "tick", "job_type": "mail", "cron": "* * * * *", **fields}
+        error = await refused(schedules.add(engine, ScheduleRequest(**request), actor="ann"), code, 422)
         assert error.extra["field"] == field, fields
     await refused(add(engine, payload=[1]), "PAYLOAD_NOT_OBJECT", 422)
     await refused(add(engine, contract="unheard"), "CONTRACT_UNKNOWN", 422)
@@ -456,14 +459,14 @@ async def test_bad_requests_change_nothing(engine: Engine, place: Place) -> None
 
 
 async def test_an_add_may_be_repeated(engine: Engine) -> None:
-    ask = ScheduleRequest("tick", "mail", every="5m")
-    first = await schedules.add(engine, ask, actor="ann", new_id=engine.ids.job())
-    again = await schedules.add(engine, ask, actor="ann", new_id=first.id)
+    request = ScheduleRequest("tick", "mail", every="5m")
+    first = await schedules.add(engine, request, actor="ann", new_id=engine.ids.job())
+    again = await schedules.add(engine, request, actor="ann", new_id=first.id)
     assert again == first and len(await engine.audit()) == 1
 
 
 async def test_a_moment_without_offset_is_of_the_zone(engine: Engine) -> None:
-    made = await add(engine, at="2026-03-29T02:30:00", tz="Europe/Berlin")
-    assert made.expression == "2026-03-29T01:00:00Z", "the clock leaves it out: right after the gap"
+    schedule = await add(engine, at="2026-03-29T02:30:00", tz="Europe/Berlin")
+    assert schedule.expression == "2026-03-29T01:00:00Z", "the clock leaves it out: right after the gap"
     with pytest.raises(InvalidInput):
         await add(engine, "other", at="2026-03-29T02:30:00")

@@ -176,8 +176,8 @@ async def test_men_counts_the_attempt_that_failed_and_the_one_that_starts(engine
     await engine.settle(held.id, held.token, retryable("men"))
     assert engine.contract("men").view(await engine.job(held.id))["attempt"] == 2
     await claim_one(engine)
-    told = [e["envelope"] for e in (await engine.history(held.id)).as_dict()["events"] if e["envelope"]]
-    shown = [(t["payload"]["from_state"], t["payload"]["to_state"], t["payload"]["attempt"]) for t in told]
+    envelopes = [e["envelope"] for e in (await engine.history(held.id)).as_dict()["events"] if e["envelope"]]
+    shown = [(t["payload"]["from_state"], t["payload"]["to_state"], t["payload"]["attempt"]) for t in envelopes]
     assert shown == [
         ("pending", "ready", 1),
         ("ready", "running", 1),

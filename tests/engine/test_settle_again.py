@@ -165,10 +165,10 @@ async def test_a_bad_result_does_not_stall_the_batch(engine: Engine, mixed: bool
     await engine.submit_many([Submission("mail") for _ in range(4)])
     held = await claim(engine)
     results = ['"a"', bad, '"c"', None]
-    said = [Settlement(c.id, c.token, "standard", Succeeded(r)) for c, r in zip(held, results, strict=True)]
+    settlements = [Settlement(c.id, c.token, "standard", Succeeded(r)) for c, r in zip(held, results, strict=True)]
     if mixed:
-        said[3] = Settlement(held[3].id, held[3].token, "standard", retryable("standard"))
-    done = await engine.settle_and_claim(said, None)
+        settlements[3] = Settlement(held[3].id, held[3].token, "standard", retryable("standard"))
+    done = await engine.settle_and_claim(settlements, None)
     assert list(done.refused) == [held[1].id]
     statuses = [(await engine.job(c.id)).status for c in held]
     assert statuses == ["succeeded", "running", "succeeded", "retrying" if mixed else "succeeded"]
@@ -192,8 +192,8 @@ async def test_an_empty_cycle(engine: Engine, place: Place) -> None:
 async def test_settle_and_claim_share_a_cycle(engine: Engine) -> None:
     await engine.submit_many([Submission("mail") for _ in range(3)])
     first = await claim(engine, 2)
-    said = [Settlement(c.id, c.token, c.contract, Succeeded()) for c in first]
-    done = await engine.settle_and_claim(said, engine.claim_request("w1", 2, 30))
+    settlements = [Settlement(c.id, c.token, c.contract, Succeeded()) for c in first]
+    done = await engine.settle_and_claim(settlements, engine.claim_request("w1", 2, 30))
     assert len(done.claimed) == 1
     assert done.claimed[0].id not in {c.id for c in first}
 

@@ -16,8 +16,9 @@ from detent.core.errors import DetentError, OnceUnfinished, StaleLease, StepMism
 from detent.core.job import Step
 from detent.core.outcome import Cancelled, Succeeded
 from detent.engine import Engine
-from detent.handler.context import Context, SyncContext
+from detent.handler.context import Context
 from detent.handler.steps import MAX_RESULT
+from detent.handler.sync_context import SyncContext
 from detent.ports.claims import Claimed
 
 from .acts import LEASE_SECONDS, LONG, NAMES, PERMANENT, claim_one, notes_of, reach, refused, running
@@ -72,10 +73,10 @@ async def steps_of(engine: Engine, job_id: str) -> dict[str, Step]:
 async def test_a_recorded_step_is_remembered_in_its_type(engine: Engine, clock: FakeClock, contract: str) -> None:
     shop = Shop()
     first = await running(engine, contract)
-    told = await Context(first, engine).step("pay", shop.pay, 7, amount="2.50")
-    assert isinstance(told, Receipt) and told.paid == Decimal("2.50")
+    receipt = await Context(first, engine).step("pay", shop.pay, 7, amount="2.50")
+    assert isinstance(receipt, Receipt) and receipt.paid == Decimal("2.50")
     again = await claimed_again(engine, clock)
-    assert await Context(again, engine).step("pay", shop.pay, 7, amount="2.50") == told
+    assert await Context(again, engine).step("pay", shop.pay, 7, amount="2.50") == receipt
     assert shop.calls == [(7, "2.50")]
     step = (await steps_of(engine, first.id))["pay"]
     assert (step.finished, step.execution_no) == (True, 1)
@@ -168,7 +169,7 @@ async def test_the_same_arguments_have_one_digest_and_others_another() -> None:
     assert digest_of((1,), {}) != digest_of((), {"a": 1}) != digest_of(("1",), {})
     circle: list[Any] = []
     circle.append(circle)
-    with pytest.raises(DetentError, match="circle"):
+    with pytest.raises(DetentError, match="contain themselves"):
         digest_of((circle,), {})
 
 
@@ -284,9 +285,9 @@ async def test_a_record_whose_reply_was_lost_is_said_again(engine: Engine, monke
 
 async def test_once_is_remembered(engine: Engine, clock: FakeClock) -> None:
     shop = Shop()
-    told = await Context(await running(engine), engine).once("pay", shop.pay, 7)
+    receipt = await Context(await running(engine), engine).once("pay", shop.pay, 7)
     again = Context(await claimed_again(engine, clock), engine)
-    assert await again.once("pay", shop.pay, 7) == told and len(shop.calls) == 1
+    assert await again.once("pay", shop.pay, 7) == receipt and len(shop.calls) == 1
 
 
 async def test_once_that_was_begun_is_never_run_again(engine: Engine, clock: FakeClock) -> None:

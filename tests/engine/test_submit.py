@@ -26,9 +26,11 @@ BORN = {
 
 @pytest.mark.parametrize("contract", NAMES)
 async def test_a_job_due_now_is_one_row_and_its_birth_is_logged(engine: Engine, place: Place, contract: str) -> None:
-    made = await engine.submit(Submission("mail", {"to": "ä"}, contract, actor="ann", timeout_ms=5_000, priority=3))
-    assert not made.hit
-    job = await engine.job(made.job.id)
+    submitted = await engine.submit(
+        Submission("mail", {"to": "ä"}, contract, actor="ann", timeout_ms=5_000, priority=3)
+    )
+    assert not submitted.hit
+    job = await engine.job(submitted.job.id)
     assert (job.contract, job.job_type, job.queue, job.tenant_id) == (contract, "mail", "default", "default")
     assert (job.payload, job.timeout_ms, job.priority) == ('{"to":"ä"}', 5_000, 3)
     assert (job.created_at, job.due_at, job.execution_no, job.failures) == (START, START, 0, 0)
@@ -37,7 +39,7 @@ async def test_a_job_due_now_is_one_row_and_its_birth_is_logged(engine: Engine, 
     assert [e.seq for e in events] == list(range(1, job.version + 1))
     assert {(e.at, e.actor) for e in events} == {(START, "ann")}
     assert len(place.dump()["jobs"]) == 1
-    assert made.job == job
+    assert submitted.job == job
 
 
 BUDGETS = {"gate-b2": 3, "men": 2, "p3c": 3, "streams": 3, "formal": 2, "standard": 3}
@@ -53,10 +55,10 @@ async def test_what_is_not_said_is_the_contracts_default(engine: Engine, contrac
 
 @pytest.mark.parametrize("contract", NAMES)
 async def test_the_same_submission_again_is_the_same_job(engine: Engine, place: Place, contract: str) -> None:
-    ask = Submission("mail", {"to": 1}, contract, id=ID, idempotency_key="k", idempotency_scope="s")
-    first = await engine.submit(ask)
+    submission = Submission("mail", {"to": 1}, contract, id=ID, idempotency_key="k", idempotency_scope="s")
+    first = await engine.submit(submission)
     before = place.dump()
-    again = await engine.submit(ask)
+    again = await engine.submit(submission)
     assert again.job == first.job
     assert not again.hit, "the caller never had an answer: for it the job is new"
     assert place.dump() == before
@@ -65,10 +67,10 @@ async def test_the_same_submission_again_is_the_same_job(engine: Engine, place: 
 
 @pytest.mark.parametrize("contract", NAMES)
 async def test_the_same_submission_again_without_a_key(engine: Engine, place: Place, contract: str) -> None:
-    ask = Submission("mail", {"to": 1}, contract, id=ID)
-    first = await engine.submit(ask)
+    submission = Submission("mail", {"to": 1}, contract, id=ID)
+    first = await engine.submit(submission)
     before = place.dump()
-    assert (await engine.submit(ask)).job == first.job
+    assert (await engine.submit(submission)).job == first.job
     assert place.dump() == before
 
 
@@ -100,10 +102,10 @@ async def test_an_id_that_is_there_takes_no_new_key(engine: Engine, place: Place
 
 @pytest.mark.parametrize("contract", NAMES)
 async def test_bulk_makes_every_job_in_the_order_asked(engine: Engine, place: Place, contract: str) -> None:
-    asks = [Submission("mail", {"n": n}, contract) for n in range(50)]
-    made = await engine.submit_many(asks)
-    assert [m.job.payload for m in made] == [f'{{"n":{n}}}' for n in range(50)]
-    assert {m.job.id for m in made} == {job.id for job in await engine.jobs(Filter(limit=100))}
+    submissions = [Submission("mail", {"n": n}, contract) for n in range(50)]
+    submitted = await engine.submit_many(submissions)
+    assert [m.job.payload for m in submitted] == [f'{{"n":{n}}}' for n in range(50)]
+    assert {m.job.id for m in submitted} == {job.id for job in await engine.jobs(Filter(limit=100))}
     assert len(place.dump()["events"]) == 50 * len(BORN[contract])
 
 
@@ -112,8 +114,8 @@ async def test_bulk_of_nothing(engine: Engine) -> None:
 
 
 async def test_bulk_over_several_contracts(engine: Engine) -> None:
-    made = await engine.submit_many([Submission("mail", contract=contract) for contract in NAMES])
-    assert [m.job.contract for m in made] == list(NAMES)
+    submitted = await engine.submit_many([Submission("mail", contract=contract) for contract in NAMES])
+    assert [m.job.contract for m in submitted] == list(NAMES)
     assert len(await claim(engine)) == len(NAMES)
 
 
@@ -129,21 +131,21 @@ BAD_BULKS = {
 }
 
 
-@pytest.mark.parametrize("asks", BAD_BULKS.values(), ids=BAD_BULKS)
-async def test_bulk_is_all_or_none(engine: Engine, place: Place, asks: list[Submission]) -> None:
+@pytest.mark.parametrize("submissions", BAD_BULKS.values(), ids=BAD_BULKS)
+async def test_bulk_is_all_or_none(engine: Engine, place: Place, submissions: list[Submission]) -> None:
     await submit(engine, job_type="there", id=ID)
     before = place.dump()
     with pytest.raises(Exception, match=r"PAYLOAD_NOT_JSON|IDEMPOTENCY_CONFLICT|JOB_ID_CONFLICT"):
-        await engine.submit_many(asks)
+        await engine.submit_many(submissions)
     assert place.dump() == before
 
 
 @pytest.mark.parametrize("key", [None, "k-{}"])
 async def test_bulk_again_after_a_lost_reply(engine: Engine, place: Place, key: str | None) -> None:
-    asks = [Submission("mail", {"n": n}, id=own_id(n), idempotency_key=key and key.format(n)) for n in range(5)]
-    await engine.submit_many(asks[:3])
-    made = await engine.submit_many(asks)
-    assert [m.job.id for m in made] == [ask.id for ask in asks]
+    submissions = [Submission("mail", {"n": n}, id=own_id(n), idempotency_key=key and key.format(n)) for n in range(5)]
+    await engine.submit_many(submissions[:3])
+    submitted = await engine.submit_many(submissions)
+    assert [m.job.id for m in submitted] == [submission.id for submission in submissions]
     dump = place.dump()
     assert (len(dump["jobs"]), len(dump["events"])) == (5, 5)
 
@@ -155,17 +157,17 @@ async def test_one_key_twice_in_a_bulk_is_one_job(engine: Engine) -> None:
 
 
 async def test_many_callers_at_once_with_one_key_make_one_job(engine: Engine, place: Place) -> None:
-    made = await asyncio.gather(*(engine.submit(Submission("mail", idempotency_key="k")) for _ in range(20)))
-    assert len({m.job.id for m in made}) == 1
-    assert [m.hit for m in made].count(False) == 1
+    submitted = await asyncio.gather(*(engine.submit(Submission("mail", idempotency_key="k")) for _ in range(20)))
+    assert len({m.job.id for m in submitted}) == 1
+    assert [m.hit for m in submitted].count(False) == 1
     assert len(place.dump()["jobs"]) == 1
 
 
 async def test_a_bad_submission_among_many_callers_spoils_only_itself(engine: Engine) -> None:
     await submit(engine, id=ID)
     foreign = engine.submit(Submission("call", id=ID, idempotency_key="k"))
-    made = await asyncio.gather(*(submit(engine) for _ in range(10)), foreign, return_exceptions=True)
-    assert [type(m).__name__ for m in made] == ["Job"] * 10 + ["IdempotencyConflict"]
+    submitted = await asyncio.gather(*(submit(engine) for _ in range(10)), foreign, return_exceptions=True)
+    assert [type(m).__name__ for m in submitted] == ["Job"] * 10 + ["IdempotencyConflict"]
     assert len(await engine.jobs(Filter())) == 11
 
 

@@ -35,9 +35,9 @@ ON_LETTERS: dict[str, Act] = {
     "dead_letter": lambda t, i: t.dead_letter(i),
 }
 SUBMITS: dict[str, Callable[[TenantEngine, Submission], Awaitable[Any]]] = {
-    "submit": lambda t, ask: t.submit(ask),
-    "submit_many": lambda t, ask: t.submit_many([ask]),
-    "submit_uniform": lambda t, ask: t.submit_uniform(ask, [{}, {"n": 1}]),
+    "submit": lambda t, submission: t.submit(submission),
+    "submit_many": lambda t, submission: t.submit_many([submission]),
+    "submit_uniform": lambda t, submission: t.submit_uniform(submission, [{}, {"n": 1}]),
 }
 LISTS = ("jobs", "dead_letters")
 OWN_ONLY = ("quota", "audit")
@@ -45,8 +45,8 @@ OWN_ONLY = ("quota", "audit")
 OPERATORS = {
     "open", "close", "sibling", "contract", "claim", "claim_request", "settle", "settle_and_claim",
     "extend", "expire", "wake",
-    "pause", "resume", "prune", "limit", "limits",
-    "remove_limit", "declare_limits", "gauges", "set_quota", "remove_quota", "tenant_quotas",
+    "pause", "resume", "prune", "set_limit", "limits",
+    "remove_limit", "declare_limits", "set_quota", "remove_quota", "tenant_quotas",
     "for_tenant", "transition", "write", "process_child_events",
 }  # fmt: skip
 """Acts of processes and operators: a tenant does not have them at all."""
@@ -87,8 +87,8 @@ async def test_a_dead_letter(engine: Engine, place: Place, clock: FakeClock, act
 async def test_a_submit(engine: Engine, place: Place, act: str) -> None:
     acme, call = engine.for_tenant("acme"), SUBMITS[act]
     other = await submit(engine, tenant_id="rival")
-    for ask in (Submission("mail", tenant_id="rival"), Submission("mail", parent_id=other.id)):
-        await refused_untouched(place, call(acme, ask), "TENANT_SCOPE_VIOLATION", 403)
+    for submission in (Submission("mail", tenant_id="rival"), Submission("mail", parent_id=other.id)):
+        await refused_untouched(place, call(acme, submission), "TENANT_SCOPE_VIOLATION", 403)
     await call(acme, Submission("mail"))
     await call(acme, Submission("mail", tenant_id="acme"))
     assert {job.tenant_id for job in await acme.jobs()} == {"acme"}
@@ -97,8 +97,8 @@ async def test_a_submit(engine: Engine, place: Place, act: str) -> None:
 async def test_a_key_of_another_tenant_is_no_hit(engine: Engine, place: Place) -> None:
     """men's keys have a scope without the tenant: a hit there would hand over another's task."""
     await submit(engine, "men", tenant_id="rival", idempotency_key="k")
-    ask = Submission("mail", contract="men", idempotency_key="k")
-    await refused_untouched(place, engine.for_tenant("acme").submit(ask), "TENANT_SCOPE_VIOLATION", 403)
+    submission = Submission("mail", contract="men", idempotency_key="k")
+    await refused_untouched(place, engine.for_tenant("acme").submit(submission), "TENANT_SCOPE_VIOLATION", 403)
 
 
 @pytest.mark.parametrize("act", LISTS)

@@ -19,10 +19,10 @@ PAYLOADS = [{}, {"n": 1}, {"text": "ü"}]
 @pytest.mark.parametrize("contract", sorted(CONTRACTS))
 @pytest.mark.parametrize("delay", [0.0, 60.0])
 def test_copies_are_what_each_would_have_been(contract: str, delay: float) -> None:
-    ask = Submission("mail", contract=contract, queue="q", tenant_id="t", delay=delay, actor="me")
-    alike = prepare_uniform(Engine(SqliteStore(":memory:"), ids=SeededIds(1)), ask, PAYLOADS, NOW)
+    submission = Submission("mail", contract=contract, queue="q", tenant_id="t", delay=delay, actor="me")
+    alike = prepare_uniform(Engine(SqliteStore(":memory:"), ids=SeededIds(1)), submission, PAYLOADS, NOW)
     engine = Engine(SqliteStore(":memory:"), ids=SeededIds(1))
-    alone = [prepare(engine, replace(ask, payload=payload), NOW) for payload in PAYLOADS]
+    alone = [prepare(engine, replace(submission, payload=payload), NOW) for payload in PAYLOADS]
     if alike is None:
         assert any(one.keys or one.change.notes or len(one.change.events) > 1 for one in alone), "each has its own"
         return

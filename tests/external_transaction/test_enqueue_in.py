@@ -223,7 +223,7 @@ async def test_arguments_are_checked_before_anything_is_written(caller: Caller, 
 async def test_a_notification_is_heard_at_the_commit_if_asked_for(app: Detent, database: Database) -> None:
     heard: list[str] = []
     listener = await asyncpg.connect(database.url)
-    await listener.add_listener("detent", lambda *told: heard.append(told[-1]))
+    await listener.add_listener("detent", lambda *notification: heard.append(notification[-1]))
     connection = await asyncpg.connect(database.url)
     for notify in (False, True):
         async with connection.transaction():

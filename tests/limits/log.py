@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 from servers.databases import Database
 
-from detent.core.limits import Kind
+from detent.core.limits import JobKind
 from detent.proof.verify.limits import Step
 
 _STEPS = """SELECT {job}, e.at, j.contract, e.source, e.target, j.queue, j.job_type, j.tenant_id, j.limit_key
@@ -17,7 +17,7 @@ def steps_of_file(path: Path) -> list[Step]:
     connection = apsw.Connection(str(path))
     try:
         return [
-            Step(*row[:5], Kind(*row[5:])) for row in connection.execute(_STEPS.format(job="e.job_id", order="e.n"))
+            Step(*row[:5], JobKind(*row[5:])) for row in connection.execute(_STEPS.format(job="e.job_id", order="e.n"))
         ]
     finally:
         connection.close()
@@ -26,4 +26,4 @@ def steps_of_file(path: Path) -> list[Step]:
 def steps_of_server(database: Database) -> list[Step]:
     """In the order of the server's clock, an end before a beginning at the same moment."""
     rows = database.sql(_STEPS.format(job="e.job_id::text", order="e.at, e.target = 'running', e.seq"))
-    return [Step(*row[:5], Kind(*row[5:])) for row in rows]
+    return [Step(*row[:5], JobKind(*row[5:])) for row in rows]

@@ -45,13 +45,13 @@ async def start(url: str, name: str, seed: int, dies_at: int) -> asyncio.subproc
 async def crowd(url: str, kills: list[int]) -> None:
     processes = [await start(url, f"w{n}", n, kill) for n, kill in enumerate(kills)]
     try:
-        told = await asyncio.wait_for(asyncio.gather(*(one.communicate(b"go\n") for one in processes)), SECONDS)
+        outputs = await asyncio.wait_for(asyncio.gather(*(one.communicate(b"go\n") for one in processes)), SECONDS)
     finally:
         for one in processes:
             if one.returncode is None:
                 one.kill()
                 await one.wait()
-    for process, kill, (_, errors) in zip(processes, kills, told, strict=True):
+    for process, kill, (_, errors) in zip(processes, kills, outputs, strict=True):
         fine = (0, -signal.SIGKILL) if kill else (0,)
         assert process.returncode in fine, errors.decode()[-2000:]
     assert not any(kills) or -signal.SIGKILL in [process.returncode for process in processes]
@@ -62,7 +62,7 @@ async def fill(url: str, jobs: int) -> list[Limit]:
     await engine.open()
     try:
         for limit in LIMITS:
-            await engine.limit(**limit, actor="ann")  # type: ignore[arg-type]
+            await engine.set_limit(**limit, actor="ann")  # type: ignore[arg-type]
         asks = [
             Submission(
                 "work",

@@ -44,13 +44,13 @@ def test_the_plain_statement_knows_nothing_of_limits() -> None:
 
 async def test_a_drain_on_postgres_runs_that_one_statement_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    honest = PostgresStore._run_hot
+    honest = PostgresStore._run_claim_query
 
     async def watched(self: PostgresStore, name: str, values: Mapping[str, Any]) -> list[Any]:
         ran.append(name)
         return await honest(self, name, values)
 
-    monkeypatch.setattr(PostgresStore, "_run_hot", watched)
+    monkeypatch.setattr(PostgresStore, "_run_claim_query", watched)
     database = house(newest()).database()
     engine = Engine(PostgresStore(database.url), CONTRACTS)
     await engine.open()

@@ -1,1 +1,1 @@
-"""Seeing it run: tallies, alerts, metrics, workers, logs, traces, retention."""
+"""Event counts, alerts, metrics, workers, logs, traces, retention, doctor."""

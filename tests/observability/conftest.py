@@ -1,4 +1,4 @@
-"""An engine on each kind of store with a settable clock, and a web server that remembers what it was sent."""
+"""An engine on each store with a fake clock, and an HTTP server that records the requests it gets."""
 
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -35,7 +35,7 @@ async def engine(place: Place, clock: FakeClock) -> AsyncIterator[Engine]:
 
 
 class Receiver:
-    """Answers each request with the next of `answers`, then with 204; keeps headers and bodies."""
+    """Answers each POST with the next status of `answers`, then with 204; records headers and bodies in `got`."""
 
     def __init__(self) -> None:
         self.answers: list[int] = []
@@ -65,6 +65,6 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    yield made
-    made.close()
+    receiver = Receiver()
+    yield receiver
+    receiver.close()

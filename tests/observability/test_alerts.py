@@ -1,4 +1,4 @@
-"""Every alert fires when its cause really happens and resolves when it is over; it is told once, whoever evaluates."""
+"""Each alert fires and resolves with its cause, is delivered at least once, and by one of several processes."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from detent.engine.metrics.alert_kinds import KINDS
 from detent.engine.schedules import schedules
 from detent.engine.schedules.firing import fire_due
 from detent.engine.schedules.request import ScheduleRequest
-from detent.observability.alert_sinks import SIGNATURE, CommandSink, WebhookSink, signature_holds
+from detent.observability.alert_sinks import SIGNATURE, CommandSink, WebhookSink, verify_signature
 from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import Settings
 from detent.ports.listing import WorkerRow
@@ -31,8 +31,8 @@ RULES = {rule.name: rule for rule in DEFAULT_RULES}
 Cause = Callable[[Engine, FakeClock], Awaitable[Any]]
 
 
-async def introduce(engine: Engine, worker: str = "w1", *types: str) -> None:
-    """A live worker that runs these types."""
+async def register_worker(engine: Engine, worker: str = "w1", *types: str) -> None:
+    """Store the row of a live worker that runs these job types."""
     now = engine.store.now()
     row = WorkerRow(worker, "host", 1, "0", None, json.dumps(types or ["mail"]), 8, 0, "working", now, now, 30_000_000)
     await engine.store.write(lambda tx: tx.put_worker(row))
@@ -55,38 +55,38 @@ async def finish_retries(engine: Engine, clock: FakeClock) -> None:
         await engine.settle(job.id, job.token, Succeeded(None))
 
 
-async def bury_many(engine: Engine, clock: FakeClock) -> None:
+async def dead_letter_many(engine: Engine, clock: FakeClock) -> None:
     await fail_many(engine, clock, for_good=True, jobs=12)
 
 
-async def ask_for_the_impossible(engine: Engine, clock: FakeClock) -> None:
+async def request_illegal_moves(engine: Engine, clock: FakeClock) -> None:
     job = await submit(engine, "gate-b2")
     for _ in range(3):
         await refused(engine.transition(job.id, "succeeded", actor="ann"), "WF_STATE_TRANSITION_INVALID")
 
 
-async def leave_unserved(engine: Engine, clock: FakeClock) -> None:
-    await introduce(engine, "w1", "other")
+async def leave_without_worker(engine: Engine, clock: FakeClock) -> None:
+    await register_worker(engine, "w1", "other")
     await submit(engine, job_type="mail")
     clock.advance(31)
-    await introduce(engine, "w1", "other")
+    await register_worker(engine, "w1", "other")
 
 
-async def serve(engine: Engine, clock: FakeClock) -> None:
-    await introduce(engine, "w2", "mail")
+async def start_worker(engine: Engine, clock: FakeClock) -> None:
+    await register_worker(engine, "w2", "mail")
 
 
-async def let_wait(engine: Engine, clock: FakeClock) -> None:
+async def leave_waiting(engine: Engine, clock: FakeClock) -> None:
     await submit(engine, queue="slow")
     clock.advance(301)
 
 
-async def work_off(engine: Engine, clock: FakeClock) -> None:
+async def run_all(engine: Engine, clock: FakeClock) -> None:
     for job in await claim(engine, 1_000):
         await engine.settle(job.id, job.token, Succeeded(None))
 
 
-async def run_for_ever(engine: Engine, clock: FakeClock) -> None:
+async def run_too_long(engine: Engine, clock: FakeClock) -> None:
     await submit(engine)
     (job,) = await claim(engine)
     for _ in range(125):
@@ -94,14 +94,14 @@ async def run_for_ever(engine: Engine, clock: FakeClock) -> None:
         await engine.extend({job.id: job.token}, LEASE_SECONDS)
 
 
-async def end_it(engine: Engine, clock: FakeClock) -> None:
+async def finish_all(engine: Engine, clock: FakeClock) -> None:
     rows = await engine.store.read(lambda tx: tx.query("held_jobs", limit=10))
     for row in rows:
         job = await engine.job(row[0])
         await engine.settle(job.id, job.token or "", Succeeded(None))
 
 
-async def lose_a_worker(engine: Engine, clock: FakeClock) -> None:
+async def lose_worker(engine: Engine, clock: FakeClock) -> None:
     for _ in range(12):
         await submit(engine, "p3c")
     assert len(await claim(engine, 12, worker="dies")) == 12
@@ -109,12 +109,12 @@ async def lose_a_worker(engine: Engine, clock: FakeClock) -> None:
     assert len(await engine.expire()) == 12
 
 
-async def leave_a_schedule_alone(engine: Engine, clock: FakeClock) -> None:
+async def miss_schedule(engine: Engine, clock: FakeClock) -> None:
     await schedules.add(engine, ScheduleRequest("nightly", "mail", every="1h"), actor="ann")
     clock.advance(3_600 + 121)
 
 
-async def fire_it(engine: Engine, clock: FakeClock) -> None:
+async def run_schedule(engine: Engine, clock: FakeClock) -> None:
     assert len((await fire_due(engine, 10)).jobs) == 1
 
 
@@ -124,16 +124,16 @@ async def nothing(engine: Engine, clock: FakeClock) -> None:
 
 CAUSES: dict[str, tuple[Cause, Cause, str]] = {
     "retrying_share": (retry_all, finish_retries, "contract=gate-b2"),
-    "dlq_arrivals": (bury_many, nothing, "tenant=acme"),
-    "illegal_transitions": (ask_for_the_impossible, nothing, "all"),
-    "no_worker": (leave_unserved, serve, "queue=default, job_type=mail"),
-    "backlog_age": (let_wait, work_off, "queue=slow"),
-    "stuck_running": (run_for_ever, end_it, "queue=default, job_type=mail"),
-    "schedule_missed": (leave_a_schedule_alone, fire_it, "schedule=nightly"),
-    "lease_losses": (lose_a_worker, nothing, "all"),
-    "error_rate": (bury_many, nothing, "queue=default, job_type=mail"),
+    "dlq_arrivals": (dead_letter_many, nothing, "tenant=acme"),
+    "illegal_transitions": (request_illegal_moves, nothing, "all"),
+    "no_worker": (leave_without_worker, start_worker, "queue=default, job_type=mail"),
+    "backlog_age": (leave_waiting, run_all, "queue=slow"),
+    "stuck_running": (run_too_long, finish_all, "queue=default, job_type=mail"),
+    "schedule_missed": (miss_schedule, run_schedule, "schedule=nightly"),
+    "lease_losses": (lose_worker, nothing, "all"),
+    "error_rate": (dead_letter_many, nothing, "queue=default, job_type=mail"),
 }
-"""rule -> what makes it fire, what ends it, and about whom it is. Windows end by themselves."""
+"""rule -> (its cause, what ends it, the subject of the alert). A rule over a time window ends without an act."""
 
 
 def settings(name: str, **sinks: Any) -> Settings:
@@ -143,12 +143,12 @@ def settings(name: str, **sinks: Any) -> Settings:
 
 
 async def state_of(engine: Engine, rule: str) -> Alert | None:
-    found = [alert for alert in await alerts.listing(engine) if alert.rule == rule]
-    assert len(found) <= 1, found
-    return found[0] if found else None
+    matching = [alert for alert in await alerts.list_alerts(engine) if alert.rule == rule]
+    assert len(matching) <= 1, matching
+    return matching[0] if matching else None
 
 
-def test_every_default_rule_has_a_cause_here() -> None:
+def test_every_default_rule_is_tested() -> None:
     assert set(CAUSES) == set(RULES) == set(KINDS)
 
 
@@ -156,7 +156,7 @@ def test_every_default_rule_has_a_cause_here() -> None:
 async def test_it_fires_and_resolves(engine: Engine, clock: FakeClock, name: str) -> None:
     cause, cure, subject = CAUSES[name]
     rule, maintenance = RULES[name], MaintenanceLoop(engine, settings(name))
-    assert await maintenance.evaluate() == [], "nothing is wrong yet"
+    assert await maintenance.evaluate() == [], "no cause yet"
     assert await state_of(engine, name) is None
     await cause(engine, clock)
     news = await maintenance.evaluate()
@@ -166,7 +166,7 @@ async def test_it_fires_and_resolves(engine: Engine, clock: FakeClock, name: str
         assert pending and pending.state == State.PENDING
         clock.advance(rule.for_seconds)
         news = await maintenance.evaluate()
-    assert [step.news for step in news] == [State.FIRING]
+    assert [step.notify for step in news] == [State.FIRING]
     fired = await state_of(engine, name)
     assert fired and (fired.state, fired.severity, fired.subject) == (State.FIRING, rule.severity, subject)
     assert fired.value >= rule.threshold
@@ -177,12 +177,12 @@ async def test_it_fires_and_resolves(engine: Engine, clock: FakeClock, name: str
     if name == "stuck_running":
         assert not await engine.store.read(lambda tx: tx.query("held_jobs", limit=10))
     if name == "no_worker":
-        await introduce(engine, "w2", "mail")
-    assert await maintenance.evaluate() == [], "not before it has been well for a while"
+        await register_worker(engine, "w2", "mail")
+    assert await maintenance.evaluate() == [], "not before resolve_after_seconds"
     clock.advance(rule.resolve_after_seconds)
     if name == "no_worker":
-        await introduce(engine, "w2", "mail")
-    assert [step.news for step in await maintenance.evaluate()] == [State.RESOLVED]
+        await register_worker(engine, "w2", "mail")
+    assert [step.notify for step in await maintenance.evaluate()] == [State.RESOLVED]
     resolved = await state_of(engine, name)
     assert resolved and resolved.state == State.RESOLVED
     assert await maintenance.evaluate() == []
@@ -196,30 +196,30 @@ async def test_dead_letters_are_counted_by_tenant(engine: Engine, clock: FakeClo
     await fail_many(engine, clock, for_good=True, jobs=12, tenant="loud")
     await fail_many(engine, clock, for_good=True, jobs=2, tenant="quiet")
     await MaintenanceLoop(engine, settings("dlq_arrivals")).evaluate()
-    assert [alert.subject for alert in await alerts.listing(engine)] == ["tenant=loud"]
+    assert [alert.subject for alert in await alerts.list_alerts(engine)] == ["tenant=loud"]
 
 
-async def test_paused_queues_are_meant_to_wait(engine: Engine, clock: FakeClock) -> None:
+async def test_paused_queues_raise_no_alert(engine: Engine, clock: FakeClock) -> None:
     await engine.pause("queue", "slow", actor="ann")
-    await let_wait(engine, clock)
+    await leave_waiting(engine, clock)
     for name in ("backlog_age", "no_worker"):
         await MaintenanceLoop(engine, settings(name)).evaluate()
-    assert await alerts.listing(engine) == []
+    assert await alerts.list_alerts(engine) == []
 
 
-async def test_one_of_several_processes_announces_it(
+async def test_one_of_several_processes_delivers_it(
     place: Place, engine: Engine, clock: FakeClock, receiver: Receiver
 ) -> None:
     others = [make_engine(place, clock) for _ in range(3)]
     for other in others:
         await other.open()
     try:
-        await ask_for_the_impossible(engine, clock)
+        await request_illegal_moves(engine, clock)
         sink = WebhookSink(receiver.url, "s3cret")
-        crowd = [MaintenanceLoop(one, settings("illegal_transitions", hook=sink)) for one in (engine, *others)]
-        await asyncio.gather(*(one.evaluate() for one in crowd))
-        await asyncio.gather(*(one.evaluate() for one in crowd))
-        await asyncio.gather(*(one.deliver() for one in crowd))
+        loops = [MaintenanceLoop(process, settings("illegal_transitions", hook=sink)) for process in (engine, *others)]
+        await asyncio.gather(*(loop.evaluate() for loop in loops))
+        await asyncio.gather(*(loop.evaluate() for loop in loops))
+        await asyncio.gather(*(loop.deliver() for loop in loops))
         assert len(receiver.got) == 1
     finally:
         for other in others:
@@ -229,32 +229,32 @@ async def test_one_of_several_processes_announces_it(
 async def test_a_webhook_is_signed_and_names_its_delivery(engine: Engine, clock: FakeClock, receiver: Receiver) -> None:
     sink = WebhookSink(receiver.url, "s3cret")
     maintenance = MaintenanceLoop(engine, settings("illegal_transitions", hook=sink))
-    await ask_for_the_impossible(engine, clock)
+    await request_illegal_moves(engine, clock)
     await maintenance.evaluate()
     assert await maintenance.deliver() == 1
     ((headers, body),) = receiver.got
-    told = json.loads(body)
-    assert (told["rule"], told["state"], told["severity"], told["kind"]) == (
+    delivered = json.loads(body)
+    assert (delivered["rule"], delivered["state"], delivered["severity"], delivered["kind"]) == (
         "illegal_transitions",
         "firing",
         "P1",
         "illegal_transitions",
     )
     now = clock.now() // 1_000_000
-    assert signature_holds("s3cret", headers[SIGNATURE], body, now=now)
-    assert not signature_holds("other", headers[SIGNATURE], body, now=now)
-    assert not signature_holds("s3cret", headers[SIGNATURE], body + b" ", now=now)
-    assert not signature_holds("s3cret", headers[SIGNATURE], body, now=now + 301)
-    assert headers["Detent-Delivery"] == (await alerts.deliveries(engine))[0].id
+    assert verify_signature("s3cret", headers[SIGNATURE], body, now=now)
+    assert not verify_signature("other", headers[SIGNATURE], body, now=now)
+    assert not verify_signature("s3cret", headers[SIGNATURE], body + b" ", now=now)
+    assert not verify_signature("s3cret", headers[SIGNATURE], body, now=now + 301)
+    assert headers["Detent-Delivery"] == (await alerts.list_deliveries(engine))[0].id
 
 
-async def test_what_does_not_arrive_is_tried_again_later_and_in_order(
+async def test_failed_deliveries_are_retried_later_and_in_order(
     engine: Engine, clock: FakeClock, receiver: Receiver
 ) -> None:
     receiver.answers = [500, 302]
     sink = WebhookSink(receiver.url)
     maintenance = MaintenanceLoop(engine, settings("illegal_transitions", hook=sink))
-    await ask_for_the_impossible(engine, clock)
+    await request_illegal_moves(engine, clock)
     await maintenance.evaluate()
     assert await maintenance.deliver() == 1
     assert await maintenance.deliver() == 0, "not at once"
@@ -262,7 +262,7 @@ async def test_what_does_not_arrive_is_tried_again_later_and_in_order(
     await maintenance.evaluate()
     clock.advance(1_000)
     await maintenance.evaluate()
-    assert await maintenance.deliver() == 1, "the end of it is not told before its beginning"
+    assert await maintenance.deliver() == 1, "resolved is not delivered before firing"
     clock.advance(1_000)
     assert await maintenance.deliver() == 2
     assert [json.loads(body)["state"] for _, body in receiver.got] == ["firing", "firing", "firing", "resolved"]
@@ -272,9 +272,9 @@ async def test_what_does_not_arrive_is_tried_again_later_and_in_order(
 async def test_a_crash_between_the_decision_and_the_delivery_loses_nothing(
     place: Place, engine: Engine, clock: FakeClock, receiver: Receiver
 ) -> None:
-    """Taken by a process that dies: after a minute another one tells it."""
+    """A delivery taken by a process that dies is taken by another process after a minute."""
     sink = WebhookSink(receiver.url)
-    await ask_for_the_impossible(engine, clock)
+    await request_illegal_moves(engine, clock)
     maintenance = MaintenanceLoop(engine, settings("illegal_transitions", hook=sink))
     await maintenance.evaluate()
     assert await alerts.take_delivery(engine, ["hook"]) is not None
@@ -290,38 +290,40 @@ async def test_a_crash_between_the_decision_and_the_delivery_loses_nothing(
     assert len(receiver.got) == 1
 
 
-async def test_it_gives_up_in_the_end_and_says_so(engine: Engine, clock: FakeClock, receiver: Receiver) -> None:
+async def test_a_delivery_is_given_up_after_the_last_attempt(
+    engine: Engine, clock: FakeClock, receiver: Receiver
+) -> None:
     receiver.answers = [500] * 100
     maintenance = MaintenanceLoop(engine, settings("illegal_transitions", hook=WebhookSink(receiver.url)))
-    await ask_for_the_impossible(engine, clock)
+    await request_illegal_moves(engine, clock)
     await maintenance.evaluate()
     for _ in range(25):
         await maintenance.deliver()
         clock.advance(400)
-    assert len(receiver.got) == alerts.GIVE_UP_AFTER
-    view = alerts.delivery_view((await alerts.deliveries(engine))[0])
+    assert len(receiver.got) == alerts.MAX_DELIVERY_ATTEMPTS
+    view = alerts.delivery_view((await alerts.list_deliveries(engine))[0])
     assert view["state"] == "given up" and "500" in view["last_error"]
 
 
 async def test_a_command_gets_the_alert_on_its_input(engine: Engine, clock: FakeClock, tmp_path: Any) -> None:
-    told = tmp_path / "told"
-    sink = CommandSink(("sh", "-c", f"cat > {told}"))
+    delivered = tmp_path / "alert.json"
+    sink = CommandSink(("sh", "-c", f"cat > {delivered}"))
     maintenance = MaintenanceLoop(engine, settings("illegal_transitions", shell=sink))
-    await ask_for_the_impossible(engine, clock)
+    await request_illegal_moves(engine, clock)
     await maintenance.evaluate()
     assert await maintenance.deliver() == 1
-    assert json.loads(told.read_text())["rule"] == "illegal_transitions"
+    assert json.loads(delivered.read_text())["rule"] == "illegal_transitions"
     bad = CommandSink(("sh", "-c", "echo no >&2; exit 3"))
-    error = await bad.tell((await alerts.deliveries(engine))[0], clock.now())
+    error = await bad.deliver((await alerts.list_deliveries(engine))[0], clock.now())
     assert error and "exited with 3: no" in error
     slow = CommandSink(("sleep", "60"), timeout_seconds=0.05)
-    assert "did not end" in (await slow.tell((await alerts.deliveries(engine))[0], clock.now()) or "")
+    assert "did not end" in (await slow.deliver((await alerts.list_deliveries(engine))[0], clock.now()) or "")
     gone = CommandSink(("/no/such/program",))
-    assert "cannot be started" in (await gone.tell((await alerts.deliveries(engine))[0], clock.now()) or "")
+    assert "cannot be started" in (await gone.deliver((await alerts.list_deliveries(engine))[0], clock.now()) or "")
 
 
-async def test_turns_are_taken_by_one(engine: Engine, clock: FakeClock) -> None:
-    assert await alerts.take_turn(engine, "x", 15)
-    assert not await alerts.take_turn(engine, "x", 15)
+async def test_an_interval_is_claimed_once(engine: Engine, clock: FakeClock) -> None:
+    assert await alerts.claim_interval(engine, "x", 15)
+    assert not await alerts.claim_interval(engine, "x", 15)
     clock.advance(15)
-    assert [await alerts.take_turn(engine, "x", 15) for _ in range(2)] == [True, False]
+    assert [await alerts.claim_interval(engine, "x", 15) for _ in range(2)] == [True, False]

@@ -1,4 +1,4 @@
-"""What seeing costs: CPU of a drain with and without metrics and traces, alternating in one run, best of several."""
+"""CPU cost of metrics and traces: drains with and without them, alternating in one run, best of several."""
 
 import asyncio
 import time
@@ -23,27 +23,27 @@ pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 JOBS, ROUNDS = 25_000, 5
 
 
-class Blind(ExecutionHistograms):
-    def picked_up(self, *_: Any) -> None:
+class NoHistograms(ExecutionHistograms):
+    def record_pickups(self, *_: Any) -> None:
         """Measures nothing."""
 
-    def executed(self, *_: Any) -> None:
+    def record_execution(self, *_: Any) -> None:
         """Measures nothing."""
 
 
-async def drained(app: Detent, set_up: Callable[[Worker], None], *, scrape: bool) -> float:
-    """CPU seconds a job, of the whole process."""
+async def cpu_per_job(app: Detent, prepare: Callable[[Worker], None], *, scrape: bool) -> float:
+    """CPU seconds of the whole process, per job."""
     job = app.jobs["noop"]
     await job.enqueue_many([{"n": n} for n in range(JOBS)])
     worker = await app.worker(slots=100, config=Settings(alerts=scrape))
-    set_up(worker)
+    prepare(worker)
     if scrape:
-        await worker.background.maintenance.follower.catch_up(1_000)
+        await worker.background.maintenance.event_counter.catch_up(1_000)
     began = time.process_time()
     task = asyncio.create_task(worker.run(handle_signals=False))
     await until(lambda: worker.done >= JOBS, 240)
     if scrape:
-        await exposition(app.engine, worker.background.maintenance.follower, worker._histograms)
+        await exposition(app.engine, worker.background.maintenance.event_counter, worker._histograms)
     spent = time.process_time() - began
     worker.stop()
     assert await task == 0
@@ -60,19 +60,19 @@ async def test_metrics_and_traces_cost_little(tmp_path: Path) -> None:
     async def noop(n: int) -> None:
         return None
 
-    def blind(worker: Worker) -> None:
-        worker._histograms = Blind()
+    def without_metrics(worker: Worker) -> None:
+        worker._histograms = NoHistograms()
 
     def traced(worker: Worker) -> None:
-        blind(worker)
+        without_metrics(worker)
         worker.engine.tracer = tracer
 
     best: dict[str, float] = {}
     async with app:
         for _ in range(ROUNDS):
-            for name, set_up in (("plain", blind), ("metrics", lambda worker: None), ("traces", traced)):
+            for name, prepare in (("plain", without_metrics), ("metrics", lambda worker: None), ("traces", traced)):
                 app.engine.tracer = None
-                cost = await drained(app, set_up, scrape=name == "metrics")
+                cost = await cpu_per_job(app, prepare, scrape=name == "metrics")
                 best[name] = min(cost, best.get(name, cost))
     shares = {name: best[name] / best["plain"] - 1 for name in ("metrics", "traces")}
     print({name: f"{cost * 1e6:.1f} us" for name, cost in best.items()}, {n: f"{s:.1%}" for n, s in shares.items()})

@@ -1,4 +1,4 @@
-"""The doctor looks at the database and at what watches, and says what to do."""
+"""`detent doctor`: checks of the database and of monitoring, and their advice."""
 
 import asyncio
 from pathlib import Path
@@ -15,18 +15,18 @@ from detent.cli.diagnose.finding import Finding
 __all__ = ["cli"]
 
 
-def by_check(found: list[Finding]) -> dict[str, Finding]:
-    return {finding.check: finding for finding in found}
+def by_check(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.check: finding for finding in findings}
 
 
-def test_a_settings_file_that_is_wrong(cli: Cli, tmp_path: Path) -> None:
+def test_an_invalid_settings_file(cli: Cli, tmp_path: Path) -> None:
     cli("migrate")
     (tmp_path / "detent.toml").write_text("[alerts.rules.no_worker]\ntreshold = 3\n")
-    (found,) = [check for check in cli("doctor", "--json", code=1).json["checks"] if check["check"] == "settings"]
-    assert not found["ok"] and "treshold" in found["says"]
+    (check,) = [check for check in cli("doctor", "--json", code=1).json["checks"] if check["check"] == "settings"]
+    assert not check["ok"] and "treshold" in check["says"]
 
 
-def test_sinks_retention_and_what_fires(cli: Cli, tmp_path: Path) -> None:
+def test_sinks_retention_and_firing_alerts(cli: Cli, tmp_path: Path) -> None:
     job = cli("enqueue", "mail", "--contract", "gate-b2").id
     for _ in range(3):
         cli("jobs", "cancel", job, code=1)
@@ -34,15 +34,14 @@ def test_sinks_retention_and_what_fires(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "detent.toml").write_text(
         '[alerts.sinks.pager]\ntype = "webhook"\nurl = "http://127.0.0.1:1/x"\n[[retention.rules]]\nkeep_days = 1\n'
     )
-    checks = cli("doctor", "--json", code=1).json["checks"]
-    told = {check["check"]: check for check in checks}
-    assert not told["alerts"]["ok"] and "illegal_transitions" in told["alerts"]["says"]
-    assert "not signed" in told["sinks"]["says"] and told["sinks"]["do"]
-    assert told["retention"]["says"] == "1 rule"
-    assert "did not arrive" in cli("alerts", "test", "pager", code=1).out
+    checks = {check["check"]: check for check in cli("doctor", "--json", code=1).json["checks"]}
+    assert not checks["alerts"]["ok"] and "illegal_transitions" in checks["alerts"]["says"]
+    assert "not signed" in checks["sinks"]["says"] and checks["sinks"]["do"]
+    assert checks["retention"]["says"] == "1 rule"
+    assert "not delivered" in cli("alerts", "test", "pager", code=1).out
 
 
-def test_a_file_without_an_index(cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_index(cli: Cli, tmp_path: Path) -> None:
     import apsw
 
     cli("migrate")
@@ -51,31 +50,31 @@ def test_a_file_without_an_index(cli: Cli, tmp_path: Path) -> None:
     connection = apsw.Connection(path)
     connection.execute("DROP INDEX jobs_later")
     connection.close()
-    found = by_check(list(file_findings(path)))["indexes"]
-    assert not found.ok and "jobs_later" in found.says and found.do
+    finding = by_check(list(file_findings(path)))["indexes"]
+    assert not finding.ok and "jobs_later" in finding.message and finding.advice
 
 
-def test_a_server() -> None:
+def test_postgres() -> None:
     database = house(newest()).database()
     try:
-        found = by_check(list(doctor_postgres.findings(database.url)))
-        assert {"version", "skew", "snapshots", "indexes", "vacuum"} <= set(found)
-        assert all(finding.ok for finding in found.values() if finding.check not in ("vacuum", "index use")), found
-        assert asyncio.run(_beside_a_long_snapshot(database.url))
+        checks = by_check(list(doctor_postgres.findings(database.url)))
+        assert {"version", "skew", "snapshots", "indexes", "vacuum"} <= set(checks)
+        assert all(finding.ok for finding in checks.values() if finding.check not in ("vacuum", "index use")), checks
+        assert asyncio.run(_reports_an_old_snapshot(database.url))
     finally:
         database.release()
 
 
-async def _beside_a_long_snapshot(url: str) -> bool:
-    """A forgotten session: younger than the limit it is fine, older it is named with the way to end it."""
+async def _reports_an_old_snapshot(url: str) -> bool:
+    """An open transaction passes while it is younger than the limit; an older one is reported with its pid."""
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction(isolation="repeatable_read"):
             await connection.fetchval("SELECT count(*) FROM jobs")
-            fine = by_check(await doctor_postgres._look(url))["snapshots"]
+            young = by_check(await doctor_postgres._read_findings(url))["snapshots"]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(doctor_postgres, "_OLD_SNAPSHOT_SECONDS", 0.0)
-                wrong = by_check(await doctor_postgres._look(url))["snapshots"]
+                old = by_check(await doctor_postgres._read_findings(url))["snapshots"]
     finally:
         await connection.close()
-    return fine.ok and not wrong.ok and "pg_terminate_backend" in wrong.do
+    return young.ok and not old.ok and "pg_terminate_backend" in old.advice

@@ -1,4 +1,4 @@
-"""What the logs add up to: equal to the log's own numbers, whoever counts, however often, whatever is deleted."""
+"""EventCounter: its sums equal the log, whichever process counts, however often, and after deletions."""
 
 import asyncio
 from collections import Counter
@@ -11,14 +11,14 @@ from engine.stores import Place, make_engine
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
-from detent.engine.metrics.alerts import readings
-from detent.engine.metrics.event_counts import EVENTS, NOTES, Follower
+from detent.engine.metrics.alerts import read_inputs
+from detent.engine.metrics.event_counts import EVENTS, NOTES, EventCounter
 from detent.ports.listing import Filter
 
 pytestmark = pytest.mark.anyio
 
 
-async def busy(engine: Engine, clock: FakeClock, jobs: int = 3) -> None:
+async def run_many_jobs(engine: Engine, clock: FakeClock, jobs: int = 3) -> None:
     """Jobs of every contract that succeed, fail, are retried, refused and lost."""
     for contract in NAMES:
         for number in range(jobs):
@@ -35,18 +35,18 @@ async def busy(engine: Engine, clock: FakeClock, jobs: int = 3) -> None:
 
 
 async def logged(engine: Engine) -> Counter[tuple[str, ...]]:
-    """The log's own numbers, read past the tally."""
+    """Counts read from the log itself, without the counter."""
 
     jobs = await _all_jobs(engine)
 
     async def act(tx: Any) -> Counter[tuple[str, ...]]:
-        found: Counter[tuple[str, ...]] = Counter()
+        counts: Counter[tuple[str, ...]] = Counter()
         for job in jobs:
             for event in await tx.events(job.id):
-                found[job.contract, job.queue, job.job_type, event.source or "", event.event, event.target] += 1
+                counts[job.contract, job.queue, job.job_type, event.source or "", event.event, event.target] += 1
             for note in await tx.notes(job.id):
-                found["", "", "", "", note.name, ""] += 1
-        return found
+                counts["", "", "", "", note.name, ""] += 1
+        return counts
 
     return await engine.store.read(act)
 
@@ -56,79 +56,79 @@ async def _all_jobs(engine: Engine) -> list[Any]:
 
 
 async def counted(engine: Engine) -> Counter[tuple[str, ...]]:
-    found = await engine.store.read(lambda tx: readings(engine, tx))
+    readings = await engine.store.read(lambda tx: read_inputs(engine, tx))
     sums: Counter[tuple[str, ...]] = Counter()
-    for (log, key), number in found.sums.items():
+    for (log, key), number in readings.sums.items():
         if log == EVENTS:
-            sums[(*found.group(key), key.source, key.event, key.target)] += number
+            sums[(*readings.group(key), key.source, key.event, key.target)] += number
         elif log == NOTES:
             sums["", "", "", "", key.event, ""] += number
     return sums
 
 
-async def test_the_sums_are_the_logs(engine: Engine, clock: FakeClock) -> None:
-    await busy(engine, clock)
-    follower = Follower(engine)
-    assert await follower.catch_up()
+async def test_the_sums_equal_the_log(engine: Engine, clock: FakeClock) -> None:
+    await run_many_jobs(engine, clock)
+    event_counter = EventCounter(engine)
+    assert await event_counter.catch_up()
     assert await counted(engine) == await logged(engine)
-    await busy(engine, clock)
-    assert await follower.catch_up()
-    assert await follower.catch_up()
+    await run_many_jobs(engine, clock)
+    assert await event_counter.catch_up()
+    assert await event_counter.catch_up()
     assert await counted(engine) == await logged(engine)
 
 
-async def test_after_a_restart_they_go_on_where_they_were(place: Place, clock: FakeClock, engine: Engine) -> None:
-    await busy(engine, clock)
-    await Follower(engine).catch_up(1)
-    await busy(engine, clock)
+async def test_after_a_restart_counting_continues(place: Place, clock: FakeClock, engine: Engine) -> None:
+    await run_many_jobs(engine, clock)
+    await EventCounter(engine).catch_up(1)
+    await run_many_jobs(engine, clock)
     other = make_engine(place, clock)
     await other.open()
     try:
-        assert await Follower(other).catch_up()
+        assert await EventCounter(other).catch_up()
         assert await counted(other) == await logged(other)
     finally:
         await other.close()
 
 
-async def test_several_who_count_at_once_count_once(place: Place, clock: FakeClock, engine: Engine) -> None:
+async def test_concurrent_counters_count_once(place: Place, clock: FakeClock, engine: Engine) -> None:
     others = [make_engine(place, clock) for _ in range(3)]
     for other in others:
         await other.open()
     try:
         for _ in range(3):
-            await busy(engine, clock, 1)
-            await asyncio.gather(*(Follower(one).catch_up() for one in (engine, *others)))
-        await Follower(engine).catch_up()
+            await run_many_jobs(engine, clock, 1)
+            await asyncio.gather(*(EventCounter(process).catch_up() for process in (engine, *others)))
+        await EventCounter(engine).catch_up()
         assert await counted(engine) == await logged(engine)
     finally:
         for other in others:
             await other.close()
 
 
-async def test_what_is_deleted_before_it_was_counted_is_counted_as_it_goes(engine: Engine, clock: FakeClock) -> None:
-    await busy(engine, clock)
-    await Follower(engine).catch_up()
-    await busy(engine, clock)
+async def test_events_are_counted_before_they_are_deleted(engine: Engine, clock: FakeClock) -> None:
+    await run_many_jobs(engine, clock)
+    await EventCounter(engine).catch_up()
+    await run_many_jobs(engine, clock)
     before = await logged(engine)
     clock.advance(LONG)
     assert (await engine.prune(0)).jobs > 0
     left = await logged(engine)
-    await Follower(engine).catch_up()
+    await EventCounter(engine).catch_up()
     assert await counted(engine) == before
     assert sum(left.values()) < sum(before.values())
 
 
 async def test_a_log_that_was_emptied_is_counted_from_its_new_start(engine: Engine, clock: FakeClock) -> None:
-    """SQLite gives a rowid again when the last rows are gone."""
+    """SQLite reuses a rowid when the last rows were deleted."""
     for _ in range(2):
         job = await submit(engine)
         held = (await claim(engine))[0]
         await engine.settle(job.id, held.token, Succeeded(None))
-        await Follower(engine).catch_up()
+        await EventCounter(engine).catch_up()
         clock.advance(LONG)
         assert (await engine.prune(0, lap_seconds=0)).jobs == 1
     job = await submit(engine)
-    await Follower(engine).catch_up()
+    await EventCounter(engine).catch_up()
     sums = await counted(engine)
     assert {event: n for (_, _, _, _, event, _), n in sums.items()} == {
         "job.created": 3,
@@ -137,38 +137,38 @@ async def test_a_log_that_was_emptied_is_counted_from_its_new_start(engine: Engi
     }
 
 
-async def test_standing_is_what_the_rows_say(engine: Engine, clock: FakeClock) -> None:
-    await busy(engine, clock)
-    await Follower(engine).catch_up()
-    found = await engine.store.read(lambda tx: readings(engine, tx))
+async def test_jobs_by_status_equals_the_rows(engine: Engine, clock: FakeClock) -> None:
+    await run_many_jobs(engine, clock)
+    await EventCounter(engine).catch_up()
+    readings = await engine.store.read(lambda tx: read_inputs(engine, tx))
     rows = Counter(
         ((job.contract, job.queue, job.job_type), job.status)
         for job in await _all_jobs(engine)
         if job.finished_at is None
     )
-    assert {key: n for key, n in found.standing().items() if n} == rows
+    assert {key: n for key, n in readings.jobs_by_status().items() if n} == rows
 
 
 async def test_old_moments_are_not_kept(engine: Engine, clock: FakeClock) -> None:
-    await busy(engine, clock)
+    await run_many_jobs(engine, clock)
     clock.advance(LONG)
-    await Follower(engine).catch_up()
+    await EventCounter(engine).catch_up()
     assert not await engine.store.read(lambda tx: tx.query("tally_slots", since=0))
 
 
-async def test_the_few_kinds_of_a_full_load_are_counted_without_sorting(engine: Engine, clock: FakeClock) -> None:
-    follower = Follower(engine)
+async def test_frequent_kinds_are_counted_without_sorting(engine: Engine, clock: FakeClock) -> None:
+    event_counter = EventCounter(engine)
     for number in range(4):
         for _ in range(5):
             await submit(engine)
         for job in await claim(engine, 5):
             await engine.settle(job.id, job.token, Succeeded(None))
         if number == 2:
-            await submit(engine, "gate-b2", "rare")  # a kind nobody has seen yet
-        await follower.catch_up()
+            await submit(engine, "gate-b2", "rare")  # a kind that was not counted before
+        await event_counter.catch_up()
         assert await counted(engine) == await logged(engine)
-    slow = follower._hot
+    slow = event_counter._frequent
     await submit(engine)
-    await follower.catch_up()
-    assert follower._hot is slow, "what was known already needed no other look"
+    await event_counter.catch_up()
+    assert event_counter._frequent is slow, "no new kind, so the list of frequent kinds is kept"
     assert await counted(engine) == await logged(engine)

@@ -1,4 +1,4 @@
-"""Log lines inside a handler know their job, in whatever form; captured lines are kept beside it, bounded."""
+"""Log lines in a handler name their job, as text and as JSON; captured lines are stored with the job, bounded."""
 
 import asyncio
 import contextvars
@@ -18,7 +18,7 @@ import detent
 from detent import Context, Detent, Fail
 from detent.core.errors import InvalidInput
 from detent.engine import Submission
-from detent.observability.job_logs import CAPTURED, MAX_LINE, MAX_LINES, JsonLine, TextLine, bound
+from detent.observability.job_logs import CAPTURED, MAX_LINE, MAX_LINES, JsonFormatter, TextFormatter, current_job
 from detent.proof.verify.verify import verify
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ async def app(tmp_path: Path) -> Any:
 
 
 class Lines(logging.Handler):
-    """What the root logger was told, formatted in the context it was told in."""
+    """Collects the lines of the root logger, formatted in the context they were logged in."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class Lines(logging.Handler):
 
 
 @pytest.fixture
-def told() -> Any:
-    handler = Lines(JsonLine())
+def log_lines() -> Any:
+    handler = Lines(JsonFormatter())
     root = logging.getLogger()
     before = root.level
     root.setLevel(logging.INFO)
@@ -55,13 +55,13 @@ def told() -> Any:
     root.setLevel(before)
 
 
-async def test_every_line_of_a_handler_knows_its_job(app: Detent, told: Lines) -> None:
+async def test_every_line_of_a_handler_names_its_job(app: Detent, log_lines: Lines) -> None:
     @app.job("loop", queue="fast")
     async def on_the_loop(ctx: Context) -> None:
         library.info("from a library")
         ctx.log.info("from the context")
         await asyncio.create_task(_later())
-        await asyncio.to_thread(library.info, "from a thread of its own")
+        await asyncio.to_thread(library.info, "from another thread")
 
     @app.job("thread")
     def in_a_thread() -> None:
@@ -75,9 +75,9 @@ async def test_every_line_of_a_handler_knows_its_job(app: Detent, told: Lines) -
         second = await in_a_thread.enqueue()
         await first.result(10)
         await second.result(10)
-    lines = [json.loads(line) for line in told.lines]
+    lines = [json.loads(line) for line in log_lines.lines]
     by_message = {line["message"]: line for line in lines}
-    for message in ("from a library", "from the context", "from a task", "from a thread of its own"):
+    for message in ("from a library", "from the context", "from a task", "from another thread"):
         line = by_message[message]
         assert (line["job_id"], line["execution_no"], line["trace_id"]) == (first.id, 1, "trace-7"), message
         assert (line["job_type"], line["queue"], line["tenant_id"]) == ("loop", "fast", "acme")
@@ -85,44 +85,44 @@ async def test_every_line_of_a_handler_knows_its_job(app: Detent, told: Lines) -
     assert by_message["from a library"]["logger"] == "some.library"
 
 
-async def test_jobs_at_once_do_not_lend_each_other_their_names(app: Detent, told: Lines) -> None:
+async def test_lines_of_concurrent_jobs_are_not_mixed_up(app: Detent, log_lines: Lines) -> None:
     @app.job("chat")
     async def chat(ctx: Context, n: int) -> None:
         for _ in range(3):
-            library.info("%s says %d", ctx.job_id, n)
+            library.info("%s number %d", ctx.job_id, n)
             await asyncio.sleep(0)
 
     async with working(app, slots=8):
         for handle in await chat.enqueue_many([{"n": n} for n in range(20)]):
             await handle.result(10)
-    lines = [json.loads(line) for line in told.lines if "says" in line]
+    lines = [json.loads(line) for line in log_lines.lines if "number" in line]
     assert len(lines) == 60
     assert all(line["message"].startswith(line["job_id"]) for line in lines)
 
 
-def test_lines_for_people_and_for_programs() -> None:
-    contextvars.Context().run(lines_outside_of_any_job)
+def test_text_and_json_format() -> None:
+    contextvars.Context().run(check_formats_outside_a_job)
 
 
-def lines_outside_of_any_job() -> None:
+def check_formats_outside_a_job() -> None:
     record = logging.LogRecord("a.b", logging.WARNING, "x.py", 1, "it is %s", ("late",), None)
-    assert TextLine().format(record).endswith("WARNING a.b: it is late")
+    assert TextFormatter().format(record).endswith("WARNING a.b: it is late")
     record.job_id, record.execution_no = "j1", 2
-    assert TextLine().format(record).endswith("it is late [job=j1 execution=2]")
+    assert TextFormatter().format(record).endswith("it is late [job=j1 execution=2]")
     try:
         raise ValueError("broken")
     except ValueError as error:
         record.exc_info = (ValueError, error, error.__traceback__)
-    line = json.loads(JsonLine().format(record))
+    line = json.loads(JsonFormatter().format(record))
     assert line["level"] == "WARNING" and line["job_id"] == "j1" and "ValueError: broken" in line["error"]
-    assert bound.get() is None
+    assert current_job.get() is None
 
 
 async def notes(handle: Any) -> list[dict[str, Any]]:
     return [event for event in await handle.events() if event["event"] == CAPTURED]
 
 
-async def test_captured_lines_are_kept_even_of_a_failure(app: Detent, told: Lines) -> None:
+async def test_captured_lines_are_stored_even_of_a_failed_job(app: Detent, log_lines: Lines) -> None:
     @app.job("talks", capture_logs=True, max_retries=0)
     async def talks(ctx: Context, well: bool) -> None:
         library.info("working on it")
@@ -132,7 +132,7 @@ async def test_captured_lines_are_kept_even_of_a_failure(app: Detent, told: Line
 
     @app.job("quiet")
     async def quiet() -> None:
-        library.info("nobody keeps this")
+        library.info("not captured")
 
     async with working(app):
         good = await talks.enqueue(well=True)
@@ -152,7 +152,7 @@ async def _ended(handle: Any) -> bool:
     return (await handle.job()).finished_at is not None
 
 
-async def test_what_is_captured_is_bounded(app: Detent, told: Lines) -> None:
+async def test_captured_lines_are_bounded(app: Detent, log_lines: Lines) -> None:
     @app.job("floods", capture_logs=True)
     def floods(lines: int, width: int) -> None:
         for n in range(lines):
@@ -180,11 +180,11 @@ def test_another_process_cannot_be_captured(tmp_path: Path) -> None:
 
 
 async def test_the_command_line_logs_json(tmp_path: Path) -> None:
-    """A worker of its own, a handler in a pool process: each line is one object that names its job."""
+    """A worker process with a handler in a pool process: each line is a JSON object that names its job."""
     (tmp_path / "talker.py").write_text(
         "import logging\nfrom detent import Detent\napp = Detent('sqlite:///jobs.db')\n"
-        "@app.job('loop')\nasync def loop():\n    logging.getLogger('lib').info('here')\n"
-        "@app.job('far', run_in='process')\ndef far():\n    logging.getLogger('lib').info('there')\n"
+        "@app.job('loop')\nasync def loop():\n    logging.getLogger('lib').info('on the loop')\n"
+        "@app.job('far', run_in='process')\ndef far():\n    logging.getLogger('lib').info('in a process')\n"
     )
     run = [sys.executable, "-m", "detent"]
     environment = {**os.environ, "PYTHONPATH": str(Path(detent.__file__).parent.parent)}
@@ -200,5 +200,5 @@ async def test_the_command_line_logs_json(tmp_path: Path) -> None:
         check=True,
     )
     lines = [json.loads(line) for line in ended.stderr.splitlines()]
-    told = {line["message"]: line for line in lines}
-    assert told["here"]["job_type"] == "loop" and told["there"]["job_type"] == "far"
+    log_lines = {line["message"]: line for line in lines}
+    assert log_lines["on the loop"]["job_type"] == "loop" and log_lines["in a process"]["job_type"] == "far"

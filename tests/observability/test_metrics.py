@@ -1,4 +1,4 @@
-"""The page for Prometheus: read by the official parser, its numbers the log's, its labels bounded, its rules ours."""
+"""The Prometheus page: valid for the official parser, equal to the log, with bounded labels; and the rules file."""
 
 import asyncio
 import re
@@ -23,44 +23,44 @@ from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
 from detent.engine.metrics import alerts
 from detent.engine.metrics.alert_export import prometheus_rules
-from detent.engine.metrics.event_counts import Follower
-from detent.observability.histograms import KINDS_AT_MOST, ExecutionHistograms, Histogram
-from detent.observability.metrics import NAMES_AT_MOST, exposition
+from detent.engine.metrics.event_counts import EventCounter
+from detent.observability.histograms import MAX_KINDS, ExecutionHistograms, Histogram
+from detent.observability.metrics import MAX_LABELS, exposition
 
-from .test_alerts import ask_for_the_impossible, bury_many, introduce, lose_a_worker, retry_all
-from .test_event_counts import busy, logged
+from .test_alerts import dead_letter_many, lose_worker, register_worker, request_illegal_moves, retry_all
+from .test_event_counts import logged, run_many_jobs
 
 pytestmark = pytest.mark.anyio
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 
 def parsed(page: bytes) -> Samples:
-    found: Samples = {}
+    samples: Samples = {}
     for family in text_string_to_metric_families(page.decode()):
         for sample in family.samples:
             labels = tuple(sorted(sample.labels.items()))
-            assert labels not in found.setdefault(sample.name, {}), f"{sample.name}{labels} twice"
-            found[sample.name][labels] = sample.value
-    return found
+            assert labels not in samples.setdefault(sample.name, {}), f"{sample.name}{labels} twice"
+            samples[sample.name][labels] = sample.value
+    return samples
 
 
 async def page_of(engine: Engine, histograms: ExecutionHistograms | None = None) -> Samples:
-    body, kind = await exposition(engine, None, histograms)
-    assert kind.startswith("text/plain")
+    body, content_type = await exposition(engine, None, histograms)
+    assert content_type.startswith("text/plain")
     return parsed(body)
 
 
 def summed(samples: Samples, name: str, *labels: str) -> dict[tuple[str, ...], float]:
     sums: Counter[tuple[str, ...]] = Counter()
-    for its, value in samples.get(name, {}).items():
-        sums[tuple(dict(its)[label] for label in labels)] += value
+    for sample_labels, value in samples.get(name, {}).items():
+        sums[tuple(dict(sample_labels)[label] for label in labels)] += value
     return dict(sums)
 
 
-async def test_the_numbers_are_the_logs_before_and_after_a_restart(
+async def test_counters_equal_the_log_before_and_after_a_restart(
     place: Place, engine: Engine, clock: FakeClock
 ) -> None:
-    await busy(engine, clock)
+    await run_many_jobs(engine, clock)
     for _ in range(2):
         reader = make_engine(place, clock)
         await reader.open()
@@ -76,25 +76,25 @@ async def test_the_numbers_are_the_logs_before_and_after_a_restart(
                 notes[event,] += number
         assert summed(samples, "detent_events_total", "contract", "queue", "job_type", "event") == events
         assert summed(samples, "detent_notes_total", "note") == notes
-        await busy(engine, clock)
+        await run_many_jobs(engine, clock)
 
 
-async def test_gauges_are_what_the_rows_say(engine: Engine, clock: FakeClock) -> None:
-    await busy(engine, clock)
+async def test_gauges_equal_the_rows(engine: Engine, clock: FakeClock) -> None:
+    await run_many_jobs(engine, clock)
     samples = await page_of(engine)
     counts = await engine.store.read(lambda tx: tx.counts())
     alive = {(c, s): n for c, s, phase, n in counts if phase != "final"}
-    told = summed(samples, "detent_jobs", "contract", "status")
-    assert {key: n for key, n in told.items() if n} == alive
+    exposed = summed(samples, "detent_jobs", "contract", "status")
+    assert {key: n for key, n in exposed.items() if n} == alive
 
 
 async def test_dead_letters_losses_and_ages(engine: Engine, clock: FakeClock) -> None:
-    await bury_many(engine, clock)
-    await lose_a_worker(engine, clock)
+    await dead_letter_many(engine, clock)
+    await lose_worker(engine, clock)
     await submit(engine, job_type="alone", queue="slow")
     await claim(engine, 1, job_types={"mail"})
     clock.advance(20)
-    await introduce(engine, "w", "mail")
+    await register_worker(engine, "w", "mail")
     samples = await page_of(engine)
     assert summed(samples, "detent_dead_letters_total", "tenant_id") == {("acme",): 12}
     assert summed(samples, "detent_lease_losses_total", "charged") == {("false",): 12}
@@ -106,34 +106,34 @@ async def test_dead_letters_losses_and_ages(engine: Engine, clock: FakeClock) ->
 
 
 async def test_labels_are_bounded(engine: Engine, clock: FakeClock) -> None:
-    asks = [Submission(f"type-{n}", tenant_id=f"t{n}", contract="gate-b2") for n in range(KINDS_AT_MOST + 20)]
-    await engine.submit_many(asks)
-    for _ in range(KINDS_AT_MOST + 20):
+    submissions = [Submission(f"type-{n}", tenant_id=f"t{n}", contract="gate-b2") for n in range(MAX_KINDS + 20)]
+    await engine.submit_many(submissions)
+    for _ in range(MAX_KINDS + 20):
         for job in await claim(engine, 1_000):
             await engine.settle(job.id, job.token, PERMANENT)
     samples = await page_of(engine)
     kinds = summed(samples, "detent_events_total", "job_type")
-    assert len(kinds) == KINDS_AT_MOST + 1 and kinds["other",] == 20 * 5
-    assert sum(kinds.values()) == (KINDS_AT_MOST + 20) * 5
+    assert len(kinds) == MAX_KINDS + 1 and kinds["other",] == 20 * 5
+    assert sum(kinds.values()) == (MAX_KINDS + 20) * 5
     tenants = summed(samples, "detent_dead_letters_total", "tenant_id")
-    assert len(tenants) == NAMES_AT_MOST + 1 and sum(tenants.values()) == KINDS_AT_MOST + 20
+    assert len(tenants) == MAX_LABELS + 1 and sum(tenants.values()) == MAX_KINDS + 20
 
 
-def test_timings_are_bounded_and_cumulative() -> None:
+def test_histograms_are_bounded_and_cumulative() -> None:
     histograms = ExecutionHistograms()
-    for n in range(KINDS_AT_MOST + 5):
-        histograms.executed(claimed(f"j{n}")._replace(job_type=f"type-{n}"), 0.003)
-    assert len(histograms.execution) == KINDS_AT_MOST + 1
-    assert sum(one.count for one in histograms.execution.values()) == KINDS_AT_MOST + 5
-    seen = Histogram()
+    for n in range(MAX_KINDS + 5):
+        histograms.record_execution(claimed(f"j{n}")._replace(job_type=f"type-{n}"), 0.003)
+    assert len(histograms.execution) == MAX_KINDS + 1
+    assert sum(histogram.count for histogram in histograms.execution.values()) == MAX_KINDS + 5
+    histogram = Histogram()
     for value in (0.0005, 0.001, 0.2, 10_000):
-        seen.add(value)
-    assert seen.total == 10_000.2015
-    buckets = dict(seen.buckets())
+        histogram.add(value)
+    assert histogram.total == 10_000.2015
+    buckets = dict(histogram.buckets())
     assert (buckets["0.001"], buckets["0.25"], buckets["1800.0"], buckets["+Inf"]) == (2, 3, 3, 4)
 
 
-async def test_a_worker_serves_it_and_tells_what_it_measured(tmp_path: Path) -> None:
+async def test_a_worker_serves_the_page_with_its_histograms(tmp_path: Path) -> None:
     app = Detent(f"sqlite:///{tmp_path / 'jobs.db'}")
 
     @app.job("quick", queue="fast")
@@ -162,33 +162,33 @@ async def test_a_worker_serves_it_and_tells_what_it_measured(tmp_path: Path) -> 
 
 
 def _get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return bytes(answer.read())
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return bytes(response.read())
 
 
-async def test_the_rules_file_asks_for_what_the_page_tells(engine: Engine, clock: FakeClock) -> None:
+async def test_the_rules_file_uses_metrics_of_the_page(engine: Engine, clock: FakeClock) -> None:
     await retry_all(engine, clock)
-    await bury_many(engine, clock)
-    await ask_for_the_impossible(engine, clock)
-    await lose_a_worker(engine, clock)
+    await dead_letter_many(engine, clock)
+    await request_illegal_moves(engine, clock)
+    await lose_worker(engine, clock)
     await claim(engine, 1)
-    await alerts.evaluate(engine, Follower(engine), DEFAULT_RULES)
+    await alerts.evaluate(engine, EventCounter(engine), DEFAULT_RULES)
     text = prometheus_rules(DEFAULT_RULES, CONTRACTS)
     (group,) = yaml.safe_load(text)["groups"]
     assert [rule["labels"]["severity"] for rule in group["rules"]] == [rule.severity for rule in DEFAULT_RULES]
-    told = (await exposition(engine))[0].decode()
-    families = set(re.findall(r"^# TYPE (\w+)", told, re.MULTILINE))
+    exposed = (await exposition(engine))[0].decode()
+    families = set(re.findall(r"^# TYPE (\w+)", exposed, re.MULTILINE))
     for rule in group["rules"]:
         assert rule["expr"].count("(") == rule["expr"].count(")")
         named = set(re.findall(r"detent_\w+", rule["expr"]))
         assert named and named <= families, (rule["alert"], named - families)
         for name, labels in re.findall(r"(detent_\w+)\{([^}]*)\}", rule["expr"]):
             for label in re.findall(r"(\w+)=", labels):
-                assert any(f"{name}{{" in line and f"{label}=" in line for line in told.splitlines()), (name, label)
+                assert any(f"{name}{{" in line and f"{label}=" in line for line in exposed.splitlines()), (name, label)
 
 
-async def test_what_was_pruned_is_still_counted(engine: Engine, clock: FakeClock) -> None:
-    """The page rests on sums: it needs no finished job and no event that was counted before."""
+async def test_pruned_jobs_are_still_counted(engine: Engine, clock: FakeClock) -> None:
+    """The page is made from stored sums: it reads no finished job and no event that was counted before."""
     await engine.submit_many([Submission("mail") for _ in range(20)])
     for job in await claim(engine, 20):
         await engine.settle(job.id, job.token, Succeeded(None))

@@ -1,4 +1,4 @@
-"""Looking costs nothing that grows with finished jobs: rules and metrics rest on small indexes."""
+"""Query plans: the queries of alert rules and metrics use indexes, so that finished jobs do not slow them down."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.stores.sqlite.store import SqliteStore
 from detent.stores.sqlite.tx import SQL
 
-LOOKS = (
+QUERIES = (
     "oldest_due",
     "long_held",
     "held_jobs",
@@ -30,22 +30,22 @@ def connection(tmp_path: Path) -> apsw.Connection:
     return apsw.Connection(str(tmp_path / "jobs.db"))
 
 
-@pytest.mark.parametrize("name", LOOKS)
-def test_no_look_reads_a_whole_table(connection: apsw.Connection, name: str) -> None:
-    values = VALUES | {f"{part}_{dead_letter}": 0 for part in ("lane", "event", "source") for dead_letter in "abcdefgh"}
+@pytest.mark.parametrize("name", QUERIES)
+def test_no_query_reads_a_whole_table(connection: apsw.Connection, name: str) -> None:
+    values = VALUES | {f"{part}_{suffix}": 0 for part in ("lane", "event", "source") for suffix in "abcdefgh"}
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", values)]
-    whole = [
+    scans = [
         line
         for line in plan
         if line.startswith("SCAN") and "USING INDEX" not in line and "COVERING" not in line and _is_table(line)
     ]
-    assert not whole, plan
+    assert not scans, plan
 
 
 def _is_table(line: str) -> bool:
     return line.split()[1] in ("jobs", "j", "events", "e", "notes", "losses", "alert_deliveries", "d")
 
 
-def test_the_test_would_see_it(connection: apsw.Connection) -> None:
+def test_a_table_scan_is_recognized(connection: apsw.Connection) -> None:
     plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN SELECT count(*) FROM jobs WHERE queue = 'x'")]
     assert any(line.startswith("SCAN jobs") for line in plan)

@@ -1,4 +1,4 @@
-"""Pruning beside a full drain: a million old jobs go while workers are busy, and the drain is hardly slower."""
+"""Pruning a million old jobs while workers drain a queue: the drain is hardly slower."""
 
 import asyncio
 import os
@@ -10,8 +10,8 @@ import pytest
 from worker.waiting import until
 
 from detent import Detent
-from detent.engine.pruning import Choice, Retention, prune
-from detent.observability.retention import Retainer
+from detent.engine.pruning import PruneOptions, Retention, prune
+from detent.observability.retention import Pruner
 from detent.observability.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
@@ -19,27 +19,26 @@ OLD = int(os.environ.get("DETENT_DRILL_OLD_JOBS", "1000000"))
 DRAINED, ROUNDS = 20_000, 9
 
 
-def age(path: Path, number: int) -> None:
-    """Copies of one ended job, with ids and logs of their own, that ended long ago."""
+def insert_old_jobs(path: Path, number: int) -> None:
+    """Insert copies of one finished job, with their own ids and events, that finished long ago."""
     connection = apsw.Connection(str(path))
     connection.pragma("synchronous", 0)
     (old,) = connection.execute("SELECT id FROM jobs LIMIT 1").fetchone()
     names = [row[1] for row in connection.execute("PRAGMA table_info(jobs)")]
     events = [row[1] for row in connection.execute("PRAGMA table_info(events)") if row[1] != "n"]
-    made = "printf('00000000-%04x-7000-8000-%012x', s.value >> 16, s.value)"
+    new_id = "printf('00000000-%04x-7000-8000-%012x', s.value >> 16, s.value)"
     times = dict.fromkeys(("created_at", "updated_at", "started_at", "finished_at"), "1000000")
-    own = {"id": made, "job_id": made, "effect_root": made, "at": "1000000", **times}
+    replaced = {"id": new_id, "job_id": new_id, "effect_root": new_id, "at": "1000000", **times}
     numbers = f"WITH RECURSIVE s (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM s WHERE value < {number})"
     with connection:
         for table, key, columns in (("jobs", "id", names), ("events", "job_id", events)):
-            told = ", ".join(own.get(name, f"t.{name}") for name in columns)
+            selected = ", ".join(replaced.get(name, f"t.{name}") for name in columns)
             into = f"INSERT INTO {table} ({', '.join(columns)})"
-            connection.execute(f"{into} {numbers} SELECT {told} FROM s, {table} t WHERE t.{key} = ?", (old,))
+            connection.execute(f"{into} {numbers} SELECT {selected} FROM s, {table} t WHERE t.{key} = ?", (old,))
     connection.close()
 
 
-async def drained(app: Detent) -> float:
-    """Seconds of draining."""
+async def drain_seconds(app: Detent) -> float:
     await app.jobs["noop"].enqueue_many([{"n": n} for n in range(DRAINED)])
     worker = await app.worker(slots=100, config=Settings(alerts=False))
     began = time.monotonic()
@@ -60,32 +59,30 @@ async def test_pruning_hardly_slows_a_drain(tmp_path: Path) -> None:
         return None
 
     async with app:
-        await drained(app)
-        age(path, OLD)
+        await drain_seconds(app)
+        insert_old_jobs(path, OLD)
         settings = Settings(retention=(Retention(86_400.0),), retention_interval_seconds=0.5)
-        retainer = Retainer(app.engine, settings)
+        pruner = Pruner(app.engine, settings)
         alone, background = [], []
-        gone = 0
+        deleted = 0
 
         async def keep_pruning() -> None:
-            nonlocal gone
+            nonlocal deleted
             while True:
-                done = await retainer.round()
-                gone += done.jobs if done else 0
-                await asyncio.sleep(0.01)  # the pace at which it asks whether it is its turn
+                done = await pruner.run_once()
+                deleted += done.jobs if done else 0
+                await asyncio.sleep(0.01)  # how often it tries to claim the interval
 
         for _ in range(ROUNDS):
-            alone.append(await drained(app))
+            alone.append(await drain_seconds(app))
             task = asyncio.create_task(keep_pruning())
-            background.append(await drained(app))
+            background.append(await drain_seconds(app))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         slower = min(background) / min(alone) - 1
-        print(
-            f"alone {min(alone):.2f} s, beside pruning {min(background):.2f} s: {slower:.1%} slower; {gone} jobs gone"
-        )
-        assert gone > 0
+        print(f"alone {min(alone):.2f} s, with pruning {min(background):.2f} s: {slower:.1%} slower, {deleted} deleted")
+        assert deleted > 0
         assert slower < 0.15
-        await prune(app.engine, Choice(rules=settings.retention, batch=5_000, lap_seconds=0), None, None)
+        await prune(app.engine, PruneOptions(rules=settings.retention, batch=5_000, lap_seconds=0), None, None)
         rows = await app.engine.store.read(lambda tx: tx.query("verify_size", "true"))
         assert rows[0][0] == DRAINED * (2 * ROUNDS + 1)

@@ -1,4 +1,4 @@
-"""One trace from the enqueue through every execution, step and child; nothing where nobody traces."""
+"""One trace from the enqueue through every execution, step and child; without a tracer nothing is imported."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Traced:
-    """An application whose spans can be read."""
+    """An application whose spans are collected in memory."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.exporter = InMemorySpanExporter()
@@ -37,8 +37,8 @@ class Traced:
         return [span for span in self.exporter.get_finished_spans() if span.name == name]
 
     def one(self, name: str) -> ReadableSpan:
-        (found,) = self.spans(name)
-        return found
+        (span,) = self.spans(name)
+        return span
 
 
 def ids(span: ReadableSpan) -> tuple[int, int]:
@@ -89,7 +89,7 @@ async def test_one_trace_from_the_enqueue_to_the_last_step(tmp_path: Path, mode:
     assert parent(first) == parent(second) == ids(enqueued), "every execution belongs to the enqueue"
     assert [span.attributes["detent.execution_no"] for span in (first, second) if span.attributes] == [1, 2]
     assert first.status.status_code is trace.StatusCode.ERROR and second.status.is_unset
-    assert parent(traced.one("step pay")) == ids(first), "a step that is remembered is not run again"
+    assert parent(traced.one("step pay")) == ids(first), "a recorded step is not run again"
     assert parent(traced.one("run child")) == ids(traced.one("enqueue child"))
     assert parent(traced.one("enqueue child")) == ids(second)
     assert job.trace_id == f"{root.trace_id:032x}"
@@ -114,7 +114,7 @@ async def test_many_share_the_trace_they_were_enqueued_in(tmp_path: Path) -> Non
     assert len(traced.spans("run tick")) == 5
 
 
-async def test_what_was_not_sampled_is_not_recorded_and_its_trace_is_kept(tmp_path: Path) -> None:
+async def test_an_unsampled_trace_is_kept_but_not_recorded(tmp_path: Path) -> None:
     traced = Traced(tmp_path, provider={"sampler": ALWAYS_OFF})
     app = traced.app
     seen: list[Any] = []
@@ -130,7 +130,7 @@ async def test_what_was_not_sampled_is_not_recorded_and_its_trace_is_kept(tmp_pa
     assert traced.exporter.get_finished_spans() == ()
 
 
-async def test_what_spans_cost_is_bounded_and_children_keep_the_trace(tmp_path: Path) -> None:
+async def test_the_cost_of_spans_is_bounded_and_children_keep_the_trace(tmp_path: Path) -> None:
     traced = Traced(tmp_path, share_of_time=0.0)
     app = traced.app
 
@@ -154,7 +154,7 @@ async def test_what_spans_cost_is_bounded_and_children_keep_the_trace(tmp_path: 
             await until(lambda: _all_ended(app, 4))
         jobs = await engine.jobs(_all())
     assert traced.tracer.left_out > 0
-    assert {job.trace_id for job in jobs} == {"ab" * 16}, "the children of what was left out too"
+    assert {job.trace_id for job in jobs} == {"ab" * 16}, "also the children of executions without a span"
 
 
 async def _all_ended(app: Detent, number: int) -> bool:
@@ -169,9 +169,9 @@ def _all() -> Any:
 async def test_a_traceparent_is_kept_without_any_tracer(tmp_path: Path) -> None:
     async with Detent(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
         engine = await app.ready()
-        told = "00-" + "1f" * 16 + "-" + "2e" * 8 + "-01"
-        made = await engine.submit(Submission("mail", traceparent=told))
-        assert (await engine.job(made.job.id)).traceparent == told
+        header = "00-" + "1f" * 16 + "-" + "2e" * 8 + "-01"
+        made = await engine.submit(Submission("mail", traceparent=header))
+        assert (await engine.job(made.job.id)).traceparent == header
         assert made.job.trace_id == "1f" * 16
         with pytest.raises(InvalidInput, match="W3C"):
             await engine.submit(Submission("mail", traceparent="nonsense"))
@@ -179,7 +179,7 @@ async def test_a_traceparent_is_kept_without_any_tracer(tmp_path: Path) -> None:
         assert plain.job.traceparent is None and plain.job.trace_id == f"trace-{plain.job.id}"
 
 
-def test_nothing_is_imported_unless_asked_for() -> None:
+def test_tracing_and_metrics_libraries_are_imported_on_demand() -> None:
     code = "import sys, detent, detent.worker; sys.exit(any(n.startswith('opentelemetry') for n in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
     code = "import sys, detent, detent.worker; sys.exit('prometheus_client' in sys.modules)"

@@ -1,4 +1,4 @@
-"""Workers seen and told from afar, and what is reported after one of them is lost."""
+"""Workers: listing them, remote drain and stop, and the report after one is lost."""
 
 import asyncio
 from pathlib import Path
@@ -16,26 +16,26 @@ from detent.engine.reads import workers
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.sweeper import Sweeper
 
-from .test_alerts import introduce
+from .test_alerts import register_worker
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_order_needs_a_live_worker(engine: Engine, clock: FakeClock) -> None:
-    await refused(workers.order(engine, "nobody", workers.DRAIN, actor="ann"), "WORKER_NOT_FOUND", 404)
-    await introduce(engine, "w1")
-    await refused(workers.order(engine, "w1", "explode", actor="ann"), "WORKER_ORDER_INVALID", 422)
-    await workers.order(engine, "w1", workers.DRAIN, actor="ann", reason="deploy")
+async def test_a_command_needs_a_live_worker(engine: Engine, clock: FakeClock) -> None:
+    await refused(workers.send_command(engine, "nobody", workers.DRAIN, actor="ann"), "WORKER_NOT_FOUND", 404)
+    await register_worker(engine, "w1")
+    await refused(workers.send_command(engine, "w1", "explode", actor="ann"), "WORKER_ORDER_INVALID", 422)
+    await workers.send_command(engine, "w1", workers.DRAIN, actor="ann", reason="deploy")
     seen = await workers.read_workers(engine)
     assert seen.views()[0]["order"]["act"] == "drain"
     (_, _, entry) = (await engine.audit())[0]
     assert (entry.actor, entry.act, entry.subject, entry.reason) == ("ann", "worker.drain", "w1", "deploy")
     clock.advance(1_000)
-    await refused(workers.order(engine, "w1", workers.STOP, actor="ann"), "WORKER_NOT_FOUND")
+    await refused(workers.send_command(engine, "w1", workers.STOP, actor="ann"), "WORKER_NOT_FOUND")
 
 
-async def test_who_holds_what(engine: Engine, clock: FakeClock) -> None:
-    await introduce(engine, "w1", "mail", "report")
+async def test_held_jobs_of_a_worker(engine: Engine, clock: FakeClock) -> None:
+    await register_worker(engine, "w1", "mail", "report")
     job = await submit(engine, job_type="report", queue="slow")
     await claim(engine, 1, worker="w1")
     (view,) = (await workers.read_workers(engine)).views()
@@ -45,7 +45,7 @@ async def test_who_holds_what(engine: Engine, clock: FakeClock) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_recovery_is_reported(engine: Engine, clock: FakeClock, name: str) -> None:
-    await introduce(engine, "dies")
+    await register_worker(engine, "dies")
     jobs = [await submit(engine, name) for _ in range(3)]
     assert len(await claim(engine, 3, worker="dies")) == 3
     clock.advance(LEASE_SECONDS + 2)
@@ -58,19 +58,19 @@ async def test_a_recovery_is_reported(engine: Engine, clock: FakeClock, name: st
     assert report["worker"] == "dies" and report["reclaimed"] == 3
     assert report["charged"] == (3 if CONTRACTS[name].loss.charged and CONTRACTS[name].loss.move != "RECLAIM" else 0)
     assert report["took_seconds"] == LEASE_SECONDS + 2
-    assert {told["id"] for told in report["jobs"]} == {job.id for job in jobs}
-    for told in report["jobs"]:
-        assert told["status"] == (await engine.job(told["id"])).status
+    assert {held_job["id"] for held_job in report["jobs"]} == {job.id for job in jobs}
+    for held_job in report["jobs"]:
+        assert held_job["status"] == (await engine.job(held_job["id"])).status
 
 
-async def test_the_sweeper_tells_the_log(engine: Engine, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
-    await introduce(engine, "dies")
+async def test_the_sweeper_logs_a_loss(engine: Engine, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    await register_worker(engine, "dies")
     await submit(engine)
     await claim(engine, 1, worker="dies")
     sweeper = Sweeper(engine, ReclaimGrace(clock, 1_000.0))
     clock.advance(LEASE_SECONDS + 1)
     await sweeper.sweep()
-    assert "loss of dies: 1 jobs reclaimed, 1 charged, 0 given up" in caplog.text
+    assert "loss of worker dies: 1 jobs reclaimed, 1 counted as failures, 0 failed permanently" in caplog.text
 
 
 @pytest.fixture
@@ -83,15 +83,15 @@ def lone_worker(bench: Bench) -> str:
     return str(until_now(lambda: bench.sql("SELECT id FROM workers"))[0][0])
 
 
-async def test_a_worker_process_drains_from_afar(bench: Bench) -> None:
-    """What runs comes to its end, nothing new is claimed, and the process ends with 0."""
+async def test_remote_drain_of_a_worker_process(bench: Bench) -> None:
+    """Running jobs finish, no new job is claimed, and the process exits with 0."""
     app = bench.app
     process = bench.start(slots=2, lease_seconds=2)
     nap = app.jobs["nap"]
     first = await nap.enqueue(seconds=1.5)
-    await until(lambda: bench.words("napping"))
+    await until(lambda: bench.diary_entries("napping"))
     engine = await app.ready()
-    await workers.order(engine, lone_worker(bench), workers.DRAIN, actor="ann")
+    await workers.send_command(engine, lone_worker(bench), workers.DRAIN, actor="ann")
     await until(lambda: "draining" in str(bench.sql("SELECT state FROM workers")) or process.poll() is not None)
     second = await nap.enqueue(seconds=0)
     assert await asyncio.to_thread(process.wait, 30) == 0
@@ -101,13 +101,13 @@ async def test_a_worker_process_drains_from_afar(bench: Bench) -> None:
     await app.close()
 
 
-async def test_a_worker_process_stops_from_afar(bench: Bench) -> None:
+async def test_remote_stop_of_a_worker_process(bench: Bench) -> None:
     app = bench.app
     process = bench.start(slots=2, lease_seconds=2, grace_seconds=0.2)
     job = await app.jobs["nap"].enqueue(seconds=60)
-    await until(lambda: bench.words("napping"))
+    await until(lambda: bench.diary_entries("napping"))
     engine = await app.ready()
-    await workers.order(engine, lone_worker(bench), workers.STOP, actor="ann")
+    await workers.send_command(engine, lone_worker(bench), workers.STOP, actor="ann")
     assert await asyncio.to_thread(process.wait, 30) == 0
     assert await job.status() == "queued"
     await app.close()
@@ -117,7 +117,7 @@ async def test_a_killed_worker_leaves_a_report(bench: Bench) -> None:
     app = bench.app
     process = bench.start(slots=4, lease_seconds=1)
     await app.jobs["nap"].enqueue_many([{"seconds": 60}] * 3)
-    await until(lambda: len(bench.words("napping")) == 3)
+    await until(lambda: len(bench.diary_entries("napping")) == 3)
     lost = lone_worker(bench)
     process.kill()
     process.wait()
@@ -126,7 +126,7 @@ async def test_a_killed_worker_leaves_a_report(bench: Bench) -> None:
     (report,) = await until(lambda: workers.recoveries(engine))
     assert report.worker == lost
     assert await until(lambda: _reclaimed(engine, 3))
-    assert report.took < 30_000_000
+    assert report.duration < 30_000_000
     other.terminate()
     await app.close()
 
@@ -135,7 +135,7 @@ async def _reclaimed(engine: Engine, number: int) -> bool:
     return sum(len(report.losses) for report in await workers.recoveries(engine)) == number
 
 
-async def test_draining_waits_for_what_runs_however_long(tmp_path: Path) -> None:
+async def test_draining_waits_for_running_jobs_without_a_limit(tmp_path: Path) -> None:
     app = Detent(f"sqlite:///{tmp_path / 'jobs.db'}")
     go = asyncio.Event()
 
@@ -150,7 +150,7 @@ async def test_draining_waits_for_what_runs_however_long(tmp_path: Path) -> None
         await until(lambda: worker.state.held)
         worker.drain()
         await asyncio.sleep(worker.grace_seconds)  # a timer behind the one of a stop: that one has gone off
-        assert not worker._given_up and worker.state.held, "the grace of a stop does not hold for a drain"
+        assert not worker._grace_over and worker.state.held, "the grace of a stop does not hold for a drain"
         go.set()
         assert await asyncio.wait_for(task, 30) == 0
         assert await handle.status() == "succeeded"

@@ -82,14 +82,14 @@ class Fleet:
 
     def alive(self) -> bool:
         for number, process in enumerate(self.workers):
-            said = self.log_of(number).read_text()[-3000:]
-            assert process.poll() is None, f"worker {number} ended with {process.returncode}:\n{said}"
+            log_text = self.log_of(number).read_text()[-3000:]
+            assert process.poll() is None, f"worker {number} ended with {process.returncode}:\n{log_text}"
         return True
 
     def log_of(self, number: int) -> Path:
         return self.folder / f"worker-{number}.log"
 
-    def said(self, words: str) -> list[int]:
+    def log_text(self, words: str) -> list[int]:
         """How many lines of each worker's log bear these words (a pattern)."""
         texts = [self.log_of(number).read_text() for number in range(len(self.workers))]
         return [len([line for line in text.splitlines() if re.search(words, line)]) for text in texts]

@@ -91,16 +91,16 @@ async def test_a_settlement_said_again_is_settled_once(
     await far.settle_and_claim([], far.claim_request("w0", 1))
     await submit(far, contract)
     held = await claim_one(far)
-    said = Settlement(held.id, held.token, contract, outcome)
+    settlement = Settlement(held.id, held.token, contract, outcome)
     plain = isinstance(outcome, Succeeded) and not alone
 
     async def settle() -> Any:
-        return await (far.settle(held.id, held.token, outcome) if alone else far.settle_and_claim([said], None))
+        return await (far.settle(held.id, held.token, outcome) if alone else far.settle_and_claim([settlement], None))
 
     await lose(proxy, held.id if plain else "COMMIT", settle())
     before = database.dump()
-    told = await settle()
-    assert alone or told.refused == {}
+    settled = await settle()
+    assert alone or settled.refused == {}
     after = database.dump()
     assert (after["jobs"], after["events"], after["dead_letters"]) == (
         before["jobs"], before["events"], before["dead_letters"],
@@ -143,9 +143,9 @@ async def test_a_claim_lost_beside_a_failure_is_adopted_too(far: Engine, proxy: 
     await submit(far)
     held = await claim_one(far, worker="w-lost")
     await submit(far)
-    said = Settlement(held.id, held.token, "standard", PERMANENT)
-    await lose(proxy, "COMMIT", far.settle_and_claim([said], far.claim_request("w-lost", 1)))
-    done = await far.settle_and_claim([said], None)
+    settlement = Settlement(held.id, held.token, "standard", PERMANENT)
+    await lose(proxy, "COMMIT", far.settle_and_claim([settlement], far.claim_request("w-lost", 1)))
+    done = await far.settle_and_claim([settlement], None)
     assert done.refused == {}
     assert len((await far.settle_and_claim([], far.claim_request("w-lost", 1))).claimed) == 1
 

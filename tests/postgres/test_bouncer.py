@@ -84,8 +84,8 @@ async def test_two_workers_drain_five_hundred(server: Server, tmp_path: Path) ->
         await soon(fleet.drained, "everything is done")
         numbers = await fleet.check()
         assert (numbers["jobs"], numbers["begun"], numbers["lost leases"]) == (500, 500, 0), numbers
-        assert fleet.said("WARNING|ERROR") == [0, 0]
+        assert fleet.log_text("WARNING|ERROR") == [0, 0]
     with log.open("rb") as text:
         text.seek(before)
-        said = text.read().decode()
-    assert "ERROR" not in said and "LISTEN" not in said
+        log_text = text.read().decode()
+    assert "ERROR" not in log_text and "LISTEN" not in log_text

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from servers.databases import Database
 from servers.proxy import Proxy
 
-from detent.cli.diagnose.server import look
+from detent.cli.diagnose.server import read_facts
 
 
 def test_a_silent_host_does_not_take_the_time_of_the_others(database: Database) -> None:
@@ -14,6 +14,6 @@ def test_a_silent_host_does_not_take_the_time_of_the_others(database: Database) 
     with Proxy(place.port) as proxy:
         proxy.go_silent()
         hosts = f"{place.hostname}:{proxy.port},{place.hostname}:{place.port}"
-        facts, trouble = look(f"postgresql://{place.username}@{hosts}{place.path}")
+        facts, trouble = read_facts(f"postgresql://{place.username}@{hosts}{place.path}")
     assert trouble is None
     assert facts["schema"] >= 1

@@ -42,14 +42,14 @@ async def fail_over(fleet: Fleet, pair: Pair, lose: Callable[[], None], small: i
     stops[0].set()
     fleet.look = pair.standby.url()
     after = asyncio.create_task(submit_through(fleet.url, stops[1], patience=60))
-    await soon(lambda: all(fleet.said("trying again")), "every worker notices")
+    await soon(lambda: all(fleet.log_text("trying again")), "every worker notices")
     await asyncio.to_thread(pair.promote)
     so_far = fleet.ended()
     await soon(lambda: fleet.ended() >= so_far + 10, "work goes on at the new primary", 90)
     stops[1].set()
-    told = await before, await after
+    answers = await before, await after
     await soon(fleet.drained, "everything is done", 150)
-    return told
+    return answers
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ async def test_nothing_acknowledged_is_lost_with_a_synchronous_standby(version: 
             numbers = await fleet.check()
             assert numbers["jobs"] >= 304 + len(before) + len(after)
             print(f"Postgres {version}, synchronous: {len(before)} and {len(after)} acknowledged, {numbers}")
-            await soon(lambda: all(fleet.said("listening again")), "every worker says that it hears again")
+            await soon(lambda: all(fleet.log_text("listening again")), "every worker says that it hears again")
             assert await prompt_pickup(fleet, PROMPT_SECONDS) < PROMPT_SECONDS, (
                 "picked up by notification, not by a poll"
             )

@@ -17,7 +17,7 @@ from detent.core.job import Wait
 from detent.core.outcome import Succeeded, Waits
 from detent.engine import Engine, Settlement
 from detent.engine.control import dead_letters, job_control
-from detent.engine.execution.settle import settle_in
+from detent.engine.execution.settle import settle_job
 from detent.stores.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.anyio
@@ -37,10 +37,10 @@ async def test_a_cycle_passes_by_the_row_and_settles_it_later(engine: Engine, da
     for _ in range(5):
         await submit(engine)
     held = await claim(engine)
-    said = [Settlement(job.id, job.token, job.contract, Succeeded()) for job in held]
+    settlements = [Settlement(job.id, job.token, job.contract, Succeeded()) for job in held]
     await submit(engine)
     async with in_hand(database, held[2].id):
-        done = await asyncio.wait_for(engine.settle_and_claim(said, engine.claim_request("w1", 10)), SOON)
+        done = await asyncio.wait_for(engine.settle_and_claim(settlements, engine.claim_request("w1", 10)), SOON)
         assert (len(done.claimed), done.refused, [s.id for s in done.later]) == (1, {}, [held[2].id])
         answer = await asyncio.wait_for(engine.extend({job.id: job.token for job in held}, 30), SOON)
         assert answer.lost == {job.id for job in held if job.id != held[2].id}, "those have ended, this one stands"
@@ -136,11 +136,11 @@ async def one_waits_for_the_other(
 @pytest.mark.parametrize("contract", ["formal", "standard"])
 async def test_a_signal_that_waits_for_the_wait_finds_it(engine: Engine, database: Database, contract: str) -> None:
     held = await running(engine, contract)
-    said = Settlement(held.id, held.token, contract, Waits(Wait("answer")))
+    settlements = Settlement(held.id, held.token, contract, Waits(Wait("answer")))
 
     async def wait(tx: Any) -> Any:
         job = (await tx.lock([held.id]))[held.id]
-        return await settle_in(engine, tx, job, said)
+        return await settle_job(engine, tx, job, settlements)
 
     signal = engine.signal(held.id, "answer", {"n": 1})
     _, (job, news) = await one_waits_for_the_other(database, engine, wait, signal)

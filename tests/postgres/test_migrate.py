@@ -74,7 +74,7 @@ async def test_several_may_migrate_at_once(url: str) -> None:
     """Processes of their own, started together; each one goes on to work."""
     program = (
         "import asyncio, sys\n"
-        "from detent.core.contracts import CONTRACTS\n"
+        "from detent.core.contract.builtin import CONTRACTS\n"
         "from detent.engine import Engine, Submission\n"
         "from detent.stores.postgres import PostgresStore\n"
         "async def main():\n"
@@ -195,7 +195,7 @@ def test_the_command_migrates_and_says_what_it_did(url: str, capsys: pytest.Capt
     assert run(["migrate", "--url", url, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"from": None, "schema": NEWEST, "migrated": True}
     assert run(["migrate", "--url", url]) == 0
-    assert f"schema {NEWEST} is in place" in capsys.readouterr().out
+    assert f"schema {NEWEST} is up to date" in capsys.readouterr().out
 
 
 def test_migrations_can_be_run_by_hand(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,6 +232,6 @@ def test_a_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) 
     nowhere = "postgresql://detent@127.0.0.1:1/jobs"
     assert run(["doctor", "--url", nowhere, "--json"]) == 1
     checks = {row["check"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
-    assert not checks["server"]["ok"] and "does not let us in" in checks["server"]["says"]
+    assert not checks["server"]["ok"] and "cannot connect to the server" in checks["server"]["says"]
     assert run(["jobs", "list", "--url", nowhere]) == 1
     assert "STORE_UNAVAILABLE" in capsys.readouterr().err

@@ -41,7 +41,7 @@ async def until(holds: Callable[[], Any], watch: Any = None) -> None:
 
 async def listening(engine: Engine, times: int = 1) -> Any:
     watch = postgres(engine).watch()
-    await until(lambda: (ear := postgres(engine)._ear) is not None and ear.connections >= times)
+    await until(lambda: (ear := postgres(engine)._listener) is not None and ear.connections >= times)
     while await watch.changed(0):
         pass
     return watch
@@ -80,7 +80,7 @@ async def test_many_submits_ring_a_few_times(
     engine: Engine, other: Engine, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rings = 0
-    aside = postgres(other)._aside
+    aside = postgres(other)._side_connection
     run = aside.run
 
     async def counted(act: Any) -> Any:
@@ -109,20 +109,20 @@ async def test_a_cut_listener_listens_again(engine: Engine, other: Engine, datab
 
 async def test_a_deaf_listener_is_replaced(engine: Engine, other: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection lives, but nothing comes through: as behind a proxy that swallows notifications."""
-    monkeypatch.setattr(notifications, "_SILENCE_SECONDS", 0.1)
-    monkeypatch.setattr(notifications, "_TEST_SECONDS", 0.05)
+    monkeypatch.setattr(notifications, "_TEST_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(notifications, "_TEST_INTERVAL_SECONDS", 0.05)
     deaf = [True]
-    hear = notifications.Listener._hear
+    hear = notifications.Listener._on_notification
 
     def swallow(ear: Any, *news: Any) -> None:
         if not deaf[0]:
             hear(ear, *news)
 
-    monkeypatch.setattr(notifications.Listener, "_hear", swallow)
+    monkeypatch.setattr(notifications.Listener, "_on_notification", swallow)
     watch = postgres(engine).watch()
-    await until(lambda: (ear := postgres(engine)._ear) is not None and ear.connections >= 3)
+    await until(lambda: (ear := postgres(engine)._listener) is not None and ear.connections >= 3)
     deaf[0] = False
-    before = postgres(engine)._ear.connections  # type: ignore[union-attr]
+    before = postgres(engine)._listener.connections  # type: ignore[union-attr]
     await listening(engine, times=before)
     await submit(other)
     assert await watch.changed(SOON)
@@ -131,7 +131,7 @@ async def test_a_deaf_listener_is_replaced(engine: Engine, other: Engine, monkey
 async def test_without_any_notification_polling_finds_the_job(
     database: Database, other: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifications.Listener, "_hear", lambda *_: None)
+    monkeypatch.setattr(notifications.Listener, "_on_notification", lambda *_: None)
     app, ran = Detent(database.url), asyncio.Event()
 
     @app.job("mail")
@@ -140,7 +140,7 @@ async def test_without_any_notification_polling_finds_the_job(
 
     worker = await app.worker(slots=2)
     work = asyncio.create_task(worker.run(handle_signals=False))
-    await until(lambda: postgres(worker.engine)._sleepers)
+    await until(lambda: postgres(worker.engine)._waiters)
     await submit(other)
     assert not ran.is_set(), "nobody told it"
     await asyncio.wait_for(ran.wait(), SOON)

@@ -70,7 +70,7 @@ async def live_through(fleet: Fleet, server: Server, way: str, small: int) -> di
     assert held, "long jobs are under way when the server goes"
     await asyncio.to_thread(WAYS[way], server)
     over = passed(LEASE_SECONDS + 0.5)
-    await soon(lambda: all(fleet.said("trying again")) and over(), "the outage is noticed, every lease has run out")
+    await soon(lambda: all(fleet.log_text("trying again")) and over(), "the outage is noticed, every lease has run out")
     await start_again(server)
     so_far = fleet.ended()
     await soon(lambda: fleet.ended() >= so_far + 10, "work goes on")
@@ -88,8 +88,8 @@ async def an_outage(version: str, way: str, folder: Path, small: int = 400) -> N
             numbers = await live_through(fleet, server, way, small)
             print(f"Postgres {version}, {way}: {numbers}")
             assert fleet.losses() == [], "a lease was torn away from a worker that was alive"
-            assert all(fleet.said("answers again")), "every worker says that the store is back"
-            await soon(lambda: all(fleet.said("listening again")), "every worker says that it hears again")
+            assert all(fleet.log_text("answers again")), "every worker says that the store is back"
+            await soon(lambda: all(fleet.log_text("listening again")), "every worker says that it hears again")
             assert await prompt_pickup(fleet, PROMPT_SECONDS) < PROMPT_SECONDS, (
                 "picked up by notification, not by a poll"
             )

@@ -11,7 +11,7 @@ from servers.databases import Database, house, versions
 from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
 from detent.ports.claims import ClaimRequest
-from detent.stores.lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, LaneBook
+from detent.stores.lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, LaneCache
 from detent.stores.postgres.claim import SETTINGS, Edges, settle_and_claim_values
 from detent.stores.postgres.dialect import Query, compiled, queries
 from detent.stores.postgres.insert import Shape, statement
@@ -26,7 +26,7 @@ HELD = json.dumps({ID: "token"})
 NAMES = json.dumps(["standard", "formal"])
 LANES = {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK, "groups": "[1, 2]", "paused": "[]"}
 HOT = ("settle_and_claim", "claim")
-SCANNED = frozenset({"anything_left", "jobs"})
+SCANNED = frozenset({"any_leased_or_due", "jobs"})
 """These may walk an index from its end: they stop at the first row, or at the end of the page."""
 
 
@@ -43,8 +43,8 @@ _SHAPES = (
 def texts() -> dict[str, Query]:
     """Every hot statement, as the server sees it; those that claim come on a connection of their own."""
     known = queries(own_clock=False)
-    names = ("extend", "standing", "expired", "due_blocked", "lost_to", "promote", "lock", "lock_free")
-    found = {name: compiled(known[name]) for name in (*names, "anything_left", "events", "notes", *HOT)}
+    names = ("extend", "check_leases", "expired", "due_blocked", "reclaimable", "promote", "lock", "lock_skip_locked")
+    found = {name: compiled(known[name]) for name in (*names, "any_leased_or_due", "events", "notes", *HOT)}
     found["update_job"] = compiled(known["update_job"])
     found["jobs"] = compiled(known["jobs"].replace("{where}", "id < :before"))
     found["insert"] = Query(statement(*_SHAPES, single=False), ())
@@ -53,8 +53,8 @@ def texts() -> dict[str, Query]:
 
 def values(name: str) -> dict[str, Any]:
     if name in HOT:
-        book = LaneBook(groups={1: ("standard", "default", "mail")}, version=1)
-        return settle_and_claim_values([], ClaimRequest("w1", "t", 100, 30_000_000), book, Edges(CONTRACTS), 0)
+        lane_cache = LaneCache(groups={1: ("standard", "default", "mail")}, version=1)
+        return settle_and_claim_values([], ClaimRequest("w1", "t", 100, 30_000_000), lane_cache, Edges(CONTRACTS), 0)
     common = {"ids": json.dumps([ID]), "held": HELD, "contracts": NAMES, "types": NAMES, "limit": 100, "lease": 1}
     return {**common, **LANES, "before": ID, "horizon": 5, "job_id": ID}
 
@@ -158,7 +158,7 @@ async def test_the_hot_statement_is_prepared_once(engine: Engine, database: Data
     assert isinstance(store, PostgresStore)
     for _ in range(3):
         await engine.claim(engine.claim_request("w1", 5))
-    found = await store._hot[0].fetch(
+    found = await store._claim_connections[0].fetch(
         "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH RECURSIVE%'"
     )
     assert [row[0] for row in found] == [1]

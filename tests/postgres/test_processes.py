@@ -101,8 +101,8 @@ async def test_every_job_ends_once_whoever_dies(
     assert len(ran) == jobs
     assert bool(lost) == any(kills)
     check_log(database, jobs)
-    told = await verify(engine.store, engine.contracts)
-    assert told.violations == []
+    report = await verify(engine.store, engine.contracts)
+    assert report.violations == []
 
 
 def check_log(database: Database, jobs: int) -> None:

@@ -97,8 +97,8 @@ async def test_no_forged_row_is_let_in(peopled: Database) -> None:
     passed = []
     for source, changes in forgeries:
         (row,) = peopled.named(f"SELECT * FROM jobs WHERE id = '{id_of(source)}'")
-        said = {name: bool(value) if name == "ready" else value for name, value in changes.items()}
-        forged = row | {"id": id_of("forged")} | said
+        typed_values = {name: bool(value) if name == "ready" else value for name, value in changes.items()}
+        forged = row | {"id": id_of("forged")} | typed_values
         places = ", ".join(["%s"] * len(forged))
         if not is_refused(peopled, f"INSERT INTO jobs ({', '.join(forged)}) VALUES ({places})", *forged.values()):
             passed.append((source, changes))

@@ -20,13 +20,13 @@ CALLERS = 40
 def statements_of(store: PostgresStore) -> list[int]:
     """How many jobs each insert carries, from now on."""
     seen: list[int] = []
-    write = store._inserts._write
+    write = store._insert_batcher._write
 
     async def counted(changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
         seen.append(len(changes))
         return await write(changes, lanes)
 
-    store._inserts._write = counted  # type: ignore[method-assign]
+    store._insert_batcher._write = counted  # type: ignore[method-assign]
     return seen
 
 
@@ -63,4 +63,4 @@ async def test_a_caller_that_goes_away_leaves_the_others_their_answers(engine: E
     gone = [isinstance(answer, asyncio.CancelledError) for answer in answers]
     assert gone == [True, False, False, True, False, False]
     assert (await engine.submit(Submission("mail"))).job.version == 1
-    assert not store._inserts._busy
+    assert not store._insert_batcher._busy

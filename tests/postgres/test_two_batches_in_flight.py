@@ -21,17 +21,17 @@ async def test_two_cycles_at_once_run_every_job_once_and_come_to_rest(database: 
     async def count(ctx: Context, number: int) -> None:
         runs[number] += 1
 
-    out: list[int] = []
+    in_flight: list[int] = []
 
     class Watched(WorkerState):
-        def order(self) -> Batch | None:
-            given = super().order()
-            out.append(len(self.out))
-            return given
+        def next_batch(self) -> Batch | None:
+            batch = super().next_batch()
+            in_flight.append(len(self.in_flight))
+            return batch
 
     async with app:
         await count.enqueue_many([{"number": number} for number in range(JOBS)])
         worker = await app.worker(slots=60, until_idle=True)
         worker.state = Watched(60, max_in_flight=worker.state.max_in_flight)
         assert await asyncio.wait_for(worker.run(handle_signals=False), 60) == 0
-    assert runs == Counter(range(JOBS)) and max(out) == 2
+    assert runs == Counter(range(JOBS)) and max(in_flight) == 2

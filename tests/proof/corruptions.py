@@ -1,78 +1,80 @@
-"""Planted corruptions: what a bug, a bad disk or a hand in the database could do, and the rule that must name it."""
+"""Corruptions that a bug, a bad disk or manual SQL could cause, each with the rule that must report it."""
 
+from .corrupted_children_and_approvals import CHILDREN_AND_APPROVALS
 from .corrupted_fires import FIRES
-from .corrupted_relations import RELATIONS
-from .planting import also_logged, broken, event, job, owned, row
+from .planting import also_logged, corrupt, event, job, owned, row
 
-GHOST = "'01900000-0000-7000-8000-000000000000'"
+MISSING_JOB = "'01900000-0000-7000-8000-000000000000'"
 DONE = job("standard", "succeeded", "execution_no = 1")
-AGAIN_DONE = job("standard", "succeeded", "execution_no = 2 AND retries = 1")
+RETRIED = job("standard", "succeeded", "execution_no = 2 AND retries = 1")
 RUNNING = job("standard", "running")
 RETRYING = job("standard", "retrying")
-BURIED = job("gate-b2", "failed", "retries = 3")
+DEAD_LETTERED = job("gate-b2", "failed", "retries = 3")
 WAITING = job("formal", "Waiting", "wait_parked = 0")
-KEYED = "SELECT id FROM jobs WHERE idempotency_key = 'key-standard'"
+JOB_WITH_KEY = "SELECT id FROM jobs WHERE idempotency_key = 'key-standard'"
 REQUEUED = (
     "SELECT j.id FROM jobs j JOIN dead_letters d ON d.job_id = j.id AND d.status = 'requeued' ORDER BY j.id LIMIT 1"
 )
-MADE = "SELECT id FROM jobs WHERE requeued_from IN (SELECT id FROM dead_letters) ORDER BY id LIMIT 1"
-AGAIN = "SELECT id FROM jobs WHERE requeued_from IN (SELECT id FROM jobs) ORDER BY id LIMIT 1"
-STEPPED = "SELECT min(job_id) FROM steps WHERE job_id IN (SELECT id FROM jobs WHERE requeued_from IS NULL)"
+NEW_JOB = "SELECT id FROM jobs WHERE requeued_from IN (SELECT id FROM dead_letters) ORDER BY id LIMIT 1"
+REQUEUED_JOB = "SELECT id FROM jobs WHERE requeued_from IN (SELECT id FROM jobs) ORDER BY id LIMIT 1"
+JOB_WITH_STEPS = "SELECT min(job_id) FROM steps WHERE job_id IN (SELECT id FROM jobs WHERE requeued_from IS NULL)"
 DISCARDED = (
     "SELECT job_id FROM dead_letters WHERE contract = 'standard' AND status = 'discarded' ORDER BY job_id LIMIT 1"
 )
-ALONE = "SELECT job_id FROM dead_letters WHERE contract = 'streams' AND status = 'discarded' ORDER BY job_id LIMIT 1"
+DISCARDED_BY_ONE = (
+    "SELECT job_id FROM dead_letters WHERE contract = 'streams' AND status = 'discarded' ORDER BY job_id LIMIT 1"
+)
 ITEM = "(SELECT id FROM dead_letters WHERE job_id = :job)"
 
 LOGS = (
-    broken("contract renamed", "contract-unknown", DONE, row("contract = 'nowhere'")),
-    broken("log gone", "creation-first", DONE, "DELETE FROM events WHERE job_id = :job"),
-    broken("creation lost", "creation-first", DONE, "DELETE FROM events WHERE job_id = :job AND seq = 1"),
-    broken("creation with a source", "creation-first", DONE, event("source = 'queued'", "1")),
-    broken("event lost", "seq-gap", DONE, "DELETE FROM events WHERE job_id = :job AND seq = 2"),
-    broken("events renumbered", "seq-gap", DONE, "UPDATE events SET seq = seq + 10 WHERE job_id = :job"),
-    broken("last event lost", "version-differs", RETRYING, "DELETE FROM events WHERE job_id = :job AND seq = 3"),
-    broken("version not raised", "version-differs", RUNNING, row("version = version - 1")),
-    broken("version run ahead", "version-differs", RUNNING, row("version = version + 1")),
-    broken("source rewritten", "source-differs", DONE, event("source = 'retrying'", "2")),
-    broken("event renamed", "step-illegal", DONE, event("event = 'job.parked'", "2")),
-    broken("target rewritten", "step-illegal", DONE, event("target = 'parked'", "2")),
-    broken("event nobody knows", "step-illegal", DONE, event("event = 'job.teleported'", "3")),
-    broken(
+    corrupt("contract renamed", "contract-unknown", DONE, row("contract = 'nowhere'")),
+    corrupt("log gone", "creation-first", DONE, "DELETE FROM events WHERE job_id = :job"),
+    corrupt("creation lost", "creation-first", DONE, "DELETE FROM events WHERE job_id = :job AND seq = 1"),
+    corrupt("creation with a source", "creation-first", DONE, event("source = 'queued'", "1")),
+    corrupt("event lost", "seq-gap", DONE, "DELETE FROM events WHERE job_id = :job AND seq = 2"),
+    corrupt("events renumbered", "seq-gap", DONE, "UPDATE events SET seq = seq + 10 WHERE job_id = :job"),
+    corrupt("last event lost", "version-differs", RETRYING, "DELETE FROM events WHERE job_id = :job AND seq = 3"),
+    corrupt("version not raised", "version-differs", RUNNING, row("version = version - 1")),
+    corrupt("version run ahead", "version-differs", RUNNING, row("version = version + 1")),
+    corrupt("source rewritten", "source-differs", DONE, event("source = 'retrying'", "2")),
+    corrupt("event renamed", "step-illegal", DONE, event("event = 'job.parked'", "2")),
+    corrupt("target rewritten", "step-illegal", DONE, event("target = 'parked'", "2")),
+    corrupt("unknown event", "step-illegal", DONE, event("event = 'job.teleported'", "3")),
+    corrupt(
         "gate-b2 skips the dead letters",
         "step-illegal",
         job("gate-b2", "running"),
         *also_logged("job.failed", "running", "failed"),
         row("status = 'failed', phase = 'final', worker = NULL, lease_until = NULL, finished_at = updated_at"),
     ),
-    broken(
+    corrupt(
         "settled twice",
         "final-absorbing",
         job("streams", "succeeded"),
         *also_logged("task.failed", "succeeded", "failed"),
     ),
-    broken(
-        "formal runs after its end",
+    corrupt(
+        "formal job requeued after its end",
         "final-absorbing",
         job("formal", "Completed"),
         *also_logged("job_requeued", "Completed", "Queued"),
     ),
-    broken(
+    corrupt(
         "two final events",
         "final-once",
         job("streams", "succeeded"),
         *also_logged("task.succeeded", "running", "succeeded"),
     ),
-    broken(
+    corrupt(
         "end not logged", "final-once", DONE, "DELETE FROM events WHERE job_id = :job AND seq = 3", row("version = 2")
     ),
-    broken(
-        "waits without word",
+    corrupt(
+        "waits without an event",
         "waiting-unlogged",
         job("formal", "Running"),
         row("status = 'Waiting', phase = 'blocked', worker = NULL, lease_until = NULL, wait_name = 'x'"),
     ),
-    broken(
+    corrupt(
         "runs without a claim",
         "running-unlogged",
         job("formal", "Queued", "execution_no = 0"),
@@ -81,15 +83,15 @@ LOGS = (
             "execution_no = 1, started_at = updated_at"
         ),
     ),
-    broken(
+    corrupt(
         "waiting job reclaimed",
         "blocked-taken",
         WAITING,
         *also_logged("job_requeued", "Waiting", "Queued"),
         row("status = 'Queued', phase = 'claimable', due_at = updated_at, wait_name = NULL"),
     ),
-    broken(
-        "held job claimed",
+    corrupt(
+        "held job is claimed",
         "blocked-taken",
         job("streams", "waiting_approval"),
         *also_logged("task.claimed", "waiting_approval", "running", execution_no="1"),
@@ -98,197 +100,201 @@ LOGS = (
             "execution_no = 1, started_at = updated_at"
         ),
     ),
-    broken(
-        "waiting row made claimable",
+    corrupt(
+        "waiting row set to claimable",
         "blocked-taken",
         WAITING,
         row("status = 'Queued', phase = 'claimable', due_at = updated_at, wait_name = NULL"),
     ),
-    broken(
-        "rests among the dead letters",
+    corrupt(
+        "stays in a status with a follow-up",
         "follow-at-once",
-        BURIED,
+        DEAD_LETTERED,
         "DELETE FROM events WHERE job_id = :job AND target = 'failed'",
         row("status = 'dlq_recorded', phase = 'blocked', finished_at = NULL, version = version - 1"),
     ),
-    broken(
+    corrupt(
         "failed an hour after it was recorded",
         "follow-at-once",
-        BURIED,
+        DEAD_LETTERED,
         event("at = at + 3600000000"),
         row("updated_at = updated_at + 3600000000, finished_at = finished_at + 3600000000"),
     ),
-    broken("data cut off", "data-unreadable", RETRYING, event("data = substr(data, 1, 20)")),
-    broken("data a list", "data-unreadable", RETRYING, event("data = '[1]'")),
+    corrupt("data cut off", "data-unreadable", RETRYING, event("data = substr(data, 1, 20)")),
+    corrupt("data is a list", "data-unreadable", RETRYING, event("data = '[1]'")),
 )
 
 ROWS = (
-    broken(
-        "status set by hand",
+    corrupt(
+        "status set by SQL",
         "status-differs",
         job("standard", "queued", "execution_no = 0"),
         row("status = 'retrying', next_retry_at = due_at"),
     ),
-    broken("status of another contract", "status-differs", job("men", "ready"), row("status = 'queued'")),
-    broken("phase set by hand", "phase-differs", RUNNING, row("phase = 'claimable', due_at = updated_at")),
-    broken("execution counted twice", "executions-differ", DONE, row("execution_no = 2")),
-    broken("failure forgotten", "failures-differ", RETRYING, row("failures = 0, retries = 0")),
-    broken(
+    corrupt("status of another contract", "status-differs", job("men", "ready"), row("status = 'queued'")),
+    corrupt("phase set by SQL", "phase-differs", RUNNING, row("phase = 'claimable', due_at = updated_at")),
+    corrupt("execution counted twice", "executions-differ", DONE, row("execution_no = 2")),
+    corrupt("failure forgotten", "failures-differ", RETRYING, row("failures = 0, retries = 0")),
+    corrupt(
         "charge rewritten",
         "failures-differ",
         job("standard", "interrupted"),
         event("data = json_set(data, '$.charged', json('false'))"),
     ),
-    broken("retry not counted", "retries-differ", RETRYING, row("retries = 0")),
-    broken(
+    corrupt("retry not counted", "retries-differ", RETRYING, row("retries = 0")),
+    corrupt(
         "formal expiry counted as a retry",
         "retries-differ",
         "SELECT min(job_id) FROM events WHERE event = 'job_requeued' AND data LIKE '%lease_expired%'",
         row("retries = 1"),
     ),
-    broken("interruption forgotten", "interruptions-differ", job("p3c", "interrupted"), row("interruptions = 0")),
-    broken(
+    corrupt("interruption forgotten", "interruptions-differ", job("p3c", "interrupted"), row("interruptions = 0")),
+    corrupt(
         "reopening keeps the old count",
         "failures-differ",
         job("formal", "Queued", "execution_no = 4"),
         row("failures = 4, retries = 3"),
     ),
-    broken("event of another execution", "event-counters", DONE, event("execution_no = 7")),
-    broken("event with another retry count", "event-counters", DONE, event("retries = 1")),
-    broken("tried too often", "budget-exceeded", job("standard", "retrying"), row("max_retries = 0")),
-    broken("lost too often", "budget-exceeded", job("standard", "interrupted", "failures = 2"), row("max_retries = 0")),
-    broken("gate-b2 with other retries", "budget-exceeded", job("gate-b2", "queued"), row("max_retries = 5")),
-    broken("clock ran backwards", "time-backwards", DONE, event("at = at - 60000000", "2")),
-    broken("an event out of time", "time-backwards", AGAIN_DONE, event("at = at + 3600000000", "3")),
-    broken("an event before its time", "time-backwards", AGAIN_DONE, event("at = at - 3600000000", "4")),
-    broken("creation moved", "created-differs", DONE, row("created_at = created_at - 1")),
-    broken("update not stamped", "updated-differs", DONE, row("updated_at = created_at")),
-    broken("start moved", "started-differs", DONE, row("started_at = created_at")),
-    broken("end moved", "finished-differs", DONE, row("finished_at = finished_at + 1")),
-    broken("ended without a time", "finished-differs", DONE, row("finished_at = NULL")),
-    broken("held without a token", "lease-missing", RUNNING, row("token = NULL")),
-    broken("held without a lease", "lease-missing", RUNNING, row("lease_until = NULL")),
-    broken("held by nobody", "lease-missing", RUNNING, row("worker = NULL")),
-    broken("lease over before it began", "lease-missing", RUNNING, row("lease_until = 1")),
-    broken("worker left on an ended job", "lease-left", DONE, row("worker = 'w9'")),
-    broken("lease left on a retry", "lease-left", RETRYING, row("lease_until = updated_at")),
-    broken("worker left behind", "lease-left", RETRYING, row("worker = 'w9'")),
-    broken("lease left behind", "lease-left", DONE, row("lease_until = updated_at")),
-    broken(
+    corrupt("event of another execution", "event-counters", DONE, event("execution_no = 7")),
+    corrupt("event with another retry count", "event-counters", DONE, event("retries = 1")),
+    corrupt("tried too often", "budget-exceeded", job("standard", "retrying"), row("max_retries = 0")),
+    corrupt(
+        "lost too often", "budget-exceeded", job("standard", "interrupted", "failures = 2"), row("max_retries = 0")
+    ),
+    corrupt("gate-b2 with other retries", "budget-exceeded", job("gate-b2", "queued"), row("max_retries = 5")),
+    corrupt("clock ran backwards", "time-backwards", DONE, event("at = at - 60000000", "2")),
+    corrupt("an event an hour late", "time-backwards", RETRIED, event("at = at + 3600000000", "3")),
+    corrupt("an event an hour early", "time-backwards", RETRIED, event("at = at - 3600000000", "4")),
+    corrupt("creation moved", "created-differs", DONE, row("created_at = created_at - 1")),
+    corrupt("update not stamped", "updated-differs", DONE, row("updated_at = created_at")),
+    corrupt("start moved", "started-differs", DONE, row("started_at = created_at")),
+    corrupt("end moved", "finished-differs", DONE, row("finished_at = finished_at + 1")),
+    corrupt("finished without a time", "finished-differs", DONE, row("finished_at = NULL")),
+    corrupt("leased without a token", "lease-missing", RUNNING, row("token = NULL")),
+    corrupt("leased without a lease", "lease-missing", RUNNING, row("lease_until = NULL")),
+    corrupt("leased without a worker", "lease-missing", RUNNING, row("worker = NULL")),
+    corrupt("lease ends before it began", "lease-missing", RUNNING, row("lease_until = 1")),
+    corrupt("worker left on a finished job", "lease-left", DONE, row("worker = 'w9'")),
+    corrupt("lease left on a retry", "lease-left", RETRYING, row("lease_until = updated_at")),
+    corrupt("worker left behind", "lease-left", RETRYING, row("worker = 'w9'")),
+    corrupt("lease left behind", "lease-left", DONE, row("lease_until = updated_at")),
+    corrupt(
         "token before any claim",
         "token-unearned",
         job("standard", "queued", "execution_no = 0"),
         row("token = 'stolen'"),
     ),
-    broken("token wiped", "token-unearned", DONE, row("token = NULL")),
-    broken("never due", "due-missing", job("gate-b2", "queued"), row("due_at = NULL")),
-    broken("an ended job marked ready", "due-missing", DONE, row("ready = 1")),
-    broken("a blocked job marked ready", "due-missing", WAITING, row("ready = 1")),
-    broken("a running job marked ready", "due-missing", RUNNING, row("ready = 1")),
-    broken(
+    corrupt("token wiped", "token-unearned", DONE, row("token = NULL")),
+    corrupt("never due", "due-missing", job("gate-b2", "queued"), row("due_at = NULL")),
+    corrupt("a finished job marked ready", "due-missing", DONE, row("ready = 1")),
+    corrupt("a blocked job marked ready", "due-missing", WAITING, row("ready = 1")),
+    corrupt("a running job marked ready", "due-missing", RUNNING, row("ready = 1")),
+    corrupt(
         "retry moved",
         "due-differs",
         job("formal", "Queued", "retries = 1 AND execution_no = 1"),
         row("due_at = due_at + 5"),
     ),
-    broken(
+    corrupt(
         "timeout of a wait moved",
         "due-differs",
         job("standard", "parked", "due_at IS NOT NULL"),
         row("due_at = due_at + 5"),
     ),
-    broken("next_retry_at lost", "retry-at-differs", job("p3c", "retry_scheduled"), row("next_retry_at = NULL")),
-    broken(
+    corrupt("next_retry_at lost", "retry-at-differs", job("p3c", "retry_scheduled"), row("next_retry_at = NULL")),
+    corrupt(
         "next_retry_at outside its status", "retry-at-differs", job("p3c", "interrupted"), row("next_retry_at = due_at")
     ),
-    broken(
+    corrupt(
         "next_retry_at is not the due time",
         "retry-at-differs",
         job("p3c", "retry_scheduled"),
         row("next_retry_at = next_retry_at + 1"),
     ),
-    broken(
+    corrupt(
         "p3c retry time not the log's",
         "due-differs",
         job("p3c", "retry_scheduled"),
         row("next_retry_at = next_retry_at + 1, due_at = due_at + 1"),
     ),
-    broken("waits for another name", "wait-differs", WAITING, row("wait_name = 'other'")),
-    broken("waits after its end", "wait-differs", DONE, row("wait_name = 'answer'")),
-    broken("waits while it is due", "wait-differs", RETRYING, row("wait_name = 'answer'")),
-    broken("waits while it runs", "wait-differs", RUNNING, row("wait_name = 'answer'")),
+    corrupt("waits for another name", "wait-differs", WAITING, row("wait_name = 'other'")),
+    corrupt("waits after its end", "wait-differs", DONE, row("wait_name = 'answer'")),
+    corrupt("waits while it is due", "wait-differs", RETRYING, row("wait_name = 'answer'")),
+    corrupt("waits while it runs", "wait-differs", RUNNING, row("wait_name = 'answer'")),
 )
 
 OTHERS = (
-    broken("key lost", "key-missing", KEYED, "DELETE FROM keys WHERE job_id = :job"),
-    broken(
+    corrupt("key lost", "key-missing", JOB_WITH_KEY, "DELETE FROM keys WHERE job_id = :job"),
+    corrupt(
         "task key lost",
         "key-missing",
         "SELECT id FROM jobs WHERE contract = 'men' AND task_id = 'T-1'",
         "DELETE FROM keys WHERE job_id = :job AND key = 'T-1'",
     ),
-    broken("key given to another", "key-taken", KEYED, f"UPDATE keys SET job_id = ({DONE}) WHERE job_id = :job"),
-    broken(
-        "two jobs bear one key",
+    corrupt(
+        "key given to another", "key-taken", JOB_WITH_KEY, f"UPDATE keys SET job_id = ({DONE}) WHERE job_id = :job"
+    ),
+    corrupt(
+        "two jobs with one key",
         "key-taken",
         "SELECT id FROM jobs WHERE idempotency_key = 'other-p3c'",
         row("idempotency_key = 'key-p3c'"),
     ),
-    broken("tenant moved", "key-missing", KEYED, row("tenant_id = 'elsewhere'")),
-    broken(
-        "key without a bearer",
+    corrupt("tenant moved", "key-missing", JOB_WITH_KEY, row("tenant_id = 'elsewhere'")),
+    corrupt(
+        "key of a job without it",
         "key-stray",
         DONE,
         owned('["standard","key","default",null]', ":job"),
     ),
-    broken("key of a lost job", "key-without-job", None, owned('["p3c","key"]', GHOST)),
-    broken("run without a number", "attempt-missing", job("p3c", "queued"), row("task_attempt = NULL")),
-    broken("number without runs", "attempt-missing", DONE, row("task_attempt = 1, task_id = 'T-9'")),
-    broken(
-        "run skipped",
+    corrupt("key of a lost job", "key-without-job", None, owned('["p3c","key"]', MISSING_JOB)),
+    corrupt("attempt without a number", "attempt-missing", job("p3c", "queued"), row("task_attempt = NULL")),
+    corrupt("attempt number without a task", "attempt-missing", DONE, row("task_attempt = 1, task_id = 'T-9'")),
+    corrupt(
+        "attempt skipped",
         "attempt-gap",
         "SELECT id FROM jobs WHERE task_id = 'T-1' AND task_attempt = 3",
         row("task_attempt = 4"),
     ),
-    broken(
-        "run numbered twice",
+    corrupt(
+        "attempt numbered twice",
         "attempt-gap",
         None,
         "DROP INDEX jobs_task",
         "UPDATE jobs SET task_attempt = 2 WHERE task_id = 'T-1' AND task_attempt = 3",
     ),
-    broken("dead letter lost", "dead-letter-missing", BURIED, "DELETE FROM dead_letters WHERE job_id = :job"),
-    broken("dead letter not named", "dead-letter-missing", BURIED, row("dlq_id = NULL")),
-    broken("dead letter its job does not know", "dead-letter-differs", BURIED, row("dlq_id = NULL")),
-    broken(
+    corrupt("dead letter lost", "dead-letter-missing", DEAD_LETTERED, "DELETE FROM dead_letters WHERE job_id = :job"),
+    corrupt("dead letter not named", "dead-letter-missing", DEAD_LETTERED, row("dlq_id = NULL")),
+    corrupt("dead letter not named by its job", "dead-letter-differs", DEAD_LETTERED, row("dlq_id = NULL")),
+    corrupt(
         "names another's dead letter",
         "dead-letter-missing",
         job("standard", "failed", "retries = 3"),
-        row(f"dlq_id = (SELECT dlq_id FROM jobs WHERE id = ({BURIED}))"),
+        row(f"dlq_id = (SELECT dlq_id FROM jobs WHERE id = ({DEAD_LETTERED}))"),
     ),
-    broken("dead letter of a sound job", "dead-letter-unearned", DONE, row("dlq_id = 'd1'")),
-    broken(
+    corrupt("dead letter of a succeeded job", "dead-letter-unearned", DONE, row("dlq_id = 'd1'")),
+    corrupt(
         "rejected with a dead letter",
         "dead-letter-unearned",
         job("standard", "failed", "execution_no = 0"),
-        f"UPDATE dead_letters SET job_id = :job WHERE id = (SELECT dlq_id FROM jobs WHERE id = ({BURIED}))",
+        f"UPDATE dead_letters SET job_id = :job WHERE id = (SELECT dlq_id FROM jobs WHERE id = ({DEAD_LETTERED}))",
     ),
-    broken(
+    corrupt(
         "dead letter of another tenant",
         "dead-letter-differs",
-        BURIED,
+        DEAD_LETTERED,
         "UPDATE dead_letters SET tenant_id = 'elsewhere' WHERE job_id = :job",
     ),
-    broken(
+    corrupt(
         "dead letter with another count",
         "dead-letter-differs",
-        BURIED,
+        DEAD_LETTERED,
         "UPDATE dead_letters SET retries = 1 WHERE job_id = :job",
     ),
-    broken(
+    corrupt(
         "two dead letters",
         "dead-letter-twice",
-        BURIED,
+        DEAD_LETTERED,
         "CREATE TABLE copied AS SELECT * FROM dead_letters",
         "DROP TABLE dead_letters",
         "ALTER TABLE copied RENAME TO dead_letters",
@@ -296,110 +302,116 @@ OTHERS = (
         "UPDATE more SET id = 'copy'",
         "INSERT INTO dead_letters SELECT * FROM more",
     ),
-    broken(
+    corrupt(
         "a second dead letter, unnamed",
         "dead-letter-differs",
-        BURIED,
+        DEAD_LETTERED,
         f"CREATE TABLE more AS SELECT * FROM dead_letters WHERE id = {ITEM}",
         "UPDATE more SET id = 'copy', retries = 2",
         "INSERT INTO dead_letters SELECT * FROM more",
     ),
-    broken(
-        "dead letter of nobody",
+    corrupt(
+        "dead letter of a missing job",
         "dead-letter-orphan",
         None,
-        f"UPDATE dead_letters SET job_id = {GHOST} WHERE job_id = ({BURIED})",
+        f"UPDATE dead_letters SET job_id = {MISSING_JOB} WHERE job_id = ({DEAD_LETTERED})",
     ),
-    broken(
-        "requeued item names nobody",
+    corrupt(
+        "requeued as a missing job",
         "requeue-link",
         REQUEUED,
-        f"UPDATE dead_letters SET requeued_as = {GHOST} WHERE job_id = :job",
+        f"UPDATE dead_letters SET requeued_as = {MISSING_JOB} WHERE job_id = :job",
     ),
-    broken(
-        "requeued item is open again",
+    corrupt(
+        "requeued dead letter set to open",
         "requeue-link",
         REQUEUED,
         "UPDATE dead_letters SET status = 'open' WHERE job_id = :job",
     ),
-    broken(
-        "new job forgets its origin",
+    corrupt(
+        "new job without requeued_from",
         "requeue-link",
         REQUEUED,
         "UPDATE jobs SET requeued_from = NULL WHERE id = (SELECT requeued_as FROM dead_letters WHERE job_id = :job)",
     ),
-    broken(
-        "made from a dead letter of another",
+    corrupt(
+        "requeued from a dead letter of another job",
         "requeue-link",
-        MADE,
-        row(f"requeued_from = (SELECT dlq_id FROM jobs WHERE id = ({BURIED}))"),
+        NEW_JOB,
+        row(f"requeued_from = (SELECT dlq_id FROM jobs WHERE id = ({DEAD_LETTERED}))"),
     ),
-    broken("made from nothing", "requeue-link", AGAIN, row("requeued_from = 'thin air'")),
-    broken(
+    corrupt("requeued from nothing", "requeue-link", REQUEUED_JOB, row("requeued_from = 'thin air'")),
+    corrupt(
         "one person discards",
         "discard-people",
         DISCARDED,
         f"UPDATE audit SET actor = 'bo' WHERE subject = {ITEM} AND act = 'dlq.discard.propose'",
     ),
-    broken(
+    corrupt(
         "discard never confirmed",
         "discard-people",
         DISCARDED,
         f"DELETE FROM audit WHERE subject = {ITEM} AND act = 'dlq.discard'",
     ),
-    broken(
-        "discarded by hand",
+    corrupt(
+        "discarded by SQL",
         "discard-people",
-        BURIED,
+        DEAD_LETTERED,
         "UPDATE dead_letters SET status = 'discarded' WHERE job_id = :job",
     ),
-    broken("discard off the record", "discard-people", ALONE, f"DELETE FROM audit WHERE subject = {ITEM}"),
-    broken(
+    corrupt("discard without audit", "discard-people", DISCARDED_BY_ONE, f"DELETE FROM audit WHERE subject = {ITEM}"),
+    corrupt(
         "discard without a reason",
         "discard-reason",
         DISCARDED,
         f"UPDATE audit SET reason = '  ' WHERE subject = {ITEM} AND act = 'dlq.discard'",
     ),
-    broken(
+    corrupt(
         "proposal without a reason",
         "discard-reason",
         DISCARDED,
         f"UPDATE audit SET reason = NULL WHERE subject = {ITEM} AND act = 'dlq.discard.propose'",
     ),
-    broken("job row lost", "event-orphan", DONE, "DELETE FROM jobs WHERE id = :job"),
-    broken("last job row lost", "event-orphan", "SELECT max(id) FROM jobs", "DELETE FROM jobs WHERE id = :job"),
-    broken("note of nobody", "note-orphan", None, f"UPDATE notes SET job_id = {GHOST}"),
-    broken("step of nobody", "step-orphan", None, f"UPDATE steps SET job_id = {GHOST} || job_id"),
-    broken("step from the future", "step-unearned", STEPPED, "UPDATE steps SET execution_no = 9 WHERE job_id = :job"),
-    broken("step before the first run", "step-unearned", STEPPED, "UPDATE steps SET execution_no = 0"),
-    broken("step without a result", "step-empty", STEPPED, "UPDATE steps SET result = NULL WHERE job_id = :job"),
-    broken("parcel of nobody", "parcel-orphan", None, f"UPDATE outbox SET job_id = {GHOST} || job_id"),
-    broken(
-        "takeover from nobody",
+    corrupt("job row lost", "event-orphan", DONE, "DELETE FROM jobs WHERE id = :job"),
+    corrupt("last job row lost", "event-orphan", "SELECT max(id) FROM jobs", "DELETE FROM jobs WHERE id = :job"),
+    corrupt("note of a missing job", "note-orphan", None, f"UPDATE notes SET job_id = {MISSING_JOB}"),
+    corrupt("step of a missing job", "step-orphan", None, f"UPDATE steps SET job_id = {MISSING_JOB} || job_id"),
+    corrupt(
+        "step from the future", "step-unearned", JOB_WITH_STEPS, "UPDATE steps SET execution_no = 9 WHERE job_id = :job"
+    ),
+    corrupt("step before the first run", "step-unearned", JOB_WITH_STEPS, "UPDATE steps SET execution_no = 0"),
+    corrupt(
+        "step without a result", "step-empty", JOB_WITH_STEPS, "UPDATE steps SET result = NULL WHERE job_id = :job"
+    ),
+    corrupt(
+        "outbox item of a missing job", "parcel-orphan", None, f"UPDATE outbox SET job_id = {MISSING_JOB} || job_id"
+    ),
+    corrupt(
+        "takeover without the old consumer",
         "takeover-unnamed",
         "SELECT job_id FROM events WHERE event = 'task.reclaimed' ORDER BY job_id LIMIT 1",
-        "UPDATE events SET data = replace(data, 'old_consumer', 'somebody') WHERE job_id = :job",
+        "UPDATE events SET data = replace(data, 'old_consumer', 'other') WHERE job_id = :job",
     ),
-    broken("signal of nobody", "signal-orphan", None, f"UPDATE signals SET job_id = {GHOST} || job_id"),
-    broken(
+    corrupt("signal of a missing job", "signal-orphan", None, f"UPDATE signals SET job_id = {MISSING_JOB} || job_id"),
+    corrupt(
         "note from the future",
         "note-adrift",
         "SELECT min(job_id) FROM notes",
         "UPDATE notes SET seq = 99 WHERE job_id = :job",
     ),
-    broken(
+    corrupt(
         "cancelled job reopened",
         "final-reopened",
         job("formal", "Failed", "execution_no = 1"),
         *also_logged("job_requeued", "Failed", "Queued"),
         row("status = 'Queued', phase = 'claimable', due_at = updated_at, finished_at = NULL, failures = 0"),
     ),
-    broken(
-        "another table declared",
+    corrupt(
+        "other edges declared",
         "contract-changed",
         None,
         "UPDATE contracts SET definition = replace(definition, 'job.released', 'job.gone') WHERE name = 'standard'",
     ),
 )
 
-CORRUPTIONS = LOGS + ROWS + OTHERS + FIRES + RELATIONS
+CORRUPTIONS = LOGS + ROWS + OTHERS + FIRES + CHILDREN_AND_APPROVALS

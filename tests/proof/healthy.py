@@ -1,20 +1,20 @@
-"""A database in which everything has happened: jobs of all six contracts in all statuses they can rest in."""
+"""Builds a healthy database with jobs of all six contracts in every status in which a job can stay."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from detent.core.approval import ask
+from detent.core.approval import make_approval_request
 from detent.core.child_ids import child_id
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import IllegalMove
-from detent.core.job import APPROVAL, CHILDREN, Asked, Failure, Job, Step, Wait
+from detent.core.job import APPROVAL, CHILDREN, Failure, Job, Step, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.core.times import SECOND, from_iso
 from detent.engine import Engine, Submission
 from detent.engine.execution import children as child_acts
-from detent.engine.execution.children import Named
+from detent.engine.execution.children import ChildRequest
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.firing import fire_due
@@ -30,8 +30,8 @@ BROKEN = Failed(Failure("BROKEN", "never works", "Broken", retryable=False))
 DONE = Succeeded('{"n":1}')
 
 
-class Hands:
-    """The clock of the database that is made here; it stands still unless told."""
+class ManualClock:
+    """A clock that changes only by `advance`."""
 
     def __init__(self) -> None:
         self.at = from_iso("2026-02-25T12:00:00Z", field="start")
@@ -46,10 +46,10 @@ class Hands:
         self.at += int(seconds * SECOND)
 
 
-class Town:
-    """One database under construction, one job led at a time: each has a job type of its own."""
+class DatabaseBuilder:
+    """Creates jobs and leads them to a status, one at a time; each has its own job type, so claims find only it."""
 
-    def __init__(self, store: Store, clock: Hands) -> None:
+    def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
         self.engine = Engine(store)
@@ -58,22 +58,22 @@ class Town:
     async def job(self, contract: str, **fields: Any) -> Job:
         self.clock.advance(1)
         self._kinds += 1
-        ask = Submission(f"kind-{self._kinds}", {"n": self._kinds}, contract, actor="ann", **fields)
-        return (await self.engine.submit(ask)).job
+        submission = Submission(f"kind-{self._kinds}", {"n": self._kinds}, contract, actor="ann", **fields)
+        return (await self.engine.submit(submission)).job
 
     async def claim(self, job: Job, **options: Any) -> Claimed:
         self.clock.advance(1)
         types = frozenset({job.job_type})
-        found = await self.engine.claim(self.engine.claim_request("w1", 5, LEASE, job_types=types, **options))
-        assert [one.id for one in found] == [job.id]
-        return found[0]
+        claimed = await self.engine.claim(self.engine.claim_request("w1", 5, LEASE, job_types=types, **options))
+        assert [claim.id for claim in claimed] == [job.id]
+        return claimed[0]
 
     async def settle(self, claimed: Claimed, outcome: Outcome) -> Job:
         self.clock.advance(1)
         return await self.engine.settle(claimed.id, claimed.token, outcome)
 
     async def run(self, contract: str, *outcomes: Outcome, **fields: Any) -> Job:
-        """A job executed once per outcome, with the time passing that lies between."""
+        """Run a new job once per outcome; the clock advances to each due time."""
         job = await self.job(contract, **fields)
         for outcome in outcomes:
             if job.due_at and job.due_at > self.clock.at:
@@ -84,215 +84,219 @@ class Town:
     async def lose(self, job: Job) -> Job:
         await self.claim(job)
         self.clock.advance(LEASE + 1)
-        assert job.id in [one.id for one in await self.engine.expire()]
+        assert job.id in [expired.id for expired in await self.engine.expire()]
         return await self.engine.job(job.id)
 
 
 async def build(path: Path) -> None:
-    clock = Hands()
+    clock = ManualClock()
     await build_on(SqliteStore(str(path), clock=clock, inline=True, synchronous="OFF"), clock)
 
 
-async def build_on(store: Store, clock: Hands) -> None:
-    town = Town(store, clock)
-    await town.engine.open()
-    for life in (
+async def build_on(store: Store, clock: ManualClock) -> None:
+    builder = DatabaseBuilder(store, clock)
+    await builder.engine.open()
+    for build_part in (
         _plain,
         _losses,
         _waits,
         _approvals,
-        _questions,
-        _families,
+        _approval_requests,
+        _parents_and_children,
         _keys,
         _dead_letters,
         _operators,
         _schedules,
         _held,
     ):
-        await life(town)
-    rest = {(name, status) for name, status, *_ in await town.store.read(lambda tx: tx.counts())}
+        await build_part(builder)
+    statuses = {(name, status) for name, status, *_ in await builder.store.read(lambda tx: tx.counts())}
     passing = {"dlq_pending", "dlq_recorded"}
     missing = {
         (name, status)
         for name, contract in CONTRACTS.items()
         for status in contract.statuses
-        if status not in passing and status not in contract.unreachable and (name, status) not in rest
+        if status not in passing and status not in contract.unreachable and (name, status) not in statuses
     }
-    assert not missing, f"no job rests in {sorted(missing)}"
-    await town.engine.close()
+    assert not missing, f"no job is in {sorted(missing)}"
+    await builder.engine.close()
 
 
-async def _plain(town: Town) -> None:
+async def _plain(builder: DatabaseBuilder) -> None:
     for name in CONTRACTS:
-        await town.job(name)
-        await town.run(name, DONE)
-        await town.run(name, TRANSIENT)
-        await town.run(name, TRANSIENT, DONE)
-        await town.run(name, *[TRANSIENT] * (CONTRACTS[name].retry.max_retries + 1))
-        await town.run(name, BROKEN)
+        await builder.job(name)
+        await builder.run(name, DONE)
+        await builder.run(name, TRANSIENT)
+        await builder.run(name, TRANSIENT, DONE)
+        await builder.run(name, *[TRANSIENT] * (CONTRACTS[name].retry.max_retries + 1))
+        await builder.run(name, BROKEN)
     for name in ("standard", "men", "p3c"):
-        await town.job(name, delay=3600.0)
-        await town.engine.cancel((await town.job(name)).id, actor="ann", reason="not wanted")
+        await builder.job(name, delay=3600.0)
+        await builder.engine.cancel((await builder.job(name)).id, actor="ann", reason="not wanted")
 
 
-async def _losses(town: Town) -> None:
+async def _losses(builder: DatabaseBuilder) -> None:
     for name in ("gate-b2", "men", "p3c", "formal", "standard"):
-        await town.lose(await town.job(name))
-        await town.run(name, Stopped())
-    await town.lose(await town.lose(await town.job("standard")))
-    twice = await town.lose(await town.job("p3c"))
-    await town.settle(await town.claim(await town.lose(twice)), DONE)
-    worn = await town.job("standard", max_retries=0)
-    assert (await town.lose(worn)).dlq_id
-    taken = await town.job("streams")
-    await town.claim(taken)
-    town.clock.advance(400)
-    again = await town.claim(taken, reclaim=True)
+        await builder.lose(await builder.job(name))
+        await builder.run(name, Stopped())
+    await builder.lose(await builder.lose(await builder.job("standard")))
+    twice = await builder.lose(await builder.job("p3c"))
+    await builder.settle(await builder.claim(await builder.lose(twice)), DONE)
+    without_retries = await builder.job("standard", max_retries=0)
+    assert (await builder.lose(without_retries)).dlq_id
+    taken = await builder.job("streams")
+    await builder.claim(taken)
+    builder.clock.advance(400)
+    again = await builder.claim(taken, reclaim=True)
     assert again.execution_no == 2
-    await town.settle(again, DONE)
+    await builder.settle(again, DONE)
     for name in ("formal", "standard"):
-        await town.run(name, Snoozed(5 * SECOND), DONE)
+        await builder.run(name, Snoozed(5 * SECOND), DONE)
 
 
-async def _waits(town: Town) -> None:
-    engine = town.engine
+async def _waits(builder: DatabaseBuilder) -> None:
+    engine = builder.engine
     for name in ("formal", "standard"):
-        await town.run(name, Waits(Wait("answer")))
-        await town.run(name, Waits(Wait("answer", timeout=60 * SECOND, park=True)))
-        early = await town.job(name)
+        await builder.run(name, Waits(Wait("answer")))
+        await builder.run(name, Waits(Wait("answer", timeout=60 * SECOND, park=True)))
+        early = await builder.job(name)
         await engine.signal(early.id, "answer", {"by": "ann"}, actor="ann")
-        await town.settle(await town.claim(early), Waits(Wait("answer")))
-        late = await town.run(name, Waits(Wait("answer", timeout=3 * SECOND)))
-        town.clock.advance(4)
+        await builder.settle(await builder.claim(early), Waits(Wait("answer")))
+        late = await builder.run(name, Waits(Wait("answer", timeout=3 * SECOND)))
+        builder.clock.advance(4)
         assert late.id in [job.id for job in await engine.wake()]
-        woken = await town.run(name, Waits(Wait("answer", park=True)))
+        woken = await builder.run(name, Waits(Wait("answer", park=True)))
         await engine.signal(woken.id, "answer", None, actor="bo")
-        await town.settle(await town.claim(woken), DONE)
-        await engine.cancel((await town.run(name, Waits(Wait("answer")))).id, actor="ann")
+        await builder.settle(await builder.claim(woken), DONE)
+        await engine.cancel((await builder.run(name, Waits(Wait("answer")))).id, actor="ann")
 
 
-async def _approvals(town: Town) -> None:
+async def _approvals(builder: DatabaseBuilder) -> None:
     for name in ("streams", "standard"):
-        await town.job(name, hold=True)
-        await town.engine.approve((await town.job(name, hold=True)).id, actor="ann", reason="fine")
-        await town.engine.reject((await town.job(name, hold=True)).id, actor="bo", reason="too much")
+        await builder.job(name, hold=True)
+        await builder.engine.approve((await builder.job(name, hold=True)).id, actor="ann", reason="fine")
+        await builder.engine.reject((await builder.job(name, hold=True)).id, actor="bo", reason="too much")
 
 
-async def _questions(town: Town) -> None:
-    """Open without and with a vote, approved by two, rejected, expired."""
-    engine = town.engine
-    two = ask("pay", {"amount": 7}, ["boss"], 2, "reject")
+async def _approval_requests(builder: DatabaseBuilder) -> None:
+    """Approval requests: undecided without and with a vote, approved by two, rejected, cancelled, expired."""
+    engine = builder.engine
+    request = make_approval_request("pay", {"amount": 7}, ["boss"], 2, "reject")
 
-    async def asked(question: Asked = two, seconds: int | None = None) -> Job:
+    async def waiting_job(seconds: int | None = None) -> Job:
         span = None if seconds is None else seconds * SECOND
-        return await town.run("standard", Waits(Wait("approval", APPROVAL, span, asked=question)))
+        return await builder.run("standard", Waits(Wait("approval", APPROVAL, span, approval=request)))
 
-    await asked()
-    await engine.approve((await asked()).id, actor="ann", roles=["boss"])
-    lock_quotas, refused = await asked(), await asked()
+    await waiting_job()
+    await engine.approve((await waiting_job()).id, actor="ann", roles=["boss"])
+    approved, refused = await waiting_job(), await waiting_job()
     for person in ("ann", "bo"):
-        await engine.approve(lock_quotas.id, actor=person, reason="fine")
+        await engine.approve(approved.id, actor=person, reason="fine")
     await engine.reject(refused.id, actor="bo")
-    await engine.cancel((await asked()).id, actor="ann")
-    late = await asked(seconds=3)
-    town.clock.advance(4)
+    await engine.cancel((await waiting_job()).id, actor="ann")
+    late = await waiting_job(seconds=3)
+    builder.clock.advance(4)
     assert late.id in [job.id for job in await engine.wake()]
-    await town.settle(await town.claim(lock_quotas), DONE)
+    await builder.settle(await builder.claim(approved), DONE)
 
 
-async def _families(town: Town) -> None:
-    """A parent that waits for one of two, one that was woken by the last and ended, one cancelled with its child."""
+async def _parents_and_children(builder: DatabaseBuilder) -> None:
+    """A parent that waits for one of two children, one woken by the last and finished, one cancelled with its child."""
     for ends in (1, 2, 0):
-        parent = await town.claim(await town.job("standard"))
+        parent = await builder.claim(await builder.job("standard"))
         names = ["one", "two"]
-        asks = [
+        submissions = [
             Submission(f"{name}-of-{ends}", {}, id=child_id(parent.id, name), parent_id=parent.id) for name in names
         ]
-        await child_acts.enqueue(town.engine, parent, [Named(name, one) for name, one in zip(names, asks, strict=True)])
-        children = tuple(one.id or "" for one in asks)
-        await town.settle(parent, Waits(Wait("gather", CHILDREN, children=children)))
+        await child_acts.enqueue(
+            builder.engine,
+            parent,
+            [ChildRequest(name, submission) for name, submission in zip(names, submissions, strict=True)],
+        )
+        children = tuple(submission.id or "" for submission in submissions)
+        await builder.settle(parent, Waits(Wait("gather", CHILDREN, children=children)))
         for number in range(ends):
-            await town.settle(await town.claim(await town.engine.job(children[number])), DONE)
+            await builder.settle(await builder.claim(await builder.engine.job(children[number])), DONE)
         if ends == 2:
-            await town.settle(await town.claim(await town.engine.job(parent.id)), DONE)
+            await builder.settle(await builder.claim(await builder.engine.job(parent.id)), DONE)
         if ends == 0:
-            await town.engine.cancel(parent.id, actor="ann")
+            await builder.engine.cancel(parent.id, actor="ann")
 
 
-async def _keys(town: Town) -> None:
+async def _keys(builder: DatabaseBuilder) -> None:
     for name in CONTRACTS:
-        await town.job(name, idempotency_key=f"key-{name}", idempotency_scope="s", tenant_id="acme")
-        await town.job(name, idempotency_key=f"other-{name}", tenant_id='ümlaut "q"')
-    await town.run("men", DONE, task_id="T-1", idempotency_key="k", idempotency_scope="s")
-    await town.job("men", idempotency_key=" ")
+        await builder.job(name, idempotency_key=f"key-{name}", idempotency_scope="s", tenant_id="acme")
+        await builder.job(name, idempotency_key=f"other-{name}", tenant_id='ümlaut "q"')
+    await builder.run("men", DONE, task_id="T-1", idempotency_key="k", idempotency_scope="s")
+    await builder.job("men", idempotency_key=" ")
     for _ in range(3):
-        await town.run("p3c", DONE, task_id="T-1")
+        await builder.run("p3c", DONE, task_id="T-1")
 
 
-async def _dead_letters(town: Town) -> None:
-    engine = town.engine
+async def _dead_letters(builder: DatabaseBuilder) -> None:
+    engine = builder.engine
     for name in ("gate-b2", "standard", "streams"):
-        job = await town.run(name, BROKEN)
+        job = await builder.run(name, BROKEN)
         assert job.dlq_id
 
-        async def keep(tx: Tx, job_id: str = job.id) -> None:
+        async def put_step(tx: Tx, job_id: str = job.id) -> None:
             await tx.put_step(Step(job_id, "charge", "d", "1", True, 1, tx.now))
 
-        await engine.store.write(keep)
-        made = (await engine.requeue(job.dlq_id, actor="ann", take_steps=True)).job
-        await town.settle(await town.claim(made), BROKEN)
-        gone = await town.run(name, BROKEN, tenant_id="acme")
-        assert gone.dlq_id
-        await engine.discard(gone.dlq_id, person="ann", reason="spam")
+        await engine.store.write(put_step)
+        new_job = (await engine.requeue(job.dlq_id, actor="ann", take_steps=True)).job
+        await builder.settle(await builder.claim(new_job), BROKEN)
+        discarded = await builder.run(name, BROKEN, tenant_id="acme")
+        assert discarded.dlq_id
+        await engine.discard(discarded.dlq_id, person="ann", reason="spam")
         if name != "streams":
-            assert (await engine.discard(gone.dlq_id, person="bo", reason="indeed")).confirmed
-        proposed = await town.run("gate-b2", BROKEN)
+            assert (await engine.discard(discarded.dlq_id, person="bo", reason="indeed")).confirmed
+        proposed = await builder.run("gate-b2", BROKEN)
         await engine.discard(proposed.dlq_id or "", person="ann", reason="perhaps")
 
 
-async def _operators(town: Town) -> None:
-    engine = town.engine
-    reopened = await town.run("formal", TRANSIENT, TRANSIENT, TRANSIENT)
+async def _operators(builder: DatabaseBuilder) -> None:
+    engine = builder.engine
+    reopened = await builder.run("formal", TRANSIENT, TRANSIENT, TRANSIENT)
     await engine.reopen(reopened.id, actor="ann", reason="try again")
-    await town.settle(await town.claim(reopened), TRANSIENT)
-    await engine.abort((await town.run("gate-b2", TRANSIENT)).id, actor="ann")
-    await engine.abort((await town.lose(await town.job("p3c"))).id, actor="ann")
-    moved = await town.job("gate-b2")
+    await builder.settle(await builder.claim(reopened), TRANSIENT)
+    await engine.abort((await builder.run("gate-b2", TRANSIENT)).id, actor="ann")
+    await engine.abort((await builder.lose(await builder.job("p3c"))).id, actor="ann")
+    moved = await builder.job("gate-b2")
     for status in ("running", "retrying", "running", "dlq_pending"):
-        town.clock.advance(1)
+        builder.clock.advance(1)
         await engine.transition(moved.id, status, actor="ann")
-    await engine.cancel((await town.job("formal")).id, actor="ann", reason="at the next claim")
-    running = await town.job("standard")
-    held = await town.claim(running)
+    await engine.cancel((await builder.job("formal")).id, actor="ann", reason="at the next claim")
+    running = await builder.job("standard")
+    held = await builder.claim(running)
     await engine.cancel(running.id, actor="ann")
-    await town.settle(held, TRANSIENT)
-    await town.run("formal", Cancelled("no need"))
-    ended = await town.run("standard", DONE)
+    await builder.settle(held, TRANSIENT)
+    await builder.run("formal", Cancelled("no need"))
+    ended = await builder.run("standard", DONE)
     await engine.requeue_job(ended.id, actor="ann")
     with pytest.raises(IllegalMove):
         await engine.cancel(ended.id, actor="ann")
 
 
-async def _schedules(town: Town) -> None:
-    """One that fired, one that was backfilled and paused, one that has not come to it yet."""
+async def _schedules(builder: DatabaseBuilder) -> None:
+    """One schedule that has run, one that was backfilled and paused, one whose first run is in the future."""
     for name, when in (
         ("tick", {"cron": "* * * * *"}),
         ("old", {"every": "1h"}),
         ("later", {"at": "2030-01-01T00:00:00Z"}),
     ):
-        ask = ScheduleRequest(name, f"by-{name}", **when)  # type: ignore[arg-type]
-        await schedules.add(town.engine, ask, actor="ann")
+        request = ScheduleRequest(name, f"by-{name}", **when)  # type: ignore[arg-type]
+        await schedules.add(builder.engine, request, actor="ann")
     for _ in range(3):
-        town.clock.advance(60)
-        assert (await fire_due(town.engine, 10)).jobs
-    await backfill(town.engine, "old", "2026-02-25T00:00:00Z", "2026-02-25T03:00:00Z", actor="ann")
-    await schedules.pause(town.engine, "old", actor="ann")
+        builder.clock.advance(60)
+        assert (await fire_due(builder.engine, 10)).jobs
+    await backfill(builder.engine, "old", "2026-02-25T00:00:00Z", "2026-02-25T03:00:00Z", actor="ann")
+    await schedules.pause(builder.engine, "old", actor="ann")
 
 
-async def _held(town: Town) -> None:
+async def _held(builder: DatabaseBuilder) -> None:
     for name in CONTRACTS:
-        await town.claim(await town.job(name))
-        second = await town.run(name, TRANSIENT)
-        if second.due_at and second.due_at > town.clock.at:
-            town.clock.at = second.due_at
-        await town.claim(second)
+        await builder.claim(await builder.job(name))
+        second = await builder.run(name, TRANSIENT)
+        if second.due_at and second.due_at > builder.clock.at:
+            builder.clock.at = second.due_at
+        await builder.claim(second)

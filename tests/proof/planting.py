@@ -1,7 +1,4 @@
-"""Words for planting corruptions: who is the victim, what is written past every guard, and the planting itself.
-
-`pick` chooses the job (its id is :job in the statements); None where no single job is the victim.
-"""
+"""Helpers to corrupt a SQLite database: the definition of a corruption, SQL snippets for it, and `plant`."""
 
 from typing import NamedTuple
 
@@ -11,11 +8,13 @@ import apsw
 class Corruption(NamedTuple):
     name: str
     rule: str
+    """The rule of `verify` that must report it."""
     pick: str | None
+    """A query for the id of the job to corrupt, which is :job in the statements; None if it is not a single job."""
     statements: tuple[str, ...]
 
 
-def broken(name: str, rule: str, pick: str | None, *statements: str) -> Corruption:
+def corrupt(name: str, rule: str, pick: str | None, *statements: str) -> Corruption:
     return Corruption(name, rule, pick, statements)
 
 
@@ -32,7 +31,7 @@ def event(assignments: str, seq: str = "(SELECT version FROM jobs WHERE id = :jo
 
 
 def also_logged(name: str, source: str, target: str, **columns: str) -> tuple[str, str]:
-    """One more event at the end, with the row's version raised for it."""
+    """Statements that append an event to the log and increment the row's version."""
     values = {"at": "updated_at", "execution_no": "execution_no", "retries": "retries", "data": "NULL"} | columns
     return (
         "INSERT INTO events (job_id, seq, event, source, target, at, execution_no, retries, data)"
@@ -47,17 +46,17 @@ def owned(space: str, owner: str) -> str:
 
 
 def plant(path: str, corruption: Corruption) -> str | None:
-    """Break one thing, past every guard the database has; returns the victim's id."""
+    """Apply a corruption with triggers dropped and CHECK constraints off; returns the id of the corrupted job."""
     connection = apsw.Connection(path)
     try:
-        for guard in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
-            connection.execute(f"DROP TRIGGER {guard[0]}")
+        for trigger in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {trigger[0]}")
         connection.execute("PRAGMA ignore_check_constraints = ON")
         victim = None
         if corruption.pick:
-            found = connection.execute(corruption.pick).fetchall()
-            assert found and found[0][0], f"nobody to corrupt: {corruption.pick}"
-            victim = found[0][0]
+            rows = connection.execute(corruption.pick).fetchall()
+            assert rows and rows[0][0], f"no job to corrupt: {corruption.pick}"
+            victim = rows[0][0]
         for statement in corruption.statements:
             connection.execute(statement, {"job": victim})
         return victim

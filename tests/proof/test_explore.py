@@ -1,137 +1,148 @@
-"""The explorer: states reached, honest engine clean, the shortest path told, equal situations met once."""
+"""The explorer: number of states, no violation in the real engine, the shortest path, normalization of states."""
 
 import pytest
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract
-from detent.proof.controlled_store import HONEST, run_all
+from detent.proof.controlled_store import DEFAULT_HOOKS, run_all
+from detent.proof.explore.engine_calls import EngineCalls, small_contract
 from detent.proof.explore.explore import STATES, explore
-from detent.proof.explore.frame import JOBS, NOW, Desk, Frame, next_moment
-from detent.proof.explore.memory import NEWBORN, Call, Ghost, Hold, Memory, Reply, Said, copied, renamed, shape
-from detent.proof.explore.stage import Stage, small
-from detent.proof.explore.steps import Steps
+from detent.proof.explore.snapshot import JOBS, NOW, StateSnapshot, next_deadline
+from detent.proof.explore.worker_memory import (
+    NEW_WORKER,
+    BatchCall,
+    HeldJob,
+    JobOutcome,
+    LeaseRef,
+    StoreReply,
+    WorkerMemory,
+    copy_renamed,
+    rename_tokens,
+    sort_key,
+)
+from detent.proof.explore.worker_steps import WorkerSteps
 from detent.proof.planted_bugs import BUGS
 
-by_name = pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))
+for_each_contract = pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))
 
 
-@by_name
-def test_every_promise_holds_in_twenty_thousand_states(contract: Contract) -> None:
-    found = explore(contract)
-    assert found.ok, "\n".join(found.violation.path if found.violation else ())
-    assert found.exhausted or found.states >= STATES >= 20_000
-    assert found.depth >= 8 and found.places > 200
+@for_each_contract
+def test_no_invariant_is_broken_in_twenty_thousand_states(contract: Contract) -> None:
+    result = explore(contract)
+    assert result.ok, "\n".join(result.violation.path if result.violation else ())
+    assert result.exhausted or result.states >= STATES >= 20_000
+    assert result.depth >= 8 and result.places > 200
 
 
 @pytest.mark.parametrize("name", ["gate-b2", "men"])
-def test_one_job_and_two_workers_are_searched_to_the_end(name: str) -> None:
-    found = explore(CONTRACTS[name], states=100_000, jobs=1)
-    assert found.ok and found.exhausted
-    assert found.depth >= 20, "every retry is used up somewhere on the way"
+def test_one_job_and_two_workers_are_searched_exhaustively(name: str) -> None:
+    result = explore(CONTRACTS[name], states=100_000, jobs=1)
+    assert result.ok and result.exhausted
+    assert result.depth >= 20, "on some path every retry is used up"
 
 
 def test_a_worker_with_two_slots() -> None:
-    found = explore(CONTRACTS["standard"], states=3_000, slots=2)
-    assert found.ok and found.states >= 3_000
+    result = explore(CONTRACTS["standard"], states=3_000, slots=2)
+    assert result.ok and result.states >= 3_000
 
 
-def test_the_same_search_twice_is_the_same() -> None:
+def test_a_search_is_deterministic() -> None:
     first, second = (explore(CONTRACTS["p3c"], states=1_500) for _ in range(2))
     assert first == second
 
 
-def test_a_broken_promise_comes_with_the_shortest_path() -> None:
-    found = explore(CONTRACTS["standard"], hooks=BUGS["dead-letter-forgotten"].hooks)
-    assert found.violation is not None and not found.ok
-    assert found.violation.rule == "dead_letter.missing"
-    assert found.violation.path == [
+def test_a_violation_comes_with_the_shortest_path() -> None:
+    result = explore(CONTRACTS["standard"], hooks=BUGS["dead-letter-forgotten"].hooks)
+    assert result.violation is not None and not result.ok
+    assert result.violation.rule == "dead_letter.missing"
+    assert result.violation.path == [
         "1. job-1 is submitted",
         "2. worker 1 claims",
-        "3. worker 1 hears what its cycle did",
+        "3. worker 1 receives the result of its settle_and_claim",
         "4. worker 1 ends job-1 with permanent failure",
         "5. worker 1 settles job-1 (permanent failure) and claims",
     ]
-    told = found.as_dict()
-    assert told["ok"] is False and told["violation"]["path"] == found.violation.path
+    data = result.as_dict()
+    assert data["ok"] is False and data["violation"]["path"] == result.violation.path
 
 
 def test_a_tolerated_rule_does_not_end_the_search() -> None:
-    bug = BUGS["dead-letter-forgotten"].hooks
-    found = explore(CONTRACTS["standard"], states=500, hooks=bug, tolerated={"dead_letter.missing"})
-    assert found.ok and found.states >= 500
+    hooks = BUGS["dead-letter-forgotten"].hooks
+    result = explore(CONTRACTS["standard"], states=500, hooks=hooks, tolerated={"dead_letter.missing"})
+    assert result.ok and result.states >= 500
 
 
-def test_a_frame_is_loaded_as_it_was_read() -> None:
-    stage = Stage(CONTRACTS["standard"], HONEST)
-    run_all(stage.engine.submit(stage.submission(0)))
-    run_all(stage.engine.settle_and_claim([], stage.engine.claim_request("worker", 1, 10.0)))
-    frame = stage.desk.read()
-    stage.desk.load(Frame((), (), (), (), ()))
-    assert stage.desk.read().jobs == ()
-    stage.desk.load(frame)
-    assert stage.desk.read() == frame
+def calls_with_a_leased_job(waited: int = 0) -> EngineCalls:
+    calls = EngineCalls(CONTRACTS["standard"], DEFAULT_HOOKS)
+    calls.clock.wall += waited
+    run_all(calls.engine.submit(calls.submission(0)))
+    run_all(calls.engine.settle_and_claim([], calls.engine.claim_request("worker", 1, 10.0)))
+    return calls
 
 
-def test_situations_that_differ_in_the_past_only_are_one() -> None:
-    """The same job reached sooner or later looks the same; a lease keeps its distance."""
-    looks = []
+def test_a_snapshot_is_loaded_as_it_was_read() -> None:
+    database = calls_with_a_leased_job().database
+    snapshot = database.read()
+    database.load(StateSnapshot((), (), (), (), ()))
+    assert database.read().jobs == ()
+    database.load(snapshot)
+    assert database.read() == snapshot
+
+
+def test_states_that_differ_only_in_past_times_are_equal() -> None:
+    """A job leased sooner or later gives the same state; the lease keeps its distance from now."""
+    states = []
     for waited in (0, 3_000_000):
-        stage = Stage(CONTRACTS["standard"], HONEST)
-        stage.clock.wall += waited
-        run_all(stage.engine.submit(stage.submission(0)))
-        run_all(stage.engine.settle_and_claim([], stage.engine.claim_request("worker", 1, 10.0)))
-        frame = stage.desk.timeless(stage.desk.read(), stage.clock.wall)
-        looks.append(stage.desk.look(frame, {"fresh"}))
-    assert looks[0] == looks[1]
-    assert next_moment(looks[0]) == 10_000_000
+        calls = calls_with_a_leased_job(waited)
+        snapshot = calls.database.normalize(calls.database.read(), calls.clock.wall)
+        states.append(calls.database.job_states(snapshot, {"fresh"}))
+    assert states[0] == states[1]
+    assert next_deadline(states[0]) == 10_000_000
 
 
-def test_time_that_passed_a_lease_leaves_it_expired() -> None:
-    stage = Stage(CONTRACTS["standard"], HONEST)
-    run_all(stage.engine.submit(stage.submission(0)))
-    run_all(stage.engine.settle_and_claim([], stage.engine.claim_request("worker", 1, 10.0)))
-    later = stage.desk.timeless(stage.desk.read(), NOW + 10_000_000)
-    (seen, nobody) = stage.desk.look(later, set())
-    assert seen is not None and seen.lease == 0 and nobody is None
-    assert next_moment((seen, nobody)) is None
+def test_a_lease_is_expired_after_its_end() -> None:
+    database = calls_with_a_leased_job().database
+    later = database.normalize(database.read(), NOW + 10_000_000)
+    (first, second) = database.job_states(later, set())
+    assert first is not None and first.lease == 0 and second is None
+    assert next_deadline((first, second)) is None
 
 
-def test_the_small_contract_is_the_same_machine() -> None:
+def test_the_small_contract_has_the_same_edges_and_one_retry() -> None:
     for contract in CONTRACTS.values():
-        assert small(contract).edges == contract.edges
-        assert small(contract).retry.max_retries == 1
+        assert small_contract(contract).edges == contract.edges
+        assert small_contract(contract).retry.max_retries == 1
 
 
-def test_a_memory_survives_thawing_and_freezing() -> None:
-    steps = Steps(small(CONTRACTS["standard"]), HONEST.state, 1)
-    ordered = steps.order(NEWBORN)
-    assert ordered is not None
-    call, memory = ordered
-    assert call.want == 1 and memory.call == call and steps.order(memory) == (call, memory)
-    held = Memory(held=(Hold(0, "t0", False),))
-    words = [step.words for step in steps.inside(held)]
-    assert words[0] == "dies and starts anew" and "ends job-1 with success" in words and words[-1].startswith("stops")
-    ended = next(step.after for step in steps.inside(held) if step.words == "ends job-1 with success")
-    assert ended.finished == (Said(0, "t0", "success"),) and not ended.abandoned
+def test_memory_survives_restore_and_capture() -> None:
+    steps = WorkerSteps(small_contract(CONTRACTS["standard"]), DEFAULT_HOOKS.state, 1)
+    next_call = steps.next_call(NEW_WORKER)
+    assert next_call is not None
+    call, memory = next_call
+    assert call.want == 1 and memory.call == call and steps.next_call(memory) == (call, memory)
+    held = WorkerMemory(held=(HeldJob(0, "t0", False),))
+    words = [step.words for step in steps.internal(held)]
+    assert words[0] == "dies and restarts" and "ends job-1 with success" in words and words[-1].startswith("stops")
+    ended = next(step.after for step in steps.internal(held) if step.words == "ends job-1 with success")
+    assert ended.finished == (JobOutcome(0, "t0", "success"),) and not ended.abandoned
 
 
-def test_tokens_are_renamed_everywhere_and_twins_have_one_shape() -> None:
-    call = Call((Said(0, "a", "success"),), 1, True, "fresh").answered({"token": "fresh", "old": ["a"]})
-    memory = Memory((Hold(1, "b", True),), (Said(0, "a", "wait"),), (Ghost(0, "a"),), False, call)
-    twin = renamed(memory, {"a": "t0", "b": "t1", "fresh": "t2"})
-    assert shape(twin) == shape(memory) and twin != memory
-    assert twin.call is not None and twin.call.answers() == [{"token": "t2", "old": ["t0"]}]
-    assert twin.held == (Hold(1, "t1", True),) and twin.abandoned == (Ghost(0, "t0"),)
+def test_tokens_are_renamed_everywhere_and_do_not_change_the_sort_key() -> None:
+    call = BatchCall((JobOutcome(0, "a", "success"),), 1, True, "fresh").with_reply({"token": "fresh", "old": ["a"]})
+    memory = WorkerMemory((HeldJob(1, "b", True),), (JobOutcome(0, "a", "wait"),), (LeaseRef(0, "a"),), False, call)
+    renamed = rename_tokens(memory, {"a": "t0", "b": "t1", "fresh": "t2"})
+    assert sort_key(renamed) == sort_key(memory) and renamed != memory
+    assert renamed.call is not None and renamed.call.reply_values() == [{"token": "t2", "old": ["t0"]}]
+    assert renamed.held == (HeldJob(1, "t1", True),) and renamed.abandoned == (LeaseRef(0, "t0"),)
 
 
-def test_an_answer_is_handed_out_as_a_copy() -> None:
+def test_replies_are_copied() -> None:
     value = {"list": [1, 2]}
-    assert copied(value, {}) == value and copied(value, {})["list"] is not value["list"]
-    assert Reply(value) == Reply({"list": [1, 2]}) != Reply(lost=True)
+    assert copy_renamed(value, {}) == value and copy_renamed(value, {})["list"] is not value["list"]
+    assert StoreReply(value) == StoreReply({"list": [1, 2]}) != StoreReply(lost=True)
 
 
-def test_desk_reads_its_columns_from_the_schema() -> None:
-    stage = Stage(CONTRACTS["men"], HONEST)
-    assert isinstance(stage.desk, Desk)
-    assert {"id", "token", "due_at", "lease_until"} <= set(stage.desk.at)
+def test_column_positions_come_from_the_schema() -> None:
+    calls = EngineCalls(CONTRACTS["men"], DEFAULT_HOOKS)
+    assert {"id", "token", "due_at", "lease_until"} <= set(calls.database.positions)
     assert len(JOBS) == 2

@@ -1,4 +1,4 @@
-"""Every planted bug is found: by the explorer within so many states, by the simulator within so many seeds."""
+"""Every planted bug is detected: by the explorer within a budget of states, by the simulator within one of seeds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,71 +12,74 @@ from detent.proof.simulate.simulate import Run, run_seed, shrink
 
 
 @dataclass(frozen=True)
-class Found:
-    """Where a bug is found at the latest; None: that instrument does not see it (or, for `under`, any contract)."""
+class Budget:
+    """The effort within which a bug must be detected."""
 
     contract: str = "standard"
+    """The contract explored."""
     states: int | None = 3_000
+    """None: the explorer does not detect it."""
     steps: int = 12
     seeds: int = 2
-    under: str | None = None
+    simulated: str | None = None
+    """The contract simulated; None: drawn by the seed."""
 
 
-FOUND = {
-    "settle-without-token": Found(states=20_000, seeds=20, under="formal"),
-    "event-without-row": Found(),
-    "row-without-event": Found(),
-    "version-not-raised": Found(),
-    "retry-count-not-raised": Found(),
-    "loss-not-charged": Found(seeds=10),
-    "live-lease-expired": Found(),
-    "lost-twice-forgotten": Found(states=None, seeds=10),
-    "wait-misses-signal": Found(seeds=10, under="formal"),
-    "zombie-step": Found(states=None, seeds=15, under="streams"),
-    "once-not-begun": Found(states=None, seeds=15, under="streams"),
-    "parent-misses-child": Found(states=None, seeds=12, under="formal"),
-    "dead-letter-forgotten": Found(),
-    "second-final-event": Found(),
-    "lost-submit": Found(),
-    "heartbeat-revives": Found(seeds=10, under="formal"),
-    "backoff-ignored": Found(),
-    "time-runs-back": Found(states=None, seeds=10),
-    "limit-counted-early": Found(states=None, seeds=10),
-    "late-cancel": Found(seeds=6, under="formal"),
-    "fire-without-compare": Found(states=None, seeds=10),
+BUDGETS = {
+    "settle-without-token": Budget(states=20_000, seeds=20, simulated="formal"),
+    "event-without-row": Budget(),
+    "row-without-event": Budget(),
+    "version-not-raised": Budget(),
+    "retry-count-not-raised": Budget(),
+    "loss-not-charged": Budget(seeds=10),
+    "live-lease-expired": Budget(),
+    "lost-twice-forgotten": Budget(states=None, seeds=10),
+    "wait-misses-signal": Budget(seeds=10, simulated="formal"),
+    "zombie-step": Budget(states=None, seeds=15, simulated="streams"),
+    "once-not-begun": Budget(states=None, seeds=15, simulated="streams"),
+    "parent-misses-child": Budget(states=None, seeds=12, simulated="formal"),
+    "dead-letter-forgotten": Budget(),
+    "second-final-event": Budget(),
+    "lost-submit": Budget(),
+    "heartbeat-revives": Budget(seeds=10, simulated="formal"),
+    "backoff-ignored": Budget(),
+    "time-runs-back": Budget(states=None, seeds=10),
+    "limit-counted-early": Budget(states=None, seeds=10),
+    "late-cancel": Budget(seeds=6, simulated="formal"),
+    "fire-without-compare": Budget(states=None, seeds=10),
 }
-"""Budgets are two to three times what was measured, so that other luck does not matter."""
+"""Two to three times what was measured, so that other random numbers do not matter."""
 
 
-def test_every_bug_is_in_the_table_and_somebody_finds_it() -> None:
-    assert FOUND.keys() == BUGS.keys() and len(BUGS) >= 8
+def test_every_bug_has_a_budget() -> None:
+    assert BUDGETS.keys() == BUGS.keys() and len(BUGS) >= 8
 
 
-@pytest.mark.parametrize("name", [name for name, found in FOUND.items() if found.states])
-def test_the_explorer_finds(name: str) -> None:
-    budget = FOUND[name]
+@pytest.mark.parametrize("name", [name for name, budget in BUDGETS.items() if budget.states])
+def test_the_explorer_detects(name: str) -> None:
+    budget = BUDGETS[name]
     assert budget.states is not None
-    found = explore(CONTRACTS[budget.contract], states=budget.states, hooks=BUGS[name].hooks)
-    assert found.violation is not None, f"{found.states} states, and {name} was not found"
-    assert 0 < len(found.violation.path) <= budget.steps, found.violation.path
+    result = explore(CONTRACTS[budget.contract], states=budget.states, hooks=BUGS[name].hooks)
+    assert result.violation is not None, f"{name} was not detected in {result.states} states"
+    assert 0 < len(result.violation.path) <= budget.steps, result.violation.path
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_the_simulator_finds(name: str) -> None:
-    runs = list(_until_broken(name, FOUND[name]))
-    assert not runs[-1].ok, f"{len(runs)} seeds, and {name} was not found"
+@pytest.mark.parametrize("name", BUDGETS)
+def test_the_simulator_detects(name: str) -> None:
+    runs = list(_until_violation(name, BUDGETS[name]))
+    assert not runs[-1].ok, f"{name} was not detected with {len(runs)} seeds"
     assert runs[-1].violations[0].rule
 
 
-def _until_broken(name: str, budget: Found) -> Iterator[Run]:
+def _until_violation(name: str, budget: Budget) -> Iterator[Run]:
     for seed in range(budget.seeds):
-        run = run_seed(seed, contract=budget.under, hooks=BUGS[name].hooks)
+        run = run_seed(seed, contract=budget.simulated, hooks=BUGS[name].hooks)
         yield run
         if not run.ok:
             return
 
 
-def test_a_failing_seed_is_made_small() -> None:
+def test_a_failing_seed_is_shrunk() -> None:
     bug = BUGS["retry-count-not-raised"].hooks
     run = run_seed(0, hooks=bug)
     small = shrink(run, bug)
@@ -86,12 +89,11 @@ def test_a_failing_seed_is_made_small() -> None:
     assert run_seed(0, hooks=bug).digest == run.digest
 
 
-def test_bugs_are_not_in_the_honest_parts() -> None:
-    """A bug is a subclass of its own; the classes everyone else uses are left as they are."""
-    from detent.proof.controlled_store import HONEST
+def test_bugs_are_subclasses_and_do_not_patch_the_real_classes() -> None:
+    from detent.proof.controlled_store import DEFAULT_HOOKS
     from detent.stores.sqlite.claim import SqliteTx
 
-    assert HONEST.transaction is SqliteTx
+    assert DEFAULT_HOOKS.transaction is SqliteTx
     for bug in BUGS.values():
         assert issubclass(bug.hooks.transaction, SqliteTx) and bug.hooks.transaction is not SqliteTx
-        assert bug.says and bug.hooks.transaction.__module__ == "detent.proof.bugs"
+        assert bug.description and bug.hooks.transaction.__module__ == "detent.proof.planted_bugs"

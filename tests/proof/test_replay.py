@@ -1,4 +1,4 @@
-"""`replay`: the gate's five cases against a real store, and any history against any contract."""
+"""`replay`: the five gate-b2 cases on a real store, and histories against contracts."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from detent.core.job import DeadLetter
 from detent.core.retry import Immediate, RetryRule
 from detent.engine import Engine
 from detent.proof.replay import gate_b2_cases
-from detent.proof.replay.gate_b2_cases import CASES, Result, run_gate_b2_cases
+from detent.proof.replay.gate_b2_cases import CASES, CaseResult, run_gate_b2_cases
 from detent.proof.replay.history import read_history, replay_history
 from detent.stores.sqlite.store import SqliteStore
 
@@ -34,8 +34,8 @@ STEPS = {
 }  # fmt: skip
 
 
-def gate_on(path: Path, contracts: dict[str, Any] | None = None, **options: Any) -> list[Result]:
-    async def run() -> list[Result]:
+def gate_on(path: Path, contracts: dict[str, Any] | None = None, **options: Any) -> list[CaseResult]:
+    async def run() -> list[CaseResult]:
         engine = Engine(SqliteStore(str(path), inline=True, synchronous="OFF"), contracts, **options)
         await engine.open()
         try:
@@ -46,7 +46,7 @@ def gate_on(path: Path, contracts: dict[str, Any] | None = None, **options: Any)
     return asyncio.run(run())
 
 
-def test_the_gate_passes_and_every_step_is_on_record(tmp_path: Path) -> None:
+def test_the_gate_passes_and_every_transition_is_recorded(tmp_path: Path) -> None:
     results = gate_on(tmp_path / "jobs.db")
     assert {result.id: result.problems for result in results} == {name: [] for name in STEPS}
     for result in results:
@@ -61,49 +61,51 @@ def test_the_gate_passes_and_every_step_is_on_record(tmp_path: Path) -> None:
     assert len({record["job_id"] for result in results for record in result.records}) == 5
 
 
-def test_the_gate_can_be_played_again_in_the_same_database(tmp_path: Path) -> None:
+def test_the_gate_can_be_replayed_in_the_same_database(tmp_path: Path) -> None:
     for _ in range(2):
         assert all(result.ok for result in gate_on(tmp_path / "jobs.db"))
 
 
 def test_a_gate_with_another_policy_does_not_pass(tmp_path: Path) -> None:
-    """An application that declares gate-b2 otherwise is told so, case by case."""
-    two = GATE_B2.with_options(retry=RetryRule(Immediate(), max_retries=2, frozen=True))
-    results = {result.id: result for result in gate_on(tmp_path / "jobs.db", {GATE_B2.name: two})}
+    """The cases that depend on the policy fail if an application declares gate-b2 differently."""
+    two_retries = GATE_B2.with_options(retry=RetryRule(Immediate(), max_retries=2, frozen=True))
+    results = {result.id: result for result in gate_on(tmp_path / "jobs.db", {GATE_B2.name: two_retries})}
     assert [name for name, result in results.items() if not result.ok] == ["RP-003", "RP-004"]
     assert "expected running -> retrying" in results["RP-003"].problems[0]
     assert results["RP-004"].as_dict()["problems"][-1] == "retry_count is 2, expected 3"
 
 
-def test_an_end_that_can_be_written_again_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def yes(self: Engine, job_id: str, new_status: str, **_: Any) -> Any:
+def test_an_accepted_transition_of_a_finished_job_does_not_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def accept(self: Engine, job_id: str, new_status: str, **_: Any) -> Any:
         return await self.job(job_id)
 
     monkeypatch.setattr(gate_b2_cases, "CASES", [case for case in CASES if case.end_again])
-    monkeypatch.setattr(Engine, "transition", yes)
+    monkeypatch.setattr(Engine, "transition", accept)
     (result,) = gate_on(tmp_path / "jobs.db")
     assert result.problems[0] == (
         "succeeded -> succeeded was answered with no refusal, expected WF_STATE_TRANSITION_INVALID"
     )
 
 
-def test_a_delay_the_policy_did_not_draw_does_not_pass(tmp_path: Path) -> None:
-    drawn = count()
-    results = {one.id: one for one in gate_on(tmp_path / "jobs.db", jitter=lambda *_: next(drawn))}
-    assert "the policy draws" in results["RP-002"].problems[0] and results["RP-001"].ok
+def test_a_delay_that_differs_from_the_policy_does_not_pass(tmp_path: Path) -> None:
+    jitters = count()
+    results = {result.id: result for result in gate_on(tmp_path / "jobs.db", jitter=lambda *_: next(jitters))}
+    assert "the retry policy gives" in results["RP-002"].problems[0] and results["RP-001"].ok
 
 
 def test_a_dead_letter_of_another_job_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Engine.dead_letter
+    real = Engine.dead_letter
 
-    async def mixed_up(self: Engine, dlq_id: str) -> DeadLetter:
-        return replace(await found(self, dlq_id), job_id="another")
+    async def of_another_job(self: Engine, dlq_id: str) -> DeadLetter:
+        return replace(await real(self, dlq_id), job_id="another")
 
-    monkeypatch.setattr(Engine, "dead_letter", mixed_up)
+    monkeypatch.setattr(Engine, "dead_letter", of_another_job)
     assert [result.id for result in gate_on(tmp_path / "jobs.db") if not result.ok] == ["RP-004"]
 
 
-def test_what_verify_finds_fails_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violation_found_by_verify_fails_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_b2_cases, "CASES", CASES[:1])
     monkeypatch.setattr("detent.proof.verify.verify.agrees", lambda *_: False)
     monkeypatch.setattr("detent.proof.verify.verify.differences", lambda _: [(None, "lease-left", "a worker is left")])
@@ -124,8 +126,8 @@ LEGAL = [
 
 @pytest.mark.parametrize(("contract", "names", "end"), LEGAL)
 def test_legal_histories(contract: str, names: list[str], end: str | None) -> None:
-    played = replay_history(CONTRACTS[contract], names)
-    assert played.as_dict() == {"ok": True, "first_illegal": None, "derived": end}
+    result = replay_history(CONTRACTS[contract], names)
+    assert result.as_dict() == {"ok": True, "first_illegal": None, "derived": end}
 
 
 ILLEGAL = [
@@ -142,7 +144,7 @@ ILLEGAL = [
 
 
 @pytest.mark.parametrize(("contract", "names", "index", "status", "legal", "derived"), ILLEGAL)
-def test_the_first_illegal_step(
+def test_the_first_illegal_event(
     contract: str, names: list[str], index: int, status: str | None, legal: list[str], derived: str
 ) -> None:
     assert replay_history(CONTRACTS[contract], names).as_dict() == {
@@ -160,8 +162,8 @@ FORMS = {
     "mixed": json.dumps([NAMES[0], {"type": "other", "event": NAMES[1]}]),
     "lines of events": "\n".join(json.dumps({"event": name}) for name in NAMES) + "\n",
     "lines of names": '"job.created"\n\n"job.claimed"',
-    "what the command line prints": json.dumps({"events": [{"event": name} for name in NAMES]}, indent=2),
-    "the same in one line": json.dumps({"events": [{"event": name} for name in NAMES]}),
+    "output of jobs events --json": json.dumps({"events": [{"event": name} for name in NAMES]}, indent=2),
+    "the same on one line": json.dumps({"events": [{"event": name} for name in NAMES]}),
 }
 
 
@@ -176,7 +178,7 @@ def test_an_empty_array_is_a_history() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "problem"),
     [
         ("", "empty"),
         ("  \n ", "empty"),
@@ -189,13 +191,13 @@ def test_an_empty_array_is_a_history() -> None:
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_bad_histories_are_refused(text: str, says: str) -> None:
+def test_bad_histories_are_refused(text: str, problem: str) -> None:
     with pytest.raises(InvalidInput, match="HISTORY_INVALID") as caught:
         read_history(text)
-    assert says in caught.value.message
+    assert problem in caught.value.message
 
 
-def test_a_declared_contract_is_as_good(tmp_path: Path) -> None:
-    moved = GATE_B2.with_options(edges=(*GATE_B2.edges, Edge(Move.CANCEL, "queued", "job.dropped", "failed")))
-    assert replay_history(moved, ["job.queued", "job.dropped"]).ok
+def test_a_declared_contract(tmp_path: Path) -> None:
+    with_cancel = GATE_B2.with_options(edges=(*GATE_B2.edges, Edge(Move.CANCEL, "queued", "job.dropped", "failed")))
+    assert replay_history(with_cancel, ["job.queued", "job.dropped"]).ok
     assert not replay_history(GATE_B2, ["job.queued", "job.dropped", "job.failed"]).ok

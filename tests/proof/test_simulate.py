@@ -1,4 +1,4 @@
-"""The simulator: hundreds of seeds without a broken promise, the same run for the same seed, and its own machinery."""
+"""The simulator: hundreds of seeds without a violation, the same run for the same seed, and its scheduler."""
 
 import json
 import os
@@ -23,43 +23,43 @@ from detent.proof.simulate.simulate import Run, Summary, run_config, run_seed, s
 SEEDS = 300
 BLOCKS = 6
 REGRESSIONS = Path(__file__).with_name("regression_seeds.txt")
-NEVER_AT_REST = {edge.source for c in CONTRACTS.values() for edge in c.edges if edge.move is Move.FOLLOW}
+PASSING = {edge.source for c in CONTRACTS.values() for edge in c.edges if edge.move is Move.FOLLOW}
 
 
 @cache
 def runs(block: int) -> list[Run]:
-    """The runs of one block of seeds; asked for by its own test and by what all of them must show together."""
+    """The runs of one block of seeds, cached: one test checks each block, another the totals."""
     size = SEEDS // BLOCKS
     return [run_seed(seed, verified=seed % 3 == 0) for seed in range(block * size, (block + 1) * size)]
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_every_promise_holds(block: int) -> None:
+def test_no_invariant_is_broken(block: int) -> None:
     for run in runs(block):
         assert run.ok, f"detent simulate --seeds 1 --seed {run.config.seed}: {run.violations[:3]}"
 
 
-def test_the_seeds_do_what_they_are_for() -> None:
-    seen = [run for block in range(BLOCKS) for run in runs(block)]
-    faults = sum((Counter(run.faults) for run in seen), Counter())
-    assert sum(run.events for run in seen) >= 200 * len(seen)
-    assert faults.total() >= 3 * len(seen) and set(faults) == set(FAULTS)
-    assert min(faults.values()) > len(seen) / 2
-    assert sum(run.stale_refused for run in seen) > len(seen) / 4, "results come too late and are refused"
-    walked = {edge for run in seen for edge in run.edges}
-    missing = {edge for edge in _edges_of_all_contracts() if edge not in walked}
+def test_the_seeds_cover_all_faults_and_edges() -> None:
+    all_runs = [run for block in range(BLOCKS) for run in runs(block)]
+    faults = sum((Counter(run.faults) for run in all_runs), Counter())
+    assert sum(run.events for run in all_runs) >= 200 * len(all_runs)
+    assert faults.total() >= 3 * len(all_runs) and set(faults) == set(FAULTS)
+    assert min(faults.values()) > len(all_runs) / 2
+    assert sum(run.stale_refused for run in all_runs) > len(all_runs) / 4, "late results are refused"
+    taken = {edge for run in all_runs for edge in run.edges}
+    missing = {edge for edge in _edges_of_all_contracts() if edge not in taken}
     assert len(missing) <= 2, missing
 
 
 def _edges_of_all_contracts() -> set[tuple[str, str | None, str, str]]:
-    """Edges we issue and a simulated handler can bring about; follow-ups never rest."""
+    """Edges that a simulation can take; out of a status with a follow-up edge, only the follow-up edge is taken."""
     return {
         (name, edge.source, edge.event, edge.target)
         for name, contract in CONTRACTS.items()
         for edge in contract.edges
         if edge.move
         and edge.source not in contract.unreachable
-        and not (edge.source in NEVER_AT_REST and edge.move is not Move.FOLLOW)
+        and not (edge.source in PASSING and edge.move is not Move.FOLLOW)
     }
 
 
@@ -69,20 +69,20 @@ def _regressions() -> list[tuple[int, str | None]]:
 
 
 @pytest.mark.parametrize(("seed", "contract"), _regressions())
-def test_what_was_broken_once_stays_whole(seed: int, contract: str | None) -> None:
+def test_regression_seeds(seed: int, contract: str | None) -> None:
     run = run_seed(seed, contract=contract, verified=True)
     assert run.ok, run.violations[:3]
 
 
-def test_the_same_seed_is_the_same_run_in_every_process() -> None:
+def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
     program = (
-        "from detent.proof.simulate import run_seed\n"
+        "from detent.proof.simulate.simulate import run_seed\n"
         "for seed in (3, 4):\n"
         "    run = run_seed(seed, keep_trace=True)\n"
         "    print(run.digest, len(run.trace), run.events, sorted(run.faults.items()))\n"
     )
-    said = {_python(program, hash_seed) for hash_seed in ("0", "1", "4711")}
-    assert len(said) == 1 and len(said.pop().splitlines()) == 2
+    outputs = {_python(program, hash_seed) for hash_seed in ("0", "1", "4711")}
+    assert len(outputs) == 1 and len(outputs.pop().splitlines()) == 2
 
 
 def _python(program: str, hash_seed: str) -> str:
@@ -93,27 +93,27 @@ def _python(program: str, hash_seed: str) -> str:
     return done.stdout
 
 
-def test_another_seed_is_another_run() -> None:
+def test_another_seed_gives_another_run() -> None:
     assert len({run_seed(seed).digest for seed in range(3)}) == 3
 
 
-def test_a_config_is_the_whole_run() -> None:
+def test_a_config_determines_the_run() -> None:
     config = Config.draw(5)
     assert run_config(config).digest == run_config(config).digest
     assert run_config(config).seconds >= config.seconds
 
 
 def test_without_faults_nothing_is_refused_as_stale() -> None:
-    calm = replace(Config.draw(2, "standard"), jobs=20, operators=0, schedules=0, faults=())
-    run = run_config(calm, verified=True)
+    config = replace(Config.draw(2, "standard"), jobs=20, operators=0, schedules=0, faults=())
+    run = run_config(config, verified=True)
     assert run.ok and not run.faults and not run.stale_refused and run.jobs >= 20
 
 
 def test_smaller_configs_are_smaller() -> None:
     config = Config.draw(0)
-    for less in config.smaller():
-        assert less != config and less.seed == config.seed
-        assert less.jobs <= config.jobs and set(less.faults) <= set(config.faults)
+    for smaller in config.smaller():
+        assert smaller != config and smaller.seed == config.seed
+        assert smaller.jobs <= config.jobs and set(smaller.faults) <= set(config.faults)
     assert config.reseeded(1).seed != config.seed
 
 
@@ -124,7 +124,7 @@ def test_a_summary_adds_up() -> None:
     assert set(summary.as_dict()) >= {"ok", "seeds", "events", "violations", "stale_refused"}
 
 
-def test_the_command_answers_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["simulate", "--seeds", "1", "--seed", "7", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert run_cli(["simulate", "--seeds", "1", "--seed", "7", "--json"]) == 0
@@ -133,21 +133,23 @@ def test_the_command_answers_in_json(capsys: pytest.CaptureFixture[str]) -> None
     assert first["digest"] == run_seed(7).digest
 
 
-def test_what_is_played_does_not_reach_the_terminal() -> None:
-    """In a process of its own: without a handler, warnings go to stderr."""
-    word = [sys.executable, "-m", "detent", "simulate", "--seeds", "1"]
-    done = [subprocess.run([*word, *more], capture_output=True, text=True, timeout=120) for more in ([], ["--verbose"])]
-    assert [one.returncode for one in done] == [0, 0], done
+def test_log_lines_of_a_simulation_are_not_printed() -> None:
+    """In a process of its own: without a logging handler, warnings go to stderr."""
+    command = [sys.executable, "-m", "detent", "simulate", "--seeds", "1"]
+    done = [
+        subprocess.run([*command, *more], capture_output=True, text=True, timeout=120) for more in ([], ["--verbose"])
+    ]
+    assert [process.returncode for process in done] == [0, 0], done
     assert done[0].stderr == "" and done[0].stdout == done[1].stdout
     assert "recovered from the loss of" in done[1].stderr
 
 
-def test_the_command_shows_that_a_bug_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_detects_a_planted_bug(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["simulate", "--seeds", "3", "--bug", "event-without-row", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False and told["violations"][0]["rule"] == "row.version" and told["shrunk"]["jobs"] <= 2
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is False and data["violations"][0]["rule"] == "row.version" and data["shrunk"]["jobs"] <= 2
     assert run_cli(["simulate", "--seeds", "0", "--bug", "lost-submit"]) == 1
-    assert "1. job-" in capsys.readouterr().out, "what the seeds do not find, the explorer looks for"
+    assert "1. job-" in capsys.readouterr().out, "a bug that no seed detects is searched by the explorer"
 
 
 def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,51 +161,51 @@ def test_the_command_lists_the_bugs_and_refuses_others(capsys: pytest.CaptureFix
 
 def test_the_loop_keeps_time_and_order() -> None:
     loop = Loop(ManualClock())
-    told: list[tuple[str, int]] = []
+    wakeups: list[tuple[str, int]] = []
 
-    async def walk(name: str, span: int) -> None:
+    async def sleep_twice(name: str, span: int) -> None:
         for _ in range(2):
             await Pause(span)
-            told.append((name, loop.time))
+            wakeups.append((name, loop.time))
 
-    process = Process(loop, "walkers")
-    process.start(lambda: walk("slow", 3 * SECOND))
-    process.start(lambda: walk("quick", 2 * SECOND))
+    process = Process(loop, "sleepers")
+    process.start(lambda: sleep_twice("slow", 3 * SECOND))
+    process.start(lambda: sleep_twice("quick", 2 * SECOND))
     loop.run(10 * SECOND)
-    assert told == [("quick", 2 * SECOND), ("slow", 3 * SECOND), ("quick", 4 * SECOND), ("slow", 6 * SECOND)]
+    assert wakeups == [("quick", 2 * SECOND), ("slow", 3 * SECOND), ("quick", 4 * SECOND), ("slow", 6 * SECOND)]
     assert loop.time == 10 * SECOND and loop.clock.mono == 10.0
 
 
-def test_a_stalled_process_goes_on_later_and_a_killed_one_never() -> None:
+def test_a_stalled_process_resumes_later_and_a_killed_one_never() -> None:
     loop = Loop(ManualClock())
-    told: list[int] = []
+    wakeups: list[int] = []
 
-    async def walk() -> None:
+    async def sleep_repeatedly() -> None:
         while True:
             await Pause(SECOND)
-            told.append(loop.time)
+            wakeups.append(loop.time)
 
-    process = Process(loop, "walker")
-    process.start(walk)
+    process = Process(loop, "sleeper")
+    process.start(sleep_repeatedly)
     loop.run(1 * SECOND)
     process.stalled_until = 5 * SECOND
     loop.run(5 * SECOND)
     process.kill()
     loop.run(9 * SECOND)
-    assert told == [SECOND, 5 * SECOND]
+    assert wakeups == [SECOND, 5 * SECOND]
 
 
 def test_a_flag_wakes_its_task_and_an_exception_reaches_it() -> None:
-    loop, flag, told = Loop(ManualClock()), Flag(), []
+    loop, flag, wakeups = Loop(ManualClock()), Flag(), []
 
     async def wait() -> None:
         await flag
-        told.append(loop.time)
+        wakeups.append(loop.time)
         flag.clear()
         try:
             await flag
         except LookupError:
-            told.append(-1)
+            wakeups.append(-1)
 
     task = Process(loop, "waiter").start(wait)
     loop.run(SECOND)
@@ -211,29 +213,29 @@ def test_a_flag_wakes_its_task_and_an_exception_reaches_it() -> None:
     loop.run(2 * SECOND)
     task.throw(LookupError())
     loop.run(3 * SECOND)
-    assert told == [SECOND, -1]
+    assert wakeups == [SECOND, -1]
 
 
 def test_the_wall_clock_jumps_and_monotonic_time_does_not() -> None:
     loop = Loop(ManualClock())
     wall = loop.clock.wall
     loop.run(SECOND)
-    loop.jump(-30 * SECOND)
+    loop.jump_wall_clock(-30 * SECOND)
     assert loop.clock.wall == wall - 29 * SECOND and loop.clock.mono == 1.0
     assert loop.clock.highest == wall + SECOND
-    loop.jump(MS)
+    loop.jump_wall_clock(MS)
     assert loop.clock.wall == wall - 29 * SECOND + MS
 
 
 @pytest.mark.drill
 def test_twenty_thousand_seeds() -> None:
-    """Two processes, one for each core of a small machine; seeds that make test does not run."""
+    """Two processes, for two cores; with seeds that `make test` does not run."""
     half = 10_000
     command = [sys.executable, "-m", "detent", "simulate", "--json", "--seeds", str(half), "--seed"]
     running = [
         subprocess.Popen([*command, str(first)], stdout=subprocess.PIPE, text=True) for first in (SEEDS, SEEDS + half)
     ]
     for process in running:
-        said = json.loads(process.communicate()[0])
-        assert said["ok"] and process.returncode == 0, (said["violations"][:3], said["shrunk"])
-        assert said["seeds"] == half and said["events"] >= 200 * half
+        data = json.loads(process.communicate()[0])
+        assert data["ok"] and process.returncode == 0, (data["violations"][:3], data["shrunk"])
+        assert data["seeds"] == half and data["events"] >= 200 * half

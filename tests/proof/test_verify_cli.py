@@ -1,4 +1,4 @@
-"""`detent verify` and `detent replay` as people and programs call them: what is printed and the exit code."""
+"""`detent verify` and `detent replay`: text output, JSON output and exit codes."""
 
 import asyncio
 import json
@@ -24,42 +24,42 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "sqlite:///jobs.db"
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
     capsys.readouterr()
-    got = run(words)
+    exit_code = run(words)
     out, err = capsys.readouterr()
-    assert got == code, f"{words} exited with {got}\n{out}{err}"
+    assert exit_code == code, f"{words} exited with {exit_code}\n{out}{err}"
     return out, err
 
 
 def as_json(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    out, err = said(capsys, *words, "--json", code=code)
+    out, err = run_command(capsys, *words, "--json", code=code)
     assert not err
     return json.loads(out)
 
 
 def test_a_clean_database(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = as_json(capsys, "verify")
-    assert list(told) == ["ok", "jobs", "events", "violations", "warnings"]
-    assert told["ok"] is True and told["violations"] == []
-    assert [set(warning) for warning in told["warnings"]] == [{"job_id", "seq", "rule", "detail"}]
-    out, err = said(capsys, "verify")
-    assert f"{told['jobs']} jobs, {told['events']} events: rows, logs and contracts agree, 1 warning" in out
-    assert not err, "no bar where nobody looks"
+    data = as_json(capsys, "verify")
+    assert list(data) == ["ok", "jobs", "events", "violations", "warnings"]
+    assert data["ok"] is True and data["violations"] == []
+    assert [set(warning) for warning in data["warnings"]] == [{"job_id", "seq", "rule", "detail"}]
+    out, err = run_command(capsys, "verify")
+    assert f"{data['jobs']} jobs, {data['events']} events checked, no violations, 1 warning" in out
+    assert not err, "no progress bar without a terminal"
 
 
-def test_violations_are_told_and_the_answer_is_no(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    victim = plant("jobs.db", next(one for one in CORRUPTIONS if one.name == "settled twice"))
-    told = as_json(capsys, "verify", code=1)
-    assert told["ok"] is False
-    first = next(one for one in told["violations"] if one["rule"] == "final-absorbing")
+def test_violations_are_printed_and_the_exit_code_is_1(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    victim = plant("jobs.db", next(corruption for corruption in CORRUPTIONS if corruption.name == "settled twice"))
+    data = as_json(capsys, "verify", code=1)
+    assert data["ok"] is False
+    first = next(violation for violation in data["violations"] if violation["rule"] == "final-absorbing")
     assert first["job_id"] == victim and first["seq"] == 4 and "task.failed -> failed" in first["detail"]
-    out, _ = said(capsys, "verify", code=1)
+    out, _ = run_command(capsys, "verify", code=1)
     assert f"{victim}" in out and "final-absorbing" in out and "`detent verify --rules`" in out
 
 
-def test_choices(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    plant("jobs.db", next(one for one in CORRUPTIONS if one.name == "next_retry_at lost"))
+def test_scopes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plant("jobs.db", next(corruption for corruption in CORRUPTIONS if corruption.name == "next_retry_at lost"))
     whole = as_json(capsys, "verify", "--chunk", "3", code=1)
     victim = whole["violations"][0]["job_id"]
     assert as_json(capsys, "verify", "--job", victim, code=1)["jobs"] == 1
@@ -70,7 +70,7 @@ def test_choices(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "code", "error_code"),
     [
         (("verify", "--since", "yesterday"), 2, "TIME_INVALID"),
         (("verify", "--job", "nobody"), 1, "JOB_NOT_FOUND"),
@@ -87,13 +87,15 @@ def test_choices(url: str, capsys: pytest.CaptureFixture[str]) -> None:
         (("replay", "--history", "ok.json", "--contract", "nowhere"), 1, "CONTRACT_UNKNOWN"),
     ],
 )
-def test_refusals(url: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, says: str) -> None:
+def test_refusals(
+    url: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, error_code: str
+) -> None:
     Path("bad.json").write_text('{"event": ')
     Path("blob.json").write_bytes(b"\xff\xfe\x00")
     Path("ok.json").write_text("[]")
-    out, err = said(capsys, *words, code=code)
-    assert err.startswith(f"{says}: ") and err.count("\n") == 1 and not out
-    assert not Path("nothing.db").exists(), "asking makes no database"
+    out, err = run_command(capsys, *words, code=code)
+    assert err.startswith(f"{error_code}: ") and err.count("\n") == 1 and not out
+    assert not Path("nothing.db").exists(), "a refused command creates no database"
 
 
 def test_rules_are_listed_without_a_database(
@@ -101,17 +103,17 @@ def test_rules_are_listed_without_a_database(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert as_json(capsys, "verify", "--rules") == {"rules": RULES}
-    out, _ = said(capsys, "verify", "--rules")
+    out, _ = run_command(capsys, "verify", "--rules")
     assert all(name in out for name in RULES) and not list(tmp_path.iterdir())
 
 
-def test_the_gate_is_played_in_a_database_of_its_own(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_gate_runs_in_a_temporary_database(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = as_json(capsys, "verify")["jobs"]
-    told = as_json(capsys, "replay", "gate-b2")
-    assert list(told) == ["ok", "cases"] and told["ok"] is True
-    assert [case["id"] for case in told["cases"]] == [f"RP-00{n}" for n in range(1, 6)]
-    assert as_json(capsys, "verify")["jobs"] == before, "the application's database is left alone"
-    out = " ".join(said(capsys, "replay", "gate-b2")[0].split())  # as wide as it is, lines may be folded
+    data = as_json(capsys, "replay", "gate-b2")
+    assert list(data) == ["ok", "cases"] and data["ok"] is True
+    assert [case["id"] for case in data["cases"]] == [f"RP-00{n}" for n in range(1, 6)]
+    assert as_json(capsys, "verify")["jobs"] == before, "the application's database is not changed"
+    out = " ".join(run_command(capsys, "replay", "gate-b2")[0].split())  # long lines are wrapped
     assert "dlq_recorded -> failed" in out and "RP-005" in out and "gate-b2: passed" in out
     assert "succeeded -> failed WF_STATE_TRANSITION_INVALID" in out
 
@@ -127,30 +129,33 @@ def test_a_failing_case_fails_the_gate(
     url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate_b2_cases, "CASES", [gate_b2_cases.Case("RP-009", 1, "queued -> running -> succeeded", 0)])
-    told = as_json(capsys, "replay", "gate-b2", code=1)
-    assert told["ok"] is False and told["cases"][0]["problems"]
-    out, _ = said(capsys, "replay", "gate-b2", code=1)
+    data = as_json(capsys, "replay", "gate-b2", code=1)
+    assert data["ok"] is False and data["cases"][0]["problems"]
+    out, _ = run_command(capsys, "replay", "gate-b2", code=1)
     assert "FAILED" in out and "RP-009: " in out and "NOT passed" in out and "retry_count is 1, expected 0" in out
 
 
 def test_a_history_from_a_file(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("h.jsonl").write_text('{"event": "created"}\n{"type": "worker_claim"}\n{"event": "created"}\n')
-    told = as_json(capsys, "replay", "--history", "h.jsonl", "--contract", "p3c", code=1)
-    assert told["first_illegal"]["index"] == 2 and "completed" in told["first_illegal"]["legal"]
-    assert told["derived"] == "queued"
-    out, _ = said(capsys, "replay", "--history", "h.jsonl", "--contract", "p3c", code=1)
-    assert "illegal under p3c at index 2" in out and "legal there: cancel_command, completed" in out
+    data = as_json(capsys, "replay", "--history", "h.jsonl", "--contract", "p3c", code=1)
+    assert data["first_illegal"]["index"] == 2 and "completed" in data["first_illegal"]["legal"]
+    assert data["derived"] == "queued"
+    out, _ = run_command(capsys, "replay", "--history", "h.jsonl", "--contract", "p3c", code=1)
+    assert "illegal under p3c at index 2" in out and "legal events: cancel_command, completed" in out
     Path("h.json").write_text('["created"]')
     assert as_json(capsys, "replay", "--history", "h.json", "--contract", "p3c")["derived"] == "queued"
-    assert "legal under p3c, ends in queued" in said(capsys, "replay", "--history", "h.json", "--contract", "p3c")[0]
+    assert (
+        "legal under p3c, ends with status queued"
+        in run_command(capsys, "replay", "--history", "h.json", "--contract", "p3c")[0]
+    )
 
 
-def test_the_log_the_command_line_prints_can_be_replayed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_jobs_events_can_be_replayed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     for job in as_json(capsys, "jobs", "list", "--limit", "40")["jobs"]:
-        out, _ = said(capsys, "jobs", "events", job["id"], "--json")
+        out, _ = run_command(capsys, "jobs", "events", job["id"], "--json")
         Path("log.json").write_text(out)
-        told = as_json(capsys, "replay", "--history", "log.json", "--contract", job["contract"])
-        assert told == {"ok": True, "first_illegal": None, "derived": job["status"]}
+        data = as_json(capsys, "replay", "--history", "log.json", "--contract", job["contract"])
+        assert data == {"ok": True, "first_illegal": None, "derived": job["status"]}
 
 
 def test_a_contract_from_a_file(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,5 +175,5 @@ def test_a_contract_from_a_file(url: str, capsys: pytest.CaptureFixture[str]) ->
         )
     )
     Path("h.json").write_text('["made", "lit", "burnt"]')
-    told = as_json(capsys, "replay", "--history", "h.json", "--contract", "lamp.toml")
-    assert told == {"ok": True, "first_illegal": None, "derived": "spent"}
+    data = as_json(capsys, "replay", "--history", "h.json", "--contract", "lamp.toml")
+    assert data == {"ok": True, "first_illegal": None, "derived": "spent"}

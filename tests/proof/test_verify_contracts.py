@@ -1,4 +1,4 @@
-"""`verify` is driven by the tables: contracts nobody foresaw are held to their own, and shared edges are told apart."""
+"""`verify` works from the contract tables: it checks contracts of users, and distinguishes moves that share an edge."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ from detent.proof.verify.rules import Report
 from detent.proof.verify.verify import verify
 from detent.stores.sqlite.store import SqliteStore
 
-from .healthy import Hands
+from .healthy import ManualClock
 
 pytestmark = pytest.mark.anyio
 C, L, B, F = Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL
@@ -46,32 +46,32 @@ LAMP = Contract(
     snooze=Move.RELEASE,
     dead_letters=DeadLetterRule(discard_people=1),
 )
-"""One event for three moves, follow-ups and dead letters: nothing of it spelled anywhere else."""
+"""A user's contract with one event for three moves, follow-up edges and dead letters."""
 
 BOOM = Failed(Failure("BOOM", 'say "charged":true and "due_at":1', "Boom"))
 BROKEN = Failed(Failure("BROKEN", "never", retryable=False))
 LOST = "lost"
 
 
-async def lived(path: Path, contract: Contract, lives: list[list[Outcome | str]]) -> None:
-    clock = Hands()
+async def build(path: Path, contract: Contract, histories: list[list[Outcome | str]]) -> None:
+    clock = ManualClock()
     engine = Engine(SqliteStore(str(path), clock=clock, inline=True, synchronous="OFF"), {contract.name: contract})
     await engine.open()
-    for number, life in enumerate(lives):
+    for number, outcomes in enumerate(histories):
         kind = f"kind-{number}"
         job = (await engine.submit(Submission(kind, contract=contract.name))).job
-        for outcome in life:
+        for outcome in outcomes:
             clock.advance(10)
-            held = await engine.claim(engine.claim_request("w1", 1, 30.0, job_types=frozenset({kind}), reclaim=True))
+            claimed = await engine.claim(engine.claim_request("w1", 1, 30.0, job_types=frozenset({kind}), reclaim=True))
             if isinstance(outcome, str):
                 clock.advance(400)
                 await engine.expire()
             else:
-                await engine.settle(job.id, held[0].token, outcome)
+                await engine.settle(job.id, claimed[0].token, outcome)
     await engine.close()
 
 
-async def judged(path: Path, contracts: dict[str, Contract] | None = None) -> Report:
+async def verified(path: Path, contracts: dict[str, Contract] | None = None) -> Report:
     store = SqliteStore(str(path), inline=True, synchronous="OFF")
     await store.open({}, {})
     try:
@@ -80,7 +80,7 @@ async def judged(path: Path, contracts: dict[str, Contract] | None = None) -> Re
         await store.close()
 
 
-LIVES: dict[str, list[Outcome | str]] = {
+HISTORIES: dict[str, list[Outcome | str]] = {
     "retried": [BOOM, BOOM, Succeeded()],
     "lost": [LOST, LOST, Succeeded()],
     "stopped": [Stopped(), Stopped(), Succeeded()],
@@ -91,50 +91,52 @@ LIVES: dict[str, list[Outcome | str]] = {
 }
 
 
-@pytest.mark.parametrize("life", LIVES.values(), ids=LIVES)
-async def test_moves_that_share_an_event_are_told_apart(tmp_path: Path, life: list[Outcome | str]) -> None:
-    await lived(tmp_path / "jobs.db", LAMP, [life])
-    report = await judged(tmp_path / "jobs.db")
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+async def test_moves_that_share_an_event_are_distinguished(tmp_path: Path, history: list[Outcome | str]) -> None:
+    await build(tmp_path / "jobs.db", LAMP, [history])
+    report = await verified(tmp_path / "jobs.db")
     assert (report.violations, report.jobs) == ([], 1)
 
 
 @pytest.mark.parametrize("column", ["failures", "retries", "interruptions", "execution_no"])
-@pytest.mark.parametrize("life", LIVES.values(), ids=LIVES)
-async def test_a_wrong_counter_is_seen_on_every_life(tmp_path: Path, life: list[Outcome | str], column: str) -> None:
-    await lived(tmp_path / "jobs.db", LAMP, [life])
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+async def test_a_wrong_counter_is_reported_for_every_history(
+    tmp_path: Path, history: list[Outcome | str], column: str
+) -> None:
+    await build(tmp_path / "jobs.db", LAMP, [history])
     connection = apsw.Connection(str(tmp_path / "jobs.db"))
     connection.execute(f"PRAGMA ignore_check_constraints = ON; UPDATE jobs SET {column} = {column} + 1")
     connection.close()
     name = "executions" if column == "execution_no" else column
-    assert f"{name}-differ" in {finding.rule for finding in (await judged(tmp_path / "jobs.db")).violations}
+    assert f"{name}-differ" in {finding.rule for finding in (await verified(tmp_path / "jobs.db")).violations}
 
 
-async def test_a_contract_only_the_database_knows(tmp_path: Path) -> None:
+async def test_a_contract_declared_only_in_the_database(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
-    await lived(path, LAMP, list(LIVES.values()))
-    assert (await judged(path, {})).ok
+    await build(path, LAMP, list(HISTORIES.values()))
+    assert (await verified(path, {})).ok
     connection = apsw.Connection(str(path))
     connection.execute("DELETE FROM contracts WHERE name = 'lamp'")
     connection.close()
-    report = await judged(path)
+    report = await verified(path)
     assert {finding.rule for finding in report.violations} == {"contract-unknown"}
-    assert len(report.violations) == len(LIVES)
+    assert len(report.violations) == len(HISTORIES)
 
 
-async def test_other_options_are_no_other_table(tmp_path: Path) -> None:
-    patient = STANDARD.with_options(retry=RetryRule(Immediate(), max_retries=9))
-    await lived(tmp_path / "jobs.db", patient, [[BOOM] * 9])
-    report = await judged(tmp_path / "jobs.db")
+async def test_other_options_do_not_make_another_contract(tmp_path: Path) -> None:
+    nine_retries = STANDARD.with_options(retry=RetryRule(Immediate(), max_retries=9))
+    await build(tmp_path / "jobs.db", nine_retries, [[BOOM] * 9])
+    report = await verified(tmp_path / "jobs.db")
     assert (report.violations, report.warnings) == ([], [])
 
 
 async def test_uncharged_losses_and_takeovers(tmp_path: Path) -> None:
-    given_up = CONTRACTS["p3c"].with_options(loss=LossRule(Move.EXPIRE, charged=False, max_interruptions=1))
-    await lived(tmp_path / "p3c.db", given_up, [[LOST], [LOST, LOST], [LOST, Stopped()]])
-    report = await judged(tmp_path / "p3c.db")
+    p3c = CONTRACTS["p3c"].with_options(loss=LossRule(Move.EXPIRE, charged=False, max_interruptions=1))
+    await build(tmp_path / "p3c.db", p3c, [[LOST], [LOST, LOST], [LOST, Stopped()]])
+    report = await verified(tmp_path / "p3c.db")
     assert (report.violations, report.jobs) == ([], 3)
-    await lived(tmp_path / "streams.db", STREAMS, [[LOST, LOST, Succeeded()], [LOST, BOOM, Succeeded()]])
-    report = await judged(tmp_path / "streams.db")
+    await build(tmp_path / "streams.db", STREAMS, [[LOST, LOST, Succeeded()], [LOST, BOOM, Succeeded()]])
+    report = await verified(tmp_path / "streams.db")
     assert (report.violations, report.jobs) == ([], 2)
 
 
@@ -149,20 +151,20 @@ async def test_uncharged_losses_and_takeovers(tmp_path: Path) -> None:
         ({"error_message": 'x"charged":true', "charged": False}, UNCHARGED),
     ],
 )
-def test_flags_are_read_from_any_spelling(data: dict[str, Any], flags: int) -> None:
+def test_flags_are_read_from_any_json_format(data: dict[str, Any], flags: int) -> None:
     assert flags_of(json.dumps(data, separators=(",", ":"))) == flags
-    if "reason" not in data:  # only ever written by us, closely
+    if "reason" not in data:  # only the engine writes it, in compact JSON
         assert flags_of(json.dumps(data, indent=1)) == flags
 
 
-def test_unreadable_data_says_nothing() -> None:
+def test_unreadable_data_has_no_flags() -> None:
     assert flags_of('{"charged" cut of') == 0
     assert flags_of('["charged"]') == 0
 
 
-def test_long_and_many_logs_do_not_fill_the_memory() -> None:
+def test_the_cache_of_folds_is_bounded() -> None:
     table = ContractTable(LAMP)
     for count in range(10_000):
-        table.walk((("made", None, "dark", 0, count),))
-    table.walk((("made", None, "dark", 0, 0),) * 100)
-    assert len(table._walks) < 5_000
+        table.fold((("made", None, "dark", 0, count),))
+    table.fold((("made", None, "dark", 0, 0),) * 100)
+    assert len(table._folds) < 5_000

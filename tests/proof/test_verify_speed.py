@@ -1,4 +1,4 @@
-"""`verify` is quick enough to be run every night: a floor far below what an idle core does."""
+"""`verify` is fast: a lower bound on events per second, far below what an idle core reaches."""
 
 import time
 from pathlib import Path
@@ -13,7 +13,7 @@ from detent.stores.sqlite.store import SqliteStore
 pytestmark = pytest.mark.anyio
 JOBS = 8_000
 EVENTS_PER_SECOND = 80_000
-"""Of this process's own time, so that a busy machine does not count; 200,000 and more where it is idle."""
+"""Per second of CPU time of this process, so that a busy machine does not matter; an idle one reaches 200,000."""
 
 
 async def test_events_per_second(tmp_path: Path) -> None:
@@ -22,10 +22,10 @@ async def test_events_per_second(tmp_path: Path) -> None:
     await engine.open()
     for _ in range(JOBS // 1_000):
         await engine.submit_many([Submission("mail", {"n": n}) for n in range(1_000)])
-    settled: list[Settlement] = []
+    settlements: list[Settlement] = []
     for _ in range(JOBS // 1_000 + 1):
-        done = await engine.settle_and_claim(settled, engine.claim_request("w1", 1_000, 30.0))
-        settled = [Settlement(one.id, one.token, one.contract, Succeeded("1")) for one in done.claimed]
+        result = await engine.settle_and_claim(settlements, engine.claim_request("w1", 1_000, 30.0))
+        settlements = [Settlement(job.id, job.token, job.contract, Succeeded("1")) for job in result.claimed]
     spent = []
     for _ in range(3):
         start = time.process_time()

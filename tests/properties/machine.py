@@ -118,8 +118,8 @@ class Machine(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 5]),
         n=st.sampled_from([0, 0, 1]),
     )
-    def submit(self, **asked: Any) -> None:
-        self.submit_once(**asked)
+    def submit(self, **options: Any) -> None:
+        self.submit_once(**options)
 
     @initialize(tenants=st.lists(names, min_size=1, max_size=3))
     def submit_some(self, tenants: list[str]) -> None:
@@ -130,20 +130,20 @@ class Machine(RuleBasedStateMachine):
         plain = {"job_type": "a", "queue": "a", "scope": None, "delay": 0, "max_retries": None, "priority": 0}
         self.submit_once(pick=pick, hold=False, n=0, key=None, tenant=tenant, **plain)
 
-    def submit_once(self, pick: int, hold: bool, n: int, key: str | None, **asked: Any) -> None:
+    def submit_once(self, pick: int, hold: bool, n: int, key: str | None, **options: Any) -> None:
         contract = self.contracts[pick % len(self.contracts)]
         facts = FACTS[contract]
         ask = Submission(
-            asked["job_type"],
+            options["job_type"],
             {"n": n},
             contract,
-            asked["queue"],
-            asked["tenant"],
+            options["queue"],
+            options["tenant"],
             key,
-            asked["scope"],
-            delay=asked["delay"],
-            max_retries=asked["max_retries"],
-            priority=asked["priority"],
+            options["scope"],
+            delay=options["delay"],
+            max_retries=options["max_retries"],
+            priority=options["priority"],
             hold=hold,
             id=self.engine.ids.job(),
         )
@@ -196,9 +196,9 @@ class Machine(RuleBasedStateMachine):
         worker=names,
         seconds=st.sampled_from([0, 0, 31]),
     )
-    def claim(self, seconds: int, **asked: Any) -> None:
+    def claim(self, seconds: int, **options: Any) -> None:
         self.clock.advance(seconds)
-        self.claim_once(**asked)
+        self.claim_once(**options)
 
     @rule(rounds=st.lists(st.tuples(number, outcomes, st.sampled_from([0, 8, 61])), min_size=1, max_size=4))
     def execute(self, rounds: list[tuple[int, Outcome, int]]) -> None:

@@ -236,8 +236,8 @@ def _check_counters(facts: Facts, row: Row, events: Sequence[Event]) -> None:
     retries = [e for e in since if (e.source, e.event) in facts.retried and _is_retry(e)]
     failures = [e for e in since if (e.source, e.event) in facts.failed and not _handed_back(e)]
     losses = [e for e in since if (e.source, e.event) in facts.interrupted]
-    told = (row["retries"], row["failures"], row["interruptions"])
-    assert told == (len(retries), len(failures), len(losses)), f"counters {told}"
+    counters = (row["retries"], row["failures"], row["interruptions"])
+    assert counters == (len(retries), len(failures), len(losses)), f"counters {counters}"
     assert len(retries) <= row["max_retries"] and len(failures) <= row["max_retries"] + 1
     before = 0
     for event in since:
@@ -326,8 +326,8 @@ def after_settle(row: Row, outcome: Outcome, signalled: Iterable[str]) -> str | 
             status = facts.retry_status if may_retry(row, lost_code(row), None) else facts.given_up
         case Stopped():
             status = facts.stopped_to
-    asked = row["cancel_requested"] is not None and status not in facts.requests | facts.ends
-    return facts.cancelled if status and asked else status
+    cancel_is_pending = row["cancel_requested"] is not None and status not in facts.requests | facts.ends
+    return facts.cancelled if status and cancel_is_pending else status
 
 
 def after_loss(row: Row) -> str:
@@ -335,8 +335,8 @@ def after_loss(row: Row) -> str:
     if row["contract"] not in UNCHARGED and not may_retry(row, lost_code(row), None):
         return facts.given_up
     status = facts.lost_to or facts.retry_status
-    asked = row["cancel_requested"] is not None and status not in facts.requests | facts.ends
-    return facts.cancelled if asked and facts.cancelled else status
+    cancel_is_pending = row["cancel_requested"] is not None and status not in facts.requests | facts.ends
+    return facts.cancelled if cancel_is_pending and facts.cancelled else status
 
 
 def lost_code(row: Row) -> str:

@@ -19,11 +19,11 @@ people = st.sampled_from(["ann", "bob"])
 
 
 class OperatedMachine(Machine):
-    @rule(said=st.lists(st.tuples(number, tokens, outcomes), max_size=4), limit=st.sampled_from([0, 1, 10]))
-    def settle_and_claim(self, said: list[Any], limit: int) -> None:
+    @rule(settlements=st.lists(st.tuples(number, tokens, outcomes), max_size=4), limit=st.sampled_from([0, 1, 10]))
+    def settle_and_claim(self, settlements: list[Any], limit: int) -> None:
         """Settle a batch and claim the next, in one commit: each settlement is judged by itself."""
         rows = {}
-        for pick, kind, outcome in said:
+        for pick, kind, outcome in settlements:
             row = self.job(pick, *(facts.running for facts in FACTS.values()))
             if row:
                 token = self.token(row, kind, pick)

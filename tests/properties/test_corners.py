@@ -29,8 +29,8 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     opened.close()
 
 
-def submit(place: Place, **asked: Any) -> str:
-    return place.run(place.engine.submit(Submission(**{"job_type": "x", **asked}))).job.id
+def submit(place: Place, **submit_options: Any) -> str:
+    return place.run(place.engine.submit(Submission(**{"job_type": "x", **submit_options}))).job.id
 
 
 def claim(place: Place, limit: int = 10, **options: Any) -> list[Claimed]:
@@ -41,7 +41,7 @@ def status(place: Place, job_id: str) -> str:
     return place.run(place.engine.job(job_id)).status
 
 
-def said(job: Claimed, outcome: Any) -> Settlement:
+def settlement_of(job: Claimed, outcome: Any) -> Settlement:
     return Settlement(job.id, job.token, job.contract, outcome)
 
 
@@ -67,7 +67,7 @@ def test_lost_jobs_of_other_types_do_not_hide_those_a_worker_can_take_over(place
 def test_a_settlement_that_comes_twice_in_one_batch_does_not_stop_the_batch(place: Place) -> None:
     ids = [submit(place), submit(place)]
     first, second = claim(place)
-    batch = [said(first, BROKEN), said(first, BROKEN), said(second, BROKEN)]
+    batch = [settlement_of(first, BROKEN), settlement_of(first, BROKEN), settlement_of(second, BROKEN)]
     assert place.run(place.engine.settle_and_claim(batch, None)).refused == {}
     assert {status(place, job_id) for job_id in ids} == {"retrying"}
 
@@ -78,7 +78,11 @@ def test_a_stale_success_leaves_no_result_behind_the_good_one(place: Place) -> N
     place.clock.advance(11)
     place.run(place.engine.expire())
     (new,) = claim(place)
-    place.run(place.engine.settle_and_claim([said(old, Succeeded('"stale"')), said(new, Succeeded(None))], None))
+    place.run(
+        place.engine.settle_and_claim(
+            [settlement_of(old, Succeeded('"stale"')), settlement_of(new, Succeeded(None))], None
+        )
+    )
     job = place.run(place.engine.job(job_id))
     assert (job.status, job.result) == ("succeeded", None)
 
@@ -86,7 +90,9 @@ def test_a_stale_success_leaves_no_result_behind_the_good_one(place: Place) -> N
 def test_a_result_that_is_no_json_is_one_jobs_trouble(place: Place) -> None:
     submit(place), submit(place)
     bad, good = claim(place)
-    answer = place.run(place.engine.settle_and_claim([said(bad, Succeeded("{")), said(good, Succeeded("{}"))], None))
+    answer = place.run(
+        place.engine.settle_and_claim([settlement_of(bad, Succeeded("{")), settlement_of(good, Succeeded("{}"))], None)
+    )
     assert set(answer.refused) == {bad.id} and isinstance(answer.refused[bad.id], DetentError)
     assert status(place, good.id) == "succeeded"
 

@@ -32,12 +32,12 @@ def test_two_processes_share_one_file(tmp_path: Path) -> None:
             assert claimer.stdin
             claimer.stdin.write("go\n")
             claimer.stdin.flush()
-        said = {name: finish(claimer) for name, claimer in claimers.items()}
+        reports = {name: finish(claimer) for name, claimer in claimers.items()}
     finally:
         for claimer in claimers.values():
             claimer.kill()
             claimer.wait()
-    check_told(said)
+    check_told(reports)
     check_log(path)
 
 
@@ -65,18 +65,18 @@ def finish(claimer: "subprocess.Popen[str]") -> dict[str, Any]:
     out, err = claimer.communicate(timeout=SECONDS)
     assert "locked" not in out.lower() + err.lower(), err
     assert claimer.returncode == 0, err
-    told: dict[str, Any] = json.loads(out)
-    return told
+    report: dict[str, Any] = json.loads(out)
+    return report
 
 
-def check_told(said: dict[str, dict[str, Any]]) -> None:
-    jobs = {name: {job_id for job_id, _ in told["claims"]} for name, told in said.items()}
-    tokens = {name: {token for _, token in told["claims"]} for name, told in said.items()}
+def check_told(reports: dict[str, dict[str, Any]]) -> None:
+    jobs = {name: {job_id for job_id, _ in report["claims"]} for name, report in reports.items()}
+    tokens = {name: {token for _, token in report["claims"]} for name, report in reports.items()}
     left, right = NAMES
-    assert [len(jobs[name]) for name in NAMES] == [len(said[name]["claims"]) for name in NAMES] == [SHARE, SHARE]
+    assert [len(jobs[name]) for name in NAMES] == [len(reports[name]["claims"]) for name in NAMES] == [SHARE, SHARE]
     assert not jobs[left] & jobs[right], "a job was handed to both"
     assert not tokens[left] & tokens[right]
-    assert [told["refused"] for told in said.values()] == [0, 0]
+    assert [report["refused"] for report in reports.values()] == [0, 0]
 
 
 def check_log(path: str) -> None:

@@ -59,8 +59,8 @@ def bouncing(server: Server, database: str, size: int = 4) -> Iterator[str]:
 
 
 def _knows_prepared_statements(program: str) -> bool:
-    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    return tuple(int(part) for part in told.split()[1].split(".")[:2]) >= (1, 21)
+    version_text = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    return tuple(int(part) for part in version_text.split()[1].split(".")[:2]) >= (1, 21)
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, database: str, folder: Path) -> None:

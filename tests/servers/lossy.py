@@ -11,7 +11,7 @@ class LossyProxy:
     """Passes everything until it is told what to lose. Lives on the loop of the test."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._there = (host, port)
+        self._target = (host, port)
         self._lose: bytes | None = None
         self._server: asyncio.Server | None = None
         self._links: set[Link] = set()
@@ -45,8 +45,8 @@ class LossyProxy:
             await link.ended.wait()
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection(*self._there)
-        link = Link(self, (reader, writer), there)
+        server = await asyncio.open_connection(*self._target)
+        link = Link(self, (reader, writer), server)
         self._links.add(link)
         await link.run()
         self._links.discard(link)
@@ -58,11 +58,11 @@ class Link:
     def __init__(
         self,
         proxy: LossyProxy,
-        here: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        there: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
         self._proxy = proxy
-        self._here, self._there = here, there
+        self._client, self._server = client, server
         self._losing = False
         self.ended = asyncio.Event()
 
@@ -76,24 +76,24 @@ class Link:
 
     async def _ask(self) -> None:
         with suppress(OSError):
-            while data := await self._here[0].read(1 << 20):
+            while data := await self._client[0].read(1 << 20):
                 self._losing |= self._proxy.is_to_be_lost(data)
-                self._there[1].write(data)
-        self._there[1].close()
+                self._server[1].write(data)
+        self._server[1].close()
 
     async def _answer(self) -> None:
         swallowed = b""
         with suppress(OSError):
-            while data := await self._there[0].read(1 << 20):
+            while data := await self._server[0].read(1 << 20):
                 if self._losing:
                     swallowed += data
                     if _DONE in swallowed:
                         self._proxy.lost += 1
                         break
                 else:
-                    self._here[1].write(data)
-        self._here[1].close()
+                    self._client[1].write(data)
+        self._client[1].close()
 
     def cut(self) -> None:
-        self._here[1].close()
-        self._there[1].close()
+        self._client[1].close()
+        self._server[1].close()

@@ -1,4 +1,4 @@
-"""One wire over each store, with a settable clock: nobody has to wait for a timeout."""
+"""A stream harness on each store, with a fake clock, so that no test waits for a timeout."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,16 +7,16 @@ import pytest
 from engine.clock import FakeClock
 from engine.stores import make_engine, open_place
 
-from .stage import Stage
+from .harness import StreamHarness
 
 
 @pytest.fixture(params=["sqlite-thread", "postgres"])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StreamHarness]:
     place, clock = open_place(request.param, tmp_path), FakeClock()
     engine = make_engine(place, clock)
     await engine.open()
-    made = Stage(engine, clock)
-    yield made
-    await made.close()
+    harness = StreamHarness(engine, clock)
+    yield harness
+    await harness.close()
     await engine.close()
     place.close()

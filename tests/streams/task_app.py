@@ -1,4 +1,4 @@
-"""The application stream workers run in these tests; its handlers write a diary of what they did."""
+"""The application of the stream workers in these tests; its handlers write a diary."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ async def refuse(ctx: Context) -> None:
 
 @app.job("linger", contract="streams")
 async def linger(ctx: Context, seconds: float) -> str:
-    """The first execution takes its time, the others do not."""
+    """The first execution sleeps, later ones do not."""
     write("linger", ctx.job_id, ctx.execution_no, os.getpid())
     await asyncio.sleep(seconds if ctx.execution_no == 1 else 0)
     write("lingered", ctx.job_id, ctx.execution_no)
@@ -48,7 +48,7 @@ async def linger(ctx: Context, seconds: float) -> str:
 
 @app.job("doze", contract="streams")
 def doze(ctx: SyncContext, seconds: float) -> str:
-    """The same in a thread, which nobody can interrupt: it always comes to its end."""
+    """The same in a thread, which cannot be interrupted."""
     write("doze", ctx.job_id, ctx.execution_no, os.getpid())
     time.sleep(seconds if ctx.execution_no == 1 else 0)
     return f"execution {ctx.execution_no}"
@@ -56,7 +56,7 @@ def doze(ctx: SyncContext, seconds: float) -> str:
 
 @app.job("hog", contract="streams")
 async def hog(ctx: Context, seconds: float) -> str:
-    """Blocks the event loop, as careless handlers do."""
+    """Blocks the event loop."""
     write("hog", ctx.job_id, os.getpid())
     time.sleep(seconds)
     return f"execution {ctx.execution_no}"

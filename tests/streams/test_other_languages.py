@@ -1,120 +1,85 @@
-"""The example workers in Node and in shell, each alone on the stream, against a real orchestrator process."""
+"""The example workers in Node and shell, each as the only worker, with an orchestrator process."""
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from servers import programs
+from servers.programs import node_packages
 from worker.waiting import until_now
 
 from detent.engine import Submission
 
-from .yard import LETTERS, RESULTS, TASKS, Yard, yard_in
+from .process_harness import DEAD_LETTERS, RESULTS, TASKS, ProcessHarness, process_harness
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def redis_cli(folder: Path) -> str:
-    """The program of that name; without one, its few words spoken by the Python client."""
-    if found := shutil.which("redis-cli") or shutil.which("valkey-cli"):
-        return found
-    script = folder / "redis_cli.py"
-    script.write_text(SPOKEN)
-    return f"{sys.executable} {script}"
-
-
-SPOKEN = '''"""redis-cli -u URL --raw WORD...: prints the answer, one line a value."""
-import sys
-import redis
-
-def show(value):
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, list):
-            show(one)
-        elif one is not None:
-            print(one.decode() if isinstance(one, bytes) else one)
-
-client = redis.Redis.from_url(sys.argv[2], protocol=2)
-client.response_callbacks.clear()
-try:
-    show(client.execute_command(*sys.argv[4:]))
-except redis.ResponseError as error:
-    print(error)
-'''
-
-
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with yard_in(tmp_path, "sqlite", 1.5) as made:
-        yield made
+def harness(tmp_path: Path) -> Iterator[ProcessHarness]:
+    with process_harness(tmp_path, "sqlite", 1.5) as harness:
+        yield harness
 
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the npm package `redis`; never in the repository."""
-    npm = shutil.which("npm")
-    assert npm, "no npm: install Node, its example worker is part of what is tested"
-    folder = tmp_path_factory.mktemp("node")
-    (folder / "package.json").write_text('{"private": true, "type": "module"}')
-    words = [npm, "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), "redis@^5"]
-    subprocess.run(words, check=True, timeout=120)
-    return folder
+    """A folder outside the repository with the npm package `redis`."""
+    return node_packages(tmp_path_factory.mktemp("node"), "redis@^5")
 
 
-def node(yard: Yard, packages: Path) -> subprocess.Popen[bytes]:
+def node(harness: ProcessHarness, packages: Path) -> subprocess.Popen[bytes]:
     shutil.copy(EXAMPLES / "streams_worker.mjs", packages)
-    program = shutil.which("node")
-    assert program
-    return yard.start(
-        program, str(packages / "streams_worker.mjs"), REDIS_URL=yard.redis_url, HEARTBEAT_INTERVAL_S="0.3"
+    return harness.start(
+        programs.node(), str(packages / "streams_worker.mjs"), REDIS_URL=harness.redis_url, HEARTBEAT_INTERVAL_S="0.3"
     )
 
 
-def shell(yard: Yard) -> subprocess.Popen[bytes]:
-    return yard.start(str(EXAMPLES / "streams_worker.sh"), REDIS_URL=yard.redis_url, REDIS_CLI=redis_cli(yard.folder))
+def shell(harness: ProcessHarness) -> subprocess.Popen[bytes]:
+    script, client = str(EXAMPLES / "streams_worker.sh"), programs.redis_cli(harness.folder)
+    return harness.start(programs.bash(), script, REDIS_URL=harness.redis_url, REDIS_CLI=client)
 
 
-def foreign(yard: Yard, tool: str, **payload: object) -> str:
-    """A task for a tool that only another language has."""
-    made = yard.ask(lambda e: e.submit(Submission(tool, payload, "streams", max_retries=1)))
-    return str(made.job.id)
+def foreign(harness: ProcessHarness, tool: str, **payload: object) -> str:
+    """Submit a task for a tool of a worker in another language."""
+    submitted = harness.run(lambda e: e.submit(Submission(tool, payload, "streams", max_retries=1)))
+    return str(submitted.job.id)
 
 
-def check(yard: Yard, good: str, bad: str, unknown: str) -> None:
-    yard.until_ended(good, bad, unknown)
-    assert yard.history(good) == ["task.created", "task.claimed", "task.succeeded"]
-    tried = ["task.claimed", "task.retrying", "task.claimed", "task.failed", "task.dlq"]
-    assert yard.history(bad) == ["task.created", *tried]
-    assert "as its name says" in str(yard.ask(lambda e: e.job(bad)).error_message)
-    assert yard.history(unknown) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
-    assert yard.ask(lambda e: e.job(unknown)).error_code == "TOOL_UNKNOWN"
-    until_now(lambda: yard.pending() == 0)
-    until_now(lambda: yard.redis.xlen(TASKS) == yard.redis.xlen(RESULTS) == 0)
-    until_now(lambda: yard.redis.xlen(LETTERS) == 2)
+def check(harness: ProcessHarness, good: str, bad: str, unknown: str) -> None:
+    harness.until_ended(good, bad, unknown)
+    assert harness.history(good) == ["task.created", "task.claimed", "task.succeeded"]
+    attempts = ["task.claimed", "task.retrying", "task.claimed", "task.failed", "task.dlq"]
+    assert harness.history(bad) == ["task.created", *attempts]
+    assert "as its name says" in str(harness.run(lambda e: e.job(bad)).error_message)
+    assert harness.history(unknown) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
+    assert harness.run(lambda e: e.job(unknown)).error_code == "TOOL_UNKNOWN"
+    until_now(lambda: harness.pending() == 0)
+    until_now(lambda: harness.redis.xlen(TASKS) == harness.redis.xlen(RESULTS) == 0)
+    until_now(lambda: harness.redis.xlen(DEAD_LETTERS) == 2)
 
-    yard.redis.flushdb()
-    again = foreign(yard, yard.ask(lambda e: e.job(good)).job_type, text="after the flood")
-    yard.until_ended(again)
-    assert yard.status(again) == "succeeded"
-    yard.verified()
-
-
-def test_a_worker_in_node(yard: Yard, packages: Path) -> None:
-    yard.orchestrate()
-    node(yard, packages)
-    good, bad = foreign(yard, "text.upper", text="ab\n\"ü'"), foreign(yard, "always.fails")
-    slow = foreign(yard, "text.slowly", text="zz", ms=2_500)
-    check(yard, good, bad, foreign(yard, "nowhere.known"))
-    assert yard.ask(lambda e: e.job(good)).result == '{"text":"AB\\n\\"Ü\'"}'
-    yard.until_ended(slow)
-    assert yard.history(slow) == ["task.created", "task.claimed", "task.succeeded"], "it kept its message"
+    harness.redis.flushdb()
+    again = foreign(harness, harness.run(lambda e: e.job(good)).job_type, text="after the flood")
+    harness.until_ended(again)
+    assert harness.status(again) == "succeeded"
+    harness.check_integrity()
 
 
-def test_a_worker_in_shell(yard: Yard) -> None:
-    yard.orchestrate()
-    shell(yard)
-    good, bad = foreign(yard, "text.bytes", text="four"), foreign(yard, "shell.fails")
-    check(yard, good, bad, foreign(yard, "nowhere.known"))
-    assert yard.ask(lambda e: e.job(good)).result == '{"bytes":15}'
+def test_a_worker_in_node(harness: ProcessHarness, packages: Path) -> None:
+    harness.orchestrate()
+    node(harness, packages)
+    good, bad = foreign(harness, "text.upper", text="ab\n\"ü'"), foreign(harness, "always.fails")
+    slow = foreign(harness, "text.slowly", text="zz", ms=2_500)
+    check(harness, good, bad, foreign(harness, "nowhere.known"))
+    assert harness.run(lambda e: e.job(good)).result == '{"text":"AB\\n\\"Ü\'"}'
+    harness.until_ended(slow)
+    assert harness.history(slow) == ["task.created", "task.claimed", "task.succeeded"], "it kept its message alive"
+
+
+def test_a_worker_in_shell(harness: ProcessHarness) -> None:
+    harness.orchestrate()
+    shell(harness)
+    good, bad = foreign(harness, "text.bytes", text="four"), foreign(harness, "shell.fails")
+    check(harness, good, bad, foreign(harness, "nowhere.known"))
+    assert harness.run(lambda e: e.job(good)).result == '{"bytes":15}'

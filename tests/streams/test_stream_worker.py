@@ -1,4 +1,4 @@
-"""Our own worker on the stream: batches, duplicates, poison, tools it does not have, and the older servers' way."""
+"""The Detent worker on the stream: batches, duplicates, invalid messages, unknown tools, servers without XAUTOCLAIM."""
 
 import asyncio
 import json
@@ -7,87 +7,87 @@ import pytest
 from worker.waiting import until
 
 from detent.engine import Submission
-from detent.engine.streams.deliveries import receive
+from detent.engine.streams.deliveries import receive_deliveries
 from detent.ports.listing import Filter
 from detent.streams.stream_worker import StreamLeaseListener, StreamWorker
 
-from .stage import TASKS, Stage, handlers
+from .harness import TASKS, StreamHarness, handlers
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_many_tasks_leave_nothing_behind(stage: Stage) -> None:
-    asks = [Submission("add", {"a": n, "b": 0}, "streams") for n in range(500)]
-    made = await stage.engine.submit_many(asks)
-    await stage.work()
-    ended = [await stage.job(one.job.id) for one in made]
+async def test_many_tasks_leave_no_messages(harness: StreamHarness) -> None:
+    submissions = [Submission("add", {"a": n, "b": 0}, "streams") for n in range(500)]
+    submitted = await harness.engine.submit_many(submissions)
+    await harness.work()
+    ended = [await harness.job(entry.job.id) for entry in submitted]
     assert [job.result for job in ended] == [str(n) for n in range(500)]
     assert {job.version for job in ended} == {3}
-    assert not stage.pending() and stage.redis.xlen(TASKS) == 0
-    assert await stage.engine.store.read(lambda tx: tx.count_outbox_items()) == 0
-    await stage.verified()
+    assert not harness.pending() and harness.redis.xlen(TASKS) == 0
+    assert await harness.engine.store.read(lambda tx: tx.count_outbox_items()) == 0
+    await harness.check_integrity()
 
 
-async def test_a_message_told_twice_runs_once(stage: Stage) -> None:
-    """The orchestrator died between telling the stream and forgetting the parcel."""
-    job = await stage.submit()
-    await stage.publish()
-    ((_, fields),) = stage.redis.xrange(TASKS)
+async def test_a_message_published_twice_runs_once(harness: StreamHarness) -> None:
+    """The orchestrator died between publishing an outbox item and deleting it."""
+    job = await harness.submit()
+    await harness.publish()
+    ((_, fields),) = harness.redis.xrange(TASKS)
     for _ in range(3):
-        stage.redis.xadd(TASKS, fields)
-    await stage.work()
-    assert await stage.history(job.id) == ["task.created", "task.claimed", "task.succeeded"]
-    stage.redis.xadd(TASKS, fields)
-    stage.redis.xadd(TASKS, {**fields, "retry_count": "3"})
-    await stage.work()
-    assert (await stage.job(job.id)).execution_no == 1
-    assert not stage.pending() and stage.redis.xlen(TASKS) == 0
+        harness.redis.xadd(TASKS, fields)
+    await harness.work()
+    assert await harness.history(job.id) == ["task.created", "task.claimed", "task.succeeded"]
+    harness.redis.xadd(TASKS, fields)
+    harness.redis.xadd(TASKS, {**fields, "retry_count": "3"})
+    await harness.work()
+    assert (await harness.job(job.id)).execution_no == 1
+    assert not harness.pending() and harness.redis.xlen(TASKS) == 0
 
 
-async def test_messages_beyond_a_short_claim_are_looked_at_too(stage: Stage) -> None:
-    """They are ours and kept alive: nobody else would take them, and no further message comes to wake us."""
-    await stage.submit()
-    await stage.publish()
-    ((_, fields),) = stage.redis.xrange(TASKS)
+async def test_messages_beyond_the_claim_limit_are_claimed_later(harness: StreamHarness) -> None:
+    """This worker keeps them alive, so no other worker gets them, and no new message wakes it."""
+    await harness.submit()
+    await harness.publish()
+    ((_, fields),) = harness.redis.xrange(TASKS)
     for _ in range(5):
-        stage.redis.xadd(TASKS, fields)
-    worker = StreamWorker(stage.engine, handlers(), stage.wire(), slots=2)
-    worker._keep(await worker.wire.read(worker.id, 6))
+        harness.redis.xadd(TASKS, fields)
+    worker = StreamWorker(harness.engine, handlers(), harness.transport(), slots=2)
+    worker._add_unclaimed(await worker.transport.read(worker.id, 6))
     run = asyncio.create_task(worker.run(handle_signals=False))
-    await until(lambda: not stage.pending())
+    await until(lambda: not harness.pending())
     worker.stop()
     assert await run == 0
-    assert stage.redis.xlen(TASKS) == 0
-    await stage.verified()
+    assert harness.redis.xlen(TASKS) == 0
+    await harness.check_integrity()
 
 
-async def test_a_message_of_an_earlier_try_takes_nothing(stage: Stage) -> None:
-    job = await stage.submit()
-    await stage.publish()
-    message, fields = stage.read()
-    stage.say("failed", message, job.id)
-    await stage.hear()
-    stage.redis.xadd(TASKS, fields)
-    worker = await stage.work()
+async def test_a_message_of_an_earlier_attempt_claims_nothing(harness: StreamHarness) -> None:
+    job = await harness.submit()
+    await harness.publish()
+    message, fields = harness.read()
+    harness.report("failed", message, job.id)
+    await harness.apply_results()
+    harness.redis.xadd(TASKS, fields)
+    worker = await harness.work()
     assert worker.done == 1
-    history = await stage.history(job.id)
+    history = await harness.history(job.id)
     assert history == ["task.created", "task.claimed", "task.retrying", "task.claimed", "task.succeeded"]
-    assert not stage.pending()
-    await stage.verified()
+    assert not harness.pending()
+    await harness.check_integrity()
 
 
-async def test_a_tool_the_worker_does_not_have_is_buried_at_once(stage: Stage) -> None:
-    job = await stage.submit("teleport")
-    await stage.publish()
-    await stage.work()
-    ended = await stage.job(job.id)
+async def test_an_unknown_tool_becomes_a_dead_letter_at_once(harness: StreamHarness) -> None:
+    job = await harness.submit("teleport")
+    await harness.publish()
+    await harness.work()
+    ended = await harness.job(job.id)
     assert (ended.error_code, ended.failures) == ("TOOL_UNKNOWN", 1)
-    assert await stage.history(job.id) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
-    assert not stage.pending()
+    assert await harness.history(job.id) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
+    assert not harness.pending()
 
 
-POISON = {
-    "no JSON": ({"payload": "{oops"}, "TASK_UNKNOWN"),
+INVALID_MESSAGES = {
+    "not JSON": ({"payload": "{oops"}, "TASK_UNKNOWN"),
     "nothing": ({"task_id": None, "tool_name": None, "payload": None, "retry_count": None}, "SCHEMA_INVALID"),
     "no tool": ({"tool_name": None}, "SCHEMA_INVALID"),
     "no count": ({"retry_count": "many"}, "SCHEMA_INVALID"),
@@ -97,186 +97,188 @@ POISON = {
 }
 
 
-@pytest.mark.parametrize("case", POISON)
-async def test_poison_is_buried_and_stops_nobody(stage: Stage, case: str) -> None:
-    fields, code = POISON[case]
-    stage.group()
-    message = stage.poison(**fields)
-    good = await stage.submit()
-    worker = await stage.work()
-    assert (await stage.job(good.id)).status == "succeeded" and worker.done == 1
-    (dead_letter,) = await stage.engine.dead_letters(Filter())
+@pytest.mark.parametrize("case", INVALID_MESSAGES)
+async def test_an_invalid_message_becomes_a_dead_letter_and_blocks_no_other(harness: StreamHarness, case: str) -> None:
+    fields, code = INVALID_MESSAGES[case]
+    harness.group()
+    message = harness.publish_invalid(**fields)
+    good = await harness.submit()
+    worker = await harness.work()
+    assert (await harness.job(good.id)).status == "succeeded" and worker.done == 1
+    (dead_letter,) = await harness.engine.dead_letters(Filter())
     assert dead_letter.error_code == code and dead_letter.contract == "streams"
-    assert await stage.history(dead_letter.job_id) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
-    assert not stage.pending() and stage.redis.xlen(TASKS) == 0
-    await stage.publish()
-    assert [one["task_id"] for one in stage.dead_letters()] == [dead_letter.job_id]
-    assert message in json.dumps((await stage.entry(dead_letter.job_id, "task.failed"))["data"])
+    assert await harness.history(dead_letter.job_id) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
+    assert not harness.pending() and harness.redis.xlen(TASKS) == 0
+    await harness.publish()
+    assert [fields["task_id"] for fields in harness.dead_letters()] == [dead_letter.job_id]
+    assert message in json.dumps((await harness.entry(dead_letter.job_id, "task.failed"))["data"])
     if case == "unknown task":
-        again = await stage.engine.requeue(dead_letter.id, actor="ada")
+        again = await harness.engine.requeue(dead_letter.id, actor="ada")
         assert json.loads(again.job.payload) == {"a": 1}
-    await stage.verified()
+    await harness.check_integrity()
 
 
-async def test_a_known_task_whose_message_is_broken_fails_for_good(stage: Stage) -> None:
-    """Claimed and finished, as nothing leads from queued to failed."""
-    broken, spoilt = await stage.submit(), await stage.submit()
-    await stage.publish()
-    stage.redis.xtrim(TASKS, 0)
-    stage.poison(task_id=broken.id, payload="{oops")
-    stage.poison(task_id=spoilt.id, tool_name=None)
-    await stage.work()
-    for job in (broken, spoilt):
-        assert (await stage.job(job.id)).error_code == "SCHEMA_INVALID"
-        assert await stage.history(job.id) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
-    await stage.verified()
+async def test_a_task_with_an_invalid_message_fails_for_good(harness: StreamHarness) -> None:
+    """It is claimed first, because the contract has no edge from queued to failed."""
+    invalid_json, missing_field = await harness.submit(), await harness.submit()
+    await harness.publish()
+    harness.redis.xtrim(TASKS, 0)
+    harness.publish_invalid(task_id=invalid_json.id, payload="{oops")
+    harness.publish_invalid(task_id=missing_field.id, tool_name=None)
+    await harness.work()
+    for job in (invalid_json, missing_field):
+        assert (await harness.job(job.id)).error_code == "SCHEMA_INVALID"
+        assert await harness.history(job.id) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
+    await harness.check_integrity()
 
 
-async def test_poison_pending_with_a_dead_worker_is_buried_by_the_orchestrator(stage: Stage) -> None:
-    stage.group()
-    stage.poison(retry_count=None)
-    message, _ = stage.read("died of it")
-    stage.age(message, "died of it")
-    await stage.orchestrator.reclaim()
-    (dead_letter,) = await stage.engine.dead_letters(Filter())
-    assert dead_letter.error_code == "SCHEMA_INVALID" and not stage.pending()
+async def test_an_invalid_message_of_a_lost_worker_is_dead_lettered_by_the_orchestrator(harness: StreamHarness) -> None:
+    harness.group()
+    harness.publish_invalid(retry_count=None)
+    message, _ = harness.read("lost")
+    harness.set_idle(message, "lost")
+    await harness.orchestrator.reclaim()
+    (dead_letter,) = await harness.engine.dead_letters(Filter())
+    assert dead_letter.error_code == "SCHEMA_INVALID" and not harness.pending()
 
 
 @pytest.mark.parametrize("autoclaim", [True, False], ids=["XAUTOCLAIM", "XPENDING + XCLAIM"])
-async def test_messages_of_the_dead_go_to_the_living(stage: Stage, autoclaim: bool) -> None:
-    """On old servers too: found page by page, taken by id."""
-    jobs = [await stage.submit() for _ in range(7)]
-    await stage.publish()
-    stage.orchestrator = stage.another(autoclaim=autoclaim)
-    messages = [stage.read("dead")[0] for _ in jobs]
+async def test_messages_of_lost_workers_are_reclaimed(harness: StreamHarness, autoclaim: bool) -> None:
+    """On old servers too: read page by page, claimed by id."""
+    jobs = [await harness.submit() for _ in range(7)]
+    await harness.publish()
+    harness.orchestrator = harness.new_orchestrator(autoclaim=autoclaim)
+    messages = [harness.read("lost")[0] for _ in jobs]
     for message in messages[::2]:
-        stage.age(message, "dead")
+        harness.set_idle(message, "lost")
     taken = 0
     for _ in range(4):
-        taken += await stage.orchestrator.reclaim()
+        taken += await harness.orchestrator.reclaim()
     assert taken == 4
-    alive = {row["message_id"] for row in stage.redis.xpending_range(TASKS, "cg:workers", "-", "+", 99, "dead")}
+    alive = {row["message_id"] for row in harness.redis.xpending_range(TASKS, "cg:workers", "-", "+", 99, "lost")}
     assert alive == set(messages[1::2])
-    await stage.orchestrator.wire.trim()
+    await harness.orchestrator.transport.trim()
     for job, message in zip(jobs[1::2], messages[1::2], strict=True):
-        stage.say("succeeded", message, job.id, "not so dead")
-    await stage.hear()
-    await stage.work()
-    histories = [await stage.history(job.id) for job in jobs]
+        harness.report("succeeded", message, job.id, "still alive")
+    await harness.apply_results()
+    await harness.work()
+    histories = [await harness.history(job.id) for job in jobs]
     assert histories[::2] == [["task.created", "task.claimed", "task.reclaimed", "task.succeeded"]] * 4
     assert histories[1::2] == [["task.created", "task.claimed", "task.succeeded"]] * 3
 
 
-async def test_what_was_deleted_while_pending_does_not_stay_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server before 7.0 answers nothing in the place of such a message; the one here is made to."""
+async def test_a_message_deleted_while_pending_is_acknowledged(
+    harness: StreamHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server before 7.0 returns an empty entry for such a message; the reply is faked here."""
     for _ in range(2):
-        await stage.submit()
-    await stage.publish()
-    (gone, _), (there, fields) = stage.read(), stage.read()
-    stage.redis.xdel(TASKS, gone)
-    wire = stage.orchestrator.wire
-    rows = [(one.encode(), b"foreign", 300_000, 1) for one in (gone, there)]
-    entry = (there.encode(), [text.encode() for pair in fields.items() for text in pair])
+        await harness.submit()
+    await harness.publish()
+    (gone, _), (second_id, fields) = harness.read(), harness.read()
+    harness.redis.xdel(TASKS, gone)
+    transport = harness.orchestrator.transport
+    rows = [(message_id.encode(), b"foreign", 300_000, 1) for message_id in (gone, second_id)]
+    entry = (second_id.encode(), [text.encode() for pair in fields.items() for text in pair])
 
-    async def together(commands: object) -> list[object]:
+    async def transaction(commands: object) -> list[object]:
         return [rows, [b"0-0", [None, entry]]]
 
-    monkeypatch.setattr(wire.link, "together", together)
-    assert [one.delivery.message_id for one in await wire.stranded("us", 10)] == [there]
-    assert stage.pending() == [there]
+    monkeypatch.setattr(transport.connection, "transaction", transaction)
+    assert [message.delivery.message_id for message in await transport.claim_idle_messages("us", 10)] == [second_id]
+    assert harness.pending() == [second_id]
 
 
-async def test_a_long_task_leaves_signs_of_life(stage: Stage) -> None:
-    """The message is touched at every beat; a note in the database at most every 30 s, and none for short tasks."""
-    job = await stage.submit()
-    await stage.publish()
-    worker = StreamWorker(stage.engine, {}, stage.wire())
-    keeper = StreamLeaseListener(worker)
-    (delivery,) = await worker.wire.read(worker.id, 1)
-    taker = worker.taker
-    await stage.engine.store.write(lambda tx: receive(stage.engine, tx, taker, [delivery]))
+async def test_a_long_task_sends_heartbeats(harness: StreamHarness) -> None:
+    """Each heartbeat resets the idle time of the message; a note is written at most every 30 s for long tasks."""
+    job = await harness.submit()
+    await harness.publish()
+    worker = StreamWorker(harness.engine, {}, harness.transport())
+    listener = StreamLeaseListener(worker)
+    (delivery,) = await worker.transport.read(worker.id, 1)
+    claimer = worker.claimer
+    await harness.engine.store.write(lambda tx: receive_deliveries(harness.engine, tx, claimer, [delivery]))
     held = {job.id: delivery.message_id}
-    assert keeper.beat_seconds == 30
+    assert listener.beat_seconds == 30
     notes = []
     for seconds in (10, 10, 10, 10, 20):
-        stage.clock.advance(seconds)
-        stage.age(delivery.message_id, worker.id, 200)
-        await keeper.keep(stage.engine, held)
-        (entry,) = stage.redis.xpending_range(TASKS, "cg:workers", "-", "+", 9)
+        harness.clock.advance(seconds)
+        harness.set_idle(delivery.message_id, worker.id, 200)
+        await listener.on_heartbeat(harness.engine, held)
+        (entry,) = harness.redis.xpending_range(TASKS, "cg:workers", "-", "+", 9)
         assert entry["time_since_delivered"] < 200_000
-        notes.append((await stage.history(job.id)).count("task.heartbeat"))
+        notes.append((await harness.history(job.id)).count("task.heartbeat"))
     assert notes == [0, 0, 0, 1, 1]
-    stage.clock.advance(30)
-    await keeper.keep(stage.engine, held)
-    assert (await stage.entry(job.id, "task.heartbeat"))["actor"] == worker.id
-    assert (await stage.history(job.id)).count("task.heartbeat") == 2
-    assert stage.redis.xlen(TASKS) == 1, "nothing is written to the stream"
-    await keeper.close()
-    await stage.verified()
+    harness.clock.advance(30)
+    await listener.on_heartbeat(harness.engine, held)
+    assert (await harness.entry(job.id, "task.heartbeat"))["actor"] == worker.id
+    assert (await harness.history(job.id)).count("task.heartbeat") == 2
+    assert harness.redis.xlen(TASKS) == 1, "nothing is written to the stream"
+    await listener.close()
+    await harness.check_integrity()
 
 
-async def test_two_orchestrators_share_the_work(stage: Stage) -> None:
-    other = stage.another()
+async def test_two_orchestrators_share_the_work(harness: StreamHarness) -> None:
+    other = harness.new_orchestrator()
     for _ in range(20):
-        await stage.submit()
-    await stage.orchestrator.watch_epoch()
-    await other.watch_epoch()
-    taken = await stage.engine.store.write(lambda tx: tx.take_outbox_items(10, 5_000_000))
+        await harness.submit()
+    await harness.orchestrator.check_epoch()
+    await other.check_epoch()
+    taken = await harness.engine.store.write(lambda tx: tx.take_outbox_items(10, 5_000_000))
     assert len(taken) == 10
-    while await other.relay():
+    while await other.publish_outbox():
         pass
-    assert stage.redis.xlen(TASKS) == 10, "what another has taken is left to it for a while"
-    stage.clock.advance(6)
-    await stage.publish()
-    assert stage.redis.xlen(TASKS) == 20
-    await stage.work()
-    await stage.verified()
+    assert harness.redis.xlen(TASKS) == 10, "items taken by another orchestrator are hidden for some time"
+    harness.clock.advance(6)
+    await harness.publish()
+    assert harness.redis.xlen(TASKS) == 20
+    await harness.work()
+    await harness.check_integrity()
 
 
-async def test_paused_tasks_stay_in_the_outbox(stage: Stage) -> None:
-    job = await stage.submit(queue="slow")
-    await stage.engine.pause("queue", "slow", actor="ada")
-    await stage.publish()
-    assert stage.redis.xlen(TASKS) == 0
-    await stage.engine.resume("queue", "slow", actor="ada")
-    stage.clock.advance(6)
-    await stage.work()
-    assert (await stage.job(job.id)).status == "succeeded"
+async def test_paused_tasks_stay_in_the_outbox(harness: StreamHarness) -> None:
+    job = await harness.submit(queue="slow")
+    await harness.engine.pause("queue", "slow", actor="ada")
+    await harness.publish()
+    assert harness.redis.xlen(TASKS) == 0
+    await harness.engine.resume("queue", "slow", actor="ada")
+    harness.clock.advance(6)
+    await harness.work()
+    assert (await harness.job(job.id)).status == "succeeded"
 
 
-async def test_what_is_acknowledged_is_trimmed_what_is_not_stays(stage: Stage) -> None:
-    jobs = [await stage.submit() for _ in range(4)]
-    await stage.publish()
-    messages = [stage.read()[0] for _ in jobs[:3]]
-    stage.redis.xack(TASKS, "cg:workers", *messages[:2])
-    await stage.orchestrator.wire.trim()
-    assert next(message for message, _ in stage.redis.xrange(TASKS)) == messages[2]
-    assert stage.redis.xlen(TASKS) == 2
-    (tasks, _) = await stage.orchestrator.wire.health()
+async def test_acknowledged_messages_are_trimmed_others_stay(harness: StreamHarness) -> None:
+    jobs = [await harness.submit() for _ in range(4)]
+    await harness.publish()
+    messages = [harness.read()[0] for _ in jobs[:3]]
+    harness.redis.xack(TASKS, "cg:workers", *messages[:2])
+    await harness.orchestrator.transport.trim()
+    assert next(message for message, _ in harness.redis.xrange(TASKS)) == messages[2]
+    assert harness.redis.xlen(TASKS) == 2
+    (tasks, _) = await harness.orchestrator.transport.health()
     assert (tasks.length, tasks.pending, tasks.lag) == (2, 1, 1)
 
 
-async def test_a_full_stream_is_given_no_more(stage: Stage) -> None:
-    stage.orchestrator = stage.another(max_length=3)
+async def test_nothing_is_published_to_a_full_stream(harness: StreamHarness) -> None:
+    harness.orchestrator = harness.new_orchestrator(max_length=3)
     for _ in range(3):
-        await stage.submit()
-        await stage.publish()
-    await stage.submit()
-    await stage.publish()
-    assert stage.redis.xlen(TASKS) == 3
-    assert await stage.engine.store.read(lambda tx: tx.count_outbox_items()) == 1
+        await harness.submit()
+        await harness.publish()
+    await harness.submit()
+    await harness.publish()
+    assert harness.redis.xlen(TASKS) == 3
+    assert await harness.engine.store.read(lambda tx: tx.count_outbox_items()) == 1
 
 
-async def test_nothing_of_a_task_that_waits_for_approval_is_on_the_stream(stage: Stage) -> None:
-    held, refused = await stage.submit(hold=True), await stage.submit(hold=True)
-    await stage.publish()
-    assert stage.redis.xlen(TASKS) == 0
-    await stage.engine.approve(held.id, actor="ada", reason="fine")
-    await stage.engine.reject(refused.id, actor="bob", reason="no")
-    await stage.work()
-    assert (await stage.job(held.id)).status == "succeeded"
-    assert (await stage.history(held.id))[:3] == ["task.created", "approval.requested", "approval.approved"]
-    assert await stage.history(refused.id) == [
+async def test_a_task_that_waits_for_approval_is_not_on_the_stream(harness: StreamHarness) -> None:
+    held, refused = await harness.submit(hold=True), await harness.submit(hold=True)
+    await harness.publish()
+    assert harness.redis.xlen(TASKS) == 0
+    await harness.engine.approve(held.id, actor="ada", reason="fine")
+    await harness.engine.reject(refused.id, actor="bob", reason="no")
+    await harness.work()
+    assert (await harness.job(held.id)).status == "succeeded"
+    assert (await harness.history(held.id))[:3] == ["task.created", "approval.requested", "approval.approved"]
+    assert await harness.history(refused.id) == [
         "task.created", "approval.requested", "approval.rejected", "task.failed",
     ]  # fmt: skip
-    await stage.verified()
+    await harness.check_integrity()

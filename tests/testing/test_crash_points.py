@@ -1,4 +1,4 @@
-"""Handlers tried at every crash point: safe ones pass, the others are reported with the point that shows it."""
+"""crash_everywhere: crash-safe handlers pass at every crash point, others are reported with the failing points."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.job import Step
 from detent.ports.tx import Tx
 from detent.testing.crash_points import CrashReport, Effects, crash_everywhere
-from detent.testing.pytest_plugin import Crashes
+from detent.testing.pytest_plugin import CrashTester
 from detent.testing.single_step_worker import SingleStepWorker
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ def application(effects: Effects) -> Detent:
 
     @app.job("order")
     async def order(ctx: Context, number: int) -> dict[str, Any]:
-        """Safe: the outside world is told the effect key."""
+        """Crash-safe: each effect has an effect key."""
         effects.record("charge", ctx.effect_key("charge"))
         await ctx.progress(0.5, "charged")
         answer = await ctx.wait_for("confirmed", timeout=3600)
@@ -44,7 +44,7 @@ def application(effects: Effects) -> Detent:
 
     @app.job("retries", max_retries=2)
     async def retries(ctx: Context) -> str:
-        """Safe: what it did is remembered outside, under a key, and that is where it looks."""
+        """Crash-safe: whether the first try has happened is recorded outside, under an effect key."""
         first = effects.record("first try", ctx.effect_key("first"))
         if first:
             raise Retry("the other side is busy", after=60)
@@ -56,7 +56,7 @@ def application(effects: Effects) -> Detent:
         try:
             await ctx.wait_for("never", timeout=10)
         except WaitTimeout:
-            return "nobody came"
+            return "timed out"
         return "impossible"
 
     @app.job("broken", contract="gate-b2")
@@ -65,14 +65,14 @@ def application(effects: Effects) -> Detent:
 
     @app.job("unsafe")
     async def unsafe(ctx: Context) -> str:
-        """Not safe: the mail goes out again whenever the handler is run again."""
+        """Not crash-safe: the mail is sent again when the handler runs again."""
         await ctx.progress(0.1)
         effects.record("mail")
         return "sent"
 
     @app.job("forgetful")
     async def forgetful(ctx: Context) -> int:
-        """Not safe: the result tells how often it was run."""
+        """Not crash-safe: the result depends on the number of executions."""
         await ctx.progress(0.1)
         return ctx.execution_no
 
@@ -92,7 +92,7 @@ def application(effects: Effects) -> Detent:
     return app
 
 
-async def tried(name: str, arguments: dict[str, Any] | None = None, **options: Any) -> CrashReport:
+async def crash_report(name: str, arguments: dict[str, Any] | None = None, **options: Any) -> CrashReport:
     effects = Effects()
     app = application(effects)
     return await crash_everywhere(app, app.jobs[name], arguments, effects=effects, **options)
@@ -100,24 +100,24 @@ async def tried(name: str, arguments: dict[str, Any] | None = None, **options: A
 
 @pytest.mark.parametrize("name", ["order", "order_in_thread"])
 async def test_a_safe_handler_passes_at_every_point(name: str) -> None:
-    report = await tried(name, {"number": 7}, signals=CONFIRMED)
+    report = await crash_report(name, {"number": 7}, signals=CONFIRMED)
     report.check()
     assert report.expected is not None
     assert report.expected.result == '{"number":7,"by":"ann"}'
     assert report.expected.effects["charge"] == 1
     names = [str(point) for point in report.points]
     assert names[:2] == [
-        "before act 1 (write: add_notes 'progress')",
-        "after act 1 (write: add_notes 'progress')",
+        "before call 1 (write: add_notes 'progress')",
+        "after call 1 (write: add_notes 'progress')",
     ]
-    assert "after act 2 (read: signal 'confirmed')" in names
-    assert "before act 3 (settlement: Waits)" in names
+    assert "after call 2 (read: signal 'confirmed')" in names
+    assert "before call 3 (settlement: Waits)" in names
     assert names[-1].endswith("(settlement: Succeeded)")
 
 
 async def test_waits_sleeps_and_progress_are_all_crash_points() -> None:
-    acts = {point.act for point in (await tried("order", {"number": 7}, signals=CONFIRMED)).points}
-    assert acts == {
+    calls = {point.call for point in (await crash_report("order", {"number": 7}, signals=CONFIRMED)).points}
+    assert calls == {
         "write: add_notes 'progress'",
         "read: signal 'confirmed'",
         "read: signal 'cool down'",
@@ -129,32 +129,32 @@ async def test_waits_sleeps_and_progress_are_all_crash_points() -> None:
 
 @pytest.mark.parametrize("name", ["retries", "timed_out", "broken", "cleans_up"])
 async def test_retries_timeouts_and_failures_end_the_same_after_a_crash(name: str) -> None:
-    report = await tried(name, signals=CONFIRMED)
+    report = await crash_report(name, signals=CONFIRMED)
     report.check()
     assert len(report.points) >= 2
 
 
 async def test_an_effect_that_happens_twice_is_reported_with_its_points() -> None:
-    report = await tried("unsafe")
+    report = await crash_report("unsafe")
     assert [str(finding) for finding in report.findings] == [
-        "crash before act 2 (settlement: Succeeded): effect 'mail' happened 2 times instead of 1"
+        "crash before call 2 (settlement: Succeeded): effect 'mail' happened 2 times instead of 1"
     ]
-    with pytest.raises(AssertionError, match=r"not crash-safe at 1 of 4 points(.|\n)*before act 2 \(settlement"):
+    with pytest.raises(AssertionError, match=r"not crash-safe at 1 of 4 points(.|\n)*before call 2 \(settlement"):
         report.check()
 
 
 async def test_another_result_is_reported() -> None:
-    report = await tried("forgetful")
+    report = await crash_report("forgetful")
     assert [str(finding.point) for finding in report.findings] == [
-        "before act 1 (write: add_notes 'progress')",
-        "after act 1 (write: add_notes 'progress')",
-        "before act 2 (settlement: Succeeded)",
+        "before call 1 (write: add_notes 'progress')",
+        "after call 1 (write: add_notes 'progress')",
+        "before call 2 (settlement: Succeeded)",
     ]
     assert all(finding.problem == "result is '2' instead of '1'" for finding in report.findings)
 
 
-async def test_a_store_call_that_nobody_knows_yet_is_a_crash_point_too() -> None:
-    """Steps as a later context may record them: guarded by nothing but the store."""
+async def test_any_store_call_is_a_crash_point() -> None:
+    """A handler that records steps through the store directly, as a future context might."""
     effects = Effects()
     app = Detent("sqlite:///:memory:")
 
@@ -176,14 +176,14 @@ async def test_a_store_call_that_nobody_knows_yet_is_a_crash_point_too() -> None
 
     report = await crash_everywhere(app, steps, effects=effects)
     report.check()
-    acts = [point.act for point in report.points[::2]]
-    assert acts == [
+    calls = [point.call for point in report.points[::2]]
+    assert calls == [
         *("read: step 'charge'", "write: put_step 'charge'", "read: step 'ship'", "write: put_step 'ship'"),
         "settlement: Succeeded",
     ]
 
 
-async def test_memory_of_the_test_is_reset_between_runs() -> None:
+async def test_reset_is_called_between_runs() -> None:
     calls: list[int] = []
     app = Detent("sqlite:///:memory:")
 
@@ -194,27 +194,27 @@ async def test_memory_of_the_test_is_reset_between_runs() -> None:
 
     report = await crash_everywhere(app, counts, reset=calls.clear)
     report.check()
-    assert len(calls) == 1, "the last point is after the settlement: one execution"
+    assert len(calls) == 1, "the last crash point is after the settlement, so its run has one execution"
 
 
-async def test_a_wait_that_nobody_answers_says_what_is_missing() -> None:
+async def test_a_wait_without_a_signal_names_the_missing_signal() -> None:
     effects = Effects()
     app = application(effects)
-    with pytest.raises(AssertionError, match="waits for 'confirmed' and nobody will come"):
+    with pytest.raises(AssertionError, match="waits for 'confirmed' and will not continue; pass this name in signals="):
         await crash_everywhere(app, app.jobs["cleans_up"], effects=effects)
 
 
-async def test_the_rig_takes_no_time_and_leaves_nothing_running() -> None:
+async def test_a_job_with_waits_runs_without_real_time() -> None:
     effects = Effects()
     app = application(effects)
-    async with SingleStepWorker(app) as rig:
-        job = await rig.submit(app.jobs["order"], number=1)
-        ended = await rig.run(job.id, CONFIRMED)
+    async with SingleStepWorker(app) as worker:
+        job = await worker.submit(app.jobs["order"], number=1)
+        ended = await worker.run(job.id, CONFIRMED)
         assert CONTRACTS["standard"].phase(ended.status) == ended.phase
-    assert rig.deaths == 0
+    assert worker.deaths == 0
 
 
-async def test_the_plugin_in_a_coroutine_test(detent_crashes: Crashes, detent_effects: Effects) -> None:
+async def test_the_plugin_in_a_coroutine_test(detent_crashes: CrashTester, detent_effects: Effects) -> None:
     app = application(detent_effects)
     report = await detent_crashes.run(app.jobs["retries"])
     assert report.ok
@@ -222,7 +222,7 @@ async def test_the_plugin_in_a_coroutine_test(detent_crashes: Crashes, detent_ef
         await detent_crashes.run(app.jobs["unsafe"])
 
 
-USERS_TEST = """
+USER_TEST = """
 from detent import Context, Detent
 
 app = Detent("sqlite:///:memory:")
@@ -253,12 +253,13 @@ def test_mail(detent_crashes, detent_effects):
 """
 
 
-def test_the_plugin_as_a_user_meets_it(tmp_path: Path) -> None:
-    (tmp_path / "test_user.py").write_text(USERS_TEST)
+def test_the_plugin_in_a_separate_pytest_run(tmp_path: Path) -> None:
+    (tmp_path / "test_user.py").write_text(USER_TEST)
     installed = any(entry.value == "detent.testing.pytest_plugin" for entry in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "detent.testing.pytest_plugin"]
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, "test_user.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, "test_user.py"]
     source = str(Path(detent.__file__).parent.parent)
-    done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": source}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    assert "crash before act 1 (settlement: Succeeded): effect 'mail' happened 2 times instead of 1" in done.stdout
+    assert "crash before call 1 (settlement: Succeeded): effect 'mail' happened 2 times instead of 1" in done.stdout

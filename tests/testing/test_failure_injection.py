@@ -1,4 +1,4 @@
-"""p3c runs driven through the three injected failures on the real engine, in memory, on a clock moved by hand."""
+"""The three injected failures under p3c and other contracts, on the real engine in memory with a manual clock."""
 
 from typing import Any
 
@@ -10,8 +10,9 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.core.times import SECOND
 from detent.proof.verify.verify import verify
+from detent.testing.clocks import START
 from detent.testing.failure_injection import FailureInjector, Fault, InjectedError, InjectedTimeout, Mode
-from detent.testing.single_step_worker import LEASE_SECONDS, START, ProcessDied, SingleStepWorker
+from detent.testing.single_step_worker import LEASE_SECONDS, ProcessDied, SingleStepWorker
 
 pytestmark = pytest.mark.anyio
 P3C = "p3c"
@@ -33,13 +34,13 @@ def application(injector: FailureInjector, **options: Any) -> Detent:
     return app
 
 
-async def lived(app: Detent, name: str = "charge") -> tuple[Job, list[dict[str, Any]], SingleStepWorker]:
-    async with SingleStepWorker(app) as rig:
-        job = await rig.submit(app.jobs[name], order=7)
-        job = await rig.run(job.id)
-        history = (await rig.engine.history(job.id)).as_dict()["events"]
-        assert (await verify(rig.store)).ok
-        return job, history, rig
+async def run_job(app: Detent, name: str = "charge") -> tuple[Job, list[dict[str, Any]], SingleStepWorker]:
+    async with SingleStepWorker(app) as worker:
+        job = await worker.submit(app.jobs[name], order=7)
+        job = await worker.run(job.id)
+        history = (await worker.engine.history(job.id)).as_dict()["events"]
+        assert (await verify(worker.store)).ok
+        return job, history, worker
 
 
 def names(history: list[dict[str, Any]]) -> list[str]:
@@ -49,45 +50,45 @@ def names(history: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize("name", ["charge", "charge_in_thread"])
 async def test_a_timeout_is_retried_under_the_contracts_timeout_code(name: str) -> None:
     injector = FailureInjector(Fault("timeout", "before_charge"), contract=P3C)
-    job, history, rig = await lived(application(injector), name)
+    job, history, worker = await run_job(application(injector), name)
     assert names(history) == ["created", "worker_claim", "retryable_error", "retry_due", "completed"]
     assert history[2]["data"]["error_code"] == CONTRACTS[P3C].code("timeout")
     assert (job.result, job.failures) == ('{"order":7,"execution":2}', 1)
-    assert rig.clock.now() - START == 15 * SECOND, "the first backoff, and nothing else, took time"
+    assert worker.clock.now() - START == 15 * SECOND, "the first backoff, and nothing else, took time"
 
 
 @pytest.mark.parametrize("name", ["charge", "charge_in_thread"])
 async def test_a_transient_error_is_retried_on_the_contracts_schedule(name: str) -> None:
     injector = FailureInjector(Fault("transient_error", "before_charge", repeat=3), contract=P3C)
-    job, history, rig = await lived(application(injector), name)
+    job, history, worker = await run_job(application(injector), name)
     assert names(history)[-2:] == ["retry_due", "completed"]
     assert names(history).count("retryable_error") == 3
-    assert rig.clock.now() - START == (15 + 30 + 60) * SECOND
+    assert worker.clock.now() - START == (15 + 30 + 60) * SECOND
     assert (job.failures, job.retries) == (3, 3)
 
 
 @pytest.mark.parametrize("name", ["charge", "charge_in_thread"])
 async def test_a_process_restart_interrupts_without_a_settlement_and_without_a_charge(name: str) -> None:
     injector = FailureInjector(Fault("process_restart_interrupt", "before_charge"), contract=P3C)
-    job, history, rig = await lived(application(injector), name)
+    job, history, worker = await run_job(application(injector), name)
     assert names(history) == ["created", "worker_claim", "process_restart", "recovery_resume", "completed"]
     assert history[2]["data"]["error_code"] == "PROCESS_RESTARTED"
-    assert (job.failures, job.interruptions, rig.deaths) == (0, 1, 1)
+    assert (job.failures, job.interruptions, worker.deaths) == (0, 1, 1)
     assert history[1]["actor"] != history[3]["actor"], "another process resumed it"
-    assert rig.clock.now() - START == LEASE_SECONDS * SECOND
+    assert worker.clock.now() - START == LEASE_SECONDS * SECOND
 
 
-async def test_one_error_too_many_ends_the_run() -> None:
+async def test_the_run_fails_when_the_retries_are_used_up() -> None:
     injector = FailureInjector(Fault("transient_error", "before_charge", repeat=4), contract=P3C)
-    job, history, _ = await lived(application(injector))
+    job, history, _ = await run_job(application(injector))
     assert names(history)[-1] == "non_retryable_error"
     assert (job.failures, job.result) == (4, None)
 
 
 async def test_restarts_do_not_use_up_retries() -> None:
     injector = FailureInjector(Fault("process_restart_interrupt", "before_charge", repeat=10), contract=P3C)
-    job, history, rig = await lived(application(injector))
-    assert (job.interruptions, job.failures, rig.deaths) == (10, 0, 10)
+    job, history, worker = await run_job(application(injector))
+    assert (job.interruptions, job.failures, worker.deaths) == (10, 0, 10)
     assert names(history)[-1] == "completed"
 
 
@@ -98,7 +99,7 @@ async def test_faults_are_counted_per_point_and_combined() -> None:
         "process_restart_interrupt": {"point": "before_charge", "at_invocation": 3, "repeat": 2},
     }
     injector = FailureInjector.from_mapping(plan, contract=P3C)
-    job, history, _ = await lived(application(injector))
+    job, history, _ = await run_job(application(injector))
     assert names(history)[2::2] == [*["retryable_error"] * 2, *["process_restart"] * 2, "completed"]
     assert [(invocation, mode) for _, invocation, mode in injector.injected] == [
         (1, Mode.TRANSIENT_ERROR),
@@ -118,7 +119,7 @@ async def test_the_same_faults_give_the_same_history() -> None:
             contract=P3C,
         )
 
-    first, second = await lived(application(faults())), await lived(application(faults()))
+    first, second = await run_job(application(faults())), await run_job(application(faults()))
     assert first[0] == second[0]
     assert first[1] == second[1]
 
@@ -134,13 +135,13 @@ async def test_every_contract_recovers_from_every_mode(contract: str) -> None:
         injector.reach("work")
         return 5
 
-    async with SingleStepWorker(app) as rig:
-        job = await rig.run((await rig.submit(work)).id)
+    async with SingleStepWorker(app) as worker:
+        job = await worker.run((await worker.submit(work)).id)
         assert (job.result, len(injector.injected)) == ("5", 3)
-        assert (await verify(rig.store)).ok
+        assert (await verify(worker.store)).ok
 
 
-def test_an_injector_without_faults_stays_silent() -> None:
+def test_an_injector_without_faults_only_counts() -> None:
     injector = FailureInjector()
     for _ in range(3):
         injector.reach("anywhere")
@@ -163,7 +164,7 @@ def test_a_timeout_the_contract_does_not_retry_is_permanent() -> None:
     assert (caught.value.code, caught.value.retryable) == (men.code("timeout"), True)
 
 
-def test_a_real_process_may_bring_its_own_death() -> None:
+def test_die_can_be_replaced() -> None:
     died = []
     injector = FailureInjector(Fault("process_restart_interrupt", "x"), die=lambda: died.append("x"))
     with pytest.raises(ProcessDied):
@@ -174,13 +175,13 @@ def test_a_real_process_may_bring_its_own_death() -> None:
 @pytest.mark.parametrize(
     "fault", [{"mode": "flood"}, {"point": ""}, {"at_invocation": 0}, {"repeat": 0}, {"repeat": True}]
 )
-def test_a_fault_that_makes_no_sense_is_refused(fault: dict[str, Any]) -> None:
+def test_an_invalid_fault_is_refused(fault: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as caught:
         Fault(**{"mode": "timeout", "point": "x", **fault})
     assert caught.value.code == "INJECTION_INVALID"
 
 
-def test_a_plan_with_a_word_too_many_is_refused() -> None:
+def test_a_plan_with_an_unknown_key_is_refused() -> None:
     with pytest.raises(InvalidInput) as caught:
         FailureInjector.from_mapping({"timeout": {"point": "x", "times": 3}})
     assert caught.value.code == "INJECTION_INVALID"

@@ -1,4 +1,4 @@
-"""What type checkers must say of an application. A line marked `wrong` must be an error, every other line must not."""
+"""A sample for type checkers: a line marked `wrong` must be an error, every other line must not."""
 
 from datetime import UTC, datetime
 from typing import Any, assert_type

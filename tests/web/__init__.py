@@ -1,1 +1,1 @@
-"""The REST API, asked without a network where that is enough, and over real sockets where it is not."""
+"""Tests of the REST API: most call the ASGI application directly, some use real sockets."""

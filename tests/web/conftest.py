@@ -1,4 +1,4 @@
-"""An API over a database of its own, asked without a network; and people with tokens."""
+"""Fixtures: an API over a database of its own, called without a network, and HTTP clients with tokens."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +21,7 @@ BASE = "http://127.0.0.1:8400"
 
 
 class Api:
-    """One application, and a client for each person."""
+    """An application, and an HTTP client for each person."""
 
     def __init__(self, engine: Engine, app: FastAPI, place: Place) -> None:
         self.engine = engine
@@ -31,20 +31,20 @@ class Api:
         self.open = self.client()
 
     def client(self, token: str | None = None, **headers: str) -> httpx.AsyncClient:
-        told = {"Authorization": f"Bearer {token}", **headers} if token else headers
-        made = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=BASE, headers=told)
-        self.clients.append(made)
-        return made
+        request_headers = {"Authorization": f"Bearer {token}", **headers} if token else headers
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=BASE, headers=request_headers)
+        self.clients.append(client)
+        return client
 
     async def person(self, name: str, role: str, **options: Any) -> httpx.AsyncClient:
         _, secret = await create_token(self.engine, name, role, actor="test", **options)
-        self.app.state.web.people.forget()
+        self.app.state.web.authenticator.clear_cache()
         return self.client(secret)
 
     async def submit(self, client: httpx.AsyncClient | None = None, **body: Any) -> dict[str, Any]:
-        answer = await (client or self.open).post(f"{API}/jobs", json={"job_type": "mail", **body})
-        assert answer.status_code == 201, answer.text
-        job: dict[str, Any] = answer.json()["job"]
+        response = await (client or self.open).post(f"{API}/jobs", json={"job_type": "mail", **body})
+        assert response.status_code == 201, response.text
+        job: dict[str, Any] = response.json()["job"]
         return job
 
 
@@ -59,18 +59,18 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 async def api(place: Place) -> AsyncIterator[Api]:
     engine = Engine(place.store(SystemClock()), CONTRACTS)
     await engine.open()
-    made = Api(engine, create_app(engine, Settings(open_without_tokens=True, internal=True)), place)
-    yield made
-    for client in made.clients:
+    api = Api(engine, create_app(engine, Settings(open_without_tokens=True, internal=True)), place)
+    yield api
+    for client in api.clients:
         await client.aclose()
-    await made.app.state.web.close()
+    await api.app.state.web.close()
     await engine.close()
 
 
-def code(answer: httpx.Response, status: int) -> str:
-    """The code of a refusal that must have this status and be problem+json."""
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    body = answer.json()
+def code(response: httpx.Response, status: int) -> str:
+    """The error code of a response, which must have this status and be problem+json."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
     assert body["status"] == status and body["detail"] and body["trace_id"] and isinstance(body["retryable"], bool)
     return str(body["code"])

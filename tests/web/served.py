@@ -1,4 +1,4 @@
-"""A server in a process of its own, as people start it."""
+"""`detent serve` in a subprocess."""
 
 import json
 import os
@@ -15,12 +15,14 @@ SOURCES = str(Path(detent.__file__).parent.parent)
 
 
 @contextmanager
-def serving(folder: Path, url: str, *words: str, **environment: str) -> Iterator[str]:
-    """The address of `detent serve` on this database; the process is gone afterwards."""
-    command = [sys.executable, "-m", "detent", "serve", "--port", "0", "--json", "--url", url, *words]
-    told = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1", **environment}
+def serving(folder: Path, url: str, *arguments: str, **environment: str) -> Iterator[str]:
+    """Run `detent serve` on this database; yields its URL and terminates the process afterwards."""
+    command = [sys.executable, "-m", "detent", "serve", "--port", "0", "--json", "--url", url, *arguments]
+    process_environment = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1", **environment}
     with (folder / "serve.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=told, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(
+            command, cwd=folder, env=process_environment, stdout=subprocess.PIPE, stderr=log, text=True
+        )
         (folder / "serve.pid").write_text(str(process.pid))
         try:
             yield str(first_json(process)["at"])
@@ -32,15 +34,15 @@ def serving(folder: Path, url: str, *words: str, **environment: str) -> Iterator
 
 
 def first_json(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """What it says at its start, which is one JSON object over several lines."""
+    """The first JSON object that the process prints, over several lines."""
     assert process.stdout is not None
     text = ""
     while True:
         line = process.stdout.readline()
-        assert line, f"it ended or said nothing: {text!r}"
+        assert line, f"the process printed no JSON object: {text!r}"
         text += line
         try:
-            found: dict[str, Any] = json.loads(text)
+            parsed: dict[str, Any] = json.loads(text)
         except ValueError:
             continue
-        return found
+        return parsed

@@ -1,4 +1,4 @@
-"""Tokens: what is kept of them, how they end, what they hide; sessions; the open API."""
+"""Tokens: storage, expiry, revocation, hidden payloads; sessions; the open API."""
 
 import re
 
@@ -11,39 +11,39 @@ from detent.web.http.settings import Settings
 from web.conftest import API, BASE, Api, code
 
 pytestmark = pytest.mark.anyio
-SECRET = "the-secret-thing"
+SECRET = "the-secret-value"
 
 
-async def test_a_token_is_shown_once_and_kept_as_a_digest(api: Api) -> None:
+async def test_a_token_is_shown_once_and_stored_as_a_digest(api: Api) -> None:
     boss = await api.person("boss", "admin")
-    made = (await boss.post(f"{API}/tokens", json={"name": "ann", "role": "viewer"})).json()
-    assert re.fullmatch(r"detent_[\w-]{43}", made["token"])
-    assert made["token"] not in (await boss.get(f"{API}/tokens")).text
-    assert not any(made["token"] in repr(rows) for rows in api.place.dump().values())
-    ann = api.client(made["token"])
+    created = (await boss.post(f"{API}/tokens", json={"name": "ann", "role": "viewer"})).json()
+    assert re.fullmatch(r"detent_[\w-]{43}", created["token"])
+    assert created["token"] not in (await boss.get(f"{API}/tokens")).text
+    assert not any(created["token"] in repr(rows) for rows in api.place.dump().values())
+    ann = api.client(created["token"])
     assert (await ann.get(f"{API}/me")).json()["name"] == "ann"
-    assert (await boss.post(f"{API}/tokens/{made['id']}/revoke")).json()["valid"] is False
+    assert (await boss.post(f"{API}/tokens/{created['id']}/revoke")).json()["valid"] is False
     assert code(await ann.get(f"{API}/me"), 401) == "UNAUTHORIZED"
     assert code(await boss.post(f"{API}/tokens/nope/revoke"), 404) == "TOKEN_NOT_FOUND"
 
 
-async def test_a_token_ends_by_itself(api: Api) -> None:
+async def test_a_token_expires(api: Api) -> None:
     late = await api.person("late", "admin", expires_days=1e-12)
     assert code(await late.get(f"{API}/jobs"), 401) == "UNAUTHORIZED"
 
 
-async def test_the_open_api_closes_with_the_first_token(api: Api) -> None:
+async def test_the_first_token_turns_on_authentication(api: Api) -> None:
     assert (await api.open.get(f"{API}/me")).json()["open"] is True
     boss = await api.person("boss", "admin")
-    answer = await api.open.get(f"{API}/jobs")
-    assert code(answer, 401) == "UNAUTHORIZED" and answer.headers["www-authenticate"] == "Bearer"
+    response = await api.open.get(f"{API}/jobs")
+    assert code(response, 401) == "UNAUTHORIZED" and response.headers["www-authenticate"] == "Bearer"
     assert (await boss.get(f"{API}/me")).json()["open"] is False
     for header in ("Bearer", "Basic abc", "Bearer nope", "Bearer \u00e9"):
         got = await api.open.get(f"{API}/jobs", headers={"Authorization": header.encode("latin-1")})
         assert code(got, 401) == "UNAUTHORIZED"
 
 
-async def test_an_open_api_answers_no_other_site(api: Api) -> None:
+async def test_an_open_api_refuses_cross_site_requests(api: Api) -> None:
     other = await api.open.post(f"{API}/jobs", json={"job_type": "x"}, headers={"Origin": "https://evil.example"})
     assert code(other, 403) == "ORIGIN_NOT_ALLOWED"
     rebound = await api.open.get(f"{API}/jobs", headers={"Host": "evil.example"})
@@ -51,7 +51,7 @@ async def test_an_open_api_answers_no_other_site(api: Api) -> None:
     assert (await api.open.get(f"{API}/jobs", headers={"Origin": BASE})).status_code == 200
 
 
-async def test_without_being_told_an_api_is_closed(api: Api) -> None:
+async def test_by_default_an_api_needs_tokens(api: Api) -> None:
     closed = create_app(api.engine, Settings())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(closed), base_url=BASE) as client:
         assert code(await client.get(f"{API}/jobs"), 401) == "UNAUTHORIZED"
@@ -59,33 +59,33 @@ async def test_without_being_told_an_api_is_closed(api: Api) -> None:
         assert code(await client.post(f"{API}/internal/jobs/x/run"), 404) == "ROUTE_NOT_FOUND"
 
 
-async def test_a_session_needs_its_csrf_token_to_change(api: Api) -> None:
+async def test_a_change_in_a_session_needs_the_csrf_token(api: Api) -> None:
     _, secret = await create_token(api.engine, "ann", "operator", actor="test")
     page = api.client()
-    began = await page.post(f"{API}/session", json={"token": secret})
-    cookie = began.headers["set-cookie"]
-    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and began.json()["name"] == "ann"
+    session = await page.post(f"{API}/session", json={"token": secret})
+    cookie = session.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and session.json()["name"] == "ann"
     assert (await page.get(f"{API}/jobs")).status_code == 200
     assert code(await page.post(f"{API}/jobs", json={"job_type": "x"}), 403) == "CSRF_TOKEN_INVALID"
     forged = await page.post(f"{API}/jobs", json={"job_type": "x"}, headers={"X-CSRF-Token": "0" * 36})
     assert code(forged, 403) == "CSRF_TOKEN_INVALID"
-    told = {"X-CSRF-Token": began.json()["csrf_token"]}
-    assert (await page.post(f"{API}/jobs", json={"job_type": "x"}, headers=told)).status_code == 201
+    csrf = {"X-CSRF-Token": session.json()["csrf_token"]}
+    assert (await page.post(f"{API}/jobs", json={"job_type": "x"}, headers=csrf)).status_code == 201
     assert (await page.delete(f"{API}/session")).status_code == 204
     assert code(await page.get(f"{API}/jobs"), 401) == "UNAUTHORIZED"
     assert code(await page.post(f"{API}/session", json={"token": "nope"}), 401) == "UNAUTHORIZED"
 
 
 @pytest.mark.parametrize("contract", ["standard", "gate-b2", "men", "p3c", "streams", "formal"])
-async def test_without_payloads_nothing_of_them_is_told(api: Api, contract: str) -> None:
-    boss, blind = await api.person("boss", "admin"), await api.person("blind", "admin", payloads=False)
+async def test_a_token_without_payloads_sees_none(api: Api, contract: str) -> None:
+    boss, redacted = await api.person("boss", "admin"), await api.person("blind", "admin", payloads=False)
     body = {"contract": contract, "payload": {"card": SECRET}}
     ids = [(await api.submit(boss, **body))["id"] for _ in range(2)]
     engine = api.engine
     from detent.core.job import Failure
     from detent.core.outcome import Failed, Succeeded
 
-    claims = {one.id: one for one in await engine.claim(engine.claim_request("w", 2, 60.0))}
+    claims = {claimed.id: claimed for claimed in await engine.claim(engine.claim_request("w", 2, 60.0))}
     await engine.settle(ids[0], claims[ids[0]].token, Succeeded(f'"{SECRET}"'))
     failure = Failure("CARD_BAD", SECRET, "CardError", retryable=False, traceback=SECRET)
     await engine.settle(ids[1], claims[ids[1]].token, Failed(failure))
@@ -97,12 +97,12 @@ async def test_without_payloads_nothing_of_them_is_told(api: Api, contract: str)
     seen = False
     for path in paths:
         seen |= SECRET in (await boss.get(path)).text
-        told = await blind.get(path)
-        assert told.status_code == 200 and SECRET not in told.text, path
+        response = await redacted.get(path)
+        assert response.status_code == 200 and SECRET not in response.text, path
     assert seen
     assert (await boss.get(f"{API}/jobs", params={"text": SECRET})).json()["jobs"]
-    assert not (await blind.get(f"{API}/jobs", params={"text": SECRET})).json()["jobs"]
-    made = (await blind.post(f"{API}/jobs/{ids[1]}/requeue")).text
-    assert SECRET not in made
-    more = (await blind.post(f"{API}/tokens", json={"name": "x", "role": "viewer"})).json()
-    assert more["payloads"] is False, "nobody gives away what they may not see"
+    assert not (await redacted.get(f"{API}/jobs", params={"text": SECRET})).json()["jobs"]
+    requeued = (await redacted.post(f"{API}/jobs/{ids[1]}/requeue")).text
+    assert SECRET not in requeued
+    granted = (await redacted.post(f"{API}/tokens", json={"name": "x", "role": "viewer"})).json()
+    assert granted["payloads"] is False, "a token cannot grant access that it does not have"

@@ -1,4 +1,4 @@
-"""Thousands of requests that cannot be: none breaks the server, none changes anything."""
+"""Thousands of invalid requests: none causes a 5xx response, none changes the database."""
 
 import json
 import random
@@ -154,7 +154,7 @@ QUERIES = [
 
 
 def bad_requests(api: Api, number: int, seed: int) -> Any:
-    """The same ones for the same seed. What might be right by chance is kept out: no request has a valid body."""
+    """Invalid requests, the same for the same seed. GET routes that could succeed by chance are left out."""
     source = random.Random(seed)
     routes = [
         (method, route.path, route.takes_body)
@@ -178,29 +178,29 @@ def bad_requests(api: Api, number: int, seed: int) -> Any:
 
 
 def _odd_body(source: random.Random) -> bytes:
-    chosen = {name: source.choice(ODD) for name in source.sample(FIELDS, source.randint(1, 6))}
-    chosen["nonsense"] = source.choice(ODD)  # so that it is refused whatever the rest is
-    return json.dumps(chosen).encode()
+    body = {name: source.choice(ODD) for name in source.sample(FIELDS, source.randint(1, 6))}
+    body["nonsense"] = source.choice(ODD)  # an unknown field, so that the body is always invalid
+    return json.dumps(body).encode()
 
 
 @pytest.mark.parametrize("place", ["sqlite-thread", pytest.param("postgres", marks=pytest.mark.drill)], indirect=True)
-async def test_none_breaks_the_server_or_changes_anything(api: Api) -> None:
+async def test_invalid_requests_cause_no_5xx_and_change_nothing(api: Api) -> None:
     await api.submit()
     boss = await api.person("boss", "admin")
     before = _stored(api)
     seen: dict[int, int] = {}
     for method, path, body, headers in bad_requests(api, NUMBER, seed=11):
         try:
-            answer = await boss.request(method, path, content=body, headers=headers)
+            response = await boss.request(method, path, content=body, headers=headers)
         except (httpx.InvalidURL, ValueError):
             continue
-        assert answer.status_code < 500, (method, path, body[:200], answer.text)
-        if answer.status_code >= 400:
-            assert answer.headers["content-type"] == "application/problem+json", (method, path)
-            assert "Traceback" not in answer.text and '"code"' in answer.text
+        assert response.status_code < 500, (method, path, body[:200], response.text)
+        if response.status_code >= 400:
+            assert response.headers["content-type"] == "application/problem+json", (method, path)
+            assert "Traceback" not in response.text and '"code"' in response.text
         elif method != "GET" and not path.startswith(f"{API}/session"):
-            pytest.fail(f"{method} {path} {body[:200]!r} did something: {answer.text}")
-        seen[answer.status_code] = seen.get(answer.status_code, 0) + 1
+            pytest.fail(f"{method} {path} {body[:200]!r} succeeded: {response.text}")
+        seen[response.status_code] = seen.get(response.status_code, 0) + 1
     assert sum(seen.values()) > NUMBER * 0.9 and {404, 415, 422} <= seen.keys(), seen
     assert _stored(api) == before
 
@@ -228,7 +228,7 @@ async def test_bodies_have_limits(api: Api) -> None:
     assert code(form, 415) == "MEDIA_TYPE_UNSUPPORTED"
 
 
-async def test_every_answer_bears_the_headers(api: Api) -> None:
+async def test_every_response_has_the_security_headers(api: Api) -> None:
     for path in ("/", "/docs", "/healthz", f"{API}/jobs", "/nowhere"):
         headers = (await api.open.get(path)).headers
         assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
@@ -241,9 +241,9 @@ async def test_every_answer_bears_the_headers(api: Api) -> None:
         assert (await api.open.get(f"/{address}")).status_code == 200, address
 
 
-async def test_one_token_cannot_ask_without_end(api: Api) -> None:
-    api.app.state.web.buckets._rate = 5.0
-    answers = [await api.open.get(f"{API}/me") for _ in range(14)]
-    assert answers[0].status_code == 200 and code(answers[-1], 429) == "RATE_LIMITED"
-    assert answers[-1].headers["retry-after"] == "1"
+async def test_the_request_rate_of_a_token_is_limited(api: Api) -> None:
+    api.app.state.web.rate_limiter._rate = 5.0
+    responses = [await api.open.get(f"{API}/me") for _ in range(14)]
+    assert responses[0].status_code == 200 and code(responses[-1], 429) == "RATE_LIMITED"
+    assert responses[-1].headers["retry-after"] == "1"
     assert (await api.open.get("/healthz")).status_code == 200

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: what is made, shown, listed and refused."""
+"""Jobs over HTTP: submit, get, list, events, errors, idempotency keys."""
 
 import asyncio
 
@@ -9,27 +9,27 @@ from detent.ports.listing import Filter
 from web.conftest import API, Api, code
 
 pytestmark = pytest.mark.anyio
-NOBODY = "01900000-0000-7000-8000-000000000000"
+UNKNOWN_ID = "01900000-0000-7000-8000-000000000000"
 
 
-async def test_a_new_job_is_201_and_a_known_one_200(api: Api) -> None:
-    ask = {"job_type": "mail", "payload": {"to": "ann"}, "idempotency_key": "k"}
-    first = await api.open.post(f"{API}/jobs", json=ask)
-    again = await api.open.post(f"{API}/jobs", json=ask)
+async def test_a_new_job_is_201_and_an_existing_one_200(api: Api) -> None:
+    body = {"job_type": "mail", "payload": {"to": "ann"}, "idempotency_key": "k"}
+    first = await api.open.post(f"{API}/jobs", json=body)
+    again = await api.open.post(f"{API}/jobs", json=body)
     assert (first.status_code, again.status_code) == (201, 200)
     assert not first.json()["idempotent_hit"] and again.json()["idempotent_hit"]
     assert first.json()["job"]["id"] == again.json()["job"]["id"]
-    other = await api.open.post(f"{API}/jobs", json={**ask, "payload": {"to": "bob"}})
+    other = await api.open.post(f"{API}/jobs", json={**body, "payload": {"to": "bob"}})
     assert code(other, 409) == "IDEMPOTENCY_CONFLICT" and other.json()["conflict_fields"] == ["payload"]
 
 
 async def test_a_men_job_shows_its_task(api: Api) -> None:
-    made = (await api.open.post(f"{API}/jobs", json={"contract": "men", "task_id": "t1"})).json()
-    assert made["task"]["task_id"] == "t1" and made["job"]["job_type"] == "task" and len(made["task"]) == 13
+    created = (await api.open.post(f"{API}/jobs", json={"contract": "men", "task_id": "t1"})).json()
+    assert created["task"]["task_id"] == "t1" and created["job"]["job_type"] == "task" and len(created["task"]) == 13
 
 
-async def test_what_a_contract_refuses_is_422_and_makes_nothing(api: Api) -> None:
-    for ask, said in (
+async def test_an_invalid_submission_is_422_and_creates_nothing(api: Api) -> None:
+    for body, error_code in (
         ({"job_type": "x", "contract": "gate-b2", "max_retries": 5}, "MAX_RETRIES_FROZEN"),
         ({"job_type": "x", "contract": "nope"}, "CONTRACT_UNKNOWN"),
         ({"job_type": "x", "contract": "men", "schedule_type": "cron"}, "TASK_INVALID_SCHEDULE"),
@@ -41,16 +41,16 @@ async def test_what_a_contract_refuses_is_422_and_makes_nothing(api: Api) -> Non
         ({"payload": {}}, "INPUT_INVALID"),
         ([], "INPUT_INVALID"),
     ):
-        assert code(await api.open.post(f"{API}/jobs", json=ask), 422) == said, ask
+        assert code(await api.open.post(f"{API}/jobs", json=body), 422) == error_code, body
     assert (await api.open.get(f"{API}/jobs")).json() == {"jobs": [], "next_cursor": None}
 
 
 async def test_deadlines_and_limit_keys_of_jobs_and_schedules(api: Api) -> None:
-    made = await api.submit(deadline=30, limit_key="smtp-7")
-    there = await api.engine.job(made["id"])
-    assert there.deadline_at == there.created_at + 30_000_000 and there.limit_key == "smtp-7"
-    ask = {"name": "tick", "job_type": "mail", "every": "1h", "deadline": 2.5}
-    added = (await api.open.post(f"{API}/schedules", json=ask)).json()
+    created = await api.submit(deadline=30, limit_key="smtp-7")
+    stored_job = await api.engine.job(created["id"])
+    assert stored_job.deadline_at == stored_job.created_at + 30_000_000 and stored_job.limit_key == "smtp-7"
+    body = {"name": "tick", "job_type": "mail", "every": "1h", "deadline": 2.5}
+    added = (await api.open.post(f"{API}/schedules", json=body)).json()
     assert added["deadline_seconds"] == 2.5 and added["retry_at"] is None
     changed = await api.open.patch(f"{API}/schedules/tick", json={"deadline": 90})
     assert changed.json()["deadline_seconds"] == 90
@@ -62,15 +62,15 @@ async def test_deadlines_and_limit_keys_of_jobs_and_schedules(api: Api) -> None:
     assert code(refused, 422) == "SCHEDULE_INVALID"
 
 
-async def test_bulk_is_all_or_none(api: Api) -> None:
-    made = await api.open.post(f"{API}/jobs/bulk", json={"jobs": [{"job_type": "a"}, {"job_type": "b"}]})
-    assert made.status_code == 201 and [one["job"]["job_type"] for one in made.json()["items"]] == ["a", "b"]
+async def test_bulk_submit_is_atomic(api: Api) -> None:
+    created = await api.open.post(f"{API}/jobs/bulk", json={"jobs": [{"job_type": "a"}, {"job_type": "b"}]})
+    assert created.status_code == 201 and [item["job"]["job_type"] for item in created.json()["items"]] == ["a", "b"]
     bad = await api.open.post(f"{API}/jobs/bulk", json={"jobs": [{"job_type": "c"}, {"job_type": ""}]})
     assert code(bad, 422) == "NAME_INVALID"
     assert len((await api.open.get(f"{API}/jobs")).json()["jobs"]) == 2
 
 
-async def test_pages_hold_every_job_once(api: Api) -> None:
+async def test_pages_contain_every_job_once(api: Api) -> None:
     ids = [(await api.submit(queue="odd" if n % 2 else "even"))["id"] for n in range(7)]
     seen, cursor = [], ""
     while cursor is not None:
@@ -86,7 +86,7 @@ async def test_pages_hold_every_job_once(api: Api) -> None:
     assert code(await api.open.get(f"{API}/jobs?stauts=x"), 422) == "INPUT_INVALID"
 
 
-async def test_a_job_read_is_304_until_anything_of_it_changes(api: Api) -> None:
+async def test_a_job_is_304_until_it_changes(api: Api) -> None:
     path = f"{API}/jobs/{(await api.submit())['id']}"
     tag = (await api.open.get(path)).headers["etag"]
     same = await api.open.get(path, headers={"If-None-Match": f'"other", W/{tag}'})
@@ -100,49 +100,53 @@ async def test_events_why_and_verify(api: Api) -> None:
     path = f"{API}/jobs/{job['id']}"
     await api.open.post(f"{path}/cancel")
     assert code(await api.open.post(f"{path}/cancel"), 409) == "JOB_TRANSITION_INVALID"
-    told = (await api.open.get(f"{path}/events")).json()
-    assert [(e["seq"], e["event"], e["note"]) for e in told["events"]] == [
+    log = (await api.open.get(f"{path}/events")).json()
+    assert [(e["seq"], e["event"], e["note"]) for e in log["events"]] == [
         (1, "job.created", False), (2, "job.cancelled", False), (2, "move.refused", True)]  # fmt: skip
     page = (await api.open.get(f"{path}/events?limit=2")).json()
     assert page["next_cursor"] == "2" and len((await api.open.get(f"{path}/events?cursor=2")).json()["events"]) == 1
     assert (await api.open.get(f"{path}/why")).json()["reason"] == "FINISHED"
     assert (await api.open.get(f"{path}/verify")).json()["ok"]
     for tail in ("", "/events", "/why", "/verify"):
-        assert code(await api.open.get(f"{API}/jobs/{NOBODY}{tail}"), 404) == "JOB_NOT_FOUND"
+        assert code(await api.open.get(f"{API}/jobs/{UNKNOWN_ID}{tail}"), 404) == "JOB_NOT_FOUND"
 
 
-async def test_an_idempotency_key_replays_the_answer(api: Api) -> None:
-    key, ask = {"Idempotency-Key": "once"}, {"job_type": "mail"}
-    first = await api.open.post(f"{API}/jobs", json=ask, headers=key)
-    again = await api.open.post(f"{API}/jobs", json=ask, headers=key)
+async def test_an_idempotency_key_replays_the_response(api: Api) -> None:
+    key, body = {"Idempotency-Key": "once"}, {"job_type": "mail"}
+    first = await api.open.post(f"{API}/jobs", json=body, headers=key)
+    again = await api.open.post(f"{API}/jobs", json=body, headers=key)
     assert again.status_code == 201 and again.content == first.content
     assert again.headers["idempotency-replayed"] == "true" and first.json()["job"]["idempotency_key"] is None
     other = await api.open.post(f"{API}/jobs", json={"job_type": "other"}, headers=key)
     assert code(other, 422) == "IDEMPOTENCY_KEY_REUSED"
     path = f"{API}/jobs/{first.json()['job']['id']}/cancel"
     refused = [await api.open.post(path, headers={"Idempotency-Key": f"c{n}"}) for n in (1, 2, 2)]
-    assert [answer.status_code for answer in refused] == [200, 409, 409]
+    assert [response.status_code for response in refused] == [200, 409, 409]
     assert refused[1].content == refused[2].content
 
 
-async def test_requests_with_one_key_at_once_do_one_thing(api: Api) -> None:
-    asks = [
+async def test_concurrent_requests_with_one_key_create_one_job(api: Api) -> None:
+    requests = [
         api.open.post(f"{API}/jobs", json={"job_type": "mail"}, headers={"Idempotency-Key": "race"}) for _ in range(12)
     ]
-    answers = await asyncio.gather(*asks)
-    assert {answer.status_code for answer in answers} <= {201, 409}
-    assert {answer.json()["code"] for answer in answers if answer.status_code == 409} <= {"IDEMPOTENCY_KEY_IN_FLIGHT"}
+    responses = await asyncio.gather(*requests)
+    assert {response.status_code for response in responses} <= {201, 409}
+    assert {response.json()["code"] for response in responses if response.status_code == 409} <= {
+        "IDEMPOTENCY_KEY_IN_FLIGHT"
+    }
     assert len((await api.open.get(f"{API}/jobs")).json()["jobs"]) == 1
 
 
-async def test_a_rare_match_costs_a_bounded_look(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages may be short or empty, but together they hold every match once."""
+async def test_a_filter_with_few_matches_reads_a_bounded_number_of_jobs(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages may be short or empty, but together they contain every match once."""
     monkeypatch.setattr(listing, "_WINDOW", 4)
     ids = [(await api.submit(queue="rare" if n in (0, 9) else "common"))["id"] for n in range(12)]
     seen, pages, cursor = [], 0, None
     while True:
-        chosen = Filter(queue="rare", before=cursor, limit=5)
-        page, cursor = await listing.list_jobs(api.engine, chosen, seconds=0.0)
+        filter = Filter(queue="rare", before=cursor, limit=5)
+        page, cursor = await listing.list_jobs(api.engine, filter, seconds=0.0)
         seen += [job.id for job in page]
         pages += 1
         if cursor is None:

@@ -1,4 +1,4 @@
-"""A database that stops: told within a second, whether it hangs up or falls silent; and it comes back by itself."""
+"""A database that stops or hangs: requests fail with 503 within about a second, and work again when it is back."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def asked() -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
+async def server_and_client() -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
     server = Server(list(installations().values())[-1], {"fsync": "off"})
     server.init().start()
     await migrated(server.url())
@@ -37,28 +37,28 @@ async def asked() -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
     server.remove()
 
 
-async def refused_soon(client: httpx.AsyncClient) -> list[float]:
-    """Every kind of request is refused with the code; the seconds each took."""
-    asks: list[tuple[str, str, Any]] = [
+async def seconds_until_refused(client: httpx.AsyncClient) -> list[float]:
+    """Send several requests, which must all fail with STORE_UNAVAILABLE; returns the seconds that each one took."""
+    requests: list[tuple[str, str, Any]] = [
         ("GET", f"{API}/jobs", None),
         ("POST", f"{API}/jobs", {"job_type": "x"}),
         ("POST", f"{API}/jobs", {"job_type": "x", "idempotency_key": "k"}),
         ("GET", f"{API}/jobs/01900000-0000-7000-8000-000000000000", None),
         ("POST", f"{API}/worker/claim", {"worker": "w", "job_types": ["x"], "wait_seconds": 5.0}),
     ]
-    took = []
-    for method, path, body in asks:
+    durations = []
+    for method, path, body in requests:
         start = time.perf_counter()
-        answer = await client.request(method, path, json=body)
-        took.append(time.perf_counter() - start)
-        assert code(answer, 503) == "STORE_UNAVAILABLE" and answer.json()["retryable"], path
-        assert answer.headers["retry-after"] == "1" and "127.0.0.1" not in answer.text
+        response = await client.request(method, path, json=body)
+        durations.append(time.perf_counter() - start)
+        assert code(response, 503) == "STORE_UNAVAILABLE" and response.json()["retryable"], path
+        assert response.headers["retry-after"] == "1" and "127.0.0.1" not in response.text
     assert (await client.get("/readyz")).status_code == 503
     assert (await client.get("/healthz")).status_code == 200
-    return took
+    return durations
 
 
-async def works_again(client: httpx.AsyncClient) -> None:
+async def wait_until_working(client: httpx.AsyncClient) -> None:
     async with asyncio.timeout(30):
         while (await client.post(f"{API}/jobs", json={"job_type": "x"})).status_code != 201:
             await asyncio.sleep(0.05)
@@ -66,32 +66,32 @@ async def works_again(client: httpx.AsyncClient) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_stopped_database(asked: tuple[Server, httpx.AsyncClient]) -> None:
-    server, client = asked
+async def test_a_stopped_database(server_and_client: tuple[Server, httpx.AsyncClient]) -> None:
+    server, client = server_and_client
     assert (await client.post(f"{API}/jobs", json={"job_type": "x"})).status_code == 201
     server.stop()
-    assert sorted(await refused_soon(client))[2] < 1.0
+    assert sorted(await seconds_until_refused(client))[2] < 1.0
     server.start()
-    await works_again(client)
+    await wait_until_working(client)
 
 
-async def test_a_database_that_falls_silent(asked: tuple[Server, httpx.AsyncClient]) -> None:
-    """Its processes are halted: connections stay open and nobody answers."""
-    server, client = asked
+async def test_a_database_that_hangs(server_and_client: tuple[Server, httpx.AsyncClient]) -> None:
+    """Its processes get SIGSTOP: connections stay open, but nothing responds."""
+    server, client = server_and_client
     assert (await client.post(f"{API}/jobs", json={"job_type": "x"})).status_code == 201
-    pids = halted(server)
+    pids = suspend(server)
     try:
-        assert sorted(await refused_soon(client))[2] < 1.2
+        assert sorted(await seconds_until_refused(client))[2] < 1.2
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-    await works_again(client)
+    await wait_until_working(client)
 
 
-def halted(server: Server) -> list[int]:
-    """The server and its backends, stopped in their tracks."""
+def suspend(server: Server) -> list[int]:
+    """Send SIGSTOP to the server and its backends; returns their pids."""
     head = int((server.data / "postmaster.pid").read_text().splitlines()[0])
-    found = [head]
+    pids = [head]
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
@@ -99,7 +99,7 @@ def halted(server: Server) -> list[int]:
             except OSError:
                 continue
             if parent == head:
-                found.append(int(entry))
-    for pid in found:
+                pids.append(int(entry))
+    for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    return found
+    return pids

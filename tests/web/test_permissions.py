@@ -1,4 +1,4 @@
-"""Role by route by tenant, cell by cell. The cells come from the routes: a new one is asked like the others."""
+"""Every combination of role, route and tenant. The routes are read from the application, so new ones are included."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ from detent.web.pages.pages import PAGES
 from web.conftest import API, Api
 
 pytestmark = pytest.mark.anyio
-NOBODY = "01900000-0000-7000-8000-000000000000"
+UNKNOWN_ID = "01900000-0000-7000-8000-000000000000"
 BODIES: dict[str, Any] = {
     "/jobs": {"job_type": "mail"},
     "/jobs/bulk": {"jobs": [{"job_type": "mail"}]},
@@ -32,28 +32,28 @@ BODIES: dict[str, Any] = {
     "/session": {"token": "nope"},
     "/worker/claim": {"worker": "w", "job_types": ["none"]},
     "/worker/heartbeat": {"worker": "w", "held": {}},
-    "/worker/settle": {"job_id": NOBODY, "token": "t", "outcome": "succeed"},
+    "/worker/settle": {"job_id": UNKNOWN_ID, "token": "t", "outcome": "succeed"},
     "/schedules": {"name": "n2", "job_type": "mail", "every": "1h"},
     "/schedules/preview": {"every": "1h"},
     "/schedules/{reference}": {"every": "2h"},
     "/schedules/{reference}/backfill": {"first": "2026-01-01T00:00:00Z", "last": "2026-01-01T02:00:00Z"},
 }
-"""What a route with a required body is asked with."""
+"""Request bodies for the routes that need one."""
 SHARED = {"/limits", "/limits/remove", "/tenants/{tenant}",
           "/alerts", "/alerts/deliveries", "/workers/recoveries", "/workers/{worker_id}/drain",
           "/workers/{worker_id}/stop",
           "/queues", "/queues/{name}/pause", "/queues/{name}/resume", "/workers", "/worker/claim", "/worker/heartbeat",
           "/worker/settle", "/overview", "/series", "/verification"}  # fmt: skip
-"""What belongs to all tenants: refused to every token that is bound to one."""
+"""Routes of resources that tenants share: refused to tokens that are bound to a tenant."""
 OWNED = {"job_id", "dlq_id", "reference"}
-"""Parts of a path that name something of a tenant."""
+"""Path parameters that name a resource of one tenant."""
 STREAMS = {"/events/stream"}
 
 
 def api_routes(api: Api) -> list[APIRoute]:
-    found = [route for route in _all(api.app) if isinstance(route, APIRoute) and route.path.startswith(API)]
-    assert len(found) > 40
-    return found
+    routes = [route for route in _all(api.app) if isinstance(route, APIRoute) and route.path.startswith(API)]
+    assert len(routes) > 40
+    return routes
 
 
 def _all(app: Any) -> list[Any]:
@@ -61,27 +61,27 @@ def _all(app: Any) -> list[Any]:
 
 
 async def test_every_route_declares_its_power(api: Api) -> None:
-    loose = [route.path for route in _all(api.app) if not isinstance(route, ApiRoute)]
-    assert not loose, "routes that bypass the door"
+    unguarded = [route.path for route in _all(api.app) if not isinstance(route, ApiRoute)]
+    assert not unguarded, "routes without authentication and limits"
     public = {route.path for route in _all(api.app) if isinstance(route, ApiRoute) and route.needs is None}
     shells = {page.path for page in PAGES} | {"/sign-in", f"{PREFIX}/{{name:path}}"}
     assert public <= {"/healthz", "/readyz", "/openapi.json", "/docs", f"{API}/session"} | shells
 
 
-def test_a_route_without_a_power_cannot_be_made() -> None:
+def test_a_route_without_a_power_is_refused() -> None:
     with pytest.raises(TypeError, match="declares no power"):
         ApiRoute("/new", lambda: None)
 
 
 class Scene:
-    """Things of two tenants, and the ways to ask for them."""
+    """Resources of two tenants, and a way to request them."""
 
-    def __init__(self, api: Api, things: dict[str, dict[str, str]]) -> None:
+    def __init__(self, api: Api, resources: dict[str, dict[str, str]]) -> None:
         self.api = api
-        self.things = things
+        self.resources = resources
 
-    async def ask(self, client: Any, route: APIRoute, method: str, owner: str) -> Any:
-        path = re.sub(r"\{(\w+)(:\w+)?\}", lambda found: self.things[owner].get(found[1], "x"), route.path)
+    async def request(self, client: Any, route: APIRoute, method: str, owner: str) -> Any:
+        path = re.sub(r"\{(\w+)(:\w+)?\}", lambda match: self.resources[owner].get(match[1], "x"), route.path)
         plain = re.sub(r":\w+\}", "}", route.path.removeprefix(API))
         body = BODIES.get(plain) if method in ("POST", "PATCH", "PUT") else None
         return await client.request(method, path, json=body)
@@ -90,26 +90,26 @@ class Scene:
 @pytest.fixture
 async def scene(api: Api) -> Scene:
     boss = await api.person("boss", "admin")
-    things: dict[str, dict[str, str]] = {}
+    resources: dict[str, dict[str, str]] = {}
     for tenant in ("own", "foreign"):
         job = await api.submit(boss, tenant_id=tenant, contract="gate-b2")
         dead = await api.submit(boss, tenant_id=tenant, contract="gate-b2")
         dead_letter = (await boss.post(f"{API}/internal/jobs/{dead['id']}/run?force_fail=true")).json()["dlq_id"]
-        ask = ScheduleRequest(f"nightly-{tenant}", "mail", every="1h", tenant_id=tenant)
-        plan = await add(api.engine, ask, actor="test")
-        things[tenant] = {
+        definition = ScheduleRequest(f"nightly-{tenant}", "mail", every="1h", tenant_id=tenant)
+        schedule = await add(api.engine, definition, actor="test")
+        resources[tenant] = {
             "job_id": job["id"],
             "dlq_id": dead_letter,
-            "reference": plan.id,
-            "token_id": NOBODY,
+            "reference": schedule.id,
+            "token_id": UNKNOWN_ID,
             "name": "q",
         }
-        things[tenant]["contract"] = "standard"
-    return Scene(api, things)
+        resources[tenant]["contract"] = "standard"
+    return Scene(api, resources)
 
 
 async def test_role_by_route(scene: Scene) -> None:
-    """A role without the power is refused with 403; a role with it is never refused for its role."""
+    """403 FORBIDDEN for exactly the roles that do not have the power of the route."""
     api = scene.api
     people = {role: await api.person(f"one-{role}", role) for role in Role}
     cells = 0
@@ -119,21 +119,30 @@ async def test_role_by_route(scene: Scene) -> None:
         if route.needs is None or plain in STREAMS:
             continue
         for method in route.methods - {"HEAD"}:
-            nobody = await scene.ask(api.client(), route, method, "own")
-            assert nobody.status_code == 401, (method, plain)
+            anonymous = await scene.request(api.client(), route, method, "own")
+            assert anonymous.status_code == 401, (method, plain)
             for role, client in people.items():
-                got = await scene.ask(client, route, method, "own")
+                response = await scene.request(client, route, method, "own")
                 if route.needs in POWERS[role]:
-                    assert not (got.status_code == 403 and got.json()["code"] == "FORBIDDEN"), (role, method, plain)
-                    assert got.status_code < 500, got.text
+                    assert not (response.status_code == 403 and response.json()["code"] == "FORBIDDEN"), (
+                        role,
+                        method,
+                        plain,
+                    )
+                    assert response.status_code < 500, response.text
                 else:
-                    assert got.status_code == 403 and got.json()["code"] == "FORBIDDEN", (role, method, plain, got.text)
+                    assert response.status_code == 403 and response.json()["code"] == "FORBIDDEN", (
+                        role,
+                        method,
+                        plain,
+                        response.text,
+                    )
                 cells += 1
     assert cells > 150
 
 
 async def test_tenant_by_route(scene: Scene) -> None:
-    """A bound admin reaches its own tenant's things, never another's, and nothing that all share."""
+    """A token with a tenant reaches the resources of that tenant, none of another, and none that tenants share."""
     api = scene.api
     bound = await api.person("bound", "admin", tenant="own")
     before = snapshot(api)
@@ -144,30 +153,33 @@ async def test_tenant_by_route(scene: Scene) -> None:
             continue
         for method in route.methods - {"HEAD"}:
             if OWNED & set(re.findall(r"\{(\w+)", route.path)):
-                got = await scene.ask(bound, route, method, "foreign")
-                assert got.status_code == 403, (method, plain, got.text)
-                assert got.json()["code"] == "TENANT_SCOPE_VIOLATION", (method, plain, got.text)
+                response = await scene.request(bound, route, method, "foreign")
+                assert response.status_code == 403, (method, plain, response.text)
+                assert response.json()["code"] == "TENANT_SCOPE_VIOLATION", (method, plain, response.text)
             elif plain in SHARED:
-                got = await scene.ask(bound, route, method, "own")
-                assert got.status_code == 403 and got.json()["code"] == "TENANT_SCOPE_VIOLATION", (method, plain)
-    assert snapshot(api) == before, "a refusal left something behind"
+                response = await scene.request(bound, route, method, "own")
+                assert response.status_code == 403 and response.json()["code"] == "TENANT_SCOPE_VIOLATION", (
+                    method,
+                    plain,
+                )
+    assert snapshot(api) == before, "a refused request changed the database"
     for route in api_routes(api):
         plain = re.sub(r":\w+\}", "}", route.path.removeprefix(API))
         if "GET" in route.methods and plain not in SHARED | STREAMS and isinstance(route, ApiRoute) and route.needs:
-            got = await scene.ask(bound, route, "GET", "own")
-            assert got.status_code == 200 or plain.startswith("/contracts/"), (plain, got.text)
-            assert '"foreign"' not in got.text and scene.things["foreign"]["job_id"] not in got.text, plain
+            response = await scene.request(bound, route, "GET", "own")
+            assert response.status_code == 200 or plain.startswith("/contracts/"), (plain, response.text)
+            assert '"foreign"' not in response.text and scene.resources["foreign"]["job_id"] not in response.text, plain
 
 
-async def test_a_bound_token_makes_and_lists_its_own_only(scene: Scene) -> None:
+async def test_a_token_with_a_tenant_creates_and_lists_only_there(scene: Scene) -> None:
     bound = await scene.api.person("bound", "operator", tenant="own")
-    made = await scene.api.submit(bound)
-    assert made["tenant_id"] == "own"
-    theirs = {"job_type": "x", "tenant_id": "foreign"}
+    created = await scene.api.submit(bound)
+    assert created["tenant_id"] == "own"
+    foreign_job = {"job_type": "x", "tenant_id": "foreign"}
     for path, body in (
-        ("/jobs", theirs),
-        ("/jobs/bulk", {"jobs": [{"job_type": "x"}, theirs]}),
-        ("/schedules", {"name": "x", "every": "1h", **theirs}),
+        ("/jobs", foreign_job),
+        ("/jobs/bulk", {"jobs": [{"job_type": "x"}, foreign_job]}),
+        ("/schedules", {"name": "x", "every": "1h", **foreign_job}),
     ):
         refused = await bound.post(f"{API}{path}", json=body)
         assert refused.status_code == 403 and refused.json()["code"] == "TENANT_SCOPE_VIOLATION"
@@ -180,17 +192,17 @@ async def test_a_bound_token_makes_and_lists_its_own_only(scene: Scene) -> None:
 
 
 def snapshot(api: Api) -> Any:
-    """All that is stored, but for notes of refused moves, which a refusal is meant to leave."""
+    """All stored rows except notes: a refused transition writes one."""
     return {name: rows for name, rows in api.place.dump().items() if name not in ("notes", "sqlite_sequence")}
 
 
-def test_the_roles_are_what_the_page_says() -> None:
+def test_the_powers_of_the_roles() -> None:
     assert POWERS[Role.VIEWER] == {Power.READ} and POWERS[Role.ADMIN] == set(Power)
     assert Power.REVIEW not in POWERS[Role.OPERATOR] and Power.OPERATE not in POWERS[Role.REVIEWER]
 
 
-async def test_whoever_only_reads_changes_nothing(api: Api) -> None:
-    """Typed in again, so that a route whose declaration is wrong is found: what changes, and what needs a reviewer."""
+async def test_the_powers_of_the_routes(api: Api) -> None:
+    """Repeated here to find wrong declarations: changes need more than READ, decisions REVIEW, tokens ADMIN."""
     harmless = {"/schedules/preview"}
     for route in api_routes(api):
         assert isinstance(route, ApiRoute)

@@ -1,4 +1,4 @@
-"""Serving: alone, beside a worker, mounted in another application; and where it refuses to."""
+"""Serving: alone, with a worker, mounted in another application; refused addresses."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ async def double(number: int) -> int:
 '''
 
 
-def test_an_address_others_reach_needs_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_public_address_needs_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
         assert run(["serve", "--host", host, "--url", url]) == 1
@@ -51,7 +51,7 @@ def test_an_address_others_reach_needs_tokens(tmp_path: Path, capsys: pytest.Cap
             assert client.get(f"{API}/jobs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
 
 
-def test_a_database_on_a_server(tmp_path: Path) -> None:
+def test_serving_a_postgres_database(tmp_path: Path) -> None:
     database = house(newest()).database()
     with serving(tmp_path, database.url) as at, httpx.Client(base_url=at) as client:
         assert client.post(f"{API}/jobs", json={"job_type": "x"}).status_code == 201
@@ -59,38 +59,36 @@ def test_a_database_on_a_server(tmp_path: Path) -> None:
     database.release()
 
 
-def test_an_address_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     with serving(tmp_path, url) as at:
         assert run(["serve", "--port", at.rpartition(":")[2], "--url", url]) == 1
         assert "CANNOT_SERVE" in capsys.readouterr().err
 
 
-def test_a_revoked_token_is_refused_by_a_server_that_knew_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_revoked_token_is_refused_after_the_cache_expires(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     assert run(["token", "create", "--name", "ann", "--role", "viewer", "--json", "--url", url]) == 0
-    made = json.loads(capsys.readouterr().out)
-    told = {"Authorization": f"Bearer {made['token']}"}
-    with serving(tmp_path, url) as at, httpx.Client(base_url=at, headers=told) as client:
+    created = json.loads(capsys.readouterr().out)
+    headers = {"Authorization": f"Bearer {created['token']}"}
+    with serving(tmp_path, url) as at, httpx.Client(base_url=at, headers=headers) as client:
         assert client.get(f"{API}/jobs").status_code == 200
-        assert run(["token", "revoke", made["id"], "--url", url]) == 0
+        assert run(["token", "revoke", created["id"], "--url", url]) == 0
         until_now(lambda: client.get(f"{API}/jobs").status_code == 401, 2)
 
 
-def test_up_works_and_serves_in_one_process(tmp_path: Path) -> None:
+def test_up_runs_worker_and_server_in_one_process(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text(APP)
-    words = [sys.executable, "-m", "detent", "up", "one.py", "--port", "0", "--json"]
-    told = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "detent", "up", "one.py", "--port", "0", "--json"]
+    environment = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        words, cwd=tmp_path, env=told, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
         with httpx.Client(base_url=first_json(process)["at"], timeout=20) as client:
             assert client.get("/readyz").json() == {"ok": True}
-            ask = {"job_type": "double", "payload": {"number": 21}}
-            path = f"{API}/jobs/{client.post(f'{API}/jobs', json=ask).json()['job']['id']}"
+            body = {"job_type": "double", "payload": {"number": 21}}
+            path = f"{API}/jobs/{client.post(f'{API}/jobs', json=body).json()['job']['id']}"
             while (job := client.get(path).json())["phase"] != "final":
                 pass
             assert job["result"] == 42
@@ -104,7 +102,7 @@ def test_up_works_and_serves_in_one_process(tmp_path: Path) -> None:
         process.stdout.close()
 
 
-def test_a_server_that_stops_sends_away_who_follows_and_who_waits(tmp_path: Path) -> None:
+def test_a_stopping_server_ends_streams_and_waiting_claims(tmp_path: Path) -> None:
     with serving(tmp_path, f"sqlite:///{tmp_path}/jobs.db") as at, httpx.Client(base_url=at, timeout=20) as client:
         waiting = {"worker": "w", "job_types": ["x"], "wait_seconds": 20.0}
         with ThreadPoolExecutor(1) as other, client.stream("GET", f"{API}/events/stream") as stream:
@@ -123,16 +121,16 @@ def test_a_server_that_stops_sends_away_who_follows_and_who_waits(tmp_path: Path
 
 @pytest.mark.anyio
 async def test_mounted_below_a_prefix(tmp_path: Path) -> None:
-    """An application that was mounted hears nothing of the server's start, and opens by itself."""
+    """A mounted application gets no lifespan events; it opens on first use."""
     app = Detent(f"sqlite:///{tmp_path}/jobs.db")
     api = create_app(app, Settings(open_without_tokens=True))
     outer = Starlette()
     outer.mount("/jobs-api", api)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(outer), base_url="http://127.0.0.1") as client:
-        made = await client.post(f"/jobs-api{API}/jobs", json={"job_type": "x"})
-        assert made.status_code == 201
-        assert made.headers["location"] == f"/jobs-api{API}/jobs/{made.json()['job']['id']}"
-        assert (await client.get(made.headers["location"])).json()["id"] == made.json()["job"]["id"]
+        created = await client.post(f"/jobs-api{API}/jobs", json={"job_type": "x"})
+        assert created.status_code == 201
+        assert created.headers["location"] == f"/jobs-api{API}/jobs/{created.json()['job']['id']}"
+        assert (await client.get(created.headers["location"])).json()["id"] == created.json()["job"]["id"]
         assert (await client.get("/jobs-api/readyz")).status_code == 200
         assert code(await client.get("/jobs-api/nowhere"), 404) == "ROUTE_NOT_FOUND"
         assert (await client.get("/jobs-api/openapi.json")).json()["paths"]
@@ -141,8 +139,8 @@ async def test_mounted_below_a_prefix(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("place", ["sqlite-thread"], indirect=True)
-async def test_a_client_that_sends_slowly_holds_nothing(api: Api) -> None:
-    """Its body does not arrive: it is told so and let go, and others are answered meanwhile."""
+async def test_a_slow_request_body_times_out(api: Api) -> None:
+    """The client gets 408 BODY_TOO_SLOW, and other requests are served meanwhile."""
     api.app.state.web.settings = Settings(open_without_tokens=True, body_seconds=0.2)
     never = asyncio.Event()
 
@@ -153,5 +151,5 @@ async def test_a_client_that_sends_slowly_holds_nothing(api: Api) -> None:
     media = {"content-type": "application/json"}
     slow = asyncio.create_task(api.open.post(f"{API}/jobs", content=slowly(), headers=media))
     assert (await api.open.get(f"{API}/jobs")).status_code == 200
-    answer = await asyncio.wait_for(slow, 10)
-    assert code(answer, 408) == "BODY_TOO_SLOW"
+    response = await asyncio.wait_for(slow, 10)
+    assert code(response, 408) == "BODY_TOO_SLOW"

@@ -1,4 +1,4 @@
-"""The stream of all events over a real socket: in order, each once, across reconnects and late commits."""
+"""The event stream over a real socket: events in order, each exactly once, across reconnects and late commits."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from detent.web.http.serving import Server, bind, config_of
 from web.conftest import API, Api, code
 
 pytestmark = pytest.mark.anyio
-SECRET = "the-secret-thing"
+SECRET = "the-secret-value"
 
 
 @asynccontextmanager
@@ -35,67 +35,67 @@ async def listening(api: Api) -> AsyncIterator[str]:
 
 
 class Follower:
-    """Reads events of one connection, one at a time."""
+    """Reads server-sent events from one connection."""
 
     def __init__(self, lines: AsyncIterator[str]) -> None:
         self._lines = lines
         self.last = ""
 
     async def next(self) -> dict[str, Any]:
-        told: dict[str, str] = {}
+        received: dict[str, str] = {}
         async with asyncio.timeout(20):
             async for line in self._lines:
                 name, _, value = line.partition(": ")
                 if line and not line.startswith(":"):
-                    told[name] = value
-                elif not line and "data" in told:
+                    received[name] = value
+                elif not line and "data" in received:
                     break
-        self.last = told["id"]
-        return {"id": told["id"], "name": told["event"], **json.loads(told["data"])}
+        self.last = received["id"]
+        return {"id": received["id"], "name": received["event"], **json.loads(received["data"])}
 
-    async def some(self, number: int) -> list[dict[str, Any]]:
+    async def read(self, number: int) -> list[dict[str, Any]]:
         return [await self.next() for _ in range(number)]
 
 
 @asynccontextmanager
 async def following(client: httpx.AsyncClient, last: str | None = None, **params: str) -> AsyncIterator[Follower]:
     headers = {"Last-Event-ID": last} if last is not None else {}
-    async with client.stream("GET", f"{API}/events/stream", params=params, headers=headers, timeout=30) as answer:
-        assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/event-stream")
-        lines = answer.aiter_lines()
+    async with client.stream("GET", f"{API}/events/stream", params=params, headers=headers, timeout=30) as response:
+        assert response.status_code == 200 and response.headers["content-type"].startswith("text/event-stream")
+        lines = response.aiter_lines()
         assert (await anext(lines)).startswith(":")
         yield Follower(lines)
 
 
-async def test_nothing_is_lost_or_told_twice_across_reconnects(api: Api) -> None:
+async def test_every_event_is_sent_once_across_reconnects(api: Api) -> None:
     async with listening(api) as at, httpx.AsyncClient(base_url=at) as client:
         async with following(client) as first:
             ids = [(await api.submit())["id"] for _ in range(5)]
-            seen = await first.some(3)
+            seen = await first.read(3)
         ids += [(await api.submit())["id"] for _ in range(4)]
         async with following(client, seen[-1]["id"]) as again:
-            seen += await again.some(4)
+            seen += await again.read(4)
             ids += [(await api.submit())["id"] for _ in range(2)]
-            seen += await again.some(4)
-        assert [one["job_id"] for one in seen] == ids
+            seen += await again.read(4)
+        assert [event["job_id"] for event in seen] == ids
         async with following(client, "0") as all_of_them:
-            assert [one["id"] for one in await all_of_them.some(11)] == [one["id"] for one in seen]
+            assert [event["id"] for event in await all_of_them.read(11)] == [event["id"] for event in seen]
 
 
-async def test_an_event_is_shaped_as_in_the_jobs_own_log(api: Api) -> None:
+async def test_an_event_has_the_format_of_the_job_log(api: Api) -> None:
     job = await api.submit(contract="men", queue="q")
     async with listening(api) as at, httpx.AsyncClient(base_url=at) as client, following(client, "0") as stream:
-        told = await stream.some(2)
+        received = await stream.read(2)
     log = (await api.open.get(f"{API}/jobs/{job['id']}/events")).json()["events"]
     about = {"job_id": job["id"], "job_type": "mail", "contract": "men", "queue": "q", "tenant_id": "default"}
-    pairs = zip(told, log, strict=True)
-    assert told == [{"id": one["id"], "name": event["event"], **about, **event} for one, event in pairs]
-    assert told[1]["envelope"] is not None
+    pairs = zip(received, log, strict=True)
+    assert received == [{"id": sent["id"], "name": event["event"], **about, **event} for sent, event in pairs]
+    assert received[1]["envelope"] is not None
 
 
-@pytest.mark.parametrize("place", ["postgres"], indirect=True)  # on SQLite no commit can come late
-async def test_a_commit_that_comes_late_is_not_missed(api: Api) -> None:
-    """It began before others that were committed, read and passed on meanwhile."""
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)  # on SQLite commits are in order
+async def test_a_late_commit_is_not_missed(api: Api) -> None:
+    """Its transaction began before others that were committed and sent earlier."""
     engine, may_commit, has_begun = api.engine, asyncio.Event(), asyncio.Event()
     late = prepare(engine, Submission("late"), engine.store.now())
 
@@ -118,8 +118,8 @@ async def test_a_commit_that_comes_late_is_not_missed(api: Api) -> None:
         may_commit.set()
         await writing
         async with following(client, last) as stream:
-            told = {one["job_id"] for one in await stream.some(2)}
-        assert told == {late.change.after.id, after["id"]}
+            received = {event["job_id"] for event in await stream.read(2)}
+        assert received == {late.change.after.id, after["id"]}
 
 
 async def test_a_token_sees_its_tenant_and_no_payloads(api: Api) -> None:
@@ -132,40 +132,40 @@ async def test_a_token_sees_its_tenant_and_no_payloads(api: Api) -> None:
     async with listening(api) as at:
         async with httpx.AsyncClient(base_url=at, headers=bound.headers) as client:
             async with following(client, "0") as stream:
-                told = await stream.some(5)
-            assert {one["tenant_id"] for one in told} == {"own"} and SECRET not in json.dumps(told)
+                received = await stream.read(5)
+            assert {event["tenant_id"] for event in received} == {"own"} and SECRET not in json.dumps(received)
             assert code(await client.get(f"{API}/events/stream?tenant=foreign"), 403) == "TENANT_SCOPE_VIOLATION"
             for bad in ("x", "-1", "1.2", "99999999999999999999"):
-                got = await client.get(f"{API}/events/stream", headers={"Last-Event-ID": bad})
-                assert code(got, 422) == "INPUT_INVALID"
+                response = await client.get(f"{API}/events/stream", headers={"Last-Event-ID": bad})
+                assert code(response, 422) == "INPUT_INVALID"
         async with (
             httpx.AsyncClient(base_url=at, headers=boss.headers) as client,
             following(client, "0", queue="nowhere", tenant="own"),
             following(client, "0") as stream,
         ):
-            assert SECRET in json.dumps(await stream.some(10))
-    assert api.app.state.web.stream.listeners == 0
+            assert SECRET in json.dumps(await stream.read(10))
+    assert api.app.state.web.event_tail.listeners == 0
 
 
-async def test_what_was_pruned_does_not_make_numbers_free_again(api: Api) -> None:
+async def test_ids_of_pruned_events_are_not_reused(api: Api) -> None:
     async with listening(api) as at, httpx.AsyncClient(base_url=at) as client:
         job = await api.submit()
         await api.open.post(f"{API}/jobs/{job['id']}/cancel")
         async with following(client, "0") as stream:
-            last = (await stream.some(2))[-1]["id"]
+            last = (await stream.read(2))[-1]["id"]
         await api.engine.prune(0.0)
         fresh = await api.submit()
         async with following(client, last) as stream:
             assert (await stream.next())["job_id"] == fresh["id"]
 
 
-async def test_a_stream_ends_with_its_token(api: Api) -> None:
+async def test_revoking_a_token_ends_its_stream(api: Api) -> None:
     api.app.state.web.settings = replace(api.app.state.web.settings, beat_seconds=0.05)
     boss, guest = await api.person("boss", "admin"), await api.person("guest", "viewer")
-    [token] = [one for one in await list_tokens(api.engine) if one.person == "guest"]
+    [token] = [token for token in await list_tokens(api.engine) if token.person == "guest"]
     async with listening(api) as at, httpx.AsyncClient(base_url=at, headers=guest.headers) as client:
-        async with asyncio.timeout(20), client.stream("GET", f"{API}/events/stream", timeout=30) as answer:
-            lines = answer.aiter_lines()
+        async with asyncio.timeout(20), client.stream("GET", f"{API}/events/stream", timeout=30) as response:
+            lines = response.aiter_lines()
             assert (await anext(lines)).startswith(":")
             assert (await boss.post(f"{API}/tokens/{token.id}/revoke")).status_code == 200
             assert all(not line.startswith("data") for line in [line async for line in lines])

@@ -1,12 +1,14 @@
-"""Workers over HTTP: the three calls, and the two examples against a real server."""
+"""Workers over HTTP: claim, heartbeat, settle, and the two example workers against a real server."""
 
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
+from servers import programs
 
 from web.conftest import API, Api, code
 from web.served import serving
@@ -35,64 +37,64 @@ async def test_claim_heartbeat_settle(api: Api) -> None:
     assert code(stale, 409) == "LEASE_STALE"
 
 
-async def test_each_way_to_end(api: Api) -> None:
-    async def ended(**end: object) -> str:
+async def test_every_outcome(api: Api) -> None:
+    async def status_after(**outcome: object) -> str:
         job = await api.submit()
         claimed = (await api.open.post(f"{API}/worker/claim", json={**CLAIM, "limit": 5})).json()["jobs"]
-        mine = next(one for one in claimed if one["id"] == job["id"])
-        told = {"job_id": mine["id"], "token": mine["token"], **end}
-        return str((await api.open.post(f"{API}/worker/settle", json=told)).json()["status"])
+        mine = next(claimed_job for claimed_job in claimed if claimed_job["id"] == job["id"])
+        settlement = {"job_id": mine["id"], "token": mine["token"], **outcome}
+        return str((await api.open.post(f"{API}/worker/settle", json=settlement)).json()["status"])
 
-    assert await ended(outcome="succeed") == "succeeded"
-    assert await ended(outcome="fail", code="E", message="no", retryable=False) == "failed"
-    assert await ended(outcome="fail", code="E", message="no", after_seconds=60) == "retrying"
-    assert await ended(outcome="cancel", reason="why not") == "cancelled"
-    assert await ended(outcome="snooze", after_seconds=60) == "queued"
-    assert await ended(outcome="stop") == "queued"
+    assert await status_after(outcome="succeed") == "succeeded"
+    assert await status_after(outcome="fail", code="E", message="no", retryable=False) == "failed"
+    assert await status_after(outcome="fail", code="E", message="no", after_seconds=60) == "retrying"
+    assert await status_after(outcome="cancel", reason="why not") == "cancelled"
+    assert await status_after(outcome="snooze", after_seconds=60) == "queued"
+    assert await status_after(outcome="stop") == "queued"
 
 
-async def test_a_claim_waits_for_work(api: Api) -> None:
+async def test_a_claim_waits_for_a_job(api: Api) -> None:
     waiting = asyncio.create_task(api.open.post(f"{API}/worker/claim", json={**CLAIM, "wait_seconds": 15.0}))
     while not await api.engine.store.read(lambda tx: tx.workers()):
         await asyncio.sleep(0.01)
     job = await api.submit()
-    got = await asyncio.wait_for(waiting, 10)
-    assert [one["id"] for one in got.json()["jobs"]] == [job["id"]]
+    response = await asyncio.wait_for(waiting, 10)
+    assert [claimed_job["id"] for claimed_job in response.json()["jobs"]] == [job["id"]]
     empty = await api.open.post(f"{API}/worker/claim", json={**CLAIM, "wait_seconds": 0.05})
     assert empty.json()["jobs"] == []
 
 
-async def test_a_worker_is_known_to_why(api: Api) -> None:
+async def test_why_knows_workers_over_http(api: Api) -> None:
     await api.open.post(f"{API}/worker/claim", json=CLAIM)
     await api.submit(job_type="other")
     job = await api.submit()
     assert (await api.open.get(f"{API}/jobs/{job['id']}/why")).json()["reason"] == "ANY_MOMENT"
 
 
-async def test_who_may_not_work(api: Api) -> None:
-    blind, bound = await api.person("b", "admin", payloads=False), await api.person("t", "admin", tenant="t")
-    assert code(await blind.post(f"{API}/worker/claim", json=CLAIM), 403) == "PAYLOADS_REQUIRED"
-    assert code(await bound.post(f"{API}/worker/claim", json=CLAIM), 403) == "TENANT_SCOPE_VIOLATION"
+async def test_tokens_that_may_not_claim(api: Api) -> None:
+    redacted, with_tenant = await api.person("b", "admin", payloads=False), await api.person("t", "admin", tenant="t")
+    assert code(await redacted.post(f"{API}/worker/claim", json=CLAIM), 403) == "PAYLOADS_REQUIRED"
+    assert code(await with_tenant.post(f"{API}/worker/claim", json=CLAIM), 403) == "TENANT_SCOPE_VIOLATION"
 
 
 @pytest.mark.parametrize(
-    ("program", "job_type"),
-    [([sys.executable, "http_worker.py"], "greet"), (["node", "http_worker.mjs"], "greet.node")],
+    ("program", "script", "job_type"),
+    [(lambda: sys.executable, "http_worker.py", "greet"), (programs.node, "http_worker.mjs", "greet.node")],
 )
-def test_the_examples_work(tmp_path: Path, program: list[str], job_type: str) -> None:
+def test_the_examples_work(tmp_path: Path, program: Callable[[], str], script: str, job_type: str) -> None:
     assert len((EXAMPLES / "http_worker.py").read_text().splitlines()) <= 60
     with serving(tmp_path, f"sqlite:///{tmp_path}/jobs.db") as at, httpx.Client(base_url=at) as client:
-        made = client.post(f"{API}/jobs", json={"job_type": job_type, "payload": {"name": "Ada"}}).json()["job"]
+        submitted = client.post(f"{API}/jobs", json={"job_type": job_type, "payload": {"name": "Ada"}}).json()["job"]
         bad = client.post(f"{API}/jobs", json={"job_type": job_type, "max_retries": 0}).json()["job"]
-        words = [program[0], str(EXAMPLES / program[1]), at]
-        worker = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        command = [program(), str(EXAMPLES / script), at]
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert worker.stdout is not None
-            said = dict(worker.stdout.readline().split() for _ in range(2))
-            good = client.get(f"{API}/jobs/{made['id']}").json()
-            assert said[made["id"]] == "succeeded" and good["result"] == {"greeting": "Hello, Ada!"}
+            statuses = dict(worker.stdout.readline().split() for _ in range(2))
+            good = client.get(f"{API}/jobs/{submitted['id']}").json()
+            assert statuses[submitted["id"]] == "succeeded" and good["result"] == {"greeting": "Hello, Ada!"}
             if job_type == "greet":
-                assert said[bad["id"]] == "failed"
+                assert statuses[bad["id"]] == "failed"
         finally:
             worker.kill()
             worker.wait()

@@ -1,4 +1,4 @@
-"""Claims made up for the machine, which never looks at a store."""
+"""Claims and batch results for tests of WorkerState, which uses no store."""
 
 from detent.engine import BatchResult
 from detent.ports.claims import Claimed

@@ -1,4 +1,4 @@
-"""An application on a file of its own, and a worker beside the test on the same loop."""
+"""An application on its own SQLite file, and a worker on the event loop of the test."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ async def app(tmp_path: Path) -> AsyncIterator[Detent]:
 
 @asynccontextmanager
 async def working(app: Detent, **options: Any) -> AsyncIterator[Worker]:
-    """A worker until the end of the block; what still runs then is handed back."""
+    """Run a worker until the end of the block; jobs that still run are handed back."""
     worker = await app.worker(**options)
     task = asyncio.create_task(worker.run(handle_signals=False))
     try:

@@ -1,6 +1,6 @@
-"""Processes that fire what is due, over and over, and are killed at random: `python firer.py URL KILLS SEED`.
+"""Four processes that fire due schedules in a loop and are killed at random: `python firer.py URL KILLS SEED`.
 
-Four at a time. Their clock runs ten minutes a second, from a night on which Berlin's clock goes forward.
+Their clock advances ten minutes per second, starting in a night in which DST begins in Berlin.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PROCESSES = 4
 
 
 class FastClock:
-    """Stands still until it is told when it began."""
+    """A clock at SPEED times real time; it stands still at NIGHT if it has no start."""
 
     def __init__(self, began: float | None = None) -> None:
         self.began = began
@@ -41,19 +41,19 @@ def store_at(url: str, clock: FastClock) -> Store:
     return PostgresStore(url, clock=clock)
 
 
-async def fire_for_ever(url: str, began: float, told: int) -> None:
+async def fire_forever(url: str, began: float, report_pipe: int) -> None:
     engine = Engine(store_at(url, FastClock(began)))
     await engine.open()
     while True:
         if (await fire_due(engine, 50)).jobs:
-            os.write(told, b".")
+            os.write(report_pipe, b".")
         await asyncio.sleep(0.001)
 
 
-def start(url: str, began: float, told: int) -> int:
+def start(url: str, began: float, report_pipe: int) -> int:
     child = os.fork()
     if not child:
-        asyncio.run(fire_for_ever(url, began, told))
+        asyncio.run(fire_forever(url, began, report_pipe))
     return child
 
 
@@ -63,18 +63,18 @@ def end(child: int) -> None:
 
 
 def main(url: str, kills: int, seed: int) -> None:
-    """Somebody is killed while the fires go on: a moment after one of them was told of."""
+    """Kill a random process shortly after one of them reported a fire, while the others keep firing."""
     draw, began = random.Random(seed), time.time()
-    heard, told = os.pipe()
-    children = [start(url, began, told) for _ in range(PROCESSES)]
+    fired_pipe, report_pipe = os.pipe()
+    children = [start(url, began, report_pipe) for _ in range(PROCESSES)]
     for _ in range(kills):
         for _ in range(draw.randrange(1, 4)):
-            os.read(heard, 1)
+            os.read(fired_pipe, 1)
         time.sleep(draw.uniform(0, 0.2))
         end(children.pop(draw.randrange(PROCESSES)))
-        children.append(start(url, began, told))
+        children.append(start(url, began, report_pipe))
     while time.time() < began + 1:
-        os.read(heard, 1)
+        os.read(fired_pipe, 1)
     for child in children:
         end(child)
 

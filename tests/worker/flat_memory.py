@@ -1,4 +1,4 @@
-"""Runs many jobs through one worker and prints, as JSON, how many megabytes the process had after how many jobs."""
+"""Runs many jobs in one worker and prints JSON: number of finished jobs -> megabytes of the process."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ async def main(jobs: int, folder: str) -> None:
     async with app:
         store: Any = (await app.ready()).store
         for connection in (store._writer.connection, store._reader.connection, store._watcher):
-            connection.pragma("cache_size", -4_096)  # SQLite's page cache fills up once; what must be flat is the rest
+            connection.pragma("cache_size", -4_096)  # small, because SQLite's page cache grows until it is full
         worker = await app.worker(lease_seconds=30)
         task = asyncio.create_task(worker.run(handle_signals=False))
         sizes: dict[int, float] = {}

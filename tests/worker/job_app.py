@@ -1,6 +1,6 @@
 """The application of the worker processes these tests start: `python job_app.py '{"slots": 4, …}'`.
 
-$DETENT_URL names the database; $DIARY a file to which handlers append what happens to them, one word a line.
+$DETENT_URL is the database; $DIARY is a file to which handlers append lines of the form "verb job_id".
 """
 
 import asyncio
@@ -17,9 +17,9 @@ app = Detent()
 CONTRACTS = ("gate-b2", "men", "p3c", "streams", "formal", "standard")
 
 
-def write(word: str) -> None:
+def write(line: str) -> None:
     with open(os.environ["DIARY"], "a") as diary:
-        diary.write(f"{word}\n")
+        diary.write(f"{line}\n")
 
 
 def declare(contract: str) -> None:
@@ -53,7 +53,7 @@ async def nap(ctx: Context, seconds: float) -> int:
 
 @app.job("block")
 async def block(ctx: Context, seconds: float) -> int:
-    """What nobody should do: the whole loop stands still."""
+    """Blocks the event loop, which no handler should do."""
     write(f"blocking {ctx.job_id}")
     time.sleep(seconds)
     return ctx.execution_no
@@ -83,18 +83,18 @@ async def stamp(sent: float) -> float:
     return time.time() - sent
 
 
-class Crooked(Exception):
-    """Cannot be unpickled: it takes two arguments and tells of one."""
+class Unpicklable(Exception):
+    """Cannot be unpickled: it takes two arguments and passes one to Exception."""
 
-    def __init__(self, one: str, other: str) -> None:
-        super().__init__(one)
-        self.other = other
+    def __init__(self, message: str, detail: str) -> None:
+        super().__init__(message)
+        self.detail = detail
 
 
 @app.job("compute", run_in="process", max_retries=0)
 def compute(act: str) -> int:
-    if act == "crooked":
-        raise Crooked("a", "b")
+    if act == "unpicklable":
+        raise Unpicklable("a", "b")
     if act == "die":
         os._exit(9)
     if act == "hang":

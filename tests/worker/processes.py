@@ -1,4 +1,4 @@
-"""Worker processes that can be signalled, and what the database and the handlers say of them."""
+"""Starts worker processes for tests, and reads their database and the diary of their handlers."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).with_name("job_app.py")
 
 
 class Bench:
-    """A folder with a database and a diary, and the processes that work on it."""
+    """A folder with a database and a diary, and the worker processes on it."""
 
     def __init__(self, folder: Path) -> None:
         self.database = folder / "jobs.db"
@@ -33,7 +33,7 @@ class Bench:
         self.app.url = self.url
 
     def start(self, *, ready: bool = True, **options: Any) -> subprocess.Popen[bytes]:
-        """A worker process; unless told otherwise, one that has already introduced itself."""
+        """Start a worker process; with `ready`, return after it has registered."""
         environment = os.environ | {
             "DETENT_URL": self.url,
             "DIARY": str(self.diary),
@@ -45,10 +45,10 @@ class Bench:
             )
         self.processes.append(process)
         if ready:
-            until_now(lambda: self.introduced(process) or self.died(process))
+            until_now(lambda: self.registered(process) or self.died(process))
         return process
 
-    def introduced(self, process: subprocess.Popen[bytes]) -> bool:
+    def registered(self, process: subprocess.Popen[bytes]) -> bool:
         return bool(self.sql("SELECT 1 FROM workers WHERE pid = ?", process.pid))
 
     def died(self, process: subprocess.Popen[bytes]) -> bool:
@@ -56,7 +56,7 @@ class Bench:
         return False
 
     def sql(self, query: str, *values: Any) -> list[Any]:
-        """Rows, read past Detent; none while the tables are not there yet."""
+        """Rows read directly from the file; none while the tables do not exist yet."""
         connection = apsw.Connection(str(self.database))
         connection.set_busy_timeout(10_000)
         try:
@@ -69,8 +69,8 @@ class Bench:
     def ended(self) -> int:
         return int((self.sql("SELECT count(*) FROM jobs WHERE phase = 'final'") or [(0,)])[0][0])
 
-    def words(self, verb: str) -> list[str]:
-        """The diary's lines that begin with this word, without it."""
+    def diary_entries(self, verb: str) -> list[str]:
+        """The job ids of the diary's lines with this verb."""
         lines = [line.split() for line in self.diary.read_text().splitlines()]
         return [line[1] if len(line) > 1 else "" for line in lines if line and line[0] == verb]
 

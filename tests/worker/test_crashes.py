@@ -1,4 +1,4 @@
-"""Workers are killed at random moments, under load, as real processes; nothing is lost, nothing ends twice."""
+"""Worker processes are killed at random times under load: no job is lost, none ends twice."""
 
 import random
 import signal
@@ -49,23 +49,23 @@ async def test_kill_minus_nine_loses_nothing_and_ends_nothing_twice(tmp_path: Pa
 
 
 async def check(bench: Bench, kills: int) -> None:
-    """Straight from the tables, then by the verifier."""
+    """Check the tables directly, then with `verify`."""
     assert bench.sql("SELECT count(*), count(DISTINCT id) FROM jobs") == [(JOBS, JOBS)]
-    wrong = bench.sql("SELECT id, contract, status, error_code FROM jobs WHERE result IS NULL")
-    assert not wrong, "a job that ended otherwise than well"
+    failed = bench.sql("SELECT id, contract, status, error_code FROM jobs WHERE result IS NULL")
+    assert not failed, "every job succeeds"
     finals = bench.sql(
         "SELECT j.id, count(*) FROM jobs j JOIN events e ON e.job_id = j.id AND e.target = j.status GROUP BY j.id"
     )
-    assert len(finals) == JOBS and {n for _, n in finals} == {1}, "exactly one final event a job"
+    assert len(finals) == JOBS and {n for _, n in finals} == {1}, "exactly one final event per job"
     gaps = bench.sql(
         "SELECT j.id FROM jobs j JOIN events e ON e.job_id = j.id "
         "GROUP BY j.id HAVING count(*) <> j.version OR max(e.seq) <> j.version OR min(e.seq) <> 1"
     )
     assert not gaps
     crossed = bench.sql("SELECT id FROM jobs WHERE result <> json_extract(payload, '$.n')")
-    assert not crossed, "a result of another job"
+    assert not crossed, "a job has the result of another job"
     lost = bench.sql("SELECT count(*) FROM jobs WHERE execution_no > 1")[0][0]
-    print(f"\n{kills} workers killed, {lost} jobs lost their worker and ended well all the same")
+    print(f"\n{kills} workers killed, {lost} jobs lost their worker and succeeded")
     assert lost >= kills
     async with bench.app:
         engine = await bench.app.ready()

@@ -1,4 +1,4 @@
-"""A full disk, a file another process has locked, a file that may only be read: a clear error, and nothing lost."""
+"""A full disk, a locked file, a read-only file: each gives a clear error, and no job is lost."""
 
 import asyncio
 import os
@@ -30,13 +30,13 @@ async def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
     connection.pragma("max_page_count", connection.pragma("page_count") + 8)
     with pytest.raises(StoreUnavailable, match="disk"):
         for _ in range(10_000):
-            made = await engine.submit(Submission("mail", {"text": "x" * 500}))
-            acknowledged.append(made.job.id)
+            submitted = await engine.submit(Submission("mail", {"text": "x" * 500}))
+            acknowledged.append(submitted.job.id)
     assert len(acknowledged) > 1
     connection.pragma("max_page_count", 1_000_000)
     acknowledged.append((await engine.submit(Submission("mail"))).job.id)
-    found = {job.id for job in await engine.jobs(Filter(limit=10_000))}
-    assert found == set(acknowledged), "every job that was acknowledged is there, and none that was refused"
+    stored = {job.id for job in await engine.jobs(Filter(limit=10_000))}
+    assert stored == set(acknowledged), "every acknowledged job is stored, and no refused one"
     done: list[Settlement] = []
     while claimed := (await engine.settle_and_claim(done, engine.claim_request("w", 100))).claimed:
         done = [Settlement(c.id, c.token, c.contract, Succeeded()) for c in claimed]
@@ -52,50 +52,50 @@ async def test_a_locked_file_is_waited_for(tmp_path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
     submit = asyncio.create_task(engine.submit(Submission("mail")))
     threading.Timer(0.3, other.execute, ["COMMIT"]).start()
-    made = await asyncio.wait_for(submit, 10)
-    assert (await engine.job(made.job.id)).id == made.job.id
+    submitted = await asyncio.wait_for(submit, 10)
+    assert (await engine.job(submitted.job.id)).id == submitted.job.id
     other.close()
     await engine.close()
 
 
-def test_a_file_that_may_only_be_read_is_a_clear_error(tmp_path: Path) -> None:
-    """As an ordinary user, in a process of its own: root may write anywhere."""
+def test_a_read_only_file_is_a_clear_error(tmp_path: Path) -> None:
+    """Run as an ordinary user in a child process, because root may write to read-only files."""
     path = tmp_path / "jobs.db"
-    made = run_now(_submitted(path))
+    first = run_now(_submit(path))
     path.chmod(0o444)
     tmp_path.chmod(0o555)
-    said = _as_ordinary_user(lambda: run_now(_submitted(path)), path)
+    error_text = _as_ordinary_user(lambda: run_now(_submit(path)), path)
     tmp_path.chmod(0o755)
     path.chmod(0o644)
-    assert said.startswith("STORE_UNAVAILABLE: "), said
-    assert run_now(_submitted(path)) != made
+    assert error_text.startswith("STORE_UNAVAILABLE: "), error_text
+    assert run_now(_submit(path)) != first
 
 
-async def _submitted(path: Path) -> str:
+async def _submit(path: Path) -> str:
     engine = Engine(SqliteStore(str(path), inline=True))
     await engine.open()
-    made = await engine.submit(Submission("mail"))
+    submitted = await engine.submit(Submission("mail"))
     await engine.close()
-    return made.job.id
+    return submitted.job.id
 
 
 def _as_ordinary_user(act: Callable[[], object], path: Path) -> str:
-    """What the act raised, as text, in a child that gave its rights away."""
-    for folder in path.parents:  # the way to the file must be open to that user
+    """The text of the error that `act` raises in a child process that runs as nobody."""
+    for folder in path.parents:  # that user must be able to reach the file
         if not os.stat(folder).st_mode & 0o001:
             folder.chmod(os.stat(folder).st_mode | 0o011)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        said = "nothing was refused"
+        error_text = "nothing was refused"
         try:
             if os.geteuid() == 0:
                 os.setgid(pwd.getpwnam("nobody").pw_gid)
                 os.setuid(pwd.getpwnam("nobody").pw_uid)
             act()
         except BaseException as error:
-            said = str(error)
-        os.write(writer, said.encode())
+            error_text = str(error)
+        os.write(writer, error_text.encode())
         os._exit(0)
     os.close(writer)
     os.waitpid(child, 0)

@@ -1,4 +1,4 @@
-"""Heartbeats: they go on whatever happens to them, and tell of tokens, not of jobs."""
+"""Heartbeats continue after errors, and their answers carry the lease tokens they checked."""
 
 import asyncio
 from typing import Any
@@ -18,18 +18,18 @@ from .waiting import until, within
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("trouble", [StoreUnavailable("gone"), OSError("gone"), RuntimeError("a bug")])
-async def test_a_heart_survives_any_error_and_beats_again_at_once(
-    app: Detent, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), OSError("gone"), RuntimeError("a bug")])
+async def test_a_heartbeat_survives_any_error_and_is_repeated_at_once(
+    app: Detent, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """With a lease of 3 s a beat is due each second; one that failed is repeated at the next look, not a beat later."""
+    """A failed heartbeat is repeated at the next check, not a heartbeat interval later."""
     beats: list[float] = []
     honest = Heartbeat._beat
 
     async def beat(self: Heartbeat) -> None:
         beats.append(asyncio.get_running_loop().time())
         if len(beats) == 2:
-            raise trouble
+            raise error
         await honest(self)
 
     monkeypatch.setattr(Heartbeat, "_beat", beat)
@@ -43,37 +43,39 @@ async def test_a_heart_survives_any_error_and_beats_again_at_once(
         assert await within(20, (await work.enqueue()).result()) == 1
 
 
-async def test_a_failed_beat_is_not_counted_as_one(app: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[str] = []
+async def test_a_failed_heartbeat_is_repeated_instead_of_a_check(app: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
 
     async def beat(self: Heartbeat) -> None:
-        tried.append("beat")
+        calls.append("beat")
         raise StoreUnavailable("gone")
 
-    async def look(self: Heartbeat) -> None:
-        tried.append("look")
+    async def check(self: Heartbeat) -> None:
+        calls.append("check")
 
     monkeypatch.setattr(Heartbeat, "_beat", beat)
-    monkeypatch.setattr(Heartbeat, "_look", look)
+    monkeypatch.setattr(Heartbeat, "_check", check)
     worker = await app.worker()
-    heartbeat = Heartbeat(await app.ready(), 6.0, dict, worker._row, lambda answer: None)
-    monkeypatch.setattr(heartbeat._stopped, "wait", lambda seconds: len(tried) >= 4 and heartbeat._stopped.set())
+    heartbeat = Heartbeat(await app.ready(), 6.0, dict, worker._registration_row, lambda answer: None)
+    monkeypatch.setattr(heartbeat._stopped, "wait", lambda seconds: len(calls) >= 4 and heartbeat._stopped.set())
     heartbeat.start()
-    await until(lambda: len(tried) >= 4)
+    await until(lambda: len(calls) >= 4)
     await asyncio.to_thread(heartbeat.stop)
-    assert tried[:4] == ["beat"] * 4, "looks are for between two beats that went well"
+    assert calls[:4] == ["beat"] * 4, "checks come only between successful heartbeats"
 
 
-async def test_what_it_tells_carries_the_tokens_it_asked_about(app: Detent) -> None:
-    told: list[Extended] = []
+async def test_an_answer_carries_the_tokens_it_checked(app: Detent) -> None:
+    answers: list[Extended] = []
     worker = await app.worker()
-    heartbeat = Heartbeat(await app.ready(), 6.0, lambda: {"no-such-job": "t1"}, worker._row, told.append)
+    heartbeat = Heartbeat(
+        await app.ready(), 6.0, lambda: {"no-such-job": "t1"}, worker._registration_row, answers.append
+    )
     await heartbeat._beat()
-    await heartbeat._look()
-    assert told == [HeartbeatAnswer(frozenset({"no-such-job"}), {}, {"no-such-job": "t1"})] * 2
+    await heartbeat._check()
+    assert answers == [HeartbeatAnswer(frozenset({"no-such-job"}), {}, {"no-such-job": "t1"})] * 2
 
 
-async def test_a_worker_is_seen_while_it_works_and_gone_when_it_ends(app: Detent) -> None:
+async def test_a_worker_row_is_updated_while_it_works_and_deleted_when_it_ends(app: Detent) -> None:
     @app.job("work", queue="mail")
     async def work() -> None: ...
 
@@ -94,6 +96,6 @@ async def _seen_after(rows: Any, moment: int) -> bool:
     return bool((await rows())[0].seen_at > moment)
 
 
-async def test_worker_ids_are_never_used_again(app: Detent) -> None:
+async def test_worker_ids_are_unique(app: Detent) -> None:
     ids = {(await app.worker()).id for _ in range(20)}
     assert len(ids) == 20 and isinstance(await app.worker(), Worker)

@@ -1,4 +1,4 @@
-"""What a worker costs that has nothing to do, and what waiting jobs cost it: next to nothing."""
+"""CPU time and transactions of an idle worker, without jobs and with many blocked jobs."""
 
 import asyncio
 import time
@@ -19,13 +19,13 @@ WAITING = 10_000
 
 
 async def idle_costs(app: Detent) -> tuple[float, int]:
-    """(share of one core, transactions) of a worker that has looked around and found nothing."""
+    """(share of one core, transactions) of a worker that has no job to claim."""
     store = (await app.ready()).store
     assert isinstance(store, SqliteStore)
     async with working(app, slots=8) as worker:
         await until(lambda: worker._idle.is_set() and not worker.state.held)
         cpu, commits = time.process_time(), store.commits
-        await asyncio.sleep(MEASURED_SECONDS)  # the span that is measured, not a wait for something
+        await asyncio.sleep(MEASURED_SECONDS)  # the measured duration, not a wait for a condition
         return (time.process_time() - cpu) / MEASURED_SECONDS, store.commits - commits
 
 
@@ -40,7 +40,7 @@ async def test_an_idle_worker_costs_next_to_nothing(app: Detent) -> None:
 
 
 async def test_an_idle_worker_on_a_database_in_memory(tmp_path: Path) -> None:
-    """There is no file whose version could be watched: its own looking around must not wake it up."""
+    """Without a file there is no data_version to watch; the worker's own reads must not wake it."""
     async with Detent("sqlite:///:memory:") as app:
 
         @app.job("work")
@@ -51,7 +51,7 @@ async def test_an_idle_worker_on_a_database_in_memory(tmp_path: Path) -> None:
 
 
 async def test_ten_thousand_waiting_jobs_cost_nothing(app: Detent) -> None:
-    """Waits, timers, approvals, a paused queue and a type nobody knows: not one of them is looked at again."""
+    """Signals, timers, approvals, a paused queue, an unknown job type: none of these jobs is read again and again."""
 
     @app.job("wait", queue="open")
     async def wait(ctx: Context, n: int) -> None:

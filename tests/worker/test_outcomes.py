@@ -1,4 +1,4 @@
-"""How an execution ends: what a handler returns or raises, and what the contract makes of it."""
+"""Outcomes: what a handler returns or raises, and the change the contract makes of it."""
 
 import asyncio
 from datetime import timedelta
@@ -75,7 +75,7 @@ async def test_fail_with_a_code_of_its_own(app: Detent, retryable: bool, executi
     assert job.execution_no == executions and job.dlq_id is not None
 
 
-async def test_a_code_that_is_no_text_is_told_as_text(app: Detent) -> None:
+async def test_a_code_that_is_not_text_is_stored_as_text(app: Detent) -> None:
     @app.job("work")
     async def work() -> None:
         raise Fail("no such page", code=404)  # type: ignore[arg-type]
@@ -102,12 +102,12 @@ async def test_snooze_is_not_charged(app: Detent, contract: str) -> None:
 async def test_cancel_from_within(app: Detent) -> None:
     @app.job("work")
     async def work() -> None:
-        raise Cancel("nobody needs it")
+        raise Cancel("not needed")
 
     async with working(app):
         handle = await work.enqueue()
         assert (await failure_of(handle)).extra["status"] == "cancelled"
-    assert (await handle.events())[-1]["data"]["reason"] == "nobody needs it"
+    assert (await handle.events())[-1]["data"]["reason"] == "not needed"
 
 
 async def _wait(ctx: Context) -> None:
@@ -127,22 +127,24 @@ async def _cancel(ctx: Context) -> None:
 
 
 @pytest.mark.parametrize(
-    ("contract", "ask"),
+    ("contract", "handler"),
     [
-        *((contract, ask) for contract in ("gate-b2", "men", "p3c", "streams") for ask in (_wait, _sleep, _snooze)),
+        *((name, handler) for name in ("gate-b2", "men", "p3c", "streams") for handler in (_wait, _sleep, _snooze)),
         ("gate-b2", _cancel),
         ("streams", _cancel),
     ],
 )
-async def test_what_the_contract_has_no_status_for_fails_for_good(app: Detent, contract: str, ask: Any) -> None:
-    app.job("work", contract=contract)(ask)
+async def test_an_outcome_without_a_status_in_the_contract_fails_for_good(
+    app: Detent, contract: str, handler: Any
+) -> None:
+    app.job("work", contract=contract)(handler)
     async with working(app) as worker:
         handle = await app.jobs["work"].enqueue()
         error = await failure_of(handle)
         assert error.extra["job_code"] == LACKS
         assert worker.state.free == worker.state.slots
     job = await handle.job()
-    assert (job.execution_no, job.failures) == (1, 1), "said once, not tried again"
+    assert (job.execution_no, job.failures) == (1, 1), "failed once, not retried"
     assert contract in (job.error_message or "")
 
 
@@ -160,8 +162,8 @@ async def test_waiting_leaves_the_worker_and_comes_back_with_the_answer(app: Det
     async def work(ctx: Context) -> str:
         try:
             answer = await ctx.wait_for("confirmed", timeout=60)
-        except Exception:  # a suspension is not to be eaten
-            return "eaten"
+        except Exception:  # must not catch the suspension
+            return "caught"
         return f"{answer['by']} in execution {ctx.execution_no}"
 
     @app.job("plain")
@@ -182,7 +184,7 @@ async def test_waiting_leaves_the_worker_and_comes_back_with_the_answer(app: Det
             assert refused.value.http_status == 409
 
 
-async def test_sleeping_and_a_wait_that_nobody_answers(app: Detent) -> None:
+async def test_sleep_and_a_wait_that_times_out(app: Detent) -> None:
     from detent import WaitTimeout
 
     @app.job("work")
@@ -200,7 +202,7 @@ async def test_sleeping_and_a_wait_that_nobody_answers(app: Detent) -> None:
 
 class Unreadable(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no message")
 
 
 async def _unreadable() -> None:
@@ -236,7 +238,7 @@ async def _exit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("odd", "code"),
+    ("handler", "code"),
     [
         (_unreadable, "JOB_EXECUTION_FAILED"),
         (_retry_never, "JOB_EXECUTION_FAILED"),
@@ -248,8 +250,8 @@ async def _exit() -> None:
         (_exit, "JOB_EXECUTION_FAILED"),
     ],
 )
-async def test_odd_ends_cost_neither_the_slot_nor_the_worker(app: Detent, odd: Any, code: str) -> None:
-    app.job("odd", max_retries=1 if odd is _retry_far else 0)(odd)
+async def test_invalid_outcomes_lose_neither_the_slot_nor_the_worker(app: Detent, handler: Any, code: str) -> None:
+    app.job("odd", max_retries=1 if handler is _retry_far else 0)(handler)
 
     @app.job("fine")
     async def fine(n: int) -> int:
@@ -264,26 +266,26 @@ async def test_odd_ends_cost_neither_the_slot_nor_the_worker(app: Detent, odd: A
         assert all(not task.done() for task in worker._slots.tasks)
 
 
-@pytest.mark.parametrize("culprit", [OverflowError("too big"), StoreRefused("a check failed"), TypeError("no text")])
+@pytest.mark.parametrize("error", [OverflowError("too big"), StoreRefused("a check failed"), TypeError("no text")])
 async def test_one_outcome_that_cannot_be_stored_does_not_stall_the_others(
-    app: Detent, monkeypatch: pytest.MonkeyPatch, culprit: Exception
+    app: Detent, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """The store breaks on one job's result, whoever is in the batch with it."""
+    """The store fails on the result of one job, whatever else is in the batch."""
 
     @app.job("work")
     async def work(n: int) -> int:
         return n
 
-    honest_cycle, honest_settle = Engine.settle_and_claim, Engine.settle
+    honest_settle_and_claim, honest_settle = Engine.settle_and_claim, Engine.settle
 
     async def settle_and_claim(self: Engine, settled: Any, request: Any) -> Any:
-        if any(getattr(said.outcome, "result", None) == "3" for said in settled):
-            raise culprit
-        return await honest_cycle(self, settled, request)
+        if any(getattr(settlement.outcome, "result", None) == "3" for settlement in settled):
+            raise error
+        return await honest_settle_and_claim(self, settled, request)
 
     async def settle(self: Engine, job_id: str, token: str, outcome: Any) -> Any:
         if getattr(outcome, "result", None) == "3":
-            raise culprit
+            raise error
         return await honest_settle(self, job_id, token, outcome)
 
     monkeypatch.setattr(Engine, "settle_and_claim", settle_and_claim)
@@ -292,15 +294,15 @@ async def test_one_outcome_that_cannot_be_stored_does_not_stall_the_others(
     async with working(app):
         for n, handle in enumerate(handles):
             if n == 3:
-                expected = "STORE_CONSTRAINT" if isinstance(culprit, StoreRefused) else "OUTCOME_INVALID"
+                expected = "STORE_CONSTRAINT" if isinstance(error, StoreRefused) else "OUTCOME_INVALID"
                 assert (await failure_of(handle)).extra["job_code"] == expected
             else:
                 assert await within(10, handle.result()) == n
 
 
-@pytest.mark.parametrize("trouble", [StoreUnavailable("gone"), OSError("gone")])
-async def test_a_store_that_is_away_loses_no_result(
-    app: Detent, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), OSError("gone")])
+async def test_an_unreachable_store_loses_no_result(
+    app: Detent, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     executions = []
 
@@ -315,7 +317,7 @@ async def test_a_store_that_is_away_loses_no_result(
         nonlocal failures
         if settled and failures < 3:
             failures += 1
-            raise trouble
+            raise error
         return await honest(self, settled, request)
 
     monkeypatch.setattr(Engine, "settle_and_claim", settle_and_claim)
@@ -325,7 +327,7 @@ async def test_a_store_that_is_away_loses_no_result(
     assert failures == 3 and sorted(executions) == [0, 1, 2, 3]
 
 
-async def test_wrong_arguments_found_when_run_fail_for_good(app: Detent) -> None:
+async def test_invalid_payloads_fail_for_good_when_run(app: Detent) -> None:
     @app.job("work")
     async def work(n: int, since: timedelta | None = None) -> int:
         return n
@@ -337,7 +339,9 @@ async def test_wrong_arguments_found_when_run_fail_for_good(app: Detent) -> None
             job = (await engine.submit(Submission("work", payload))).job
             handle = await app.handle(job.id)
             assert (await failure_of(handle)).extra["job_code"] == "PAYLOAD_INVALID"
-            assert "PAYLOAD_INVALID" not in ((await handle.job()).error_message or ""), "the code is said once"
+            assert "PAYLOAD_INVALID" not in ((await handle.job()).error_message or ""), (
+                "the message does not repeat the code"
+            )
             assert (await handle.job()).execution_no == 1
 
 
@@ -355,8 +359,8 @@ async def test_errors_can_be_declared_permanent_or_retryable(app: Detent) -> Non
     assert data["error_class"] == "KeyError" and "Traceback" in data["traceback"]
 
 
-async def test_a_store_error_inside_a_handler_is_tried_again(app: Detent) -> None:
-    """The handler's own use of the database blips: that is no reason to give the job up."""
+async def test_a_store_error_inside_a_handler_is_retried(app: Detent) -> None:
+    """A temporary database error in the handler is retryable."""
 
     @app.job("work", max_retries=1)
     async def work(ctx: Context) -> int:
@@ -380,7 +384,7 @@ async def _due_now(engine: Engine, job_id: str) -> None:
     await engine.store.write(act)
 
 
-async def test_the_context_tells_who_it_is(app: Detent) -> None:
+async def test_the_context_has_ids_and_keys_of_the_job(app: Detent) -> None:
     seen: dict[str, Any] = {}
 
     @app.job("work")
@@ -395,8 +399,8 @@ async def test_the_context_tells_who_it_is(app: Detent) -> None:
     async with working(app):
         handle = await work.using(tenant="acme", key="k-1", trace_id="t-1").enqueue()
         await within(10, handle.result())
-    one, other = f"{handle.id}+0", f"{handle.id}+1"
-    assert seen[one] == seen[other] == f"{handle.id}:charge"
+    first, second = f"{handle.id}+0", f"{handle.id}+1"
+    assert seen[first] == seen[second] == f"{handle.id}:charge"
     assert (seen["id"], seen["type"], seen["tenant"], seen["key"], seen["trace"]) == (
         *(handle.id, "work", "acme", "k-1", "t-1"),
     )

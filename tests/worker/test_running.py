@@ -1,4 +1,4 @@
-"""A worker at work: what it claims, when it wakes, how it stops a handler that must not go on."""
+"""What a worker claims, when it wakes, and how it stops handlers."""
 
 import asyncio
 import threading
@@ -22,21 +22,20 @@ def names(events: list[dict[str, Any]]) -> list[str]:
 
 
 async def test_claims_only_what_it_can_run(app: Detent) -> None:
-    @app.job("known", queue="mail")
-    async def known() -> int:
+    @app.job("runnable", queue="mail")
+    async def runnable() -> int:
         return 1
 
     engine = await app.ready()
-    strange = (await engine.submit(Submission("unknown", queue="mail"))).job
-    elsewhere = await known.using(queue="other").enqueue()
-    mine = await known.enqueue()
+    unknown = (await engine.submit(Submission("unknown", queue="mail"))).job
+    other_queue = await runnable.using(queue="other").enqueue()
+    handle = await runnable.enqueue()
     async with working(app, queues=frozenset({"mail"})) as worker:
-        assert await within(10, mine.result()) == 1
+        assert await within(10, handle.result()) == 1
         await until(lambda: not worker.state.wants_jobs)
-        assert (await engine.job(strange.id)).execution_no == 0
-        assert (await elsewhere.job()).execution_no == 0
-    why = await engine.job(strange.id)
-    assert why.phase == "claimable"
+        assert (await engine.job(unknown.id)).execution_no == 0
+        assert (await other_queue.job()).execution_no == 0
+    assert (await engine.job(unknown.id)).phase == "claimable"
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "thread"])
@@ -93,7 +92,7 @@ async def test_a_paused_queue_is_left_alone_until_it_is_resumed(app: Detent) -> 
 
 
 async def test_wakes_at_once_on_an_enqueue_in_the_same_process(app: Detent) -> None:
-    """The median from the call of enqueue to the first line of the handler; also printed."""
+    """The median time from the call of enqueue to the start of the handler; also printed."""
     started: dict[int, float] = {}
 
     @app.job("work")
@@ -126,7 +125,7 @@ async def test_a_job_due_later_starts_when_it_is_due(app: Detent) -> None:
 @pytest.mark.parametrize(
     ("contract", "code"), [("standard", "JOB_TIMEOUT"), ("gate-b2", "JOB_TIMEOUT"), ("men", "TASK_RETRY_EXHAUSTED")]
 )
-async def test_the_deadline_comes_first(app: Detent, contract: str, code: str) -> None:
+async def test_a_deadline_before_the_result_wins(app: Detent, contract: str, code: str) -> None:
     stopped = asyncio.Event()
     retries = {} if contract == "gate-b2" else {"max_retries": 0}
 
@@ -156,7 +155,7 @@ async def _failed(handle: Any) -> bool:
     return (await handle.job()).failures == 1
 
 
-async def test_the_result_comes_first(app: Detent) -> None:
+async def test_a_result_before_the_deadline_wins(app: Detent) -> None:
     @app.job("quick", timeout=0.3)
     async def quick() -> str:
         await asyncio.sleep(0.05)
@@ -209,8 +208,8 @@ async def _noted(handle: Any, name: str) -> bool:
     return any(event["event"] == name and event["note"] for event in await handle.events())
 
 
-async def test_a_slot_survives_what_the_handler_does_to_its_task(app: Detent) -> None:
-    """A cancelled inner task, a late cancellation of a job we hold again: neither may cost the slot."""
+async def test_a_slot_survives_cancellations_inside_the_handler(app: Detent) -> None:
+    """A cancelled inner task, and the late cancellation of a job that was claimed again."""
     executions = []
 
     @app.job("inner", max_retries=0)
@@ -226,7 +225,7 @@ async def test_a_slot_survives_what_the_handler_does_to_its_task(app: Detent) ->
             return ctx.execution_no
         try:
             await asyncio.sleep(60)
-        finally:  # cleaning up takes until the job is held by this worker once more
+        finally:  # cleans up until this worker has claimed the job again
             await until(lambda: len(executions) > 1)
         return 0
 
@@ -240,7 +239,7 @@ async def test_a_slot_survives_what_the_handler_does_to_its_task(app: Detent) ->
         assert all(task.cancelling() == 0 for task in worker._slots.tasks)
 
 
-async def test_a_thread_past_its_timeout_is_fenced_and_keeps_its_slot(app: Detent) -> None:
+async def test_a_thread_past_its_timeout_loses_its_job_and_keeps_its_slot(app: Detent) -> None:
     go_on = threading.Event()
     started: list[int] = []
 
@@ -265,9 +264,7 @@ async def test_a_thread_past_its_timeout_is_fenced_and_keeps_its_slot(app: Deten
             assert failed.value.extra["job_code"] == "JOB_TIMEOUT"
         assert worker.state.free == 0
         await asyncio.wait_for(_past(0.3), 10)
-        assert (await waiting.job()).execution_no == 0, (
-            "no slot is free, so nothing may be claimed and run into a timeout"
-        )
+        assert (await waiting.job()).execution_no == 0, "no slot is free, so nothing may be claimed"
         go_on.set()
         assert await within(10, waiting.result()) == 1
         await until(lambda: _noted(first, "settle.refused"))
@@ -319,7 +316,7 @@ async def test_the_late_result_of_a_cancelled_thread_is_refused_and_noted(app: D
         assert (job.status, job.result) == ("cancelled", None)
 
 
-async def test_a_cooperative_cancel_is_seen_and_obeyed(app: Detent) -> None:
+async def test_a_cooperative_cancel_reaches_the_handler(app: Detent) -> None:
     started, reasons = asyncio.Event(), []
 
     @app.job("long")
@@ -327,7 +324,7 @@ async def test_a_cooperative_cancel_is_seen_and_obeyed(app: Detent) -> None:
         started.set()
         await until(lambda: ctx.cancelled)
         reasons.append(ctx.cancel_reason)
-        raise Cancel("as asked")
+        raise Cancel("on request")
 
     handle = await long.enqueue()
     async with working(app, lease_seconds=1.0):
@@ -396,13 +393,13 @@ async def test_a_lost_lease_stops_the_handler(app: Detent) -> None:
     handle = await long.enqueue()
     async with working(app, lease_seconds=1.0):
         await within(10, started.wait())
-        await _steal(app, handle.id)
+        await _expire(app, handle.id)
         await within(10, stopped.wait())
         assert await within(10, handle.result()) == 2
 
 
-async def _steal(app: Detent, job_id: str) -> None:
-    """As if another process had found the lease expired."""
+async def _expire(app: Detent, job_id: str) -> None:
+    """Expire the lease as another process would."""
     engine = await app.ready()
 
     async def act(tx: Any) -> None:
@@ -412,7 +409,7 @@ async def _steal(app: Detent, job_id: str) -> None:
     await engine.expire()
 
 
-async def test_until_idle_ends_by_itself(app: Detent) -> None:
+async def test_until_idle_ends_when_no_work_is_left(app: Detent) -> None:
     done = []
 
     @app.job("work")

@@ -1,4 +1,4 @@
-"""Four real processes fire the same schedules and are killed at random: every fire makes exactly one job."""
+"""Four processes fire the same schedules and are killed at random: every fire submits exactly one job."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ from detent.proof.verify.verify import verify
 from .firer import NIGHT, FastClock, store_at
 
 pytestmark = pytest.mark.anyio
-ASKS = [
+REQUESTS = [
     ScheduleRequest(name, "mail", misfire="all", misfire_limit=100, **when)
     for name, when in {
         "berlin": {"cron": "* * * * *", "tz": "Europe/Berlin"},
@@ -46,32 +46,32 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 async def test_every_fire_makes_one_job(url: str, kills: int) -> None:
     engine = Engine(store_at(url, FastClock()))
     await engine.open()
-    for ask in ASKS:
-        await schedules.add(engine, ask, actor="ann")
-    words = [sys.executable, str(Path(__file__).with_name("firer.py")), url, str(kills), "7"]
+    for request in REQUESTS:
+        await schedules.add(engine, request, actor="ann")
+    command = [sys.executable, str(Path(__file__).with_name("firer.py")), url, str(kills), "7"]
     environment = os.environ | {"PYTHONPATH": str(Path(detent.__file__).parent.parent)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60 + kills, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60 + kills, check=False)
     assert done.returncode == 0, done.stderr
     await check(engine)
     await engine.close()
 
 
 async def check(engine: Engine) -> None:
-    """From the tables: the moments a schedule means, up to where it stands, are the moments its jobs were made for."""
-    made = 0
-    for ask in ASKS:
-        schedule = await schedules.get(engine, ask.name)
+    """The fire times of each schedule, up to its next fire, equal the fire times of the stored jobs."""
+    number_of_jobs = 0
+    for request in REQUESTS:
+        schedule = await schedules.get(engine, request.name)
         assert schedule.next_fire_at is not None
-        meant = list(fires_between(schedule, schedule.created_at + 1, schedule.next_fire_at - 1))
+        expected = list(fires_between(schedule, schedule.created_at + 1, schedule.next_fire_at - 1))
         fires = await engine.store.read(lambda tx, s=schedule: tx.fires(s.id, None, None, 100_000))
-        assert sorted(fire.fire_at for fire in fires) == meant, ask.name
+        assert sorted(fire.fire_at for fire in fires) == expected, request.name
         jobs = [await engine.job(fire.job_id) for fire in fires]
         assert [job.scheduled_at for job in jobs] == [fire.fire_at for fire in fires]
         assert (schedule.fires, schedule.last_error) == (len(fires), None)
-        made += len(fires)
-    assert len(await engine.jobs(Filter(limit=100_000))) == made > 15
+        number_of_jobs += len(fires)
+    assert len(await engine.jobs(Filter(limit=100_000))) == number_of_jobs > 15
     [gap] = [fire.fire_at for fire in await schedules.fires(engine, "gap")]
     assert iso(gap) == "2026-03-29T01:00:00Z" and gap - NIGHT == 5 * 60 * SECOND
     report = await verify(engine.store, engine.contracts)
     assert report.ok, report.violations[:3]
-    print(f"\n{made} fires, one job each")
+    print(f"\n{number_of_jobs} fires, one job each")

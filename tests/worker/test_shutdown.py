@@ -1,4 +1,4 @@
-"""Ends that are not in the book: a cancelled run, a store that is away, a claim under way, news that come too late."""
+"""Irregular shutdowns: a cancelled run, an unreachable store, a claim in flight, a locked row."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ def declare(app: Detent, running: list[str]) -> Any:
 
 
 async def test_a_run_that_is_cancelled_hands_its_jobs_back(app: Detent) -> None:
-    """A web server that ends its tasks, a timeout around run(): no job may be left to its lease and charged."""
+    """For example by a web server that cancels its tasks: no lease may be left to expire and be charged."""
     running: list[str] = []
     handles = [await declare(app, running).enqueue()]
     worker = await app.worker()
@@ -40,7 +40,7 @@ async def test_a_run_that_is_cancelled_hands_its_jobs_back(app: Detent) -> None:
     assert await (await app.ready()).store.read(lambda tx: tx.workers()) == []
 
 
-async def test_a_claim_under_way_when_the_run_is_cancelled_is_handed_back_too(
+async def test_a_claim_in_flight_when_the_run_is_cancelled_is_handed_back_too(
     app: Detent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running: list[str] = []
@@ -48,11 +48,11 @@ async def test_a_claim_under_way_when_the_run_is_cancelled_is_handed_back_too(
     honest, claiming, go = Engine.settle_and_claim, asyncio.Event(), asyncio.Event()
 
     async def settle_and_claim(self: Engine, settled: Any, request: Any) -> Any:
-        answer = await honest(self, settled, request)
-        if answer.claimed:
+        result = await honest(self, settled, request)
+        if result.claimed:
             claiming.set()
             await go.wait()
-        return answer
+        return result
 
     monkeypatch.setattr(Engine, "settle_and_claim", settle_and_claim)
     worker = await app.worker()
@@ -67,25 +67,25 @@ async def test_a_claim_under_way_when_the_run_is_cancelled_is_handed_back_too(
     assert (job.status, job.execution_no, job.failures) == ("queued", 1, 0) and not running
 
 
-async def test_a_claim_under_way_at_the_stop_is_not_started(app: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_in_flight_at_the_stop_is_not_started(app: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
     running: list[str] = []
     handle = await declare(app, running).enqueue()
     honest = Engine.settle_and_claim
     worker = await app.worker(grace_seconds=60)
 
     async def settle_and_claim(self: Engine, settled: Any, request: Any) -> Any:
-        answer = await honest(self, settled, request)
-        if answer.claimed:
+        result = await honest(self, settled, request)
+        if result.claimed:
             worker.stop()
             worker.stop()
-        return answer
+        return result
 
     monkeypatch.setattr(Engine, "settle_and_claim", settle_and_claim)
     assert await within(20, worker.run(handle_signals=False)) == 0
     assert (await handle.job()).status == "queued" and not running
 
 
-async def test_a_store_that_is_away_does_not_keep_a_stopping_worker(
+async def test_an_unreachable_store_does_not_delay_a_stopping_worker(
     app: Detent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running: list[str] = []
@@ -100,15 +100,15 @@ async def test_a_store_that_is_away_does_not_keep_a_stopping_worker(
     monkeypatch.setattr(Engine, "settle_and_claim", settle_and_claim)
     begun = time.monotonic()
     worker.stop()
-    assert await within(30, task) == 1, "not in good order"
+    assert await within(30, task) == 1, "jobs were not handed back"
     assert time.monotonic() - begun < 15
     assert (await handle.job()).phase == "leased", "left to its lease"
 
 
-async def test_a_settlement_somebody_elses_transaction_delays_is_said_again(
+async def test_a_settlement_skipped_because_of_a_row_lock_is_repeated(
     app: Detent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Postgres answers when a user holds the row; also while the worker stops, and nothing else happens."""
+    """As Postgres answers while another transaction locks the row; also while the worker stops."""
 
     @app.job("work")
     async def work() -> int:
@@ -132,23 +132,23 @@ async def test_a_settlement_somebody_elses_transaction_delays_is_said_again(
 
 
 async def test_the_watch_survives_errors(app: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alive but deaf is the worst of states."""
+    """A worker that no longer waits for notifications would run without claiming."""
     from detent.worker.worker import Worker
 
     @app.job("work")
     async def work() -> int:
         return 1
 
-    honest, calls = Worker._until_due, 0
+    honest, calls = Worker._seconds_until_due, 0
 
-    async def until_due(self: Worker) -> float:
+    async def seconds_until_due(self: Worker) -> float:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise OSError("the connection broke")
         return await honest(self)
 
-    monkeypatch.setattr(Worker, "_until_due", until_due)
+    monkeypatch.setattr(Worker, "_seconds_until_due", seconds_until_due)
     async with working(app):
         await until(lambda: calls)
         assert await within(20, (await work.enqueue()).result()) == 1

@@ -1,4 +1,4 @@
-"""The sweeper: bounded passes, and when it does not dare to expire anyone."""
+"""The sweeper: bounded passes, and the reclaim grace in which it expires no lease."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ LEASE = 10.0
 
 
 class TwoClocks:
-    """Wall and monotonic time that a test can move apart."""
+    """Wall and monotonic clocks that a test can set independently."""
 
     def __init__(self) -> None:
         self.wall = SystemClock().now()
@@ -59,10 +59,10 @@ async def leased(engine: Engine, count: int = 1) -> None:
 
 
 def advance_in_steps(clock: TwoClocks, sweeper: Sweeper, seconds: float) -> None:
-    """Time passes for a sweeper that is awake: no step is as long as a lease."""
+    """Advance the clock while the process runs: each step is shorter than a lease."""
     for _ in range(round(seconds)):
         clock.advance(1.0)
-        sweeper.reclaim_grace.look()
+        sweeper.reclaim_grace.check_clocks()
 
 
 async def test_expires_in_bounded_passes(engine: Engine, clock: TwoClocks) -> None:
@@ -70,7 +70,7 @@ async def test_expires_in_bounded_passes(engine: Engine, clock: TwoClocks) -> No
     await leased(engine, 2 * BATCH + 50)
     assert await sweeper.sweep() > 0 and sweeper.expired == 0
     advance_in_steps(clock, sweeper, LEASE + 1)
-    assert await sweeper.sweep() == 0.0, "full: go on at once"
+    assert await sweeper.sweep() == 0.0, "a full pass is repeated at once"
     assert sweeper.expired == BATCH
     assert await sweeper.sweep() == 0.0
     assert await sweeper.sweep() > 0.0
@@ -97,16 +97,16 @@ async def test_sleeps_until_the_next_fire(engine: Engine, clock: TwoClocks) -> N
 
 
 async def test_two_sweepers_share_the_work(engine: Engine, clock: TwoClocks) -> None:
-    one, other = Sweeper(engine, ReclaimGrace(clock, LEASE)), Sweeper(engine, ReclaimGrace(clock, LEASE))
+    first, second = Sweeper(engine, ReclaimGrace(clock, LEASE)), Sweeper(engine, ReclaimGrace(clock, LEASE))
     await leased(engine, 300)
-    advance_in_steps(clock, one, LEASE + 1)
-    other.reclaim_grace = one.reclaim_grace
-    await asyncio.gather(*(sweeper.sweep() for sweeper in (one, other) for _ in range(3)))
-    assert one.expired + other.expired == 300
+    advance_in_steps(clock, first, LEASE + 1)
+    second.reclaim_grace = first.reclaim_grace
+    await asyncio.gather(*(sweeper.sweep() for sweeper in (first, second) for _ in range(3)))
+    assert first.expired + second.expired == 300
 
 
 @pytest.mark.parametrize("jump", [LEASE * 3, -LEASE * 3], ids=["suspended", "set back"])
-async def test_waits_a_lease_after_the_clocks_part(engine: Engine, clock: TwoClocks, jump: float) -> None:
+async def test_waits_a_lease_after_the_clocks_drift_apart(engine: Engine, clock: TwoClocks, jump: float) -> None:
     sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
     await leased(engine)
     advance_in_steps(clock, sweeper, LEASE * 4)
@@ -121,8 +121,8 @@ async def test_waits_a_lease_after_the_clocks_part(engine: Engine, clock: TwoClo
     assert sweeper.expired == 1
 
 
-async def test_waits_a_lease_if_it_did_not_run_for_one(engine: Engine, clock: TwoClocks) -> None:
-    """A stopped process or a paused virtual machine: whoever holds the leases may have been stopped with us."""
+async def test_waits_a_lease_if_the_process_did_not_run_for_one(engine: Engine, clock: TwoClocks) -> None:
+    """A stopped process or a paused virtual machine: the holders of the leases may have been stopped too."""
     sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
     await leased(engine)
     clock.advance(LEASE * 3)
@@ -133,7 +133,7 @@ async def test_waits_a_lease_if_it_did_not_run_for_one(engine: Engine, clock: Tw
     assert sweeper.expired == 1
 
 
-async def test_small_differences_of_the_clocks_are_none(engine: Engine, clock: TwoClocks) -> None:
+async def test_small_differences_of_the_clocks_are_ignored(engine: Engine, clock: TwoClocks) -> None:
     sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
     await leased(engine)
     advance_in_steps(clock, sweeper, LEASE)
@@ -142,7 +142,7 @@ async def test_small_differences_of_the_clocks_are_none(engine: Engine, clock: T
     assert sweeper.expired == 1
 
 
-async def test_a_young_database_is_given_a_lease(
+async def test_waits_a_lease_after_the_start_of_the_database(
     engine: Engine, clock: TwoClocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uptime = LEASE - 1
@@ -152,17 +152,17 @@ async def test_a_young_database_is_given_a_lease(
 
     monkeypatch.setattr(engine.store, "uptime", young)
     reclaim_grace = ReclaimGrace(clock, LEASE)
-    await reclaim_grace.meet(engine.store)
+    await reclaim_grace.check_uptime(engine.store)
     assert reclaim_grace.until == clock.mono + LEASE
     uptime = LEASE + 1
     old = ReclaimGrace(clock, LEASE)
-    await old.meet(engine.store)
+    await old.check_uptime(engine.store)
     assert old.over
 
 
-@pytest.mark.parametrize("trouble", [StoreUnavailable("gone"), OSError("not even that")])
-async def test_is_cautious_after_a_store_error_and_goes_on(
-    engine: Engine, clock: TwoClocks, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), OSError("gone")])
+async def test_waits_a_lease_after_a_store_error_and_continues(
+    engine: Engine, clock: TwoClocks, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     await leased(engine)
     await engine.submit(Submission("mail", delay=0.1))
@@ -173,7 +173,7 @@ async def test_is_cautious_after_a_store_error_and_goes_on(
         nonlocal calls
         calls += 1
         if calls == 1:
-            raise trouble
+            raise error
         return await honest(limit)
 
     monkeypatch.setattr(engine, "expire", failing)
@@ -183,7 +183,7 @@ async def test_is_cautious_after_a_store_error_and_goes_on(
     clock.wall += 11 * SECOND
     sweeper.reclaim_grace._wall = clock.wall
     await until(lambda: sweeper.woken == 1)
-    assert sweeper.expired == 0 and calls == 1, "it wakes, it does not expire"
+    assert sweeper.expired == 0 and calls == 1, "jobs are woken, leases are not expired"
     clock.mono += LEASE / 2
     sweeper.reclaim_grace._mono = clock.mono
     clock.mono += LEASE / 2
@@ -192,8 +192,8 @@ async def test_is_cautious_after_a_store_error_and_goes_on(
     task.cancel()
 
 
-async def test_what_cannot_be_woken_is_not_looked_at_all_the_time(engine: Engine, clock: TwoClocks) -> None:
-    """A job of a contract this process does not know stays due; the pause grows with its age."""
+async def test_jobs_that_cannot_be_woken_are_checked_less_and_less_often(engine: Engine, clock: TwoClocks) -> None:
+    """A job of a contract that this process lacks stays due; the pause grows with its age."""
     sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.5)
     await engine.submit(Submission("mail", delay=0.1))
     engine.contracts = {name: c for name, c in engine.contracts.items() if name != "standard"}
@@ -203,14 +203,14 @@ async def test_what_cannot_be_woken_is_not_looked_at_all_the_time(engine: Engine
     assert await sweeper.sweep() == 0.5
 
 
-async def test_the_wait_begins_when_the_store_answers_again(clock: TwoClocks) -> None:
-    """However long it was away: the others come back to it no sooner than we do."""
+async def test_the_grace_starts_when_the_store_answers_again(clock: TwoClocks) -> None:
+    """However long the outage: other workers reconnect no sooner than this one."""
     reclaim_grace = ReclaimGrace(clock, LEASE)
-    reclaim_grace.lost()
+    reclaim_grace.store_lost()
     clock.advance(10 * LEASE)
     assert not reclaim_grace.over
-    reclaim_grace.back()
-    reclaim_grace.back()
+    reclaim_grace.store_back()
+    reclaim_grace.store_back()
     clock.advance(LEASE - 0.1)
     assert not reclaim_grace.over
     clock.advance(0.1)

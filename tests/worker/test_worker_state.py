@@ -1,4 +1,4 @@
-"""The machine, method by method: no loop, no clock, no store."""
+"""WorkerState method by method, without an event loop, a clock or a store."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from detent.core.job import Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.engine import BatchResult, Settlement
 from detent.ports.claims import Extended
-from detent.worker.state import HeartbeatAnswer, Interrupt, WorkerState
+from detent.worker.state import Batch, HeartbeatAnswer, Interrupt, WorkerState
 
 from .claims import CODES, answer, claimed
 
@@ -16,69 +16,69 @@ DONE = Succeeded("1")
 
 def with_jobs(*ids: str, slots: int = 4, start: bool = True) -> WorkerState:
     state = WorkerState(slots)
-    assert state.order() is not None
+    assert state.next_batch() is not None
     state.batch_done(answer(*ids))
     for job_id in ids if start else ():
-        assert state.started(job_id, 0.0, None)
+        assert state.handler_started(job_id, 0.0, None)
     return state
 
 
 def outcomes(state: WorkerState) -> list[tuple[str, str, Outcome]]:
-    return [(said.id, said.token, said.outcome) for said in state.finished]
+    return [(settlement.id, settlement.token, settlement.outcome) for settlement in state.finished]
 
 
-def test_an_order_asks_for_the_free_slots_once() -> None:
+def test_a_batch_claims_the_free_slots_once() -> None:
     state = WorkerState(3)
-    order = state.order()
-    assert order is not None and (order.settled, order.want) == ([], 3)
-    assert state.order() is None, "one order at a time"
+    batch = state.next_batch()
+    assert batch is not None and (batch.settled, batch.claim_limit) == ([], 3)
+    assert state.next_batch() is None, "one batch at a time"
     assert [c.id for c in state.batch_done(answer("a"))] == ["a"]
     assert state.free == 2
-    assert not state.wants_jobs and state.order() is None, "fewer than asked for: there is no more"
+    assert not state.wants_jobs and state.next_batch() is None, "the claim was not full, so no more jobs are claimable"
 
 
-def test_appetite_lasts_while_claims_come_back_full() -> None:
+def test_it_wants_jobs_while_claims_are_full() -> None:
     state = WorkerState(2)
-    state.order()
+    state.next_batch()
     state.batch_done(answer("a", "b"))
-    assert state.wants_jobs and state.free == 0 and state.order() is None
-    state.started("a", 0.0, None)
-    assert state.ended("a", "t1", DONE)
-    order = state.order()
-    assert order is not None and order.want == 1
-    assert order.settled == [Settlement("a", "t1", "standard", DONE)]
+    assert state.wants_jobs and state.free == 0 and state.next_batch() is None
+    state.handler_started("a", 0.0, None)
+    assert state.handler_ended("a", "t1", DONE)
+    batch = state.next_batch()
+    assert batch is not None and batch.claim_limit == 1
+    assert batch.settled == [Settlement("a", "t1", "standard", DONE)]
     state.batch_done(BatchResult())
     state.wants_jobs = True
-    assert state.order() == type(order)([], 1)
+    assert state.next_batch() == Batch([], 1)
 
 
-def test_word_that_comes_while_a_claim_is_under_way_is_not_forgotten() -> None:
+def test_a_notification_during_a_claim_is_not_lost() -> None:
     state = WorkerState(2)
-    state.order()
-    state.heard_of_work()
+    state.next_batch()
+    state.notify_work_available()
     state.batch_done(BatchResult())
-    assert state.order() is not None, "the claim may have looked before"
+    assert state.next_batch() is not None, "the claim may have read before the notification"
     state.batch_done(BatchResult())
-    assert not state.wants_jobs, "this one has seen it"
+    assert not state.wants_jobs, "this claim read after the notification"
 
 
-def test_a_sated_machine_still_settles() -> None:
+def test_an_idle_worker_still_settles() -> None:
     state = with_jobs("a")
     assert not state.wants_jobs
-    state.ended("a", "t1", DONE)
-    order = state.order()
-    assert order is not None and order.want == 0 and len(order.settled) == 1
+    state.handler_ended("a", "t1", DONE)
+    batch = state.next_batch()
+    assert batch is not None and batch.claim_limit == 0 and len(batch.settled) == 1
     state.batch_done(BatchResult())
-    assert state.order() is None and not state.finished
+    assert state.next_batch() is None and not state.finished
 
 
-def test_a_failed_cycle_says_its_settlements_again_and_first() -> None:
+def test_a_failed_batch_sends_its_settlements_again_first() -> None:
     state = with_jobs("a", "b")
-    state.ended("a", "t1", DONE)
-    state.order()
-    state.ended("b", "t1", DONE)
+    state.handler_ended("a", "t1", DONE)
+    state.next_batch()
+    state.handler_ended("b", "t1", DONE)
     state.batch_failed()
-    assert [said.id for said in state.finished] == ["a", "b"]
+    assert [settlement.id for settlement in state.finished] == ["a", "b"]
     assert state.wants_jobs and not state.in_flight
     with pytest.raises(AssertionError):
         state.batch_failed()
@@ -86,55 +86,55 @@ def test_a_failed_cycle_says_its_settlements_again_and_first() -> None:
         state.batch_done(BatchResult())
 
 
-def test_what_another_holds_is_said_again_at_once_and_then_at_the_next_tick() -> None:
+def test_a_skipped_settlement_is_retried_at_once_and_then_at_the_next_tick() -> None:
     state = with_jobs("a")
-    state.ended("a", "t1", DONE)
-    order = state.order()
-    assert order is not None
-    state.batch_done(BatchResult(later=list(order.settled)))
-    assert state.finished == order.settled and not state.deferred
-    assert state.leases(0.0, 30.0) == {"a": "t1"}
-    order = state.order()
-    assert order is not None
-    state.batch_done(BatchResult(later=list(order.settled)))
+    state.handler_ended("a", "t1", DONE)
+    batch = state.next_batch()
+    assert batch is not None
+    state.batch_done(BatchResult(later=list(batch.settled)))
+    assert state.finished == batch.settled and not state.deferred
+    assert state.leases_to_extend(0.0, 30.0) == {"a": "t1"}
+    batch = state.next_batch()
+    assert batch is not None
+    state.batch_done(BatchResult(later=list(batch.settled)))
     assert state.deferred and not state.finished
-    assert state.leases(0.0, 30.0) == {"a": "t1"}
+    assert state.leases_to_extend(0.0, 30.0) == {"a": "t1"}
     state.stop()
     assert not state.done
-    state.ticked(0.0, CODES)
-    assert [said.id for said in state.finished] == ["a"] and not state.deferred
+    state.tick(0.0, CODES)
+    assert [settlement.id for settlement in state.finished] == ["a"] and not state.deferred
 
 
-def test_only_what_is_ours_can_start() -> None:
+def test_only_held_jobs_can_start() -> None:
     state = with_jobs("a", start=False)
-    assert state.started("a", 0.0, None)
-    assert not state.started("b", 0.0, None)
+    assert state.handler_started("a", 0.0, None)
+    assert not state.handler_started("b", 0.0, None)
 
 
 def test_the_deadline_wins_over_a_later_result() -> None:
     state = WorkerState(2)
-    state.order()
+    state.next_batch()
     state.batch_done(BatchResult([claimed("a", timeout_ms=500), claimed("b", "t1", "men")]))
-    state.started("a", 10.0, 0.5)
-    state.started("b", 10.0, 0.7)
+    state.handler_started("a", 10.0, 0.5)
+    state.handler_started("b", 10.0, 0.7)
     assert state.next_deadline() == 10.5
-    assert state.ticked(10.4, CODES) == []
-    assert state.ticked(10.5, CODES) == [Interrupt("a", "timeout")]
+    assert state.tick(10.4, CODES) == []
+    assert state.tick(10.5, CODES) == [Interrupt("a", "timeout")]
     [(job_id, token, outcome)] = outcomes(state)
     assert (job_id, token) == ("a", "t1") and isinstance(outcome, Failed)
     assert outcome.failure.code == "TIMEOUT" and "0.5 s" in outcome.failure.message
     assert (state.abandoned, state.free) == (1, 0), "the handler still has its slot"
-    assert not state.ended("a", "t1", DONE), "too late"
+    assert not state.handler_ended("a", "t1", DONE), "too late"
     assert state.free == 1 and len(state.finished) == 1
-    assert state.ticked(10.7, CODES) == [Interrupt("b", "timeout")]
-    assert isinstance(said := state.finished[-1].outcome, Failed) and said.failure.code == "TASK_TIMEOUT"
+    assert state.tick(10.7, CODES) == [Interrupt("b", "timeout")]
+    assert isinstance(settlement := state.finished[-1].outcome, Failed) and settlement.failure.code == "TASK_TIMEOUT"
 
 
 def test_a_result_wins_over_a_later_deadline() -> None:
     state = with_jobs("a", start=False)
-    state.started("a", 0.0, 1.0)
-    assert state.ended("a", "t1", DONE)
-    assert state.ticked(5.0, CODES) == []
+    state.handler_started("a", 0.0, 1.0)
+    assert state.handler_ended("a", "t1", DONE)
+    assert state.tick(5.0, CODES) == []
     assert outcomes(state) == [("a", "t1", DONE)]
     assert state.next_deadline() is None
 
@@ -142,191 +142,192 @@ def test_a_result_wins_over_a_later_deadline() -> None:
 def test_deadlines_of_ended_jobs_do_not_pile_up() -> None:
     state = WorkerState(8)
     for number in range(5_000):
-        state.order()
+        state.next_batch()
         state.batch_done(BatchResult([claimed(f"j{number}")]))
-        state.started(f"j{number}", 0.0, 3_600.0)
-        state.ended(f"j{number}", "t1", DONE)
+        state.handler_started(f"j{number}", 0.0, 3_600.0)
+        state.handler_ended(f"j{number}", "t1", DONE)
         state.wants_jobs = True
     assert len(state._deadlines) < 200
 
 
-def test_a_lost_lease_takes_the_job_away_without_a_word() -> None:
+def test_a_lost_lease_drops_the_job_without_a_settlement() -> None:
     state = with_jobs("a", "b", start=False)
-    state.started("a", 0.0, None)
-    told = state.extended(Extended(frozenset({"a", "b", "unknown"})), 0.0)
-    assert {(order.id, order.gentle) for order in told} == {("a", False), ("b", False)}
+    state.handler_started("a", 0.0, None)
+    interrupts = state.heartbeat_answered(Extended(frozenset({"a", "b", "unknown"})), 0.0)
+    assert {(interrupt.id, interrupt.cooperative) for interrupt in interrupts} == {("a", False), ("b", False)}
     assert not state.held and not state.finished
     assert state.abandoned == 1, "b never started"
-    state.ended("a", "t1", DONE)
+    state.handler_ended("a", "t1", DONE)
     assert state.abandoned == 0 and not state.finished and state.free == 4
 
 
-def test_news_of_an_old_token_does_not_touch_the_new_one() -> None:
-    """Settled, retried and claimed again while the heartbeat was under way."""
+def test_an_answer_about_an_old_token_does_not_affect_the_new_one() -> None:
+    """Settled, retried and claimed again while the heartbeat was in flight."""
     state = with_jobs("a")
-    state.ended("a", "t1", DONE)
+    state.handler_ended("a", "t1", DONE)
     state.wants_jobs = True
-    state.order()
+    state.next_batch()
     state.batch_done(answer("a", token="t2"))
     old = HeartbeatAnswer(frozenset({"a"}), {"a": '{"actor":"ann"}'}, {"a": "t1"})
-    assert state.extended(old, 0.0) == [] and "a" in state.held
-    assert state.extended(HeartbeatAnswer(frozenset({"a"}), {}, {"a": "t2"}), 0.0) == [Interrupt("a", "lease lost")]
+    assert state.heartbeat_answered(old, 0.0) == [] and "a" in state.held
+    assert state.heartbeat_answered(HeartbeatAnswer(frozenset({"a"}), {}, {"a": "t2"}), 0.0) == [
+        Interrupt("a", "lease lost")
+    ]
 
 
-def test_a_job_that_comes_back_before_its_loss_is_known_stops_the_old_handler() -> None:
+def test_a_job_claimed_again_before_its_loss_is_known_stops_the_old_handler() -> None:
     state = with_jobs("a", "b", start=False)
-    state.started("a", 0.0, None)
+    state.handler_started("a", 0.0, None)
     state.wants_jobs = True
-    state.order()
+    state.next_batch()
     assert [c.token for c in state.batch_done(answer("a", "b", token="t2"))] == ["t2", "t2"]
-    assert state.superseded() == [Interrupt("a", "lease lost"), Interrupt("b", "lease lost")]
-    assert state.superseded() == []
+    assert state.pop_superseded() == [Interrupt("a", "lease lost"), Interrupt("b", "lease lost")]
+    assert state.pop_superseded() == []
     assert (state.abandoned, state.free) == (1, 1)
-    assert not state.ended("a", "t1", DONE) and state.abandoned == 0
+    assert not state.handler_ended("a", "t1", DONE) and state.abandoned == 0
     assert state.held["a"].claimed.token == "t2" and not state.held["a"].started
 
 
-def test_a_cancel_is_asked_gently_once_then_forced() -> None:
+def test_a_cancel_is_requested_once_then_forced() -> None:
     state = WorkerState(2, cancel_grace=5.0)
-    state.order()
+    state.next_batch()
     state.batch_done(answer("a"))
-    state.started("a", 0.0, None)
-    asked = Extended(cancels={"a": '{"actor":"ann"}', "unknown": "{}"})
-    assert state.extended(asked, 1.0) == [Interrupt("a", '{"actor":"ann"}', gentle=True)]
-    assert state.extended(asked, 2.0) == [], "once"
+    state.handler_started("a", 0.0, None)
+    cancel_answer = Extended(cancels={"a": '{"actor":"ann"}', "unknown": "{}"})
+    assert state.heartbeat_answered(cancel_answer, 1.0) == [Interrupt("a", '{"actor":"ann"}', cooperative=True)]
+    assert state.heartbeat_answered(cancel_answer, 2.0) == [], "once"
     assert state.next_deadline() == 6.0
-    assert state.ticked(5.9, CODES) == []
-    assert state.ticked(6.0, CODES) == [Interrupt("a", "timeout")]
+    assert state.tick(5.9, CODES) == []
+    assert state.tick(6.0, CODES) == [Interrupt("a", "timeout")]
     assert outcomes(state) == [("a", "t1", Cancelled("forced at the end of the grace"))]
 
 
 def test_leases_cover_everything_that_is_not_settled() -> None:
-    state = with_jobs("queued", "running", "ended", "ordered", start=False)
-    for job_id in ("running", "ended", "ordered"):
-        state.started(job_id, 0.0, None)
-    state.ended("ordered", "t1", DONE)
-    state.order()
-    state.ended("ended", "t1", DONE)
-    assert state.leases(0.0, 30.0) == dict.fromkeys(("queued", "running", "ended", "ordered"), "t1")
+    state = with_jobs("queued", "running", "ended", "in flight", start=False)
+    for job_id in ("running", "ended", "in flight"):
+        state.handler_started(job_id, 0.0, None)
+    state.handler_ended("in flight", "t1", DONE)
+    state.next_batch()
+    state.handler_ended("ended", "t1", DONE)
+    assert state.leases_to_extend(0.0, 30.0) == dict.fromkeys(("queued", "running", "ended", "in flight"), "t1")
     state.batch_done(BatchResult())
-    assert "ordered" not in state.leases(0.0, 30.0)
+    assert "in flight" not in state.leases_to_extend(0.0, 30.0)
 
 
 def test_a_job_long_past_its_deadline_is_left_to_its_lease() -> None:
-    """Only a loop that is blocked for good lets a deadline pass by a whole lease."""
+    """Only a permanently blocked event loop lets a deadline pass by a whole lease."""
     state = with_jobs("a", "b", start=False)
-    state.started("a", 0.0, 1.0)
-    state.started("b", 0.0, None)
-    assert set(state.leases(30.9, 30.0)) == {"a", "b"}
-    assert set(state.leases(31.0, 30.0)) == {"b"}
+    state.handler_started("a", 0.0, 1.0)
+    state.handler_started("b", 0.0, None)
+    assert set(state.leases_to_extend(30.9, 30.0)) == {"a", "b"}
+    assert set(state.leases_to_extend(31.0, 30.0)) == {"b"}
 
 
 def test_stop_hands_back_what_waits_and_claims_no_more() -> None:
     state = with_jobs("a", "b", start=False)
-    state.started("a", 0.0, None)
+    state.handler_started("a", 0.0, None)
     state.wants_jobs = True
     state.stop()
     assert outcomes(state) == [("b", "t1", Stopped())] and list(state.held) == ["a"]
-    order = state.order()
-    assert order is not None and order.want == 0
+    batch = state.next_batch()
+    assert batch is not None and batch.claim_limit == 0
     state.batch_done(BatchResult())
     assert not state.done
-    state.ended("a", "t1", DONE)
-    state.order()
-    assert not state.done, "the last settlement is still under way"
+    state.handler_ended("a", "t1", DONE)
+    state.next_batch()
+    assert not state.done, "the last settlement is still in flight"
     state.batch_done(BatchResult())
     assert state.done
 
 
-def test_jobs_claimed_while_stopping_go_straight_back() -> None:
+def test_jobs_claimed_while_stopping_are_handed_back() -> None:
     state = WorkerState(2)
-    state.order()
+    state.next_batch()
     state.stop()
     assert state.batch_done(answer("a", "b")) == []
-    assert [(said.id, said.outcome) for said in state.finished] == [("a", Stopped()), ("b", Stopped())]
+    assert [(settlement.id, settlement.outcome) for settlement in state.finished] == [
+        ("a", Stopped()),
+        ("b", Stopped()),
+    ]
     assert not state.held and not state.abandoned
 
 
-def test_giving_up_hands_back_what_runs() -> None:
+def test_running_jobs_are_handed_back_after_the_grace() -> None:
     state = with_jobs("a", "b", start=False)
-    state.started("a", 0.0, None)
+    state.handler_started("a", 0.0, None)
     state.stopping = True
-    assert {order.id for order in state.give_up()} == {"a", "b"}
-    assert {said.id for said in state.finished} == {"a", "b"} and state.abandoned == 1
-    assert state.give_up() == []
+    assert {interrupt.id for interrupt in state.hand_back_running()} == {"a", "b"}
+    assert {settlement.id for settlement in state.finished} == {"a", "b"} and state.abandoned == 1
+    assert state.hand_back_running() == []
 
 
 @pytest.mark.parametrize("outcome", [Snoozed(1), Waits(Wait("x")), Cancelled("no"), Succeeded("NaN")])
-def test_an_end_the_engine_refuses_becomes_a_permanent_failure(outcome: Outcome) -> None:
+def test_an_outcome_the_engine_refuses_becomes_a_permanent_failure(outcome: Outcome) -> None:
     state = with_jobs("a")
-    state.ended("a", "t1", outcome)
-    state.order()
+    state.handler_ended("a", "t1", outcome)
+    state.next_batch()
     state.batch_done(BatchResult(refused={"a": NotSupported("the contract has no status for it")}))
-    [(job_id, token, said)] = outcomes(state)
-    assert (job_id, token) == ("a", "t1") and isinstance(said, Failed)
-    assert said.failure.code == "CONTRACT_LACKS_MOVE" and said.failure.retryable is False
-    state.order()
-    state.batch_done(BatchResult(refused={"a": InvalidInput("not even that")}))
-    assert not state.finished, "said once, then the lease decides"
+    [(job_id, token, settlement)] = outcomes(state)
+    assert (job_id, token) == ("a", "t1") and isinstance(settlement, Failed)
+    assert settlement.failure.code == "CONTRACT_LACKS_MOVE" and settlement.failure.retryable is False
+    state.next_batch()
+    state.batch_done(BatchResult(refused={"a": InvalidInput("the failure is refused too")}))
+    assert not state.finished, "settled as a failure once, then the lease expires"
 
 
 @pytest.mark.parametrize("outcome", [DONE, Stopped()])
-def test_a_stale_lease_is_not_answered_with_a_failure(outcome: Outcome) -> None:
+def test_a_stale_lease_causes_no_failure(outcome: Outcome) -> None:
     state = with_jobs("a")
-    state.ended("a", "t1", outcome)
-    state.order()
-    state.batch_done(BatchResult(refused={"a": StaleLease("not ours")}))
+    state.handler_ended("a", "t1", outcome)
+    state.next_batch()
+    state.batch_done(BatchResult(refused={"a": StaleLease("another worker holds it")}))
     assert not state.finished
-
-
-def test_adopting_a_claim_nobody_heard_of() -> None:
-    state = with_jobs("a")
-    assert [c.id for c in state.adopt([claimed("a", "t9"), claimed("b", "t9")])] == ["b"]
-    assert state.held["a"].claimed.token == "t1" and state.free == 2
 
 
 def names(prefix: str, number: int) -> list[str]:
     return [f"{prefix}{n}" for n in range(number)]
 
 
-def test_two_orders_share_the_slots_and_are_answered_in_any_order() -> None:
+def test_two_batches_share_the_slots_and_end_in_any_order() -> None:
     state = WorkerState(40, max_in_flight=2)
-    opening = state.order()
-    assert opening is not None and opening.want == 14
+    opening = state.next_batch()
+    assert opening is not None and opening.claim_limit == 14
     state.batch_done(answer(*names("a", 14)), opening)
-    first, second = state.order(), state.order()
-    assert first is not None and second is not None and (first.want, second.want) == (14, 12)
-    assert state.order() is None, "two at once, no more"
+    first, second = state.next_batch(), state.next_batch()
+    assert first is not None and second is not None and (first.claim_limit, second.claim_limit) == (14, 12)
+    assert state.next_batch() is None, "at most two batches in flight"
     assert len(state.batch_done(answer(*names("c", 12)), second)) == 12
-    assert state.order() is None, "what is asked for and not answered yet keeps its room"
+    assert state.next_batch() is None, "slots of a claim in flight stay reserved"
     state.batch_done(answer(*names("b", 14)), first)
-    assert state.free == 0 and state.order() is None
+    assert state.free == 0 and state.next_batch() is None
 
 
-def test_a_second_claim_waits_until_the_first_has_found_plenty() -> None:
+def test_a_second_claim_waits_until_the_last_claim_was_full() -> None:
     state = WorkerState(30, max_in_flight=2)
-    first = state.order()
-    assert first is not None and state.order() is None, "who knows whether there is anything at all"
+    first = state.next_batch()
+    assert first is not None and state.next_batch() is None, "no claim was full yet"
     state.batch_done(answer(*names("a", 3)), first)
-    state.heard_of_work()
-    second = state.order()
-    assert second is not None and state.order() is None, "the last claim came back with less than it asked for"
+    state.notify_work_available()
+    second = state.next_batch()
+    assert second is not None and state.next_batch() is None, "the last claim was not full"
     state.batch_done(answer(*names("b", 10)), second)
-    assert state.order() is not None and state.order() is not None, "this one had plenty"
+    assert state.next_batch() is not None and state.next_batch() is not None, "this claim was full"
 
 
-def test_a_second_order_waits_until_it_is_worth_a_transaction() -> None:
+def test_a_second_batch_waits_until_it_is_half_full() -> None:
     state = with_jobs(*names("a", 10), slots=30)
     state.max_in_flight, state.wants_jobs = 2, False
-    state.ended("a0", "t1", DONE)
-    first = state.order()
-    assert first is not None and [said.id for said in first.settled] == ["a0"], "the first goes at once, however small"
-    state.ended("a1", "t1", DONE)
-    assert state.order() is None
+    state.handler_ended("a0", "t1", DONE)
+    first = state.next_batch()
+    assert first is not None and [settlement.id for settlement in first.settled] == ["a0"], (
+        "the first batch is sent at once, however small"
+    )
+    state.handler_ended("a1", "t1", DONE)
+    assert state.next_batch() is None
     for number in range(2, 6):
-        state.ended(f"a{number}", "t1", DONE)
-    second = state.order()
+        state.handler_ended(f"a{number}", "t1", DONE)
+    second = state.next_batch()
     assert second is not None and len(second.settled) == 5, "half a batch"
-    assert len(state.leases(0.0, 1.0)) == 10, "what is under way is still ours"
+    assert len(state.leases_to_extend(0.0, 1.0)) == 10, "leases of settlements in flight are extended"
     state.batch_failed(second)
-    assert [said.id for said in state.finished] == names("a", 6)[1:] and state.in_flight == [first]
+    assert [settlement.id for settlement in state.finished] == names("a", 6)[1:] and state.in_flight == [first]

@@ -1,4 +1,4 @@
-"""The command line: `detent`. This module joins the commands and turns refusals into exit codes."""
+"""The `detent` command line: registers the commands and turns exceptions into messages and exit codes."""
 
 import os
 import sys
@@ -13,14 +13,14 @@ from detent.version import __version__
 from .diagnose import doctor, simulate, stats, verify
 from .jobs import actions, approvals, dead_letters, jobs, schedules
 from .operate import alerts, contracts, queues, tokens, workers
-from .output import FINE, NO, USAGE, complain, complain_of_bug, complain_of_usage, wants_json
+from .output import EXIT_NO, EXIT_OK, EXIT_USAGE, print_error, print_internal_error, print_usage_error, wants_json
 from .run import bench, orchestrate, serve, worker
 
 __all__ = ["app", "main", "run"]
 
 app = typer.Typer(
     name="detent",
-    help="A durable job engine in which a job can only be where its contract allows.",
+    help="A durable job engine for Python: jobs change status only as their contract allows.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -54,46 +54,47 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """One command: 0 fine, 1 the answer is no, 2 it was asked wrongly."""
+    """Run one command and return its exit code: 0 ok, 1 refused or unhealthy, 2 usage error."""
     as_json = wants_json(arguments)
     try:
         code = app(args=list(arguments), prog_name="detent", standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else FINE
+        return code if isinstance(code, int) else EXIT_OK
     except DetentError as error:
-        return complain(error, as_json)
+        return print_error(error, as_json)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader had enough: nothing to complain of
-        return NO
+        # The reader closed the pipe (`| head`): not an error worth a message, and the flush at exit must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_NO
     except (typer.Abort, KeyboardInterrupt):
-        return NO
+        return EXIT_NO
     except Exception as error:
         if hasattr(error, "format_message"):
-            return _usage(error, as_json)
+            return _report_usage_error(error, as_json)
         if os.environ.get("DETENT_TRACEBACK"):
             raise
-        return complain_of_bug(error, as_json)
+        return print_internal_error(error, as_json)
 
 
-def _usage(error: Any, as_json: bool) -> int:
+def _report_usage_error(error: Any, as_json: bool) -> int:
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context else "detent"
     if context and type(error).__name__ == "NoArgsIsHelpError":
-        sys.stderr.write(error.format_message())  # empty where making the error has printed the help
-        return USAGE
-    return complain_of_usage(error.format_message().strip(), f"`{path} --help` shows how", as_json)
+        sys.stderr.write(error.format_message())  # empty if creating the error has already printed the help
+        return EXIT_USAGE
+    return print_usage_error(error.format_message().strip(), f"see `{path} --help`", as_json)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"detent {__version__}")
         raise typer.Exit(0)
 
 
 @app.callback()
-def start(
+def root(
     show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_show_version)
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """A durable job engine in which a job can only be where its contract allows."""
+    """A durable job engine for Python: jobs change status only as their contract allows."""

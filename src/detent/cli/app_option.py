@@ -1,4 +1,4 @@
-"""Commands that need no application, and check more when they are given one: `--app` or $DETENT_APP."""
+"""The `--app` option of commands that work without an application but check payloads when they have one."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,13 +8,15 @@ from .options import option
 if TYPE_CHECKING:
     from detent.client.app import Detent
 
-App = Annotated[str | None, option("--app", "Your application: its handlers check the payload. module:app or file.py.")]
+App = Annotated[
+    str | None, option("--app", "Your application, as module:app or file.py; its handlers validate the payload.")
+]
 
 
-def application(spec: str | None) -> "Detent | None":
+def load_optional_app(spec: str | None) -> "Detent | None":
     return load_app(spec) if spec else None
 
 
-def url_of(url: str | None, known: "Detent | None") -> str | None:
-    """The database that was named, else the application's."""
-    return url or (known.url if known else None)
+def url_or_app_url(url: str | None, app: "Detent | None") -> str | None:
+    """The URL from the command line, else the application's."""
+    return url or (app.url if app else None)

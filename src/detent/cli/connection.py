@@ -1,4 +1,4 @@
-"""From a command to the engine: opens the database a command names, runs one act on it, closes it."""
+"""Opens the database that a command names, runs one function on its engine, and closes it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def on_engine(url: str | None, act: Callable[[Engine], Awaitable[T]], *, may_migrate: bool = False) -> T:
-    """Run one act on the engine of this database, on a loop of its own."""
+    """Run `act` on the engine of this database, in an event loop started for it."""
 
     async def run() -> T:
         engine = await open_engine(url, may_migrate=may_migrate)
@@ -24,7 +24,7 @@ def on_engine(url: str | None, act: Callable[[Engine], Awaitable[T]], *, may_mig
 
 
 async def open_engine(url: str | None, *, may_migrate: bool = False) -> Engine:
-    """An engine that knows the contracts as this database has them, an application's own included."""
+    """An engine with the contracts as this database stores them, including an application's own."""
     store = store_from(url or default_url(), may_migrate=may_migrate, inline=True)
     engine = Engine(store, approval_policy=environment_approval_policy())
     try:

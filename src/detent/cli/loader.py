@@ -1,4 +1,4 @@
-"""Finds the application a command names: `module:app` or `file.py:app`, where `:app` may be left out."""
+"""Loads the application that APP names: `module:app` or `file.py:app`; `:app` is optional."""
 
 import importlib
 import importlib.util
@@ -17,27 +17,27 @@ DEFAULT_NAME = "app"
 
 
 class AppFailed(DetentError):
-    """The application's own module raised while it was loaded."""
+    """The application's module raised an exception while it was imported."""
 
     code = "APP_FAILED"
 
 
 def load_app(spec: str) -> "Detent":
-    """The Detent object behind APP, or an error that says which part of the name is wrong."""
+    """The Detent object that APP names; raises an error that says which part of the name is wrong."""
     from detent.client.app import Detent
 
     module_name, colon, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
     if not module_name or (colon and not name):
-        raise InvalidInput(f"APP {spec!r} is not a name; write module:app or file.py:app", code="APP_INVALID")
+        raise InvalidInput(f"APP {spec!r} is invalid; write module:app or file.py:app", code="APP_INVALID")
     module = _load(module_name)
-    found = _attribute(module, module_name, name, Detent)
-    if not isinstance(found, Detent):
+    app = _attribute(module, module_name, name, Detent)
+    if not isinstance(app, Detent):
         raise InvalidInput(
-            f"{module_name}:{name or DEFAULT_NAME} is a {type(found).__name__}, not a Detent; "
-            f"name the object made by `app = Detent(...)`",
+            f"{module_name}:{name or DEFAULT_NAME} is a {type(app).__name__}, not a Detent; "
+            f"name the object created by `app = Detent(...)`",
             code="APP_INVALID",
         )
-    return found
+    return app
 
 
 def _load(name: str) -> ModuleType:
@@ -46,15 +46,15 @@ def _load(name: str) -> ModuleType:
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise InvalidInput(f"there is no file {path}; check the path to your application", code="APP_NOT_FOUND")
+        raise InvalidInput(f"file {path} does not exist; check the path to your application", code="APP_NOT_FOUND")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # so that the file may import its neighbours
+        sys.path.insert(0, folder)  # so that the file can import modules beside it
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise InvalidInput(f"{path} is not a Python file; name one that ends in .py", code="APP_NOT_FOUND")
+        raise InvalidInput(f"{path} is not a Python file; its name must end in .py", code="APP_NOT_FOUND")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # known by its name, for dataclasses, pickling and process pools
+    sys.modules[path.stem] = module  # dataclasses, pickle and process pools look it up here
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -70,7 +70,7 @@ def _from_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             raise InvalidInput(
-                f"there is no module {error.name!r}; run from the folder it is in, or name a file like ./{name}.py",
+                f"module {error.name!r} was not found; run from its folder, or name a file like ./{name}.py",
                 code="APP_NOT_FOUND",
             ) from None
         raise _failed(name, error) from error
@@ -79,22 +79,22 @@ def _from_module(name: str) -> ModuleType:
 
 
 def _failed(name: str, error: Exception) -> AppFailed:
-    """One line that still says where: the deepest line of code that is the application's."""
+    """A one-line error that ends with the file and line where the exception was raised."""
     if isinstance(error, SyntaxError):
-        where = f"{error.filename}:{error.lineno}"
+        location = f"{error.filename}:{error.lineno}"
     else:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
-        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else name
-    return AppFailed(f"{name} could not be loaded: {type(error).__name__}: {error} (at {where})")
+        location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else name
+    return AppFailed(f"{name} could not be loaded: {type(error).__name__}: {error} (at {location})")
 
 
 def _attribute(module: ModuleType, module_name: str, name: str, kind: type) -> object:
-    """The named object; without a name `app`, or the one Detent there is."""
+    """The named attribute; without a name `app`, or the only Detent of the module."""
     apps = {key: value for key, value in vars(module).items() if isinstance(value, kind)}
-    wanted = name or DEFAULT_NAME
-    if hasattr(module, wanted):
-        return getattr(module, wanted)
+    attribute = name or DEFAULT_NAME
+    if hasattr(module, attribute):
+        return getattr(module, attribute)
     if not name and len({id(value) for value in apps.values()}) == 1:
         return next(iter(apps.values()))
-    there = f"it has {', '.join(sorted(apps))}" if apps else "it has no Detent; make one with `app = Detent()`"
-    raise InvalidInput(f"{module_name} has no {wanted!r}; {there}", code="APP_NOT_FOUND")
+    hint = f"it has {', '.join(sorted(apps))}" if apps else "it has no Detent; create one with `app = Detent()`"
+    raise InvalidInput(f"{module_name} has no {attribute!r}; {hint}", code="APP_NOT_FOUND")

@@ -1,4 +1,4 @@
-"""Options that go together, taken as one value: a command names the bundle, whoever calls it sees the options."""
+"""Groups of options as dataclasses: a command takes a group as one parameter, its users see the single options."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from detent.engine import Engine
 
-from .app_option import url_of
+from .app_option import url_or_app_url
 from .connection import on_engine
 from .options import Actor, AsJson, Cursor, Limit, Reason, Tenant, Url, actor_or_user
-from .output import tell
+from .output import print_result
 
 if TYPE_CHECKING:
     from detent.client.app import Detent
@@ -20,34 +20,34 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
-    """Who acts and why, for the log."""
+class AuditOptions:
+    """Who acts and why, for the job's log and the audit log."""
 
     reason: Reason = None
     actor: Actor = None
 
     @property
-    def who(self) -> str:
+    def actor_name(self) -> str:
         return actor_or_user(self.actor)
 
-    def told(self) -> dict[str, Any]:
-        """As the engine's acts take it."""
-        return {"actor": self.who, "reason": self.reason}
+    def as_arguments(self) -> dict[str, Any]:
+        """Keyword arguments for the engine's methods."""
+        return {"actor": self.actor_name, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Signed):
-    """The same, within one tenant if one is named."""
+class TenantAuditOptions(AuditOptions):
+    """Who acts and why, and the tenant to which the command is restricted."""
 
     tenant: Tenant = None
 
-    def told(self) -> dict[str, Any]:
-        return {"actor": self.who, "reason": self.reason, "tenant": self.tenant}
+    def as_arguments(self) -> dict[str, Any]:
+        return {"actor": self.actor_name, "reason": self.reason, "tenant": self.tenant}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Which database, and for whom the answer is."""
+class ConnectionOptions:
+    """The database to use, and whether to print JSON."""
 
     url: Url = None
     as_json: AsJson = False
@@ -55,52 +55,54 @@ class Place:
     def run(self, act: Callable[[Engine], Awaitable[T]]) -> T:
         return on_engine(self.url, act)
 
-    def of(self, known: "Detent | None") -> "Place":
-        """Here, or where the application has its jobs."""
-        return replace(self, url=url_of(self.url, known))
+    def with_app(self, app: "Detent | None") -> "ConnectionOptions":
+        """Without `--url`, the application's database is used."""
+        return replace(self, url=url_or_app_url(self.url, app))
 
-    def tell(self, value: Any, *lines: str) -> None:
-        tell(self.as_json, value, *lines)
+    def print_result(self, value: Any, *lines: str) -> None:
+        print_result(self.as_json, value, *lines)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Where a list begins and how much of it is shown."""
+class PageOptions:
+    """Where a list begins and how many rows it shows."""
 
     cursor: Cursor = None
     limit: Limit = 50
 
-    def of(self, found: list[T], id_of: Callable[[T], str]) -> tuple[list[T], str | None]:
-        """What is shown, and where the next page begins: one more than the limit was asked for."""
-        page = found[: self.limit]
-        return page, id_of(page[-1]) if len(found) > self.limit else None
+    def paginate(self, rows: list[T], id_of: Callable[[T], str]) -> tuple[list[T], str | None]:
+        """The page and the next cursor. `rows` were read with `limit + 1`: the extra row means that more follow."""
+        page = rows[: self.limit]
+        return page, id_of(page[-1]) if len(rows) > self.limit else None
 
 
-def spread(command: Callable[..., T]) -> Callable[..., T]:
-    """The command as typer is to see it: in the place of a bundle stand its options."""
+def expand_option_groups(command: Callable[..., T]) -> Callable[..., T]:
+    """The command with each group parameter replaced by the options of the group, which is the form typer needs."""
     hints = get_type_hints(command, include_extras=True)
-    bundles: dict[str, Any] = {name: hints[name] for name in hints if is_dataclass(hints[name])}
+    groups: dict[str, Any] = {name: hints[name] for name in hints if is_dataclass(hints[name])}
     parameters: list[inspect.Parameter] = []
-    for name, own in inspect.signature(command).parameters.items():
-        if name in bundles:
-            parameters += _options(bundles[name])
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            parameters += _group_parameters(groups[name])
         else:
-            parameters.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
 
     @wraps(command)
-    def flat(**said: Any) -> T:
-        for name, kind in bundles.items():
-            said[name] = kind(**{one.name: said.pop(one.name) for one in fields(kind)})
-        return command(**said)
+    def expanded(**arguments: Any) -> T:
+        for name, group in groups.items():
+            arguments[name] = group(**{field.name: arguments.pop(field.name) for field in fields(group)})
+        return command(**arguments)
 
-    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {one.name: one.annotation for one in parameters}
-    return flat
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return expanded
 
 
-def _options(kind: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(kind, include_extras=True)
+def _group_parameters(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
     return [
-        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
-        for one in fields(kind)
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(group)
     ]

@@ -1,4 +1,4 @@
-"""The options commands share. Every option can also be set as DETENT_<OPTION> in the environment."""
+"""Options that several commands share. Every option can also be set as DETENT_<OPTION> in the environment."""
 
 import getpass
 import json
@@ -21,7 +21,7 @@ def envvar(name: str) -> str:
     return "DETENT_" + name.removeprefix("--").replace("-", "_").upper()
 
 
-class LogForm(StrEnum):
+class LogFormat(StrEnum):
     TEXT = job_logs.TEXT
     JSON = job_logs.JSON
 
@@ -29,29 +29,29 @@ class LogForm(StrEnum):
 Url = Annotated[
     str | None, option("--url", "The database: sqlite:///jobs.db or postgresql://…; default sqlite:///detent.db.")
 ]
-AppUrl = Annotated[
-    str | None, typer.Option("--url", help="Use this database instead of the one the application names.")
+AppUrl = Annotated[str | None, typer.Option("--url", help="The database; default: the one the application names.")]
+OptionalApp = Annotated[
+    str | None, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
 ]
-MaybeApp = Annotated[str | None, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")]
-AsJson = Annotated[bool, option("--json", "Print JSON for programs instead of text for people.")]
-Actor = Annotated[str | None, option("--actor", "Who does this, for the log; default: your user name.")]
-Reason = Annotated[str | None, option("--reason", "Why, for the log.")]
-Tenant = Annotated[str | None, option("--tenant", "Act within this tenant only.")]
+AsJson = Annotated[bool, option("--json", "Print JSON instead of text.")]
+Actor = Annotated[str | None, option("--actor", "The actor recorded in the log; default: your user name.")]
+Reason = Annotated[str | None, option("--reason", "The reason recorded in the log.")]
+Tenant = Annotated[str | None, option("--tenant", "Only within this tenant.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job's id.", show_default=False)]
-Limit = Annotated[int, option("--limit", "How many at most.", min=1, max=10_000)]
-Cursor = Annotated[str | None, option("--cursor", "Go on behind this id: the next_cursor of the page before.")]
-InQueue = Annotated[str | None, option("--queue", "Only this queue.")]
-OfType = Annotated[str | None, option("--type", "Only this job type.")]
-OfContract = Annotated[str | None, option("--contract", "Only jobs under this contract.")]
-InStatus = Annotated[str | None, option("--status", "Only this status.")]
-DryRun = Annotated[bool, option("--dry-run", "Only say how many.")]
-Yes = Annotated[bool, option("--yes", "Do not ask.")]
-Rate = Annotated[float | None, option("--rate", "So many of the new jobs fall due a second.")]
-Text = Annotated[str | None, option("--text", "Only what contains this text (ids, keys, error codes, payloads).")]
-
-
-LogFormat = Annotated[
-    LogForm, option("--log-format", "Log lines for people, or as JSON with the job each line belongs to.")
+Limit = Annotated[int, option("--limit", "Maximum number of rows.", min=1, max=10_000)]
+Cursor = Annotated[str | None, option("--cursor", "Start after this id: the next_cursor of the previous page.")]
+QueueFilter = Annotated[str | None, option("--queue", "Only this queue.")]
+TypeFilter = Annotated[str | None, option("--type", "Only this job type.")]
+ContractFilter = Annotated[str | None, option("--contract", "Only jobs under this contract.")]
+StatusFilter = Annotated[str | None, option("--status", "Only this status.")]
+DryRun = Annotated[bool, option("--dry-run", "Print how many would be affected and change nothing.")]
+Yes = Annotated[bool, option("--yes", "Do not ask for confirmation.")]
+Rate = Annotated[float | None, option("--rate", "Spread the new jobs: this many become due per second.")]
+TextFilter = Annotated[
+    str | None, option("--text", "Only rows that contain this text (ids, keys, error codes, payloads).")
+]
+LogFormatOption = Annotated[
+    LogFormat, option("--log-format", "Format of log lines; json adds the ids of the job to each line.")
 ]
 
 
@@ -64,16 +64,16 @@ def actor_or_user(actor: str | None) -> str:
         return "unknown"
 
 
-def seconds_or_moment(text: str | None) -> float | str | None:
-    """A deadline: a number is seconds from now, anything else is read as a moment."""
+def seconds_or_time(text: str | None) -> float | str | None:
+    """A deadline: a number is seconds from now, any other text is an ISO-8601 time."""
     try:
         return None if text is None else float(text)
     except ValueError:
         return text
 
 
-def json_value(text: str | None, name: str) -> Any:
-    """JSON given on the command line; - reads it from standard input, @FILE from a file."""
+def parse_json(text: str | None, name: str) -> Any:
+    """Parse the JSON value of an option; `-` reads it from standard input, `@FILE` from a file."""
     if text is None:
         return None
     source = text

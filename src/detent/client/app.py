@@ -1,4 +1,4 @@
-"""The front door: `Detent`, its jobs and their handles, for async callers and, as `app.sync`, for plain ones."""
+"""`Detent`, the application object: declares jobs, opens the database, runs workers."""
 
 import asyncio
 import os
@@ -8,11 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
+from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput, JobFailed
 from detent.engine import Engine
+from detent.engine.submit.submission import MAX_PAYLOAD
 from detent.engine.tracing import Tracer
-from detent.handler.context import PARK_SECONDS
+from detent.handler.base_context import PARK_SECONDS
 from detent.handler.handler import Options, inspect_handler
 from detent.observability.settings import Settings, load_settings
 from detent.worker.worker import DEFAULT_SLOTS, Worker
@@ -37,7 +39,29 @@ T = TypeVar("T")
 
 
 class Detent(Scheduling, Limited):
-    """One application: a database, its contracts and its jobs. Opens by itself, once per event loop and process."""
+    """An application: one database, the jobs your code declares, and the calls to enqueue and run them.
+
+        app = Detent("sqlite:///jobs.db")
+
+        @app.job("greet")
+        async def greet(name: str) -> str:
+            return f"hello {name}"
+
+        async with app:
+            handle = await greet.enqueue(name="world")
+
+    `async with app` opens the database and closes it at the end; without it the first call opens it, once per event
+    loop and process. Without an event loop use `app.sync`. Workers: `detent worker FILE`, or `await app.run_worker()`.
+
+    `jobs` are the declared jobs by name. `schedules` and `dead_letters` have the operations on those.
+    """
+
+    schedules: Schedules
+    """Adds, edits, pauses, removes, previews and backfills schedules."""
+    dead_letters: DeadLetters
+    """Lists, requeues and discards dead letters."""
+    sync: SyncClient
+    """The same application for callers without an event loop."""
 
     def __init__(
         self,
@@ -46,8 +70,28 @@ class Detent(Scheduling, Limited):
         contracts: Sequence[Contract] = (),
         park_seconds: float = PARK_SECONDS,
         strict_steps: bool = False,
+        tracer: Tracer | None = None,
+        config: Settings | None = None,
+        approval_policy: ApprovalPolicy | None = None,
+        max_payload: int = MAX_PAYLOAD,
         **options: Any,
     ) -> None:
+        """Declare an application; the database is opened later, on first use.
+
+        url: `sqlite:///file.db`, `sqlite:///:memory:` or `postgresql://user@host/database`. Default: $DETENT_URL, else
+            `sqlite:///detent.db`. An empty SQLite file is set up on first use, Postgres by `detent migrate`.
+        contracts: contracts of your own, besides the built-in ones; jobs name them with `contract=`.
+        park_seconds: a wait that may last longer than this many seconds is parked. Default 60; see `job`.
+        strict_steps: the default of `strict_steps` for all jobs; see `job`.
+        tracer: records spans; `detent.integrations.otel.instrument(app)` sets it.
+        config: alert rules, alert sinks and retention. Default: the file of `detent worker --config`, $DETENT_CONFIG or
+            `detent.toml`.
+        approval_policy: rules that hold jobs for approval before they start. Default: the file in $DETENT_GUARD.
+        max_payload: the largest payload of a job in bytes. Default 1 MiB.
+        options: `ids` and `jitter`, for tests: where job ids and the jitter of retries come from.
+
+        An invalid url raises InvalidInput (URL_INVALID) when the database is opened.
+        """
         self.url = url or default_url()
         self.contracts = {contract.name: contract for contract in contracts}
         self.jobs: dict[str, JobDefinition[Any, Any]] = {}
@@ -55,37 +99,76 @@ class Detent(Scheduling, Limited):
         self.dead_letters = DeadLetters(self)
         self.sync = SyncClient(self)
         self.companions: list[Callable[[], Awaitable[None]]] = []
-        self.tracer: Tracer | None = options.pop("tracer", None)
-        self.config: Settings | None = options.pop("config", None)
-        self._options = options
-        self._defaults = Options(park_seconds=park_seconds, strict_steps=strict_steps)
+        self.tracer = tracer
+        self.config = config
+        self._engine_options = {"approval_policy": approval_policy, "max_payload": max_payload, **options}
+        self._job_defaults = Options(park_seconds=park_seconds, strict_steps=strict_steps)
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
 
     def job(self, name: str, *, run_in: str = "auto", **options: Unpack[JobOptions]) -> "Declare":
-        """Declare a job: its name, and options queue=, contract=, max_retries=, timeout=, priority=."""
+        """Declare a function as the handler of the jobs called `name`. The decorated function is a JobDefinition.
+
+            @app.job("charge", queue="billing", max_retries=3, timeout=30)
+            async def charge(ctx: Context, order_id: int, amount: int) -> dict: ...
+
+        A first parameter annotated with Context or SyncContext, or named `ctx`, gets the context. The other arguments
+        and the result are checked against their annotations, when a job is enqueued and when it runs.
+
+        queue: the queue of its jobs; workers can be limited to some queues. Default "default".
+        contract: the name of the contract: the table of statuses and moves its jobs follow. Default "standard".
+        max_retries: how often a failed execution is repeated, 0 to 1000. Default: the contract's (standard: 3).
+        timeout: seconds an execution may take; then it fails, and is retried if the contract allows. Default: none.
+        priority: -100 to 100; higher is claimed first. Default 0.
+        permanent_errors: a tuple of exception classes that fail the job without a retry. Default: none.
+        retryable_errors: a tuple of exception classes that are retried although the contract treats their error code as
+            permanent. Default: none.
+        capture_logs: True stores the log lines of each execution with its job, at most 200 lines and 32 KiB. Default
+            False. Not with run_in="process".
+        park_seconds: a wait that may last longer than this many seconds is parked: a status of its own, for display,
+            where the contract has one. Default: that of the app, 60.
+        xtrict_steps: True fails the job (STEP_ORPHANED) if it has a recorded step that the code no longer calls; False
+            only notes it. Default: that of the app, False.
+        run_in: where a plain `def` handler runs: "thread" (also "auto", the default) or "process", which needs a
+            function at module level and gives it a context without steps and waits. An async handler always runs on
+            the event loop.
+
+        Raises InvalidInput: OPTION_UNKNOWN for an unknown option; HANDLER_INVALID if the name is declared twice or the
+        function cannot be a handler. Values such as max_retries and priority are checked when a job is enqueued.
+        """
         try:
-            settings = replace(self._defaults, **options)
+            settings = replace(self._job_defaults, **options)
         except TypeError as error:
             raise InvalidInput(f"job {name!r}: {error}", code="OPTION_UNKNOWN") from None
 
         def declare(function: Callable[..., Any]) -> JobDefinition[Any, Any]:
             if name in self.jobs:
-                raise InvalidInput(f"job {name!r} is declared twice", code="HANDLER_INVALID")
-            made: JobDefinition[Any, Any] = JobDefinition(self, inspect_handler(name, function, settings, run_in))
-            self.jobs[name] = made
-            return made
+                raise InvalidInput(f"job {name!r} is declared twice; use another name", code="HANDLER_INVALID")
+            handler = inspect_handler(name, function, settings, run_in)
+            definition: JobDefinition[Any, Any] = JobDefinition(self, handler)
+            self.jobs[name] = definition
+            return definition
 
         return declare
 
     def companion(self, function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """Declare a coroutine that `detent up` runs beside the worker: a producer, a watcher."""
+        """Declare a coroutine function that `detent up` runs next to the worker, for example a producer of jobs.
+
+        @app.companion
+        async def produce() -> None: ...
+        """
         self.companions.append(function)
         return function
 
     def for_tenant(self, tenant: str) -> "TenantApp":
-        """The same application within one tenant: nothing of another's is seen or changed."""
+        """The application limited to one tenant: it enqueues for this tenant and sees only its jobs.
+
+        Access to another tenant's job raises TenantViolation (TENANT_SCOPE_VIOLATION).
+
+            acme = app.for_tenant("acme")
+            await acme.job(charge).enqueue(order_id=7)
+        """
         from .tenants import TenantApp
 
         return TenantApp(self, tenant)
@@ -98,12 +181,20 @@ class Detent(Scheduling, Limited):
         await self.close()
 
     async def open(self) -> None:
+        """Open the database for this event loop; `async with app` does it. Does nothing if it is open.
+
+        Raises SchemaMismatch if the database was set up by another version or not at all, StoreUnavailable if it cannot
+        be reached, InvalidInput (URL_INVALID).
+        """
         await self.ready()
 
     async def ready(self) -> Engine:
-        """The engine of this event loop, opened on first use."""
+        """The engine of this event loop, opened on first use: every operation that exists, without handlers.
+
+        Raises what `open` raises.
+        """
         if self._pid != os.getpid():
-            self._leave_to_the_parent()
+            self._keep_engines_of_parent_process()
         loop = asyncio.get_running_loop()
         engine = self._engines.get(loop)
         if engine is not None:
@@ -118,9 +209,9 @@ class Detent(Scheduling, Limited):
                 self._engines[loop] = engine
         return engine
 
-    def _leave_to_the_parent(self) -> None:
-        """After a fork its connections are not ours; closing them, even by forgetting them, would touch its files."""
-        _PARENTS.append(self._engines)
+    def _keep_engines_of_parent_process(self) -> None:
+        """After a fork the connections belong to the parent; closing or freeing them here would touch its files."""
+        _INHERITED_ENGINES.append(self._engines)
         self._engines = {}
         self._opening = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
@@ -129,44 +220,73 @@ class Detent(Scheduling, Limited):
         """A loop that ended without `close` leaves an engine with its threads and connections behind."""
         for loop in [loop for loop in self._engines if loop.is_closed()]:
             engine = self._engines.pop(loop)
-            with suppress(Exception):  # a server's connections cannot be closed in good order without their loop
+            with suppress(Exception):  # Postgres connections cannot be closed cleanly without their loop
                 await engine.close()
 
     def make_engine(self, **store_options: Any) -> Engine:
-        engine = Engine(store_from(self.url, **store_options), self.contracts, **self._options)
+        """A new engine on this application's database, not opened yet. For tools; applications use `ready`.
+
+        store_options: `may_migrate=True` sets up or upgrades the schema when it is opened.
+        """
+        engine = Engine(store_from(self.url, **store_options), self.contracts, **self._engine_options)
         engine.tracer = self.tracer
         engine.approval_policy = engine.approval_policy or environment_approval_policy()
         return engine
 
     @property
     def engine(self) -> Engine:
-        """The engine of the running loop; open the app first."""
+        """The engine of the running event loop. Raises InvalidInput (APP_CLOSED) if the app is not open there."""
         engine = self._engines.get(asyncio.get_running_loop())
         if engine is None:
             raise InvalidInput("the app is not open on this event loop; use `async with app` first", code="APP_CLOSED")
         return engine
 
     async def close(self) -> None:
+        """Close the database connections of this event loop; the next call opens them again."""
         engine = self._engines.pop(asyncio.get_running_loop(), None)
         if engine is not None:
             await engine.close()
 
     async def handle(self, job_id: str) -> Handle[Any]:
-        job = await (await self.ready()).job(job_id)
-        known = self.jobs.get(job.job_type)
-        return Handle(self, job_id, known.handler if known else None)
+        """The handle of a job by its id, however it was enqueued. Raises NotFound (JOB_NOT_FOUND).
 
-    async def approvals(self, **choice: Any) -> list[dict[str, Any]]:
-        """What waits for people, oldest first; choice: tenant=, roles=, after=, limit=."""
-        return [line.as_dict() for line in await (await self.ready()).approvals_open(**choice)]
+        status = await (await app.handle(job_id)).status()
+        """
+        job = await (await self.ready()).job(job_id)
+        definition = self.jobs.get(job.job_type)
+        return Handle(self, job_id, definition.handler if definition else None)
+
+    async def approvals(
+        self,
+        *,
+        tenant: str | None = None,
+        roles: Sequence[str] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """Jobs that wait for an approval, oldest first, each with job_id, summary, about, digest, missing, deadline.
+
+        tenant: only those of this tenant. roles: only those that a person with one of these roles may decide.
+        after: the last job_id of the previous page. limit: how many.
+        """
+        engine = await self.ready()
+        rows = await engine.open_approvals(tenant=tenant, roles=roles, after=after, limit=limit)
+        return [row.as_dict() for row in rows]
 
     async def worker(self, *, transport: str = "database", **options: Any) -> Worker:
-        """transport "redis": its tasks come over Redis Streams; the server is $DETENT_REDIS_URL, or settings=."""
+        """A worker for all declared jobs; start it with `await worker.run()`. `run_worker` does both.
+
+        transport: "database", or "redis" for tasks from Redis Streams; the server is $DETENT_REDIS_URL, or `settings=`.
+        options: `queues`, `slots`, `lease_seconds`, `until_idle` as in `run_worker`; `grace_seconds` (10) for running
+            jobs when it stops; `cancel_grace_seconds` (30) for a handler after a cancel; `processes`, the most for
+            handlers with run_in="process"; `sweep=False` to leave expired leases and schedules to other workers;
+            `config`, `metrics_port`, `metrics_host`.
+        """
         engine = await self.ready()
         await self.schedules.declare()
         options.setdefault("config", self.config or load_settings())
-        make: Callable[..., Worker] = stream_worker if transport == "redis" else Worker
-        return make(engine, {name: definition.handler for name, definition in self.jobs.items()}, **options)
+        make_worker: Callable[..., Worker] = stream_worker if transport == "redis" else Worker
+        return make_worker(engine, {name: definition.handler for name, definition in self.jobs.items()}, **options)
 
     async def run_worker(
         self,
@@ -177,7 +297,12 @@ class Detent(Scheduling, Limited):
         until_idle: bool = False,
         **options: Any,
     ) -> int:
-        """Work in this process until SIGTERM, SIGINT or, if asked, until nothing is left to do."""
+        """Run a worker in this process until SIGTERM or SIGINT, then close the app. Returns 0 after a clean stop.
+
+        queues: only these; None: all. slots: how many jobs run at once, 64 by default. lease_seconds: after how long
+        without a heartbeat others may take its jobs; None: the contract's, 30. until_idle: return when no job runs, can
+        be claimed, or is due within 5 seconds. options: as in `worker`.
+        """
         worker = await self.worker(
             queues=None if queues is None else frozenset(queues),
             slots=slots,
@@ -191,5 +316,5 @@ class Detent(Scheduling, Limited):
             await self.close()
 
 
-_PARENTS: list[Any] = []
-"""Engines a forked child inherited: kept so that nothing ever closes them there."""
+_INHERITED_ENGINES: list[Any] = []
+"""Engines that a forked child inherited: referenced for ever, so that the child never closes them."""

@@ -1,8 +1,9 @@
-"""From a URL to a store: sqlite:///file.db, sqlite:///:memory:, postgresql://…"""
+"""Makes the store of a database URL, and the stream transport of a Redis URL."""
 
 import os
+from pathlib import Path
 
-from detent.core.approval_rules import ApprovalPolicy, policy_from_file
+from detent.core.approval_rules import ApprovalPolicy, policy_from_toml
 from detent.core.errors import InvalidInput
 from detent.ports.store import Store
 from detent.ports.stream import StreamSettings, StreamTransport
@@ -11,11 +12,16 @@ DEFAULT_URL = "sqlite:///detent.db"
 
 
 def default_url() -> str:
+    """$DETENT_URL, else sqlite:///detent.db."""
     return os.environ.get("DETENT_URL") or DEFAULT_URL
 
 
 def store_from(url: str | None = None, *, may_migrate: bool = False, inline: bool = False) -> Store:
-    """The store a URL names. An empty SQLite file is migrated on first use in any case."""
+    """The store of a URL: sqlite:///file.db, sqlite:///:memory: or postgresql://user@host/database.
+
+    may_migrate: create or upgrade the schema when it is opened; an empty SQLite file is set up in any case.
+    inline: run SQLite on the event loop instead of in a thread. Raises InvalidInput (URL_INVALID).
+    """
     url = url or default_url()
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
@@ -25,26 +31,32 @@ def store_from(url: str | None = None, *, may_migrate: bool = False, inline: boo
     if scheme in ("postgresql", "postgres"):
         from detent.stores.postgres.store import PostgresStore
 
-        plain, bouncer = _without_option(url, "pgbouncer")
-        return PostgresStore(plain, may_migrate=may_migrate, bouncer=bouncer)
+        server_url, bouncer = _split_off_switch(url, "pgbouncer")
+        return PostgresStore(server_url, may_migrate=may_migrate, bouncer=bouncer)
     raise InvalidInput(
-        f"cannot read the database URL {url!r}; write sqlite:///jobs.db or postgresql://user@host/database",
+        f"invalid database URL {url!r}; use sqlite:///jobs.db or postgresql://user@host/database",
         code="URL_INVALID",
     )
 
 
 def environment_approval_policy() -> ApprovalPolicy | None:
-    """The rules in the file $DETENT_GUARD names."""
+    """The approval policy in the file $DETENT_GUARD; None if it is not set. Raises InvalidInput (GUARD_INVALID)."""
     path = os.environ.get("DETENT_GUARD")
-    return policy_from_file(path) if path else None
+    if not path:
+        return None
+    try:
+        return policy_from_toml(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"the approval rules cannot be read: {error}", code="GUARD_INVALID") from None
 
 
 def redis_url() -> str | None:
+    """$DETENT_REDIS_URL, or None."""
     return os.environ.get("DETENT_REDIS_URL") or None
 
 
 def stream_transport_from(settings: StreamSettings) -> StreamTransport:
-    """The stream server these settings name."""
+    """The Redis Streams transport for these settings. Raises InvalidInput (REDIS_CLIENT_MISSING)."""
     try:
         from detent.transports.redis_streams.transport import RedisStreamTransport
     except ImportError as error:
@@ -54,10 +66,11 @@ def stream_transport_from(settings: StreamSettings) -> StreamTransport:
     return RedisStreamTransport(settings)
 
 
-def _without_option(url: str, name: str) -> tuple[str, bool]:
-    """Take our own switch out of the query part: the server's driver would not know it."""
-    head, mark, query = url.partition("?")
-    options = query.split("&") if mark else []
-    kept = [option for option in options if option.partition("=")[0] != name]
-    said = [option.partition("=")[2].lower() for option in options if option not in kept]
-    return head + ("?" + "&".join(kept) if kept else ""), bool(said) and said[-1] not in ("0", "false", "no", "off")
+def _split_off_switch(url: str, name: str) -> tuple[str, bool]:
+    """(the URL without the query parameter `name`, whether it was on); the driver would refuse the parameter."""
+    base, mark, query = url.partition("?")
+    parameters = query.split("&") if mark else []
+    kept = [parameter for parameter in parameters if parameter.partition("=")[0] != name]
+    values = [parameter.partition("=")[2].lower() for parameter in parameters if parameter not in kept]
+    is_on = bool(values) and values[-1] not in ("0", "false", "no", "off")
+    return base + ("?" + "&".join(kept) if kept else ""), is_on

@@ -1,4 +1,4 @@
-"""Dead letters from an application: `app.dead_letters`, where a repaired payload is checked by its handler."""
+"""`app.dead_letters`: list, requeue and discard dead letters; new payloads are checked by the job's handler."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,16 +23,24 @@ OPEN = Filter(status="open")
 
 
 class DeadLetters:
-    """Every act takes a dead letter's id, or a filter."""
+    """`app.dead_letters`: what is kept of jobs that failed for good, until a person requeues or discards it.
+
+        for letter in await app.dead_letters.list():
+            await app.dead_letters.requeue(letter.id, reason="the bank is back")
+
+    A single one is named by its id (`dlq_id`), many by a `Filter` (from detent.ports.listing). Unknown ids raise
+    NotFound (DLQ_ITEM_NOT_FOUND). `tenant` limits a call to one tenant.
+    """
 
     def __init__(self, app: "Detent") -> None:
         self._app = app
 
     async def list(self, filter: Filter = OPEN) -> Sequence[DeadLetter]:
+        """Dead letters that match the filter, newest first, at most `filter.limit` (50). Default: the open ones."""
         return await (await self._app.ready()).dead_letters(filter)
 
     async def show(self, dlq_id: str, *, tenant: str | None = None) -> dict[str, Any]:
-        """The letter with its payload and error, what happened to its job and what people did to it."""
+        """One dead letter as a dict: payload, error, the log of its job, and the acts of people on it."""
         return await dead_letter_history(await self._app.ready(), dlq_id, tenant=tenant)
 
     async def requeue(
@@ -45,15 +53,22 @@ class DeadLetters:
         actor: str = ACTOR,
         reason: str | None = None,
     ) -> Submitted:
-        """A new job of a dead letter. payload: a repaired one, refused if the handler would not take it."""
+        """Make a new job of an open dead letter: fresh retries, the same effect keys, linked to the old job.
+
+        payload: a corrected payload instead of the stored one; checked by the handler where this app declares the job.
+        take_steps: True copies the recorded steps, so that they are not run again.
+        actor, reason: kept in the audit log.
+
+        Raises DeadLetterConflict if it was requeued or discarded before, InvalidInput (PAYLOAD_INVALID), QuotaExceeded.
+        """
         engine = await self._app.ready()
-        repaired = None if payload is None else dict(payload)
-        if repaired is not None:
+        new_payload = None if payload is None else dict(payload)
+        if new_payload is not None:
             item = await engine.dead_letter(dlq_id, tenant=tenant)
-            known = self._app.jobs.get(item.job_type)
-            repaired = known.handler.payload((), repaired) if known else repaired
+            definition = self._app.jobs.get(item.job_type)
+            new_payload = definition.handler.payload((), new_payload) if definition else new_payload
         return await engine.requeue(
-            dlq_id, actor=actor, reason=reason, payload=repaired, tenant=tenant, take_steps=take_steps
+            dlq_id, actor=actor, reason=reason, payload=new_payload, tenant=tenant, take_steps=take_steps
         )
 
     async def requeue_many(
@@ -66,7 +81,11 @@ class DeadLetters:
         actor: str = ACTOR,
         reason: str | None = None,
     ) -> DeadLetterBulkResult:
-        """All open ones that match, as they are now; those whose payload the handler would refuse are left open."""
+        """Requeue all open dead letters that match now. Returns how many matched, were requeued and were refused.
+
+        rate: how many of the new jobs become due per second; None: all at once. dry_run: only count.
+        Dead letters whose payload the handler refuses stay open and are listed in `refusals`; the others go on.
+        """
         return await requeue_many(
             await self._app.ready(),
             filter,
@@ -79,41 +98,65 @@ class DeadLetters:
         )
 
     def check(self, item: DeadLetter) -> None:
-        """Refuse a letter whose payload its handler would refuse, as far as this application has the handler."""
-        known = self._app.jobs.get(item.job_type)
-        if known is not None:
-            known.handler.call_arguments(item.payload)
+        """Raise InvalidInput (PAYLOAD_INVALID) if the handler would refuse this payload.
+
+        Does nothing for jobs that this application does not declare.
+        """
+        definition = self._app.jobs.get(item.job_type)
+        if definition is not None:
+            definition.handler.call_arguments(item.payload)
 
     async def discard(self, dlq_id: str, *, person: str, reason: str, tenant: str | None = None) -> Discard:
+        """Discard a dead letter. Some contracts need two people: the first call proposes, another person confirms.
+
+        `confirmed` of the result says whether it is discarded now. Raises ApprovalRequired without a person or a reason
+        or if the same person tries to confirm, DeadLetterConflict if it is not open.
+        """
         return await (await self._app.ready()).discard(dlq_id, person=person, reason=reason, tenant=tenant)
 
     async def discard_many(
         self, filter: Filter, *, person: str, reason: str, dry_run: bool = False
     ) -> DeadLetterBulkResult:
-        """All open ones that match and that one person may discard."""
+        """Discard all open dead letters that match and that one person alone may discard.
+
+        Those that need two people are counted in `for_two` and left as they are. dry_run: only count.
+        """
         return await discard_many(await self._app.ready(), filter, person=person, reason=reason, dry_run=dry_run)
 
 
 class SyncDeadLetters:
-    """`app.sync.dead_letters`: the same acts, blocking."""
+    """`app.sync.dead_letters`: the operations of DeadLetters as blocking calls."""
 
     def __init__(self, client: "SyncClient", dead_letters: DeadLetters) -> None:
         self._client, self._dead_letters = client, dead_letters
 
     def list(self, filter: Filter = OPEN) -> Sequence[DeadLetter]:
+        """Dead letters that match the filter, newest first, at most `filter.limit` (50). Default: the open ones."""
         return self._client.run(self._dead_letters.list(filter))
 
     def show(self, dlq_id: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """One dead letter as a dict: payload, error, the log of its job, and the acts of people on it."""
         return self._client.run(self._dead_letters.show(dlq_id, tenant=tenant))
 
     def requeue(self, dlq_id: str, **options: Any) -> Submitted:
+        """Make a new job of an open dead letter. Options and errors are those of `DeadLetters.requeue`:
+        payload, take_steps, tenant, actor, reason.
+        """
         return self._client.run(self._dead_letters.requeue(dlq_id, **options))
 
     def requeue_many(self, filter: Filter, **options: Any) -> DeadLetterBulkResult:
+        """Requeue all open dead letters that match now. Options are those of `DeadLetters.requeue_many`:
+        rate, take_steps, dry_run, actor, reason.
+        """
         return self._client.run(self._dead_letters.requeue_many(filter, **options))
 
     def discard(self, dlq_id: str, *, person: str, reason: str, tenant: str | None = None) -> Discard:
+        """Discard a dead letter; where its contract needs two people, propose it. Errors: `DeadLetters.discard`."""
         return self._client.run(self._dead_letters.discard(dlq_id, person=person, reason=reason, tenant=tenant))
 
     def discard_many(self, filter: Filter, **options: Any) -> DeadLetterBulkResult:
+        """Discard all open dead letters that match and that one person alone may discard.
+
+        Options: person, reason, dry_run.
+        """
         return self._client.run(self._dead_letters.discard_many(filter, **options))

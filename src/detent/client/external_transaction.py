@@ -1,9 +1,9 @@
-"""Enqueueing in the caller's own Postgres transaction: the job is there if and only if the caller commits.
+"""Enqueue in the caller's own Postgres transaction: the job exists if and only if the caller commits.
 
-Job, first event and keys are written on the connection that is handed over; commit and rollback are the caller's. No
-worker can be told of a commit that Detent does not see, so a poll finds the job (within a second). `notify=True` rings
-from inside the transaction instead: it is heard at the commit, but takes a lock that all such commits share.
-SQLite is refused: it has one writer, and a transaction of the caller's would be a second one.
+Job, first event and keys are written on the caller's connection; commit and rollback are the caller's. Detent does not
+see that commit, so workers are not notified and find the job with their next poll, within a second. `notify=True` sends
+NOTIFY inside the transaction instead: workers get it at the commit, but such commits take a lock they all share.
+SQLite is refused: it has one writer, and the caller's transaction would be a second one.
 """
 
 from collections.abc import Callable, Coroutine
@@ -11,97 +11,98 @@ from typing import Any
 
 from detent.core.errors import NotSupported, VersionConflict
 from detent.engine import Engine, Submission, Submitted
-from detent.engine.submit.prepare import Prepared, needs_transaction, prepare, submit_in
-from detent.engine.submit.submit import submit_within
+from detent.engine.submit.prepare import Prepared, needs_transaction, prepare, submit_in_transaction
+from detent.engine.submit.submit import submit_within_quotas
 from detent.ports.tx import Tx
 
-_REPEATS = 3
+_ATTEMPTS = 3
 _SAVEPOINT = "detent_enqueue"
-_RACED = "jobs_task"
-"""The unique index two callers can honestly run into: both gave their run the next number."""
+_RACED_INDEX = "jobs_task"
+"""The unique index on the run number of a task: two concurrent callers may take the same next number."""
 
 
 class NoTransaction(NotSupported):
-    """The connection commits every statement by itself, or the store cannot share one."""
+    """The connection is in no transaction or of the wrong kind, or the store cannot use the caller's transaction."""
 
     code = "TRANSACTION_REQUIRED"
 
 
-async def submit_on(engine: Engine, connection: Any, ask: Submission, *, notify: bool = False) -> Submitted:
+async def submit_on(engine: Engine, connection: Any, submission: Submission, *, notify: bool = False) -> Submitted:
     """Submit on an asyncpg connection or a psycopg AsyncConnection that is inside a transaction."""
-    return await _submit(engine, connection, ask, notify, None)
+    return await _submit(engine, connection, submission, notify, None)
 
 
 def submit_on_sync(
     engine: Engine,
     connection: Any,
-    ask: Submission,
+    submission: Submission,
     run: Callable[[Coroutine[Any, Any, int]], int],
     *,
     notify: bool = False,
 ) -> Submitted:
-    """The same on a psycopg Connection. run: how a coroutine gets to the event loop the engine belongs to."""
+    """Submit on a blocking psycopg Connection. run: runs a coroutine on the event loop of the engine."""
     from detent.stores.sqlite.session import run_now
 
-    return run_now(_submit(engine, connection, ask, notify, run))
+    return run_now(_submit(engine, connection, submission, notify, run))
 
 
 async def _submit(
     engine: Engine,
     connection: Any,
-    ask: Submission,
+    submission: Submission,
     notify: bool,
     run: Callable[[Coroutine[Any, Any, int]], int] | None,
 ) -> Submitted:
-    theirs = _borrowed(engine, connection, blocks=run is not None)
-    prepared = prepare(engine, ask, engine.store.now())
-    tx = engine.store.borrow(theirs, run)  # type: ignore[attr-defined]
-    apart = needs_transaction(prepared) or await tx.lock_quota(ask.tenant_id) is not None
-    made = await _kept_apart(theirs, tx, prepared) if apart else await submit_in(tx, prepared)
-    if notify and not made.hit:
+    caller = _checked_connection(engine, connection, blocks=run is not None)
+    prepared = prepare(engine, submission, engine.store.now())
+    tx = engine.store.transaction_on(caller, run)  # type: ignore[attr-defined]
+    may_fail = needs_transaction(prepared) or await tx.lock_quota(submission.tenant_id) is not None
+    submit = _submit_in_savepoint(caller, tx, prepared) if may_fail else submit_in_transaction(tx, prepared)
+    submitted = await submit
+    if notify and not submitted.hit:
         from detent.stores.postgres.notifications import CHANNEL
 
-        await theirs.execute("SELECT pg_notify($1, '')", CHANNEL)
-    return made
+        await caller.execute("SELECT pg_notify($1, '')", CHANNEL)
+    return submitted
 
 
-def _borrowed(engine: Engine, connection: Any, *, blocks: bool) -> Any:
-    if not hasattr(engine.store, "borrow"):
+def _checked_connection(engine: Engine, connection: Any, *, blocks: bool) -> Any:
+    if not hasattr(engine.store, "transaction_on"):
         raise NoTransaction(
-            "SQLite has one writer and a file of its own; enqueue after your commit, or use Postgres",
+            "SQLite has one writer, so it cannot share your transaction; enqueue after your commit, or use Postgres",
             code="STORE_LACKS_TRANSACTIONS",
         )
     from detent.stores.postgres.caller_connection import caller_connection
 
-    theirs = caller_connection(connection)
-    if theirs.blocks != blocks:
-        kind, call = ("a blocking", "enqueue_in_sync") if theirs.blocks else ("an async", "await enqueue_in")
+    caller = caller_connection(connection)
+    if caller.blocks != blocks:
+        kind, call = ("a blocking", "enqueue_in_sync") if caller.blocks else ("an async", "await enqueue_in")
         raise NoTransaction(f"this is {kind} connection; use {call}(connection, ...)", code="CONNECTION_UNKNOWN")
-    if not theirs.in_transaction():
+    if not caller.in_transaction():
         raise NoTransaction("the connection is in no transaction; begin one, then enqueue, then commit")
-    return theirs
+    return caller
 
 
-async def _kept_apart(theirs: Any, tx: Tx, prepared: Prepared) -> Submitted:
-    """Under a savepoint: a refusal leaves the caller's transaction as it was, a lost race is run again."""
-    for _ in range(_REPEATS):
-        await theirs.execute(f"SAVEPOINT {_SAVEPOINT}")
+async def _submit_in_savepoint(caller: Any, tx: Tx, prepared: Prepared) -> Submitted:
+    """An error leaves the caller's transaction usable; a lost race is tried again."""
+    for _ in range(_ATTEMPTS):
+        await caller.execute(f"SAVEPOINT {_SAVEPOINT}")
         try:
-            (made,) = await submit_within(tx, [prepared])
+            (submitted,) = await submit_within_quotas(tx, [prepared])
         except Exception as error:
-            await theirs.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-            await theirs.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+            await caller.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+            await caller.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
             if not _lost_a_race(error):
                 raise
-            lost = error
+            race_error = error
         else:
-            await theirs.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
-            return made
+            await caller.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+            return submitted
     raise VersionConflict(
-        "another transaction took the key or the number; roll back, and repeat in a transaction that sees it"
-    ) from lost
+        "another transaction took the idempotency key or run number; roll back, then repeat in a new transaction"
+    ) from race_error
 
 
 def _lost_a_race(error: Exception) -> bool:
-    told = getattr(error, "diag", error)  # psycopg keeps what the server told apart, asyncpg does not
-    return isinstance(error, VersionConflict) or getattr(told, "constraint_name", None) == _RACED
+    details = getattr(error, "diag", error)  # psycopg has the server's fields in `diag`, asyncpg on the error
+    return isinstance(error, VersionConflict) or getattr(details, "constraint_name", None) == _RACED_INDEX

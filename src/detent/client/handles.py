@@ -1,67 +1,79 @@
-"""Handles: a submitted job, to be asked about later, wherever it was submitted through."""
+"""Handle: an enqueued job, to wait for its result, look at it, cancel it, or send it a signal or a decision."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.errors import JobFailed
 from detent.core.job import Job
 from detent.engine.reads.views import history_view, job_view
-from detent.handler.approvals import Approvable
 from detent.handler.handler import Handler
 
 R = TypeVar("R")
 
 
-class Home(Protocol):
-    """Where a handle asks: an application, or one tenant's part of it."""
+class EngineSource(Protocol):
+    """Opens the engine a handle works with: an application."""
 
     async def ready(self) -> Any:
-        """The engine of this event loop, or what stands for it."""
+        """The engine of this event loop."""
         ...
 
 
-class Handle(Approvable, Generic[R]):
-    """A submitted job, to be asked about later."""
+class Handle(Generic[R]):
+    """An enqueued job, returned by `enqueue` and `app.handle(job_id)`. Each call reads the job from the database.
 
-    def __init__(self, app: Home, job_id: str, handler: Handler | None, hit: bool = False) -> None:
+        handle = await charge.enqueue(order_id=7, amount=100)
+        print(handle.id, await handle.status(), await handle.result(timeout=10))
+
+    `id` is the job's id. `hit` is True if the idempotency key existed before, so that this is the earlier job.
+    Every call raises NotFound (JOB_NOT_FOUND) if the job was deleted by retention.
+    """
+
+    def __init__(self, app: EngineSource, job_id: str, handler: Handler | None, hit: bool = False) -> None:
+        """handler: converts the result to its annotated type; without it the result is the stored JSON text."""
         self.id = job_id
         self.hit = hit
-        """True: the idempotency key was known, this is the job that was there already."""
         self._app = app
         self._handler = handler
 
     async def job(self) -> Job:
-        found: Job = await (await self._app.ready()).job(self.id)
-        return found
+        """The job's row as it is now: status, payload, result, counters, times (in microseconds since 1970)."""
+        job: Job = await (await self._app.ready()).job(self.id)
+        return job
 
     async def status(self) -> str:
+        """The name of the job's status in its contract, for example "queued" or "succeeded"."""
         return (await self.job()).status
 
     async def events(self) -> list[dict[str, Any]]:
-        """Status changes and notes, in order."""
+        """The job's log in order: its status changes, and notes (progress, refused moves) with `note: True`."""
         history = await (await self._app.ready()).history(self.id)
         return history_view(history.contract, history.job, history.events, history.notes)
 
     async def show(self) -> dict[str, Any]:
+        """The job as REST and `detent jobs show --json` show it: a dict with ISO-8601 times."""
         engine = await self._app.ready()
         job = await self.job()
         return job_view(engine.contract(job.contract), job)
 
     async def result(self, timeout: float | None = None) -> R:
-        """Wait for the end; the result in its declared type, or JobFailed with the job's own code."""
+        """Wait until the job has ended and return its result, in the type of the handler's return annotation.
+
+        Raises TimeoutError after `timeout` seconds (the job goes on), and JobFailed if it failed, was cancelled or was
+        rejected; the job's error code is in `error.extra["job_code"]`.
+        """
         engine = await self._app.ready()
         loop = asyncio.get_running_loop()
         end = None if timeout is None else loop.time() + timeout
         watch = engine.store.watch()
         while (job := await engine.job(self.id)).phase is not Phase.FINAL:
-            left = 1.0 if end is None else end - loop.time()
-            if left <= 0:
-                told = (
-                    f"job {self.id} is {job.status} after {timeout} s; it goes on, `detent jobs why {self.id}` says why"
-                )
-                raise TimeoutError(told)
-            await watch.changed(min(0.1, left))
+            remaining = 1.0 if end is None else end - loop.time()
+            if remaining <= 0:
+                message = f"job {self.id} is {job.status} after {timeout} s and goes on"
+                raise TimeoutError(f"{message}; `detent jobs why {self.id}` shows what it waits for")
+            await watch.changed(min(0.1, remaining))
         if not _succeeded(engine.contract(job.contract), job):
             raise JobFailed(
                 f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}",
@@ -72,13 +84,49 @@ class Handle(Approvable, Generic[R]):
         return value  # type: ignore[no-any-return]
 
     async def cancel(self, reason: str | None = None, *, actor: str = "app") -> Job:
-        after: Job = await (await self._app.ready()).cancel(self.id, actor=actor, reason=reason)
-        return after
+        """Cancel the job; returns its row afterwards. `actor` and `reason` are kept in its log.
+
+        Under "standard" a running job is asked to stop (`ctx.cancelled`) and is cancelled when it ends or its grace
+        time is over. Raises IllegalMove if it has ended or its contract has no cancel.
+        """
+        job: Job = await (await self._app.ready()).cancel(self.id, actor=actor, reason=reason)
+        return job
 
     async def signal(self, name: str, data: Any = None, *, actor: str = "app") -> bool:
-        """True: this was the first signal under the name."""
+        """Send a signal, which `ctx.wait_for(name)` returns. True if it was the first under this name.
+
+        Later signals of the same name are ignored; one that comes before the wait is kept, up to 100 for one job.
+        data: JSON, at most 64 KiB.
+
+        Raises SignalRefused (JOB_FINAL, SIGNAL_LIMIT, SIGNAL_KEY_MISMATCH), InvalidInput (SIGNAL_NOT_JSON,
+        SIGNAL_TOO_LARGE), NotSupported if the contract has no waiting status.
+        """
         answer: tuple[Job, bool] = await (await self._app.ready()).signal(self.id, name, data, actor=actor)
         return answer[1]
+
+    async def approve(
+        self, *, by: str, reason: str | None = None, roles: Sequence[str] | None = None, digest: str | None = None
+    ) -> Job:
+        """Approve what the job waits for: the vote of one person. Returns the job's row afterwards.
+
+        by: the name of the person. roles: the roles the person has; None: not known, so not checked.
+        digest: of what the person saw (`app.approvals()`); raises APPROVAL_CHANGED if the job now asks something else.
+
+        Raises ApprovalRequired (APPROVAL_REQUIRED if this person has approved before, APPROVAL_ROLE_REQUIRED,
+        APPROVAL_CHANGED), IllegalMove if the job does not wait for an approval.
+        """
+        job: Job = await (await self._app.ready()).approve(self.id, actor=by, reason=reason, roles=roles, digest=digest)
+        return job
+
+    async def reject(
+        self, *, by: str, reason: str | None = None, roles: Sequence[str] | None = None, digest: str | None = None
+    ) -> Job:
+        """Reject what the job waits for; one rejection decides. Arguments and errors are those of `approve`.
+
+        A job that was held before its first execution ends as rejected; a running one gets the Decision.
+        """
+        job: Job = await (await self._app.ready()).reject(self.id, actor=by, reason=reason, roles=roles, digest=digest)
+        return job
 
 
 def _succeeded(contract: Contract, job: Job) -> bool:

@@ -1,4 +1,4 @@
-"""A declared job: its handler, its options, and the ways to enqueue it."""
+"""JobDefinition: a declared job and the ways to enqueue it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from detent.core.errors import InvalidInput
 from detent.engine import Submission
-from detent.handler.context import Context, SyncContext
+from detent.handler.context import Context
 from detent.handler.handler import Handler
+from detent.handler.sync_context import SyncContext
 
 from .external_transaction import submit_on, submit_on_sync
 from .handles import Handle
@@ -23,7 +24,13 @@ T = TypeVar("T")
 
 
 class JobDefinition(Generic[P, R]):
-    """A handler that can be enqueued. Called directly, it is the plain function it was."""
+    """A declared job, made by `@app.job`. Enqueue it, or call it directly like the function it decorates.
+
+        handle = await charge.enqueue(order_id=7, amount=100)
+        handle = await charge.using(delay=60, key="order-8").enqueue(order_id=8, amount=5)
+
+    `name` is the job type, `app` the application, `handler` the function with its options and types.
+    """
 
     def __init__(self, app: "Detent", handler: Handler, using: Using | None = None) -> None:
         self.app = app
@@ -37,44 +44,93 @@ class JobDefinition(Generic[P, R]):
         return self.handler.function(*args, **kwargs)
 
     def using(self, **options: Unpack[UsingOptions]) -> "JobDefinition[P, R]":
-        """The same job with other options: delay=, at=, key=, scope=, tenant=, priority=, …"""
+        """This job with other options for the next enqueue; the declaration stays as it is.
+
+            await charge.using(delay=60, key="order-8", tenant="acme").enqueue(order_id=8, amount=5)
+
+        delay: seconds until the job is due. Default 0.
+        at: when it is due instead: a datetime with a time zone, or ISO-8601 text.
+        key: idempotency key. A second enqueue with the same key returns the first job (`handle.hit` is True), or raises
+            IdempotencyConflict if its arguments differ.
+        scope: keys are unique within their tenant and this scope. Default: one scope for all.
+        tenant: the tenant the job belongs to. Default "default".
+        priority: -100 to 100; higher is claimed first.
+        queue, max_retries, timeout: instead of what `@app.job` declares; timeout in seconds.
+        trace_id: the trace id of the job. Default: made by the contract.
+        task_id: the task this job is a run of, for contracts that have tasks (men, p3c).
+        hold: True waits for a person's approval before the first execution.
+        limit_key: what limits with `key=` or `per="key"` count.
+        deadline: seconds from now, a datetime with a time zone or ISO-8601 text; a job that has not started by then is
+            cancelled (DEADLINE_EXCEEDED).
+
+        Raises InvalidInput (OPTION_UNKNOWN). Values are checked by the enqueue.
+        """
         try:
             return JobDefinition(self.app, self.handler, replace(self._using, **options))
         except TypeError as error:
             raise InvalidInput(f"using(): {error}", code="OPTION_UNKNOWN") from None
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Submit one job; its arguments are checked here."""
+        """Enqueue one job with these arguments, which are those of the function without the context.
+
+        When it returns, the job is committed and will not be lost. Raises InvalidInput (PAYLOAD_INVALID,
+        PAYLOAD_TOO_LARGE, or the code of a bad option), IdempotencyConflict, QuotaExceeded, StoreUnavailable.
+
+            handle = await charge.enqueue(order_id=7, amount=100)
+            await handle.result(timeout=10)
+        """
         engine = await self.app.ready()
-        made = await engine.submit(self.submission(self.handler.payload(args, kwargs)))
-        return Handle(self.app, made.job.id, self.handler, made.hit)
+        submitted = await engine.submit(self.submission(self.handler.payload(args, kwargs)))
+        return Handle(self.app, submitted.job.id, self.handler, submitted.hit)
 
     async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[R]]:
-        """Submit many in one commit: all or none."""
+        """Enqueue one job for each mapping of arguments, all in one commit: all of them or none. Handles in order.
+
+        Raises what `enqueue` raises.
+
+            await charge.enqueue_many([{"order_id": 8, "amount": 5}, {"order_id": 9, "amount": 5}])
+        """
         engine = await self.app.ready()
-        payloads = [self.handler.payload((), one) for one in arguments]
-        made = await engine.submit_uniform(self.submission({}), payloads)
-        return [Handle(self.app, one.id, self.handler, one.hit) for one in made]
+        payloads = [self.handler.payload((), values) for values in arguments]
+        submitted = await engine.submit_uniform(self.submission({}), payloads)
+        return [Handle(self.app, job.id, self.handler, job.hit) for job in submitted]
 
     async def enqueue_in(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Submit in your own Postgres transaction (asyncpg or psycopg, async); found by a poll after your commit."""
-        made = await submit_on(await self.app.ready(), connection, self.submission(self.handler.payload(args, kwargs)))
-        return Handle(self.app, made.job.id, self.handler, made.hit)
+        """Enqueue one job in your own Postgres transaction: it exists if and only if you commit.
+
+        connection: an asyncpg connection or a psycopg AsyncConnection, to the same database, inside a transaction.
+        Workers are not notified of your commit; they find the job with their next poll, within a second.
+
+        Raises NotSupported: STORE_LACKS_TRANSACTIONS on SQLite, TRANSACTION_REQUIRED outside a transaction,
+        CONNECTION_UNKNOWN for another kind of connection; and what `enqueue` raises.
+
+            async with connection.transaction():
+                await connection.execute("INSERT INTO orders ...")
+                await charge.enqueue_in(connection, order_id=7, amount=100)
+        """
+        submission = self.submission(self.handler.payload(args, kwargs))
+        submitted = await submit_on(await self.app.ready(), connection, submission)
+        return Handle(self.app, submitted.job.id, self.handler, submitted.hit)
 
     def enqueue_in_sync(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
-        """The same on a blocking psycopg connection."""
-        ask, run = self.submission(self.handler.payload(args, kwargs)), self.app.sync.run
-        made = submit_on_sync(run(self.app.ready()), connection, ask, run)
-        return SyncHandle(self.app.sync, Handle(self.app, made.job.id, self.handler, made.hit))
+        """Enqueue one job in your own Postgres transaction, on a blocking psycopg Connection; else like `enqueue_in`.
+
+        with connection.transaction():
+            charge.enqueue_in_sync(connection, order_id=7, amount=100)
+        """
+        submission, run = self.submission(self.handler.payload(args, kwargs)), self.app.sync.run
+        submitted = submit_on_sync(run(self.app.ready()), connection, submission, run)
+        return SyncHandle(self.app.sync, Handle(self.app, submitted.job.id, self.handler, submitted.hit))
 
     def submission(self, payload: dict[str, Any]) -> Submission:
-        own, use = self.handler.options, self._using
-        timeout = own.timeout if use.timeout is None else use.timeout
+        """The request for a new job: this payload with the options of the declaration and of `using`."""
+        declared, use = self.handler.options, self._using
+        timeout = declared.timeout if use.timeout is None else use.timeout
         return Submission(
             job_type=self.name,
             payload=payload,
-            contract=own.contract,
-            queue=use.queue or own.queue,
+            contract=declared.contract,
+            queue=use.queue or declared.queue,
             tenant_id=use.tenant,
             idempotency_key=use.key,
             idempotency_scope=use.scope,
@@ -82,8 +138,8 @@ class JobDefinition(Generic[P, R]):
             scheduled_at=use.at,
             delay=use.delay,
             timeout_ms=None if timeout is None else int(timeout * 1_000),
-            max_retries=own.max_retries if use.max_retries is None else use.max_retries,
-            priority=own.priority if use.priority is None else use.priority,
+            max_retries=declared.max_retries if use.max_retries is None else use.max_retries,
+            priority=declared.priority if use.priority is None else use.priority,
             trace_id=use.trace_id,
             hold=use.hold,
             limit_key=use.limit_key,
@@ -92,7 +148,7 @@ class JobDefinition(Generic[P, R]):
 
 
 class Declare(Protocol):
-    """The decorator: with or without a context, async or plain, the enqueue takes what the function takes."""
+    """The decorator that `Detent.job` returns. `enqueue` takes the function's parameters without the context."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> JobDefinition[P, R]: ...

@@ -1,16 +1,16 @@
-"""The keywords of `@app.job` and `using`, spelled out so that type checkers know them."""
+"""The keyword options of `@app.job`, `using` and `app.limit`, typed for type checkers."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import TypedDict, Unpack
 
-from detent.core.limits import Limit, limit_of
+from detent.core.limits import Limit, make_limit
 
 
 @dataclass(frozen=True, slots=True)
 class Using:
-    """How one enqueue differs from the job's declaration."""
+    """The options of `JobDefinition.using` with their defaults; None keeps what the job declares."""
 
     delay: float = 0.0
     at: datetime | str | None = None
@@ -26,11 +26,10 @@ class Using:
     hold: bool = False
     limit_key: str = ""
     deadline: datetime | str | float | None = None
-    """A moment, or seconds from now: if nobody has begun the job by then, it ends."""
 
 
 class UsingOptions(TypedDict, total=False):
-    """The same as keywords, for type checkers."""
+    """The options of `JobDefinition.using`, described there."""
 
     delay: float
     at: datetime | str | None
@@ -49,7 +48,7 @@ class UsingOptions(TypedDict, total=False):
 
 
 class JobOptions(TypedDict, total=False):
-    """What @app.job takes besides the name."""
+    """The options of `Detent.job`, described there."""
 
     queue: str
     contract: str | None
@@ -64,7 +63,7 @@ class JobOptions(TypedDict, total=False):
 
 
 class LimitOptions(TypedDict, total=False):
-    """What app.limit takes: what it bounds (nothing named: everything), and by how much."""
+    """The options of `Detent.limit`, described there."""
 
     queue: str | None
     job_type: str | None
@@ -76,13 +75,27 @@ class LimitOptions(TypedDict, total=False):
 
 
 class Limited:
-    """Part of an application: the limits its code declares, brought to the database when it opens."""
+    """The part of an application that declares limits. They are written to the database when the app opens."""
 
     @cached_property
     def limits(self) -> list[Limit]:
+        """The limits declared with `limit`."""
         return []
 
-    def limit(self, **said: Unpack[LimitOptions]) -> Limit:
-        """Declare a limit: queue=, job_type=, tenant=, key= (on what), per=, concurrency=, rate=(N, seconds)."""
-        self.limits.append(limit_of(**said))
+    def limit(self, **options: Unpack[LimitOptions]) -> Limit:
+        """Declare a limit on jobs that run at once or that start within a period, over all workers.
+
+            app.limit(queue="mail", concurrency=5)
+            app.limit(job_type="call", rate=(100, 60))  # 100 starts in any 60 seconds
+            app.limit(per="tenant", concurrency=2)  # 2 for each tenant
+
+        queue, job_type, tenant, key: which jobs it applies to; all that are given must match. `key` is the limit_key of
+            `using`. With none of them it applies to all jobs.
+        per: "queue", "type", "tenant" or "key": a separate limit for each of these.
+        concurrency: how many may run at the same time.
+        rate: (N, seconds): how many may start within any such period.
+
+        Raises InvalidInput (LIMIT_INVALID) if neither concurrency nor rate is given, or a value is wrong.
+        """
+        self.limits.append(make_limit(**options))
         return self.limits[-1]

@@ -1,4 +1,4 @@
-"""Schedules from an application: `@app.schedule` above a job, `app.schedules`, and the same without an event loop."""
+"""`@app.schedule` and `app.schedules`: jobs that are created at certain times."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ ACTOR = "app"
 
 
 class When(TypedDict, total=False):
-    """When a schedule fires: one of cron, every, at; and what holds for its fires."""
+    """When a schedule runs, and rules for missed and overlapping runs; described at `Detent.schedule`."""
 
     cron: str | None
     every: str | float | timedelta | None
@@ -40,7 +40,7 @@ class When(TypedDict, total=False):
 
 
 class Options(When, total=False):
-    """The same, and how its jobs differ from the job's declaration."""
+    """The options of a schedule and of its jobs; described at `Detent.schedule`."""
 
     contract: str | None
     queue: str
@@ -50,16 +50,21 @@ class Options(When, total=False):
     timeout: float | None
     limit_key: str
     deadline: float | None
-    """Seconds after a job is due: if nobody has begun it by then, it ends."""
 
 
 class Schedules:
-    """`app.schedules`: every act takes a schedule's name or id."""
+    """`app.schedules`: create, change and look at schedules, which are kept in the database.
+
+        await app.schedules.add("nightly", report, {"region": "eu"}, cron="30 2 * * *", tz="Europe/Berlin")
+
+    `reference` is the name or the id of a schedule; an unknown one raises NotFound (SCHEDULE_NOT_FOUND), a name that
+    several tenants use raises SCHEDULE_AMBIGUOUS unless `tenant` is given. `actor` and `reason` go to the audit log.
+    """
 
     def __init__(self, app: "Detent") -> None:
         self._app = app
         self.declared: dict[tuple[str, str], ScheduleRequest] = {}
-        """What the code declares, by tenant and name; brought to the database when a worker starts."""
+        """The schedules of `@app.schedule`, by tenant and name; written to the database when a worker starts."""
 
     async def add(
         self,
@@ -72,8 +77,15 @@ class Schedules:
         reason: str | None = None,
         **options: Unpack[Options],
     ) -> Schedule:
-        ask = self.request(name, job, payload, **options)
-        return await acts.add(await self._app.ready(), ask, actor=actor, reason=reason, paused=paused)
+        """Create a schedule. job: a JobDefinition or the name of a job type; payload: the arguments of each job.
+
+        options: those of `Detent.schedule`: cron, every or at, tz, misfire, overlap and so on.
+        paused: True creates it paused.
+
+        Raises DetentError: SCHEDULE_INVALID (with the field), SCHEDULE_EXISTS, PAYLOAD_INVALID, OPTION_UNKNOWN.
+        """
+        request = self.request(name, job, payload, **options)
+        return await acts.add(await self._app.ready(), request, actor=actor, reason=reason, paused=paused)
 
     def request(
         self,
@@ -82,23 +94,23 @@ class Schedules:
         payload: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> ScheduleRequest:
-        """A checked request: where the application has the job, its declaration holds and its handler checks."""
-        known = self._app.jobs.get(job) if isinstance(job, str) else job
-        if known is None:
-            return _request(ScheduleRequest(name, str(job), payload=payload), options)
-        made = known.submission(known.handler.payload((), dict(payload or {})))
-        ask = ScheduleRequest(
+        """The request that `add` sends. A job of this app brings its options, and its handler checks the payload."""
+        definition = self._app.jobs.get(job) if isinstance(job, str) else job
+        if definition is None:
+            return _with_options(ScheduleRequest(name, str(job), payload=payload), options)
+        submission = definition.submission(definition.handler.payload((), dict(payload or {})))
+        request = ScheduleRequest(
             name,
-            made.job_type,
-            payload=made.payload,
-            contract=made.contract,
-            queue=made.queue,
-            tenant_id=made.tenant_id,
-            priority=made.priority,
-            max_retries=made.max_retries,
-            timeout_ms=made.timeout_ms,
+            submission.job_type,
+            payload=submission.payload,
+            contract=submission.contract,
+            queue=submission.queue,
+            tenant_id=submission.tenant_id,
+            priority=submission.priority,
+            max_retries=submission.max_retries,
+            timeout_ms=submission.timeout_ms,
         )
-        return _request(ask, options)
+        return _with_options(request, options)
 
     async def edit(
         self,
@@ -110,43 +122,52 @@ class Schedules:
         reason: str | None = None,
         **changes: Any,
     ) -> Schedule:
-        """Change what a request says. version: only if the schedule is still at this one."""
+        """Change options of a schedule: `changes` are those of `add`, and `payload` and `job_type`.
+
+        version: refuse with VersionConflict if the schedule was changed since this version. Raises what `add` raises.
+        """
         engine = await self._app.ready()
         changes = _fields(changes)
         if changes.get("payload") is not None or "job_type" in changes:
-            there = await acts.get(engine, reference, tenant=tenant)
-            changes = {**changes, **self._checked(there, changes)}
+            schedule = await acts.get(engine, reference, tenant=tenant)
+            changes = {**changes, **self._checked_payload(schedule, changes)}
         return await acts.edit(engine, reference, changes, actor=actor, reason=reason, tenant=tenant, version=version)
 
-    def _checked(self, there: Schedule, changes: Mapping[str, Any]) -> dict[str, Any]:
-        known = self._app.jobs.get(changes.get("job_type", there.job_type))
+    def _checked_payload(self, schedule: Schedule, changes: Mapping[str, Any]) -> dict[str, Any]:
+        definition = self._app.jobs.get(changes.get("job_type", schedule.job_type))
         payload = changes.get("payload")
-        if known is None or payload is None:
+        if definition is None or payload is None:
             return {}
-        return {"payload": known.handler.payload((), payload)}
+        return {"payload": definition.handler.payload((), payload)}
 
     async def pause(
         self, reference: str, *, tenant: str | None = None, actor: str = ACTOR, reason: str | None = None
     ) -> Schedule:
+        """Stop creating jobs until `resume`. Runs that pass meanwhile are not made up for; use `backfill`."""
         return await acts.pause(await self._app.ready(), reference, actor=actor, reason=reason, tenant=tenant)
 
     async def resume(
         self, reference: str, *, tenant: str | None = None, actor: str = ACTOR, reason: str | None = None
     ) -> Schedule:
+        """Continue a paused schedule with its next run."""
         return await acts.resume(await self._app.ready(), reference, actor=actor, reason=reason, tenant=tenant)
 
     async def remove(
         self, reference: str, *, tenant: str | None = None, actor: str = ACTOR, reason: str | None = None
     ) -> Schedule:
+        """Delete a schedule; its jobs stay. One declared in code comes back when a worker starts: pause it instead."""
         return await acts.remove(await self._app.ready(), reference, actor=actor, reason=reason, tenant=tenant)
 
     async def get(self, reference: str, *, tenant: str | None = None) -> Schedule:
+        """One schedule: its options, its next and last run, and its counters."""
         return await acts.get(await self._app.ready(), reference, tenant=tenant)
 
     async def list(self, filter: Filter | None = None) -> list[Schedule]:
-        return await acts.listed(await self._app.ready(), filter or Filter())
+        """Schedules that match the filter (tenant_id, queue, job_type, contract, text), at most `filter.limit` (50)."""
+        return await acts.list_schedules(await self._app.ready(), filter or Filter())
 
     async def fires(self, reference: str, *, tenant: str | None = None, limit: int = 50) -> Sequence[Fire]:
+        """The latest runs that created a job, newest first: their moment and job id."""
         return await acts.fires(await self._app.ready(), reference, tenant=tenant, limit=limit)
 
     async def preview(
@@ -157,6 +178,7 @@ class Schedules:
         after: str | datetime | None = None,
         tenant: str | None = None,
     ) -> Sequence[Preview]:
+        """The next `count` runs after now, or after the moment `after`: when each runs, and when its job is due."""
         return await acts.preview(await self._app.ready(), reference, count, after=after, tenant=tenant)
 
     async def backfill(
@@ -171,6 +193,11 @@ class Schedules:
         actor: str = ACTOR,
         reason: str | None = None,
     ) -> Backfill:
+        """Create the jobs of all past runs from `first` to `last` that have none yet; at most 10,000.
+
+        first, last: datetimes with a time zone or ISO-8601 text. rate: how many become due per second. dry_run: only
+        count. Repeating it creates no job twice. Raises InvalidInput (BACKFILL_TOO_LARGE, BACKFILL_FORGOTTEN).
+        """
         return await backfills.backfill(
             await self._app.ready(),
             reference,
@@ -184,44 +211,54 @@ class Schedules:
         )
 
     async def declare(self) -> None:
-        """Bring what the code declares to the database; workers do this when they start."""
+        """Write the schedules of `@app.schedule` to the database; workers do it when they start."""
         await acts.declare(await self._app.ready(), self.declared.values())
 
 
 class SyncSchedules:
-    """`app.sync.schedules`: the same acts, blocking."""
+    """`app.sync.schedules`: the operations of Schedules as blocking calls."""
 
     def __init__(self, client: "SyncClient", schedules: Schedules) -> None:
         self._client, self._schedules = client, schedules
 
     def add(self, name: str, job: "JobDefinition[Any, Any] | str", *rest: Any, **options: Any) -> Schedule:
+        """Create a schedule. Arguments, options and errors are those of `Schedules.add`."""
         return self._client.run(self._schedules.add(name, job, *rest, **options))
 
     def edit(self, reference: str, **changes: Any) -> Schedule:
+        """Change options of a schedule. Arguments and errors are those of `Schedules.edit`."""
         return self._client.run(self._schedules.edit(reference, **changes))
 
     def pause(self, reference: str, **options: Any) -> Schedule:
+        """Stop creating jobs until `resume`. Options: tenant, actor, reason."""
         return self._client.run(self._schedules.pause(reference, **options))
 
     def resume(self, reference: str, **options: Any) -> Schedule:
+        """Continue a paused schedule with its next run. Options: tenant, actor, reason."""
         return self._client.run(self._schedules.resume(reference, **options))
 
     def remove(self, reference: str, **options: Any) -> Schedule:
+        """Delete a schedule; its jobs stay. Options: tenant, actor, reason."""
         return self._client.run(self._schedules.remove(reference, **options))
 
     def get(self, reference: str, *, tenant: str | None = None) -> Schedule:
+        """One schedule: its options, its next and last run, and its counters."""
         return self._client.run(self._schedules.get(reference, tenant=tenant))
 
     def list(self, filter: Filter | None = None) -> list[Schedule]:
+        """Schedules that match the filter, at most `filter.limit` (50)."""
         return self._client.run(self._schedules.list(filter))
 
     def fires(self, reference: str, **options: Any) -> Sequence[Fire]:
+        """The latest runs that created a job, newest first. Options: tenant, limit (50)."""
         return self._client.run(self._schedules.fires(reference, **options))
 
     def preview(self, reference: str, count: int = 10, **options: Any) -> Sequence[Preview]:
+        """The next `count` runs. Options: after, tenant."""
         return self._client.run(self._schedules.preview(reference, count, **options))
 
     def backfill(self, reference: str, first: str | datetime, last: str | datetime, **options: Any) -> Backfill:
+        """Create the jobs of past runs that have none yet. Options: tenant, rate, dry_run, actor, reason."""
         return self._client.run(self._schedules.backfill(reference, first, last, **options))
 
 
@@ -237,32 +274,51 @@ class Scheduling:
         payload: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> Callable[[J], J]:
-        """Declare a schedule above `@app.job`: cron= (with tz=), every= or at=; its name is the job's unless said."""
+        """Declare a schedule for a job, above `@app.job`. Workers write it to the database when they start.
+
+            @app.schedule(cron="30 2 * * *", tz="Europe/Berlin", payload={"region": "eu"})
+            @app.job("report")
+            async def report(region: str) -> None: ...
+
+        name: the schedule's name. Default: the job's. payload: the arguments of each job.
+        cron, every, at: exactly one of them. cron has five fields, or six with seconds first; every is "5m", "1h30m",
+            seconds or a timedelta; at is one moment.
+        tz: the time zone of cron times, for example "Europe/Berlin". Default UTC.
+        starts_at, ends_at: the first and last moment it may run.
+        jitter: each job is due up to this many seconds after its run. Default 0.
+        misfire: what happens to missed runs: "once" (the latest, the default), "all" (up to misfire_limit, 10), "skip".
+        misfire_grace: seconds a run may be late before it counts as missed. Default 60.
+        overlap: while a job of an earlier run has not ended: "allow" (the default), "skip" or "cancel" that job.
+        contract, queue, tenant, priority, max_retries, timeout, limit_key: as in `Detent.job` and `using`.
+        deadline: seconds after it is due in which a job must start, else it is cancelled.
+
+        Raises InvalidInput: SCHEDULE_INVALID, SCHEDULE_EXISTS, OPTION_UNKNOWN, PAYLOAD_INVALID.
+        """
 
         def declare(job: J) -> J:
             if not hasattr(job, "submission"):
                 raise InvalidInput("put @app.schedule above @app.job, not below it", code="HANDLER_INVALID")
-            ask = self.schedules.request(name or job.name, job, payload, **options)
-            place = (ask.tenant_id, ask.name)
-            if place in self.schedules.declared:
-                told = f"schedule {ask.name!r} is declared twice; give one of them another name="
-                raise InvalidInput(told, code="SCHEDULE_EXISTS", field="name")
-            check_timing(ask)
-            self.schedules.declared[place] = ask
+            request = self.schedules.request(name or job.name, job, payload, **options)
+            key = (request.tenant_id, request.name)
+            if key in self.schedules.declared:
+                message = f"schedule {request.name!r} is declared twice; give one of them another name="
+                raise InvalidInput(message, code="SCHEDULE_EXISTS", field="name")
+            check_timing(request)
+            self.schedules.declared[key] = request
             return job
 
         return declare
 
 
-def _request(ask: ScheduleRequest, options: Mapping[str, Any]) -> ScheduleRequest:
+def _with_options(request: ScheduleRequest, options: Mapping[str, Any]) -> ScheduleRequest:
     try:
-        return replace(ask, **_fields(options))
+        return replace(request, **_fields(options))
     except TypeError as error:
-        raise InvalidInput(f"schedule {ask.name!r}: {error}", code="OPTION_UNKNOWN") from None
+        raise InvalidInput(f"schedule {request.name!r}: {error}", code="OPTION_UNKNOWN") from None
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords as jobs take them, under the names of a request."""
+    """The options with the field names of ScheduleRequest: tenant_id, timeout_ms."""
     fields = dict(options)
     if "tenant" in fields:
         fields["tenant_id"] = fields.pop("tenant")

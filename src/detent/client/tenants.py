@@ -1,11 +1,11 @@
-"""An application seen by one tenant: `app.for_tenant("acme")` submits and looks within that tenant only."""
+"""TenantApp: an application limited to one tenant, made by `app.for_tenant("acme")`."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from detent.core.errors import TenantViolation
 from detent.core.job import Job
-from detent.engine.control.tenancy import UNSAID, TenantEngine
+from detent.engine.control.tenancy import DEFAULT_TENANT, TenantEngine
 from detent.ports.listing import Filter
 
 from .app import Detent, P, R
@@ -18,41 +18,56 @@ if TYPE_CHECKING:
 
 
 class TenantJob(JobDefinition[P, R]):
-    """A job definition that submits for one tenant, whatever it is told."""
+    """A job definition that always enqueues for one tenant, made by `TenantApp.job`."""
 
     def __init__(self, definition: JobDefinition[P, R], tenant: str, using: Using | None = None) -> None:
         super().__init__(definition.app, definition.handler, using or replace(definition._using, tenant=tenant))
         self._definition, self._tenant = definition, tenant
 
     def using(self, **options: Unpack[UsingOptions]) -> "TenantJob[P, R]":
+        """This job with other options for the next enqueue; see `JobDefinition.using`. `tenant` cannot be another."""
         return TenantJob(self._definition, self._tenant, super().using(**options)._using)
 
     def submission(self, payload: dict[str, Any]) -> "Submission":
-        asked = self._using.tenant
-        if asked not in (UNSAID, self._tenant):
-            raise TenantViolation(f"a job of tenant {asked} is out of reach for tenant {self._tenant}; use your own")
+        """The request for a new job of this tenant. Raises TenantViolation if `using` named another tenant."""
+        tenant = self._using.tenant
+        if tenant not in (DEFAULT_TENANT, self._tenant):
+            raise TenantViolation(
+                f"tenant {self._tenant} cannot enqueue for tenant {tenant}; leave out tenant= or name your own"
+            )
         return replace(super().submission(payload), tenant_id=self._tenant)
 
 
 class TenantApp:
-    """`app.for_tenant(name)`."""
+    """An application limited to one tenant: it enqueues for this tenant and sees only its jobs.
+
+        acme = app.for_tenant("acme")
+        handle = await acme.job(charge).enqueue(order_id=7)
+
+    Whatever names another tenant's job raises TenantViolation (TENANT_SCOPE_VIOLATION) and changes nothing.
+    `app` is the application, `tenant` the tenant's name.
+    """
 
     def __init__(self, app: Detent, tenant: str) -> None:
         self.app = app
         self.tenant = tenant
 
     def job(self, definition: JobDefinition[P, R]) -> TenantJob[P, R]:
-        """The same job, enqueued for this tenant: `acme.job(charge).enqueue(order_id=7)`."""
+        """A declared job, enqueued for this tenant: `await acme.job(charge).enqueue(order_id=7)`."""
         return TenantJob(definition, self.tenant)
 
     async def ready(self) -> TenantEngine:
-        """Every act, within this tenant."""
+        """The engine limited to this tenant: every operation that a tenant may use."""
         return TenantEngine(await self.app.ready(), self.tenant)
 
     async def handle(self, job_id: str) -> Handle[Any]:
-        """A job of this tenant; whose it is never changes, so looking once is enough."""
+        """The handle of a job of this tenant. Raises NotFound, or TenantViolation if it is another tenant's.
+
+        The tenant is checked here and not again by the handle, because a job never changes its tenant.
+        """
         await (await self.ready()).job(job_id)
         return await self.app.handle(job_id)
 
     async def jobs(self, filter: Filter | None = None) -> list[Job]:
+        """Jobs of this tenant that match the filter, newest first, at most `filter.limit` (50)."""
         return await (await self.ready()).jobs(filter)

@@ -1,1 +1,1 @@
-"""The pure heart: contracts, jobs, decisions. No I/O, no clock, no randomness, no asyncio."""
+"""Pure rules: contracts, jobs, decisions. No I/O, no clock, no randomness, no asyncio."""

@@ -1,4 +1,4 @@
-"""Who may do what: roles and their powers, and a token as it is stored. No secret is ever kept, only its digest."""
+"""Access control: roles, their powers, and stored tokens. A token's secret is never stored, only its digest."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from .job import Micros
 
 
 class Power(StrEnum):
-    """What one route needs of its caller."""
+    """A permission that a route requires of its caller."""
 
     READ = "read"
     OPERATE = "operate"
@@ -19,7 +19,7 @@ class Power(StrEnum):
 
 
 class Role(StrEnum):
-    """What a token may be given."""
+    """A role that a token may have."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -35,34 +35,34 @@ POWERS: dict[Role, frozenset[Power]] = {
 }
 
 
-def reached(role: Role) -> frozenset[str]:
-    """A role, and those whose powers it has."""
+def implied_roles(role: Role) -> frozenset[str]:
+    """This role and every role whose powers it includes."""
     return frozenset(str(other) for other in Role if POWERS[other] <= POWERS[role])
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One row. A person may have several; rules that ask for two people compare `person`."""
+    """One row. A person may have several tokens; rules that require two people compare `person`."""
 
     id: str
     digest: str
     person: str
     role: str
     tenant_id: str | None
-    """Bound to this tenant; None may act for all."""
+    """The tenant this token is bound to; None: all tenants."""
     payloads: bool
-    """False: sees no payloads, results, step results nor error texts."""
+    """False: payloads, results, step results and error texts are hidden."""
     created_at: Micros
     created_by: str
     expires_at: Micros | None = None
     revoked_at: Micros | None = None
     roles: tuple[str, ...] = ()
-    """The person's roles among people, as approvals ask for them."""
+    """The person's organisational roles, as approvals require them."""
 
-    def stands(self, now: Micros) -> bool:
+    def is_valid(self, now: Micros) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 def digest_of(secret: str) -> str:
-    """What is kept of a secret. The secret is 256 random bits, so one round is enough."""
+    """The stored digest of a secret. A secret is 256 random bits, so one round of SHA-256 is enough."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

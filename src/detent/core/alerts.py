@@ -1,4 +1,4 @@
-"""Alerts as data: rules with their defaults, and the one function that says what becomes of an alert."""
+"""Alerts: rules with defaults, and the pure state transition of an alert."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ SEVERITIES = ("P1", "P2", "P3")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When something is wrong. threshold is reached or passed for so long: it fires; below for so long: it resolves."""
+    """When an alert fires: the value is at least `threshold` for `for_seconds`."""
 
     name: str
     kind: str
@@ -27,12 +27,13 @@ class Rule:
     threshold: float
     for_seconds: float = 0.0
     resolve_after_seconds: float = 60.0
+    """A firing alert resolves after this time without a breach."""
     resolve_below: float | None = None
-    """A firing alert holds until the value is below this; None: below the threshold."""
+    """A firing alert resolves only below this value; None: below the threshold."""
     window_seconds: float = 300.0
-    """How far back kinds look that count what happened."""
+    """The time window of rules that count events."""
     min_count: int = 0
-    """Shares over fewer things than this mean nothing."""
+    """A share is ignored if it was taken over fewer items than this."""
     contract: str | None = None
     queue: str | None = None
     job_type: str | None = None
@@ -54,14 +55,14 @@ DEFAULT_RULES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What a rule found about one subject."""
+class Measurement:
+    """The value of a rule for one subject."""
 
     labels: Mapping[str, str]
     value: float
     summary: str
     count: int | None = None
-    """Over how many things a share was taken."""
+    """The number of items a share was taken over."""
 
     @property
     def subject(self) -> str:
@@ -70,7 +71,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One rule and one subject. fired_at, resolved_at: of the episode that is or was last."""
+    """The state of one rule for one subject. fired_at, resolved_at: of the current or last episode."""
 
     rule: str
     subject: str
@@ -89,7 +90,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One piece of news for one sink. due_at None: delivered, or given up if delivered_at is None too."""
+    """One notification for one sink. due_at None: delivered, or abandoned if delivered_at is None too."""
 
     id: str
     rule: str
@@ -104,50 +105,50 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What becomes of an alert. after None: it is forgotten; news: the state to tell people of."""
+class AlertStep:
+    """The result of a transition. after None: the alert is deleted. notify: the new state to send to the sinks."""
 
     after: Alert | None
-    news: State | None = None
+    notify: State | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def breached(rule: Rule, found: Measured | None, *, firing: bool) -> bool:
-    if found is None or (found.count is not None and found.count < rule.min_count):
+def breached(rule: Rule, measurement: Measurement | None, *, firing: bool) -> bool:
+    if measurement is None or (measurement.count is not None and measurement.count < rule.min_count):
         return False
     limit = rule.resolve_below if firing and rule.resolve_below is not None else rule.threshold
-    return found.value >= limit
+    return measurement.value >= limit
 
 
-def advance(rule: Rule, subject: str, before: Alert | None, found: Measured | None, now: Micros) -> Step:
-    """The next state of an alert, given what was measured now; pure, so that any process decides the same."""
+def advance(rule: Rule, subject: str, before: Alert | None, measurement: Measurement | None, now: Micros) -> AlertStep:
+    """The next state of an alert after a measurement; pure, so that every process decides the same."""
     firing = before is not None and before.state == State.FIRING
-    wrong = breached(rule, found, firing=firing)
+    is_breached = breached(rule, measurement, firing=firing)
     if before is None or before.state == State.RESOLVED:
-        return _begin(rule, subject, before, found, now) if wrong and found else Step(before)
+        return _begin(rule, subject, before, measurement, now) if is_breached and measurement else AlertStep(before)
     after = replace(before, updated_at=now, version=before.version + 1)
-    if found is not None:
-        after = replace(after, value=found.value, summary=found.summary)
+    if measurement is not None:
+        after = replace(after, value=measurement.value, summary=measurement.summary)
     if before.state == State.PENDING:
-        if not wrong:
-            return Step(None) if before.episode == 1 else Step(_resolved(after, now))
+        if not is_breached:
+            return AlertStep(None) if before.episode == 1 else AlertStep(_resolved(after, now))
         return _fire_if_due(rule, after, now)
-    if wrong:
-        return Step(replace(after, clear_since=None))
+    if is_breached:
+        return AlertStep(replace(after, clear_since=None))
     clear_since = before.clear_since if before.clear_since is not None else now
     if now - clear_since >= rule.resolve_after_seconds * SECOND:
-        return Step(_resolved(after, now), State.RESOLVED)
-    return Step(replace(after, clear_since=clear_since))
+        return AlertStep(_resolved(after, now), State.RESOLVED)
+    return AlertStep(replace(after, clear_since=clear_since))
 
 
-def _begin(rule: Rule, subject: str, before: Alert | None, found: Measured, now: Micros) -> Step:
+def _begin(rule: Rule, subject: str, before: Alert | None, measurement: Measurement, now: Micros) -> AlertStep:
     alert = Alert(
         rule=rule.name,
         subject=subject,
         state=State.PENDING,
         severity=rule.severity,
-        value=found.value,
-        summary=found.summary,
+        value=measurement.value,
+        summary=measurement.summary,
         since=now,
         fired_at=None,
         clear_since=None,
@@ -159,10 +160,10 @@ def _begin(rule: Rule, subject: str, before: Alert | None, found: Measured, now:
     return _fire_if_due(rule, alert, now)
 
 
-def _fire_if_due(rule: Rule, alert: Alert, now: Micros) -> Step:
+def _fire_if_due(rule: Rule, alert: Alert, now: Micros) -> AlertStep:
     if now - alert.since < rule.for_seconds * SECOND:
-        return Step(alert)
-    return Step(replace(alert, state=State.FIRING, fired_at=now), State.FIRING)
+        return AlertStep(alert)
+    return AlertStep(replace(alert, state=State.FIRING, fired_at=now), State.FIRING)
 
 
 def _resolved(alert: Alert, now: Micros) -> Alert:

@@ -1,4 +1,4 @@
-"""Approvals: a question a job asked, the votes it got, and what they decide. Pure."""
+"""Approvals: a request, the votes on it, and the decision they make. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from .errors import InvalidInput
-from .job import Asked, Micros
+from .job import ApprovalRequest, Micros
 
 APPROVE, REJECT, FAIL = "approve", "reject", "fail"
 MAX_QUORUM = 100
@@ -21,7 +21,7 @@ _EXPIRIES: dict[str | bool | None, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """One person's word. roles None: nobody told which roles the person has."""
+    """One person's vote. roles None: the person's roles are unknown."""
 
     person: str
     approved: bool
@@ -32,12 +32,12 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A question as it is kept. decision None: open, or given up with its job."""
+    """A stored approval. decision None: open, or its job ended without a decision."""
 
     job_id: str
     name: str
-    asked: Asked
-    asked_at: Micros
+    request: ApprovalRequest
+    requested_at: Micros
     deadline: Micros | None
     decision: str | None = None
     decided_at: Micros | None = None
@@ -48,39 +48,39 @@ class Approval:
     @property
     def missing(self) -> int:
         """How many more people must approve."""
-        return max(0, self.asked.quorum - sum(vote.approved for vote in self.votes))
+        return max(0, self.request.quorum - sum(vote.approved for vote in self.votes))
 
 
-def ask(summary: str, about: Any, roles: Sequence[str], quorum: int, default: Any) -> Asked:
-    """A checked question; what cannot be asked is refused here."""
+def make_approval_request(summary: str, about: Any, roles: Sequence[str], quorum: int, default: Any) -> ApprovalRequest:
+    """A validated approval request; raises InvalidInput with the field at fault."""
     if not isinstance(summary, str) or not summary.strip() or len(summary) > MAX_SUMMARY:
-        raise _invalid(f"the summary is what people decide on: 1 to {MAX_SUMMARY} characters of text", "summary")
+        raise _invalid(f"summary must be text of 1 to {MAX_SUMMARY} characters", "summary")
     if isinstance(roles, str) or not all(isinstance(role, str) and role.strip() for role in roles):
-        raise _invalid("roles is a list of names, one of which a person needs to decide", "roles")
+        raise _invalid("roles must be a list of names; a person needs one of them to decide", "roles")
     if isinstance(quorum, bool) or not isinstance(quorum, int) or not 1 <= quorum <= MAX_QUORUM:
-        raise _invalid(f"the quorum is a whole number of people from 1 to {MAX_QUORUM}", "quorum")
+        raise _invalid(f"quorum must be a whole number from 1 to {MAX_QUORUM}", "quorum")
     if not isinstance(default, str | bool | None) or default not in _EXPIRIES:
-        raise _invalid(f"default says what the deadline decides: {APPROVE!r}, {REJECT!r} or {FAIL!r}", "default")
+        raise _invalid(f"default must be {APPROVE!r}, {REJECT!r} or {FAIL!r}: the decision at the deadline", "default")
     try:
         text = json.dumps(about, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
         digest = sha256(f"{summary}\0{text}".encode()).hexdigest()
     except (TypeError, ValueError, RecursionError) as error:
-        raise _invalid(f"what is to be approved is not JSON: {error}", "about") from None
+        raise _invalid(f"about must be JSON: {error}", "about") from None
     names = tuple(sorted({role.strip() for role in roles}))
-    return Asked(summary, text, digest, names, quorum, _EXPIRIES[default])
+    return ApprovalRequest(summary, text, digest, names, quorum, _EXPIRIES[default])
 
 
-def verdict(asked: Asked, votes: Sequence[Vote]) -> str | None:
-    """One who rejects is enough; approval takes the quorum, and nobody counts twice."""
+def verdict(request: ApprovalRequest, votes: Sequence[Vote]) -> str | None:
+    """The decision of these votes, or None. One rejection rejects; a quorum of different people approves."""
     if any(not vote.approved for vote in votes):
         return REJECT
-    return APPROVE if len({vote.person for vote in votes}) >= asked.quorum else None
+    return APPROVE if len({vote.person for vote in votes}) >= request.quorum else None
 
 
-def may_decide(asked: Asked, roles: Sequence[str] | None) -> bool:
-    """Roles that nobody told are not held against a person; the vote records that they are unknown."""
-    return roles is None or not asked.roles or bool(set(roles) & set(asked.roles))
+def may_decide(request: ApprovalRequest, roles: Sequence[str] | None) -> bool:
+    """True if a person with these roles may decide. Unknown roles (None) are allowed; the vote records that."""
+    return roles is None or not request.roles or bool(set(roles) & set(request.roles))
 
 
-def _invalid(sentence: str, field: str) -> InvalidInput:
-    return InvalidInput(sentence, code="APPROVAL_INVALID", field=field)
+def _invalid(message: str, field: str) -> InvalidInput:
+    return InvalidInput(message, code="APPROVAL_INVALID", field=field)

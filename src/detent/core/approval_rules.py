@@ -1,63 +1,76 @@
-"""The guard: rules over tool, payload and risk that decide, before a job is dispatched, whether a person must agree."""
+"""Approval rules: decide by tool, payload and risk, before a job is dispatched, whether it needs an approval."""
 
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from .errors import InvalidInput
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .errors import InvalidInput, invalid_value
 
 RISKS = ("low", "medium", "high", "critical")
 HOLD, ALLOW = "hold", "allow"
-Judge = Callable[[str, Mapping[str, Any], str], str | None]
-"""(tool_name, payload, risk) -> why a person must agree, or None."""
+PolicyFunction = Callable[[str, Mapping[str, Any], str], str | None]
+"""(tool_name, payload, risk) -> the reason to hold the job for approval, or None."""
+_Number = Annotated[float, Field(strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRule:
-    """Matches when everything it says is so. The first rule that matches decides.
+    """A rule of an ApprovalPolicy: holds or allows jobs for which all of its conditions are true.
 
-    A value that cannot be compared (text where a number is asked for) is held, never allowed.
+        ApprovalRule(tool_name="payments.*", path="order.lines.*.amount", above=1000, reason="over 1000")
+
+    `tool_name` is matched with the job type, `path` selects values of the payload, which are compared with `equals`,
+    `one_of`, `above`, `below` and `matches`. A value of the wrong type (text where a number is expected) matches a hold
+    rule and never an allow rule. Raises InvalidInput (GUARD_INVALID).
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     decide: str = HOLD
+    """"hold" or "allow"."""
     tool_name: str = "*"
-    """A pattern: payments.*"""
+    """A pattern, for example payments.*"""
     risk: str = "low"
-    """At least this risk."""
+    """The tool has at least this risk."""
     path: str | None = None
-    """Where to look in the payload: order.lines.*.amount"""
+    """A path in the payload, for example order.lines.*.amount"""
     equals: Any = None
     one_of: Sequence[Any] | None = None
-    above: float | None = None
-    below: float | None = None
+    above: _Number | None = None
+    below: _Number | None = None
     matches: str | None = None
-    """A regular expression the text must contain."""
+    """A regular expression that is searched in the text."""
     name: str = ""
     reason: str = ""
+    """Shown to the people who approve, after the name."""
 
     def __post_init__(self) -> None:
         tests = [self.equals, self.one_of, self.above, self.below, self.matches]
         if self.decide not in (HOLD, ALLOW):
-            raise _wrong(self, f"decide must be {HOLD} or {ALLOW}, got {self.decide!r}")
+            raise _invalid_rule(self, f"decide must be {HOLD} or {ALLOW}, got {self.decide!r}")
         if self.risk not in RISKS:
-            raise _wrong(self, f"risk must be one of {', '.join(RISKS)}, got {self.risk!r}")
+            raise _invalid_rule(self, f"risk must be one of {', '.join(RISKS)}, got {self.risk!r}")
         if self.path is None and any(test is not None for test in tests):
-            raise _wrong(self, "a test of the payload needs its path")
+            raise _invalid_rule(self, "a condition on the payload needs a path")
         try:
             re.compile(self.matches or "")
         except re.error as error:
-            raise _wrong(self, f"matches is no regular expression: {error}") from None
+            raise _invalid_rule(self, f"matches is not a valid regular expression: {error}") from None
 
-    def fits(self, tool_name: str, payload: Mapping[str, Any], risk: str) -> bool:
+    def applies_to(self, tool_name: str, payload: Mapping[str, Any], risk: str) -> bool:
+        """True if all conditions of this rule are true for the job."""
         if not fnmatchcase(tool_name, self.tool_name) or RISKS.index(risk) < RISKS.index(self.risk):
             return False
-        return self.path is None or any(self._holds(value) for value in _at(payload, self.path.split(".")))
+        return self.path is None or any(
+            self._value_matches(value) for value in _values_at(payload, self.path.split("."))
+        )
 
-    def _holds(self, value: Any) -> bool:
+    def _value_matches(self, value: Any) -> bool:
         try:
             return (
                 (self.equals is None or value == self.equals)
@@ -69,76 +82,77 @@ class ApprovalRule:
         except TypeError:
             return self.decide == HOLD
 
-    def why(self) -> str:
-        said = self.reason or "a person must agree"
-        return f"{self.name}: {said}" if self.name else said
+    def hold_reason(self) -> str:
+        """The text that is shown to the people who approve."""
+        reason = self.reason or "a person must approve"
+        return f"{self.name}: {reason}" if self.name else reason
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPolicy:
-    """Rules in order, and what each tool may do at the worst."""
+    """Rules that hold jobs for approval before they start. The first rule that matches decides; without one it starts.
 
-    rules: Sequence[ApprovalRule | Judge] = ()
+        app = Detent(url, approval_policy=ApprovalPolicy([ApprovalRule(risk="high")], risks={"shell.*": "high"}))
+
+    A rule may also be a function (tool_name, payload, risk) that returns the reason to hold the job, or None.
+    """
+
+    rules: Sequence[ApprovalRule | PolicyFunction] = ()
     risks: Mapping[str, str] = field(default_factory=dict)
-    """Pattern of tool names -> risk; the first that fits counts."""
+    """Pattern of tool names -> risk; the first pattern that matches counts."""
     default_risk: str = "low"
+    """The risk of tools that match no pattern: "low", "medium", "high" or "critical"."""
 
     def __post_init__(self) -> None:
         for risk in (*self.risks.values(), self.default_risk):
             if risk not in RISKS:
-                raise InvalidInput(f"{risk!r} is no risk; use one of {', '.join(RISKS)}", code="GUARD_INVALID")
+                raise InvalidInput(f"risk {risk!r} is unknown; use one of {', '.join(RISKS)}", code="GUARD_INVALID")
 
     def reason_to_hold(self, tool_name: str, payload: Mapping[str, Any]) -> str | None:
+        """Why a job of this type with this payload must be approved; None if it may start."""
         risk = next((r for pattern, r in self.risks.items() if fnmatchcase(tool_name, pattern)), self.default_risk)
         for rule in self.rules:
             if not isinstance(rule, ApprovalRule):
-                if (why := rule(tool_name, payload, risk)) is not None:
-                    return why
-            elif rule.fits(tool_name, payload, risk):
-                return rule.why() if rule.decide == HOLD else None
+                if (reason := rule(tool_name, payload, risk)) is not None:
+                    return reason
+            elif rule.applies_to(tool_name, payload, risk):
+                return rule.hold_reason() if rule.decide == HOLD else None
         return None
 
 
+class _PolicyTable(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    rule: list[ApprovalRule] = []
+    risks: dict[str, str] = {}
+    default_risk: str = "low"
+
+
 def policy_from_toml(text: str) -> ApprovalPolicy:
-    """[[rule]] tables, [risks] pattern = risk, default_risk; anything else is refused with its name."""
+    """Read [[rule]] tables, [risks] pattern = risk, and default_risk. Raises InvalidInput (GUARD_INVALID)."""
     try:
-        data = tomllib.loads(text)
+        table = _PolicyTable.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"the guard's rules are not TOML: {error}", code="GUARD_INVALID") from None
-    unknown = set(data) - {"rule", "risks", "default_risk"}
-    if unknown:
-        raise InvalidInput(f"the guard knows no {', '.join(sorted(unknown))}; write [[rule]]", code="GUARD_INVALID")
-    known = {one.name for one in fields(ApprovalRule)}
-    rules = []
-    for number, row in enumerate(data.get("rule", ()), 1):
-        strange = set(row) - known
-        if strange:
-            raise InvalidInput(f"rule {number} knows no {', '.join(sorted(strange))}", code="GUARD_INVALID")
-        rules.append(ApprovalRule(**row))
-    return ApprovalPolicy(rules, data.get("risks", {}), data.get("default_risk", "low"))
+        raise InvalidInput(f"the approval rules are not valid TOML: {error}", code="GUARD_INVALID") from None
+    except ValidationError as error:
+        raise invalid_value(error, code="GUARD_INVALID") from None
+    return ApprovalPolicy(table.rule, table.risks, table.default_risk)
 
 
-def policy_from_file(path: str) -> ApprovalPolicy:
-    try:
-        return policy_from_toml(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"the guard's rules cannot be read: {error}", code="GUARD_INVALID") from None
-
-
-def _at(value: Any, path: Sequence[str]) -> Iterator[Any]:
-    """Every value at this path; * stands for every element."""
+def _values_at(value: Any, path: Sequence[str]) -> Iterator[Any]:
+    """Every value at this path; * matches every element."""
     if not path:
         yield value
         return
     head, *rest = path
     if head == "*":
         inner = list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-        for one in inner:
-            yield from _at(one, rest)
+        for element in inner:
+            yield from _values_at(element, rest)
     elif isinstance(value, Mapping) and head in value:
-        yield from _at(value[head], rest)
+        yield from _values_at(value[head], rest)
     elif isinstance(value, list) and head.isdecimal() and int(head) < len(value):
-        yield from _at(value[int(head)], rest)
+        yield from _values_at(value[int(head)], rest)
 
 
 def _number(value: Any) -> float:
@@ -153,5 +167,5 @@ def _text(value: Any) -> str:
     return value
 
 
-def _wrong(rule: ApprovalRule, text: str) -> InvalidInput:
+def _invalid_rule(rule: ApprovalRule, text: str) -> InvalidInput:
     return InvalidInput(f"rule {rule.name or rule.tool_name!r}: {text}", code="GUARD_INVALID")

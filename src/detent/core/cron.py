@@ -1,4 +1,4 @@
-"""Cron times in a time zone: which instants an expression means, over every change of the zone's clock."""
+"""Cron expressions in a time zone: the instants they denote, across changes of the UTC offset."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -26,11 +26,11 @@ _NICKNAMES = {
 
 
 class Cron:
-    """An expression in a zone.
+    """An expression in a time zone.
 
-    One that names hours and minutes means a time of day: where the clock leaves it out, it fires right after the gap;
-    where the clock shows it twice, at the first. One with a star in seconds, minutes or hours runs evenly with the
-    clock as it is: not in a gap, and in both passes of a repeated hour.
+    With fixed hours and minutes it denotes a time of day: in a DST gap it fires right after the gap, in a repeated
+    hour at the first occurrence. With a star in seconds, minutes or hours it denotes an interval: it does not fire in
+    a gap, and fires in both passes of a repeated hour.
     """
 
     def __init__(self, expression: str, zone: ZoneInfo) -> None:
@@ -38,46 +38,46 @@ class Cron:
         self._zone = zone
         parts = self._expression.split()
         if len(parts) not in (5, 6):
-            raise _bad(expression, f"it has {len(parts)} fields")
+            raise _invalid(expression, f"it has {len(parts)} fields")
         try:
             CronSim(self._expression, _NAIVE_EPOCH)
         except CronSimError as error:
-            raise _bad(expression, str(error).lower()) from None
-        except Exception:  # its parser trips over some nonsense instead of refusing it
-            raise _bad(expression, "one of its fields cannot be read") from None
-        self._names_a_time = not any(part.startswith("*") for part in parts[: len(parts) - 3])
+            raise _invalid(expression, str(error).lower()) from None
+        except Exception:  # CronSim raises other errors for some malformed input
+            raise _invalid(expression, "one of its fields cannot be read") from None
+        self._is_time_of_day = not any(part.startswith("*") for part in parts[: len(parts) - 3])
 
     def next(self, after: Micros) -> Micros | None:
-        """The first instant behind this one; None if there is none in the next fifty years."""
+        """The first instant after this one; None if there is none in the next fifty years."""
         try:
-            return self._next_time(after) if self._names_a_time else self._next_even(after)
+            return self._next_time(after) if self._is_time_of_day else self._next_interval(after)
         except (StopIteration, OverflowError):
             return None
 
-    def _locals(self, start: Micros) -> Iterator[datetime]:
-        """What a calendar that knows no zones says, behind a local moment."""
+    def _local_times(self, start: Micros) -> Iterator[datetime]:
+        """The naive local times of the expression after a local time."""
         return CronSim(self._expression, _NAIVE_EPOCH + timedelta(microseconds=start))
 
     def _next_time(self, after: Micros) -> Micros:
-        locals_ = self._locals(after + self._offset(after))
+        local_times = self._local_times(after + self._offset(after))
         while True:
-            moment = self._instant(next(locals_))
+            moment = self._instant(next(local_times))
             if moment > after:
                 return moment
 
-    def _next_even(self, after: Micros) -> Micros:
-        """Between two changes of its offset a clock runs evenly; what lies behind a change is looked for from there."""
-        known, floor = after, after
+    def _next_interval(self, after: Micros) -> Micros:
+        """Search with a constant UTC offset; if the offset changes before the result, search again from the change."""
+        base, floor = after, after
         while True:
-            offset = self._offset(known)
-            moment = _micros(next(self._locals(floor + offset))) - offset
-            change = self._first_change(known, moment)
+            offset = self._offset(base)
+            moment = _micros(next(self._local_times(floor + offset))) - offset
+            change = self._first_change(base, moment)
             if change is None:
                 return moment
-            known, floor = change, change - SECOND
+            base, floor = change, change - SECOND
 
     def _instant(self, local: datetime) -> Micros:
-        """The instant at which the clock first shows this, or the end of the gap that swallowed it."""
+        """The first instant with this local time, or the end of the gap that skips it."""
         early, late = (_micros(local) - self._offset_at(local, fold) for fold in (0, 1))
         if early + self._offset(early) == _micros(local):
             return early
@@ -92,10 +92,10 @@ class Cron:
             after = step
         return None
 
-    def _bisect(self, before: Micros, behind: Micros) -> Micros:
-        """The first second with another offset than `before`, known to lie up to `behind`."""
+    def _bisect(self, before: Micros, after: Micros) -> Micros:
+        """The first second whose offset differs from that at `before`; `after` has another offset."""
         offset = self._offset(before)
-        low, high = before // SECOND, behind // SECOND
+        low, high = before // SECOND, after // SECOND
         while low + 1 < high:
             middle = (low + high) // 2
             if self._offset(middle * SECOND) == offset:
@@ -119,16 +119,16 @@ def cron_of(expression: str, timezone: str) -> Cron:
 def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
-    except Exception:  # a directory, a path, no text: every kind of name that is none raises its own error
+    except Exception:  # ZoneInfo raises different errors for a directory, a path or a value that is not text
         raise InvalidInput(
-            f"there is no time zone {str(name)[:80]!r}; write it like Europe/Berlin or UTC",
+            f"unknown time zone {str(name)[:80]!r}; use a name like Europe/Berlin or UTC",
             code="SCHEDULE_INVALID",
             field="tz",
         ) from None
 
 
 def local_instant(text: str, timezone: str) -> Micros:
-    """A moment written without an offset, as the clock of a zone first shows it."""
+    """The first instant with this local time in the zone; a time with an offset is converted as it is."""
     moment = datetime.fromisoformat(text)
     return from_datetime(moment) if moment.tzinfo else Cron("@daily", zone_of(timezone))._instant(moment)
 
@@ -141,6 +141,6 @@ def _span(offset: timedelta | None) -> Micros:
     return (offset or timedelta()) // timedelta(microseconds=1)
 
 
-def _bad(expression: str, why: str) -> InvalidInput:
-    form = "write minute hour day month weekday, like '30 2 * * MON-FRI', with seconds before them if you need six"
-    return InvalidInput(f"cron {expression[:80]!r}: {why}; {form}", code="SCHEDULE_INVALID", field="cron")
+def _invalid(expression: str, problem: str) -> InvalidInput:
+    hint = "write minute hour day month weekday, like '30 2 * * MON-FRI', optionally with seconds as the first field"
+    return InvalidInput(f"cron {expression[:80]!r}: {problem}; {hint}", code="SCHEDULE_INVALID", field="cron")

@@ -7,27 +7,27 @@ from typing import Any
 from detent.core.contract.model import Contract, Edge, Move, Phase
 
 from .errors import IllegalMove
-from .job import LETTER, TASK, Change, DeadLetter, Event, Facts, Job, Micros, Note
+from .job import DEAD_LETTER, TASK, Change, DeadLetter, Event, Facts, Job, Micros, Note
 
 OPEN = "open"
-"""A dead letter that nobody has requeued or discarded yet."""
+"""The status of a dead letter that is neither requeued nor discarded."""
 
 
 def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) -> Change:
-    """The row, events and notes this move makes of the job, follow-ups included; refuses what the table lacks."""
+    """The new row, events and notes of this move, FOLLOW edges included. Raises IllegalMove if there is no edge."""
     route = contract.route(job.status, move)
     if not route:
-        raise illegal(contract, job, str(move))
+        raise illegal_move(contract, job, str(move))
     after = replace(job)
     change = Change(before=job, after=after)
     at = max(now, job.updated_at)
     retries_before = job.retries
     _charge(contract, after, move, at, facts)
     for edge in route:
-        _take(contract, change, edge, at, facts, retries_before)
+        _apply_edge(contract, change, edge, at, facts, retries_before)
     if move is Move.FAIL and contract.dead_letters:
         _dead_letter(contract, change, at, facts)
-    if contract.wired:
+    if contract.uses_stream:
         change.outbox_item = _outbox_item(change)
     if after.phase is Phase.FINAL:
         change.ended = move
@@ -35,59 +35,59 @@ def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) 
 
 
 def create(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) -> Change:
-    """The first Change of a job: its creation, and the wake of one that is due at once where the contract says so."""
+    """The creation of a job. With `due_on_submit`, a job that is due now is woken in the same change."""
     route = contract.route(None, move)
     if not route:
-        raise illegal(contract, job, str(move))
+        raise illegal_move(contract, job, str(move))
     change = Change(before=None, after=job)
     job.version = 0
     for edge in route:
-        _take(contract, change, edge, now, facts, 0)
+        _apply_edge(contract, change, edge, now, facts, 0)
     due_now = job.due_at is not None and job.due_at <= now
     if job.phase is Phase.BLOCKED and due_now and contract.due_on_submit:
-        return then(contract, change, Move.WAKE, now, Facts(actor=facts.actor))
+        return add_move(contract, change, Move.WAKE, now, Facts(actor=facts.actor))
     note = contract.approval_notes.get("requested")
     if move is Move.HOLD and note:
         change.notes.append(_note(job, note, now, facts, {"reason": facts.reason}))
-    if contract.wired:
+    if contract.uses_stream:
         change.outbox_item = _outbox_item(change)
     return change
 
 
 def _outbox_item(change: Change) -> str | None:
     if change.dead_letter:
-        return LETTER
+        return DEAD_LETTER
     return TASK if change.after.phase is Phase.CLAIMABLE else None
 
 
-def then(contract: Contract, change: Change, move: Move, now: Micros, facts: Facts) -> Change:
-    """Another move in the same commit, on top of what was already decided."""
-    following = decide(contract, replace(change.after), move, now, facts)
-    following.before = change.before
-    following.events[:0] = change.events
-    following.notes[:0] = change.notes
-    following.dead_letter = following.dead_letter or change.dead_letter
-    return following
+def add_move(contract: Contract, change: Change, move: Move, now: Micros, facts: Facts) -> Change:
+    """Decide a further move on the job after `change`; both are committed together."""
+    combined = decide(contract, replace(change.after), move, now, facts)
+    combined.before = change.before
+    combined.events[:0] = change.events
+    combined.notes[:0] = change.notes
+    combined.dead_letter = combined.dead_letter or change.dead_letter
+    return combined
 
 
-def illegal(contract: Contract, job: Job, asked: str) -> IllegalMove:
+def illegal_move(contract: Contract, job: Job, move: str) -> IllegalMove:
     status = job.status or None
     legal = ", ".join(dict.fromkeys(str(m) for m in contract.legal_moves(status))) or "none"
-    where = f"in status {status}" if status else "that is being created"
+    state = f"in status {status}" if status else "that is being created"
     return IllegalMove(
-        f"{asked} is not allowed for a {contract.name} job {where}; allowed moves: {legal}",
+        f"{move} is not allowed for a {contract.name} job {state}; allowed moves: {legal}",
         code=contract.code("illegal_transition"),
         status=job.status,
-        asked=asked,
+        asked=move,
     )
 
 
-def _take(contract: Contract, change: Change, edge: Edge, at: Micros, facts: Facts, retries_before: int) -> None:
-    """Walk one edge: status, phase, version, the columns the phases ask for, and the event."""
+def _apply_edge(contract: Contract, change: Change, edge: Edge, at: Micros, facts: Facts, retries_before: int) -> None:
+    """Apply one edge to the row: status, phase, version and the columns of the phase; and append the event."""
     after = change.after
     source, target = after.phase if edge.source else None, contract.phase(edge.target)
     if source is Phase.LEASED and target is not Phase.LEASED:
-        after.worker = after.lease_until = None  # the token stays, so that a repeated settle is known again
+        after.worker = after.lease_until = None  # the token stays, so that a repeated settle is recognised
     _ENTER[target](contract, after, edge, at, facts)
     after.status, after.phase = edge.target, target
     after.version += 1
@@ -159,7 +159,7 @@ _ENTER = {
 
 
 def _charge(contract: Contract, after: Job, move: Move, at: Micros, facts: Facts) -> None:
-    """Count what went wrong, and remember the error on the row."""
+    """Count retries, losses and failures, and store the error on the row."""
     if move is Move.RETRY:
         after.retries += 1
     if move in _LOSSES and not facts.charged:
@@ -209,7 +209,7 @@ _LATER = frozenset({Move.RETRY, Move.DEFER, Move.RELEASE, Move.WAIT, Move.PARK})
 
 
 def _dead_letter(contract: Contract, change: Change, at: Micros, facts: Facts) -> None:
-    """Write the dead letter that goes with a failure."""
+    """Add the dead letter of a failure, and its note if the contract has one."""
     after, failure = change.after, facts.failure
     assert contract.dead_letters and facts.dlq_id, "a dead letter needs its id"
     code = failure.code if failure else contract.code("execution_failed")
@@ -237,10 +237,10 @@ def _dead_letter(contract: Contract, change: Change, at: Micros, facts: Facts) -
         updated_at=at,
     )
     if contract.dead_letters.note:
-        told = {"dlq_id": facts.dlq_id, "retry_count": count, "error_code": code}
-        change.notes.append(_note(after, contract.dead_letters.note, at, facts, told))
+        data = {"dlq_id": facts.dlq_id, "retry_count": count, "error_code": code}
+        change.notes.append(_note(after, contract.dead_letters.note, at, facts, data))
 
 
 def _note(job: Job, name: str, at: Micros, facts: Facts, data: dict[str, Any]) -> Note:
-    known = {key: value for key, value in data.items() if value is not None}
-    return Note(job.id, job.version, name, at, facts.actor or facts.worker, job.execution_no, known or None)
+    values = {key: value for key, value in data.items() if value is not None}
+    return Note(job.id, job.version, name, at, facts.actor or facts.worker, job.execution_no, values or None)

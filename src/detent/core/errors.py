@@ -1,10 +1,17 @@
-"""Every refusal Detent can give: one exception, one stable code, one HTTP status, one sentence that says what to do."""
+"""Errors of Detent. Each has a stable code, an HTTP status and a message that tells the user what to do."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class DetentError(Exception):
-    """Base of all refusals. `extra` holds what the code promises besides (conflict_fields, limit, ...)."""
+    """Base of all errors that Detent raises.
+
+    `code` is stable and meant for programs, `message` is for people, `http_status` is the status of the REST response,
+    `retryable` says whether the same call may succeed later. `extra` has further fields (conflict_fields, limit, ...).
+    """
 
     code = "DETENT_ERROR"
     http_status = 500
@@ -21,47 +28,57 @@ class DetentError(Exception):
         return f"{self.code}: {self.message}"
 
     def as_dict(self) -> dict[str, Any]:
+        """The error as REST and `--json` show it: code, message, retryable, and the fields of `extra`."""
         return {"code": self.code, "message": self.message, "retryable": self.retryable, **self.extra}
 
 
 class ContractError(DetentError):
-    """A declared contract is not a machine; the message names the faulty row."""
+    """A declared contract is not valid; the message names the faulty row."""
 
     code = "CONTRACT_INVALID"
     http_status = 422
 
 
 class UnknownContract(DetentError):
+    """No contract has this name."""
+
     code = "CONTRACT_UNKNOWN"
     http_status = 422
 
 
 class InvalidInput(DetentError):
+    """An argument, payload, option or setting is not valid; `code` says which."""
+
     code = "INPUT_INVALID"
     http_status = 422
 
 
 class NotFound(DetentError):
+    """No job, dead letter, schedule or worker has this id or name."""
+
     code = "JOB_NOT_FOUND"
     http_status = 404
 
 
 class IllegalMove(DetentError):
-    """The contract has no such edge from where the job is."""
+    """The contract has no edge for this move from the job's status."""
 
     code = "JOB_TRANSITION_INVALID"
     http_status = 409
 
 
 class StaleLease(DetentError):
-    """The token no longer stands on the row: someone else owns the job, or it has ended."""
+    """The lease token is no longer valid: another worker holds the job, or it has ended.
+
+    In a handler: stop working on the job, its results are not recorded.
+    """
 
     code = "LEASE_STALE"
     http_status = 409
 
 
 class VersionConflict(DetentError):
-    """The job changed between the look and the act."""
+    """The job was changed between read and write."""
 
     code = "VERSION_CONFLICT"
     http_status = 409
@@ -69,17 +86,21 @@ class VersionConflict(DetentError):
 
 
 class IdempotencyConflict(DetentError):
+    """The idempotency key belongs to a job with another content."""
+
     code = "IDEMPOTENCY_CONFLICT"
     http_status = 409
 
 
 class TenantViolation(DetentError):
+    """The job or other object belongs to another tenant."""
+
     code = "TENANT_SCOPE_VIOLATION"
     http_status = 403
 
 
 class QuotaExceeded(DetentError):
-    """A tenant has left as much with us as was agreed."""
+    """The tenant's backlog quota is full."""
 
     code = "TENANT_BACKLOG_FULL"
     http_status = 429
@@ -87,68 +108,87 @@ class QuotaExceeded(DetentError):
 
 
 class ApprovalRequired(DetentError):
+    """The act needs a named person, a reason, a role, or another person than this one."""
+
     code = "APPROVAL_REQUIRED"
     http_status = 400
 
 
 class DeadLetterConflict(DetentError):
+    """The dead letter is not open: it was requeued or discarded before."""
+
     code = "DLQ_REQUEUE_CONFLICT"
     http_status = 409
 
 
 class SignalRefused(DetentError):
+    """The job cannot take this signal: it has ended, waits for another name, or keeps too many signals."""
+
     code = "SIGNAL_REFUSED"
     http_status = 409
 
 
 class NotSupported(DetentError):
-    """The contract has no status for what was asked."""
+    """The contract has no status for this operation."""
 
     code = "CONTRACT_LACKS_MOVE"
     http_status = 422
 
 
 class StepMismatch(DetentError):
-    """A recorded step was asked for with other arguments than it was recorded with."""
+    """A step was called with other arguments than those it was recorded with; also a child or an approval.
+
+    Keep the recorded arguments, or give the changed step another name. Not retryable: uncaught, the job fails for good.
+    """
 
     code = "STEP_MISMATCH"
     http_status = 409
 
 
 class OnceUnfinished(DetentError):
-    """An at-most-once step was begun and never finished: nobody knows whether it happened, and it is not run again."""
+    """A `ctx.once` call was begun but its end was not recorded: it may have taken effect, so it is not run again.
+
+    Catch it, check outside whether the effect happened, then continue or call `ctx.once` under another name.
+    """
 
     code = "ONCE_UNFINISHED"
     http_status = 409
 
 
 class StepOrphaned(DetentError):
-    """A step is recorded that the code no longer asks for, and the job is strict about that."""
+    """The job has a recorded step that the code no longer calls, and is declared with strict_steps=True.
+
+    Call the step again, or requeue the job to run the new code from the start.
+    """
 
     code = "STEP_ORPHANED"
     http_status = 409
 
 
 class SchemaMismatch(DetentError):
+    """The database was set up by another version of Detent, or not at all; run `detent migrate`."""
+
     code = "SCHEMA_MISMATCH"
     http_status = 503
 
 
 class StoreUnavailable(DetentError):
+    """The database cannot be reached or is overloaded; the call may be repeated."""
+
     code = "STORE_UNAVAILABLE"
     http_status = 503
     retryable = True
 
 
 class StoreRefused(DetentError):
-    """A check of the database stopped a write: a bug in Detent, or a contract the database was not told of."""
+    """A database constraint refused a write: a bug in Detent, or a contract that is not registered in the database."""
 
     code = "STORE_CONSTRAINT"
     http_status = 500
 
 
 class TransactionTooLong(DetentError):
-    """A user's transaction held the only writer for longer than it may; it was undone."""
+    """A user's transaction held the only writer for too long and was rolled back."""
 
     code = "TRANSACTION_TOO_LONG"
     http_status = 503
@@ -156,7 +196,34 @@ class TransactionTooLong(DetentError):
 
 
 class JobFailed(DetentError):
-    """The job ended without a result: it failed, was cancelled or was rejected."""
+    """Raised by `handle.result()`: the job ended without a result. It failed, was cancelled or was rejected.
+
+    `extra["job_code"]` is the error code of the job, `extra["status"]` its status.
+    """
 
     code = "JOB_FAILED"
     http_status = 409
+
+
+def invalid_value(error: "ValidationError", path: str = "", *, code: str) -> InvalidInput:
+    """The first problem of a pydantic validation, with the path of its key: `retention.batch must be a number`."""
+    problem = error.errors(include_url=False)[0]
+    key = ".".join([*([path] if path else []), *map(str, problem["loc"])])
+    text = problem["msg"].removeprefix("Value error, ").replace("Input should be a valid", "must be a")
+    text = text.replace("Input should be", "must be").partition(", unable to")[0]
+    text = _SETTING_PROBLEMS.get(problem["type"], text)
+    if text.startswith("must") and isinstance(problem["input"], str | int | float):
+        text += f", got {problem['input']!r}"
+    return InvalidInput(f"{key} {text}", code=code)
+
+
+_SETTING_PROBLEMS = {
+    "extra_forbidden": "is unknown",
+    "unexpected_keyword_argument": "is unknown",
+    "missing": "is missing",
+    "model_type": "must be a table",
+    "dict_type": "must be a table",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+}

@@ -1,4 +1,4 @@
-"""What is stored: jobs, events, notes, dead letters, signals, steps; and Change, the only way they come about."""
+"""Stored records: jobs, events, notes, dead letters, signals, steps; and Change, one decided write of a job."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from detent.core.contract.model import Move, Phase
 
 Micros = int
-"""A moment or a span in microseconds; moments count from 1970-01-01 UTC."""
+"""A time or a duration in microseconds; times count from 1970-01-01 UTC."""
 
 
 @dataclass(slots=True)
 class Job:
-    """One row. Treated as immutable: a Change says what the next row looks like."""
+    """One row. Treated as immutable: a Change holds the next row."""
 
     id: str
     contract: str
@@ -41,13 +41,13 @@ class Job:
     error_code: str | None = None
     error_message: str | None = None
     error_counts: str | None = None
-    """JSON object code -> retries spent on it, kept only where the contract caps codes."""
+    """JSON object: error code -> failures with it. Kept only if the contract caps codes."""
     next_retry_at: Micros | None = None
     wait_name: str | None = None
     wait_kind: str | None = None
     wait_parked: bool = False
     cancel_requested: str | None = None
-    """JSON {actor, reason, at} of a cancel the holder has yet to obey."""
+    """JSON {actor, reason, at} of a cancel request that the holder has not carried out yet."""
     idempotency_key: str | None = None
     idempotency_scope: str | None = None
     task_id: str | None = None
@@ -57,23 +57,23 @@ class Job:
     trace_id: str | None = None
     parent_id: str | None = None
     dlq_id: str | None = None
-    """The dead letter this job left behind, or None."""
+    """The dead letter of this job, or None."""
     requeued_from: str | None = None
-    """The dead letter this job was made from, or None."""
+    """The dead letter (or job) that this job was requeued from, or None."""
     effect_root: str | None = None
-    """The id effect keys are derived from: the first job of a chain of requeues."""
+    """The id that effect keys are derived from: the first job in a chain of requeues."""
     first_failed_at: Micros | None = None
     started_at: Micros | None = None
     finished_at: Micros | None = None
     traceparent: str | None = None
-    """The W3C trace context the job was submitted in, if anyone traces."""
+    """The W3C trace context of the submission, or None without tracing."""
     deadline_at: Micros | None = None
-    """If nobody has begun it by then, it is too late."""
+    """A job that has not started by then is cancelled."""
 
 
 @dataclass(slots=True)
 class Event:
-    """One status change. seq is the version it made; retries is the count before it."""
+    """One status change. seq: the job's version after it. retries: the count before it."""
 
     job_id: str
     seq: int
@@ -89,7 +89,7 @@ class Event:
 
 @dataclass(slots=True)
 class Note:
-    """Something worth telling that changed no status; it follows the event `seq`."""
+    """A log entry without a status change; it follows the event with the same seq."""
 
     job_id: str
     seq: int
@@ -102,7 +102,7 @@ class Note:
 
 @dataclass(slots=True)
 class DeadLetter:
-    """What is kept of a job that was given up."""
+    """The record of a failed job, to be requeued or discarded."""
 
     id: str
     job_id: str
@@ -127,7 +127,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A message to a job under a name; the first one under a name is the one that counts."""
+    """A message to a job under a name. Only the first signal per name counts."""
 
     job_id: str
     name: str
@@ -135,12 +135,12 @@ class Signal:
     actor: str | None
     at: Micros
     timed_out: bool = False
-    """True: nobody came, and the wait ended by its timeout; that is the answer for good."""
+    """True: the wait for this name timed out; later signals do not change that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A recorded piece of work: started, and finished if it has a result."""
+    """A recorded step of a handler. result: its JSON text once it is finished."""
 
     job_id: str
     name: str
@@ -153,7 +153,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A job that was taken from a worker because its lease ran out."""
+    """A job that was taken from a worker because its lease expired."""
 
     job_id: str
     execution_no: int
@@ -163,12 +163,12 @@ class Loss:
     contract: str
     tenant_id: str
     seen_at: Micros | None
-    """The worker's last sign of life, if it had introduced itself."""
+    """The worker's last heartbeat; None if it was not registered."""
     lease_until: Micros
     at: Micros
     charged: bool
     given_up: bool
-    """True: no tries were left, the loss ended the job."""
+    """True: no retries were left, the loss ended the job."""
     target: str
 
 
@@ -182,49 +182,49 @@ class Failure:
     retryable: bool | None = None
     traceback: str | None = None
     after: Micros | None = None
-    """A delay asked for instead of the backoff."""
+    """A delay that replaces the backoff."""
 
 
 APPROVAL = "approval"
-"""The kind of a wait that people end by deciding."""
+"""The kind of a wait that an approval or rejection ends."""
 CHILDREN = "children"
-"""The kind of a wait that the ends of children end."""
+"""The kind of a wait that ended children end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question put to people by a running job: what it is about, who may answer, how many must agree, until when."""
+class ApprovalRequest:
+    """A running job's request for approval: what to approve, required roles, quorum, default at the deadline."""
 
     summary: str
     about: str
-    """JSON: what exactly is to be approved, as far as the handler says."""
+    """JSON: the content to be approved, as given by the handler."""
     digest: str
-    """Of the summary and of what it is about; whoever approves, approves this."""
+    """Hash of `summary` and `about`; an approval refers to it."""
     roles: tuple[str, ...] = ()
-    """One of these a person needs; none: anybody may decide."""
+    """A person needs one of these roles to decide; empty: no role is needed."""
     quorum: int = 1
-    """So many different people must approve; one who rejects is enough."""
+    """How many different people must approve; one rejection is enough to reject."""
     on_expiry: str = "fail"
-    """What the deadline decides if people have not: approve, reject or fail."""
+    """The decision at the deadline if there is none: approve, reject or fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a job goes to wait for. timeout None: only the signal, the people or the children end it."""
+    """What a job waits for. timeout None: only the signal, the decision or the children end the wait."""
 
     name: str
     kind: str = "signal"
     timeout: Micros | None = None
     park: bool = False
-    asked: Asked | None = None
+    approval: ApprovalRequest | None = None
     children: tuple[str, ...] = ()
     wakes_on: str = "end"
-    """Which ends of children end it: `end` of all, `failure` of one or the end of all, `any` end."""
+    """When children end the wait: `end`: all ended; `failure`: one failed or all ended; `any`: one ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What decide must be told about a move; all of it optional, each move reads its own."""
+    """The inputs of `decide` besides job and move. All are optional; each move reads those it needs."""
 
     actor: str | None = None
     reason: str | None = None
@@ -241,13 +241,13 @@ class Facts:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-TASK, LETTER = "task", "letter"
-"""Kinds of parcels: work that may be taken, and a dead letter."""
+TASK, DEAD_LETTER = "task", "letter"
+"""Kinds of outbox items: a claimable task, or a dead letter."""
 
 
 @dataclass(slots=True)
 class Change:
-    """The one outcome of a decision: the next row and what is logged with it, committed together or not at all."""
+    """The result of a decision: the next row, and the events and notes that are committed with it."""
 
     before: Job | None
     after: Job
@@ -255,6 +255,6 @@ class Change:
     notes: list[Note] = field(default_factory=list)
     dead_letter: DeadLetter | None = None
     outbox_item: str | None = None
-    """What the stream is to be told of it: TASK, LETTER or nothing; kept in the outbox until it was told."""
+    """What to publish to the stream: TASK, DEAD_LETTER or None. It stays in the outbox until it is published."""
     ended: Move | None = None
-    """The move that ended the job, if this change did."""
+    """The move that ended the job; None if this change did not end it."""

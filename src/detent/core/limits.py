@@ -1,4 +1,4 @@
-"""Limits: how much may run at once or begin within a period, and how a claim is shared out under them. Pure."""
+"""Limits on concurrency and start rate, and the allocation of a claim among lanes under them. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ _GRANULES = 32
 SEPARATOR = "\x1f"
 
 
-class Kind(NamedTuple):
-    """What limits look at: all that is the same for the jobs of one lane."""
+class JobKind(NamedTuple):
+    """The fields of a job that limits match; jobs of one lane share them."""
 
     queue: str
     job_type: str
@@ -27,7 +27,10 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound on the jobs it matches (None matches any), over all processes; per: one bound for each of these."""
+    """A bound on the matching jobs over all processes. A field that is None matches any value.
+
+    per: the bound applies to each value of this field separately.
+    """
 
     queue: str | None = None
     job_type: str | None = None
@@ -41,30 +44,30 @@ class Limit:
 
     @property
     def scope(self) -> tuple[str, str, str, str, str]:
-        """What tells two limits apart: the same scope again is the same limit with other numbers."""
+        """The identity of a limit: setting a limit with the same scope replaces its numbers."""
         return (self.queue or "", self.job_type or "", self.tenant_id or "", self.limit_key or "", self.per or "")
 
-    def subject(self, kind: Kind) -> str | None:
-        """Whose count a job of this kind falls under; None: the limit does not concern it.
+    def subject(self, kind: JobKind) -> str | None:
+        """The subject whose meter counts a job of this kind; None if the limit does not apply.
 
-        Keys are a tenant's own. A job without a key is no concern of a limit per key.
+        Limit keys are separate per tenant. A limit per key does not apply to a job without a key.
         """
         for name in SCOPES:
-            wanted = getattr(self, name)
-            if wanted is not None and wanted != getattr(kind, name):
+            value = getattr(self, name)
+            if value is not None and value != getattr(kind, name):
                 return None
         if self.per is None:
             return ""
         if self.per == "limit_key":
             return f"{kind.tenant_id}{SEPARATOR}{kind.limit_key}" if kind.limit_key else None
-        value: str = getattr(kind, self.per)
-        return value
+        subject: str = getattr(kind, self.per)
+        return subject
 
     def describe(self) -> str:
-        """Which jobs it bounds, as people say it: queue mail, tenant a, each key."""
-        parts = [f"{_WORDS[name]} {getattr(self, name)}" for name in SCOPES if getattr(self, name) is not None]
+        """The jobs it applies to, for messages: queue mail, tenant a, each key."""
+        parts = [f"{_LABELS[name]} {getattr(self, name)}" for name in SCOPES if getattr(self, name) is not None]
         if self.per:
-            parts.append(f"each {_WORDS[self.per]}")
+            parts.append(f"each {_LABELS[self.per]}")
         return ", ".join(parts) or "everything"
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,18 +76,24 @@ class Limit:
             "job_type": self.job_type,
             "tenant": self.tenant_id,
             "key": self.limit_key,
-            "per": self.per and _WORDS[self.per],
+            "per": self.per and _LABELS[self.per],
             "concurrency": self.concurrency,
             "rate": self.rate,
             "period_seconds": None if self.period is None else self.period / 1_000_000,
         }
 
 
-_WORDS = {"queue": "queue", "job_type": "type", "tenant_id": "tenant", "limit_key": "key"}
-_PER_WORDS = {"queue": "queue", "type": "job_type", "job_type": "job_type", "tenant": "tenant_id", "key": "limit_key"}
+_LABELS = {"queue": "queue", "job_type": "type", "tenant_id": "tenant", "limit_key": "key"}
+_FIELD_OF_LABEL = {
+    "queue": "queue",
+    "type": "job_type",
+    "job_type": "job_type",
+    "tenant": "tenant_id",
+    "key": "limit_key",
+}
 
 
-def limit_of(
+def make_limit(
     *,
     queue: str | None = None,
     job_type: str | None = None,
@@ -94,14 +103,14 @@ def limit_of(
     concurrency: int | None = None,
     rate: tuple[int, float] | None = None,
 ) -> Limit:
-    """A limit from what people write; refuses what is none."""
+    """A limit from user input; raises InvalidInput with the field at fault."""
     if concurrency is None and rate is None:
-        raise _bad("a limit needs concurrency=N, rate=(N, seconds), or both", "concurrency")
-    if per is not None and per not in _PER_WORDS:
-        raise _bad(f"per {per!r} is unknown; use queue, type, tenant or key", "per")
+        raise _invalid("a limit needs concurrency=N, rate=(N, seconds), or both", "concurrency")
+    if per is not None and per not in _FIELD_OF_LABEL:
+        raise _invalid(f"per {per!r} is unknown; use queue, type, tenant or key", "per")
     for name, value in (("queue", queue), ("job_type", job_type), ("tenant", tenant), ("key", key)):
         if value is not None and (not isinstance(value, str) or not value.strip() or not value.isprintable()):
-            raise _bad(f"{name} must be a name, got {value!r}", name)
+            raise _invalid(f"{name} must be a non-blank printable name, got {value!r}", name)
     if concurrency is not None:
         _check_number(concurrency, "concurrency")
     number: int | None = None
@@ -111,58 +120,58 @@ def limit_of(
             number, seconds = rate
             period = int(float(seconds) * 1_000_000)
         except (TypeError, ValueError, OverflowError):
-            raise _bad(f"rate must be (number, seconds), got {rate!r}", "rate") from None
+            raise _invalid(f"rate must be (number, seconds), got {rate!r}", "rate") from None
         _check_number(number, "rate")
         if not 1_000 <= period <= MAX_PERIOD * 1_000_000:
-            raise _bad(f"the period of a rate must be from 0.001 to {MAX_PERIOD:.0f} seconds", "rate")
-    return Limit(queue, job_type, tenant, key, _PER_WORDS[per] if per else None, concurrency, number, period)
+            raise _invalid(f"the period of a rate must be from 0.001 to {MAX_PERIOD:.0f} seconds", "rate")
+    return Limit(queue, job_type, tenant, key, _FIELD_OF_LABEL[per] if per else None, concurrency, number, period)
 
 
 def _check_number(value: Any, field: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NUMBER:
-        hint = "pause the queue to stop it" if value == 0 else f"use a whole number from 1 to {MAX_NUMBER}"
-        raise _bad(f"{field} cannot be {value!r}; {hint}", field)
+        hint = "to stop a queue, pause it" if value == 0 else f"use a whole number from 1 to {MAX_NUMBER}"
+        raise _invalid(f"{field} cannot be {value!r}; {hint}", field)
 
 
-def _bad(sentence: str, field: str) -> InvalidInput:
-    return InvalidInput(sentence, code="LIMIT_INVALID", field=field)
+def _invalid(message: str, field: str) -> InvalidInput:
+    return InvalidInput(message, code="LIMIT_INVALID", field=field)
 
 
 Spent = tuple[tuple[Micros, int], ...]
-"""What was begun lately: (moment, how many), oldest first."""
+"""Recent starts under a rate limit: (time, number of jobs started), oldest first."""
 
 
-def spent_from(text: str) -> Spent:
+def parse_spent(text: str) -> Spent:
     pairs = (entry.partition(":") for entry in text.split())
     return tuple((int(at), int(number)) for at, _, number in pairs)
 
 
-def spent_text(spent: Iterable[tuple[Micros, int]]) -> str:
-    """Each entry ends in a space, so that one more can be written behind it."""
+def format_spent(spent: Iterable[tuple[Micros, int]]) -> str:
+    """Each entry ends in a space, so that SQL can append the next one."""
     return "".join(f"{at}:{number} " for at, number in spent)
 
 
-def within(spent: Spent, now: Micros, period: Micros) -> Spent:
-    """Entries that a window which ends now still holds."""
+def entries_within(spent: Spent, now: Micros, period: Micros) -> Spent:
+    """The entries inside the window of length `period` that ends now."""
     return tuple(entry for entry in spent if entry[0] > now - period)
 
 
-def compacted(spent: Spent, now: Micros, period: Micros) -> Spent:
-    """What must be remembered, in a bounded number of entries: neighbours become one at the later moment."""
-    kept = within(spent, now, period)
+def compact_spent(spent: Spent, now: Micros, period: Micros) -> Spent:
+    """The entries within the period, in a bounded number: neighbours are merged at the later time."""
+    kept = entries_within(spent, now, period)
     if len(kept) <= _ENTRIES:
         return kept
     granule = max(1, period // _GRANULES)
     merged: dict[int, tuple[Micros, int]] = {}
     for at, number in kept:
-        last, sum_ = merged.get(at // granule, (at, 0))
-        merged[at // granule] = max(at, last), sum_ + number
+        last, total = merged.get(at // granule, (at, 0))
+        merged[at // granule] = max(at, last), total + number
     return tuple(sorted(merged.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """The count of one limit for one subject. taken: all that was ever begun under it."""
+    """The counters of one limit for one subject. taken: jobs started under it since it exists."""
 
     id: int
     limit: Limit
@@ -170,42 +179,41 @@ class Meter:
     spent: Spent = ()
 
     def room(self, held: int, now: Micros) -> int:
-        """How many more may begin now."""
+        """How many more jobs may start now. held: jobs that run under this meter."""
         limit = self.limit
         room = MAX_NUMBER if limit.concurrency is None else limit.concurrency - held
         if limit.rate is not None and limit.period is not None:
-            room = min(room, limit.rate - sum(number for _, number in within(self.spent, now, limit.period)))
+            room = min(room, limit.rate - sum(number for _, number in entries_within(self.spent, now, limit.period)))
             if now < self._latest:
                 return 0
         return max(0, room)
 
     @property
     def _latest(self) -> Micros:
-        """The clock may have been set back. What is older than a period is forgotten, so time must not run back here:
-        nothing begins before the clock has caught up."""
+        """The time of the last start. If the clock was set back, nothing starts until it has caught up with this time:
+        entries older than a period are dropped, so the rate could otherwise be exceeded."""
         return max((at for at, _ in self.spent), default=0)
 
     def opens_at(self, now: Micros) -> Micros | None:
-        """When the rate lets one more begin; None: it does so now, or has no say."""
+        """When the rate allows one more start; None: now, or the limit has no rate."""
         limit = self.limit
         if limit.rate is None or limit.period is None:
             return None
         if now < self._latest:
             return self.opens_at(self._latest) or self._latest
-        kept = within(self.spent, now, limit.period)
-        over = sum(number for _, number in kept) - limit.rate + 1
+        kept = entries_within(self.spent, now, limit.period)
+        excess = sum(number for _, number in kept) - limit.rate + 1
         for at, number in kept:
-            if over <= 0:
+            if excess <= 0:
                 break
-            over -= number
-            opens = at + limit.period
-            if over <= 0:
-                return opens
+            excess -= number
+            if excess <= 0:
+                return at + limit.period
         return None
 
 
-class Choice(NamedTuple):
-    """A lane a claim may take from: whose it is, how many wait there, which meters count it."""
+class LaneChoice(NamedTuple):
+    """A lane a claim may take jobs from: its tenant, how many jobs are available, which meters count them."""
 
     lane: int
     tenant_id: str
@@ -213,43 +221,43 @@ class Choice(NamedTuple):
     meters: tuple[int, ...]
 
 
-def share_out(
-    choices: Sequence[Choice], wanted: int, room: dict[int, int], weights: Mapping[str, int]
+def allocate(
+    choices: Sequence[LaneChoice], limit: int, room: dict[int, int], weights: Mapping[str, int]
 ) -> dict[int, int]:
-    """How many to take from each lane: tenants by their weight, a tenant's lanes evenly, no meter beyond its room.
+    """How many jobs to claim from each lane: tenants by weight, the lanes of a tenant evenly, no meter beyond its room.
 
-    Every tenant with something to take gets at least one before anyone gets a second helping, while wanted lasts.
-    `room` is used up by what is given.
+    Every tenant with available jobs gets at least one before the next round, as long as the limit allows. `room` is
+    reduced by the allocated jobs.
     """
-    given: dict[int, int] = {}
-    left = wanted
+    allocated: dict[int, int] = {}
+    left = limit
     while left > 0:
-        tenants: dict[str, list[Choice]] = {}
+        tenants: dict[str, list[LaneChoice]] = {}
         for choice in choices:
-            if choice.available > given.get(choice.lane, 0) and all(room[meter] > 0 for meter in choice.meters):
+            if choice.available > allocated.get(choice.lane, 0) and all(room[meter] > 0 for meter in choice.meters):
                 tenants.setdefault(choice.tenant_id, []).append(choice)
         if not tenants:
             break
         total = sum(weights.get(tenant, 1) for tenant in tenants)
-        fair = _fair(tenants.values(), room)
-        helping = left
+        fair_share = _fair_shares(tenants.values(), room)
+        round_total = left
         for tenant, lanes in tenants.items():
-            share = max(1, helping * weights.get(tenant, 1) // total)
-            each = max(1, share // len(lanes))
+            share = max(1, round_total * weights.get(tenant, 1) // total)
+            per_lane = max(1, share // len(lanes))
             for choice in lanes:
-                allowed = min((min(room[meter], fair[meter]) for meter in choice.meters), default=left)
-                number = min(each, share, left, choice.available - given.get(choice.lane, 0), allowed)
+                allowed = min((min(room[meter], fair_share[meter]) for meter in choice.meters), default=left)
+                number = min(per_lane, share, left, choice.available - allocated.get(choice.lane, 0), allowed)
                 if number > 0:
-                    given[choice.lane] = given.get(choice.lane, 0) + number
+                    allocated[choice.lane] = allocated.get(choice.lane, 0) + number
                     share -= number
                     left -= number
                     for meter in choice.meters:
                         room[meter] -= number
-    return given
+    return allocated
 
 
-def _fair(tenants: Iterable[list[Choice]], room: Mapping[int, int]) -> dict[int, int]:
-    """What one lane may take of each meter in one helping, so that the others it counts get some of it too."""
+def _fair_shares(tenants: Iterable[list[LaneChoice]], room: Mapping[int, int]) -> dict[int, int]:
+    """What one lane may take of each meter's room in one round, so that the other lanes it counts get a share."""
     users: dict[int, int] = {}
     for lanes in tenants:
         for choice in lanes:

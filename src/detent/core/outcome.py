@@ -1,13 +1,13 @@
-"""From what happened to an execution to the move that answers it: retry or give up, as the contract's rules say."""
+"""Outcomes of an execution, and the change each one causes: retry or fail, by the rules of the contract."""
 
 import json
 from dataclasses import dataclass, replace
 
 from detent.core.contract.model import Contract, Move
 
-from .decide import decide, then
+from .decide import add_move, decide
 from .job import Change, Facts, Failure, Job, Micros, Wait
-from .retry import Jitter, steady_jitter
+from .retry import Jitter, deterministic_jitter
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The worker stops in good order and hands the job back unfinished."""
+    """The worker shuts down and hands the unfinished job back."""
 
 
 Outcome = Succeeded | Failed | Snoozed | Cancelled | Waits | Stopped
@@ -49,11 +49,11 @@ def after_failure(
     failure: Failure,
     now: Micros,
     facts: Facts,
-    jitter: Jitter = steady_jitter,
+    jitter: Jitter = deterministic_jitter,
 ) -> Change:
-    """A failed execution: RETRY while the code allows it and tries are left, else FAIL."""
+    """The change for a failed execution: RETRY if the code is retryable and retries are left, else FAIL."""
     if not may_retry(contract, job, failure) or not contract.edge(job.status, Move.RETRY):
-        return decide(contract, job, Move.FAIL, now, replace(facts, failure=given_up(contract, job, failure)))
+        return decide(contract, job, Move.FAIL, now, replace(facts, failure=exhausted_failure(contract, job, failure)))
     delay = failure.after
     if delay is None:
         delay = contract.retry.backoff.delay_ms(job.id, job.retries + 1, jitter) * 1_000
@@ -65,16 +65,18 @@ def may_retry(contract: Contract, job: Job, failure: Failure) -> bool:
     return job.failures < job.max_retries and contract.retry.allows(failure.code, failure.retryable, seen)
 
 
-def given_up(contract: Contract, job: Job, failure: Failure) -> Failure:
-    """A retryable error with no tries left may bear the contract's own code; the cause stays in the message."""
+def exhausted_failure(contract: Contract, job: Job, failure: Failure) -> Failure:
+    """The failure to record without a retry: a contract may replace the code; the message then keeps the cause."""
     exhausted = contract.codes["retry_exhausted"]
     if not exhausted or not contract.retry.retries(failure.code, failure.retryable):
         return failure
     return replace(failure, code=exhausted, message=f"{failure.code}: {failure.message}")
 
 
-def after_loss(contract: Contract, job: Job, now: Micros, facts: Facts, jitter: Jitter = steady_jitter) -> Change:
-    """The worker is gone: charged or not, and to which status, is the contract's rule."""
+def after_loss(
+    contract: Contract, job: Job, now: Micros, facts: Facts, jitter: Jitter = deterministic_jitter
+) -> Change:
+    """The change for a job whose lease expired; `contract.loss` decides the move and whether it is charged."""
     rule = contract.loss
     failure = Failure(contract.code("lost"), f"worker {job.worker} was lost while holding the job", "WorkerLost")
     return _interrupted(
@@ -83,9 +85,9 @@ def after_loss(contract: Contract, job: Job, now: Micros, facts: Facts, jitter: 
 
 
 def after_stop(
-    contract: Contract, job: Job, now: Micros, facts: Facts, jitter: Jitter = steady_jitter
+    contract: Contract, job: Job, now: Micros, facts: Facts, jitter: Jitter = deterministic_jitter
 ) -> Change | None:
-    """The worker stops in good order; None: the contract leaves the job to its lease."""
+    """The change when the worker shuts down; None: the contract lets the lease expire."""
     rule = contract.stop
     if rule.move is None:
         return None
@@ -110,11 +112,11 @@ def _interrupted(
     if charged and move is Move.RETRY:
         return after_failure(contract, job, failure, now, facts, jitter)
     if charged and not may_retry(contract, job, failure):
-        facts = replace(facts, failure=given_up(contract, job, failure))
+        facts = replace(facts, failure=exhausted_failure(contract, job, failure))
         return decide(contract, job, Move.FAIL, now, facts)
-    told = None if move is Move.RELEASE and not charged else failure
-    change = decide(contract, job, move, now, replace(facts, failure=told))
+    recorded = None if move is Move.RELEASE and not charged else failure
+    change = decide(contract, job, move, now, replace(facts, failure=recorded))
     limit = contract.loss.max_interruptions
     if limit is not None and change.after.interruptions > limit and contract.edge(change.after.status, Move.FAIL):
-        return then(contract, change, Move.FAIL, now, replace(facts, failure=failure, charged=False))
+        return add_move(contract, change, Move.FAIL, now, replace(facts, failure=failure, charged=False))
     return change

@@ -1,4 +1,4 @@
-"""When a failed job may try again: backoff policies and per-code rules, all pure."""
+"""Retry rules: backoff policies and which error codes are retried. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from .errors import ContractError
 
 Jitter = Callable[[str, int, int], int]
-"""(job_id, retry_no, upper bound) -> an integer in [0, upper bound], both ends possible."""
+"""(job_id, retry_no, upper) -> an integer in [0, upper], both ends included."""
 
 
-def steady_jitter(job_id: str, retry_no: int, upper: int) -> int:
-    """The same job and retry always draw the same jitter, so that a replay reproduces the delay."""
+def deterministic_jitter(job_id: str, retry_no: int, upper: int) -> int:
+    """Jitter from a hash of job and retry number, so that a replay reproduces the delay."""
     digest = blake2b(f"{job_id}/{retry_no}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) % (upper + 1)
 
@@ -61,7 +61,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
-    """Due again at once."""
+    """No delay."""
 
     def delay_ms(self, job_id: str, retry_no: int, jitter: Jitter) -> int:
         return 0
@@ -74,7 +74,7 @@ KINDS: Mapping[str, type[Any]] = {"exponential": Exponential, "table": Table, "n
 
 
 def backoff_from(row: Mapping[str, Any]) -> Backoff:
-    """Read a backoff from a declaration, or say which value is wrong."""
+    """Read a backoff from a contract declaration; raises ContractError with the faulty value."""
     values = dict(row)
     kind = values.pop("kind", "exponential")
     if kind not in KINDS:
@@ -94,26 +94,26 @@ def backoff_from(row: Mapping[str, Any]) -> Backoff:
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
-    """How often, after which errors and how late a contract tries again."""
+    """Backoff, number of retries and retryable error codes of a contract."""
 
     backoff: Backoff = field(default_factory=Exponential)
     max_retries: int = 3
     frozen: bool = False
-    """True: another max_retries is refused for jobs of this contract."""
+    """True: jobs of this contract may not set another max_retries."""
     only_codes: frozenset[str] | None = None
-    """If given, nothing but these codes is ever retried."""
+    """If set, only these codes are retried."""
     permanent_codes: frozenset[str] = frozenset()
     caps: Mapping[str, int] = field(default_factory=dict)
     """Retries allowed for one error code, below the job's own budget."""
 
     def retries(self, code: str, retryable: bool | None) -> bool:
-        """Is this the kind of failure that is tried again, however often it came before?"""
+        """True if this failure is retryable, regardless of earlier failures."""
         if self.only_codes is not None and code not in self.only_codes:
             return False
         return retryable is not False and (code not in self.permanent_codes or retryable is True)
 
     def allows(self, code: str, retryable: bool | None, seen_of_code: int) -> bool:
-        """May it be tried once more, the job's budget aside?"""
+        """True if this failure may be retried, apart from the job's max_retries."""
         cap = self.caps.get(code)
         return self.retries(code, retryable) and (cap is None or seen_of_code < cap)
 

@@ -1,4 +1,4 @@
-"""Schedules: when they fire, what a fire that was missed means, and how far a job may be shifted. Pure."""
+"""Schedules: fire times, handling of missed fires, and jitter. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -13,18 +13,18 @@ from .errors import InvalidInput
 from .job import Micros
 from .times import SECOND, from_iso, iso
 
-COUNTED_AT_MOST = 1_000
-"""Missed fires are counted up to here at a time; behind a long outage the number is a lower bound."""
+MAX_COUNTED_FIRES = 1_000
+"""Missed fires are counted up to this number per plan; after a long outage the count is a lower bound."""
 
 
-class Kind(StrEnum):
+class ScheduleKind(StrEnum):
     AT = "at"
     CRON = "cron"
     EVERY = "every"
 
 
 class Misfire(StrEnum):
-    """What becomes of fires whose moment passed while nobody was there."""
+    """What to do with fires that were missed because no process ran: skip them, fire once, or fire all."""
 
     SKIP = "skip"
     ONCE = "once"
@@ -32,7 +32,7 @@ class Misfire(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of a fire while a job of an earlier one has not ended."""
+    """What to do with a fire while a job of an earlier fire has not ended."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -41,7 +41,7 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One row: when to fire, the job a fire makes, and how far it has come."""
+    """One row: when to fire, the job that a fire submits, and the progress so far."""
 
     id: str
     tenant_id: str
@@ -50,7 +50,7 @@ class Schedule:
     expression: str
     timezone: str
     anchor: Micros
-    """The moment intervals are counted from."""
+    """The time from which intervals are counted."""
     starts_at: Micros | None
     ends_at: Micros | None
     jitter: Micros
@@ -67,30 +67,30 @@ class Schedule:
     timeout_ms: int | None
     limit_key: str
     declared: str | None
-    """The declaration in code this row was made from, as text; None: only people made it."""
+    """The declaration in application code that this row was made from, as text; None: not declared in code."""
     paused_at: Micros | None
     version: int
-    """Raised by every change people or code make, never by a fire."""
+    """Incremented by every change of the schedule, never by a fire."""
     created_at: Micros
     updated_at: Micros
     next_fire_at: Micros | None
-    """The fire nobody has handled yet; None: paused, or there is none left."""
+    """The next fire that is not handled yet; None: paused, or no fire is left."""
     last_fire_at: Micros | None = None
     last_job_id: str | None = None
     fires: int = 0
     misfires: int = 0
     last_misfire_at: Micros | None = None
     overlapped: int = 0
-    """Fires that made no job because an earlier one had not ended."""
+    """Fires that submitted no job because an earlier job had not ended."""
     last_error: str | None = None
     deadline: Micros | None = None
-    """How long after it is due a job of it may begin."""
+    """How long after its due time a job of this schedule may start."""
     retry_at: Micros | None = None
-    """A fire that had no room is tried again then; its moment stays next_fire_at."""
+    """When to try a fire again that exceeded a quota; next_fire_at stays the time of the fire."""
 
 
 class Fire(NamedTuple):
-    """A fire that made a job; (schedule, moment) exists once."""
+    """A fire that submitted a job; (schedule_id, fire_at) is unique."""
 
     schedule_id: str
     fire_at: Micros
@@ -99,7 +99,7 @@ class Fire(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be done with a schedule whose moment has come."""
+    """What to do with a schedule that is due: the fires to submit, the missed ones, and the next fire."""
 
     fires: tuple[Micros, ...]
     missed: int
@@ -108,7 +108,7 @@ class Plan(NamedTuple):
 
 
 def next_fire(schedule: Schedule, after: Micros) -> Micros | None:
-    """The first fire behind this moment, from the start to the end of the schedule."""
+    """The first fire after this time, between the start and the end of the schedule."""
     if schedule.starts_at is not None:
         after = max(after, schedule.starts_at - 1)
     moment = _next(schedule, after)
@@ -118,10 +118,10 @@ def next_fire(schedule: Schedule, after: Micros) -> Micros | None:
 
 
 def _next(schedule: Schedule, after: Micros) -> Micros | None:
-    if schedule.kind == Kind.CRON:
+    if schedule.kind == ScheduleKind.CRON:
         return cron_of(schedule.expression, schedule.timezone).next(after)
-    if schedule.kind == Kind.EVERY:
-        every = read_every(schedule.expression)
+    if schedule.kind == ScheduleKind.EVERY:
+        every = parse_interval(schedule.expression)
         return schedule.anchor + ((after - schedule.anchor) // every + 1) * every
     moment = from_iso(schedule.expression, field="at")
     return moment if moment > after else None
@@ -136,12 +136,12 @@ def fires_between(schedule: Schedule, first: Micros, last: Micros) -> Iterator[M
 
 
 def plan(schedule: Schedule, now: Micros) -> Plan:
-    """The latest due fire is on time within the grace; every other one that is due was missed."""
-    assert schedule.next_fire_at is not None and schedule.next_fire_at <= now, "a plan is made for what is due"
-    latest = _latest(schedule, schedule.next_fire_at, now, _wanted(schedule))
+    """Plan the due fires. The latest one is on time within misfire_grace; all other due fires were missed."""
+    assert schedule.next_fire_at is not None and schedule.next_fire_at <= now, "only a due schedule is planned"
+    latest = _latest(schedule, schedule.next_fire_at, now, _max_fires(schedule))
     newest = latest[-1]
     on_time = now - newest <= schedule.misfire_grace
-    due = sum(1 for _ in islice(fires_between(schedule, schedule.next_fire_at, now), COUNTED_AT_MOST))
+    due = sum(1 for _ in islice(fires_between(schedule, schedule.next_fire_at, now), MAX_COUNTED_FIRES))
     missed = due - on_time
     fires = tuple(latest) if on_time or schedule.misfire != Misfire.SKIP else ()
     last_missed = None
@@ -150,86 +150,86 @@ def plan(schedule: Schedule, now: Micros) -> Plan:
     return Plan(fires, missed, last_missed, next_fire(schedule, now))
 
 
-def first_of(schedule: Schedule, planned: Plan) -> Plan:
-    """The first of several fires alone; the others stay due."""
-    assert schedule.next_fire_at is not None, "it was planned"
+def first_fire_only(schedule: Schedule, planned: Plan) -> Plan:
+    """A plan with the first of several fires only; the others stay due."""
+    assert schedule.next_fire_at is not None, "only a due schedule is planned"
     first, second = planned.fires[:2]
-    passed = islice(fires_between(schedule, schedule.next_fire_at, second - 1), COUNTED_AT_MOST)
+    passed = islice(fires_between(schedule, schedule.next_fire_at, second - 1), MAX_COUNTED_FIRES)
     return Plan((first,), sum(1 for _ in passed), first, second)
 
 
-def _wanted(schedule: Schedule) -> int:
+def _max_fires(schedule: Schedule) -> int:
     return schedule.misfire_limit if schedule.misfire == Misfire.ALL else 1
 
 
-def _latest(schedule: Schedule, first: Micros, until: Micros, wanted: int) -> list[Micros]:
-    """The last fires from `first`, which is one, to `until`."""
-    found: list[Micros] = []
-    while len(found) < wanted and until >= first:
-        found.append(_last(schedule, first, until))
-        until = found[-1] - 1
-    return found[::-1]
+def _latest(schedule: Schedule, first: Micros, until: Micros, limit: int) -> list[Micros]:
+    """The last `limit` fires between `first`, which is a fire, and `until`."""
+    fires: list[Micros] = []
+    while len(fires) < limit and until >= first:
+        fires.append(_last(schedule, first, until))
+        until = fires[-1] - 1
+    return fires[::-1]
 
 
-def _last(schedule: Schedule, known: Micros, until: Micros) -> Micros:
-    """The last fire up to a moment, found by halves: an outage of a year is not walked through fire by fire."""
-    beyond = until
-    while known < beyond:
-        middle = (known + beyond) // 2
+def _last(schedule: Schedule, first: Micros, until: Micros) -> Micros:
+    """The last fire up to `until`, by bisection: after an outage of a year there may be millions of fires."""
+    last, upper = first, until
+    while last < upper:
+        middle = (last + upper) // 2
         moment = next_fire(schedule, middle)
         if moment is not None and moment <= until:
-            known = moment
+            last = moment
         else:
-            beyond = middle
-    return known
+            upper = middle
+    return last
 
 
-def shift(schedule: Schedule, fire: Micros) -> Micros:
-    """How much later than its fire a job is due: drawn once for all, so that everyone draws the same."""
+def jitter_delay(schedule: Schedule, fire: Micros) -> Micros:
+    """The jitter of one fire. Derived from a hash, so that every process computes the same delay."""
     if not schedule.jitter:
         return 0
-    drawn = blake2b(f"{schedule.id}/{fire}".encode(), digest_size=8).digest()
-    return int.from_bytes(drawn, "big") % (schedule.jitter + 1)
+    digest = blake2b(f"{schedule.id}/{fire}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % (schedule.jitter + 1)
 
 
 def fire_key(schedule_id: str, fire: Micros) -> str:
-    """The idempotency key of the job a fire makes."""
+    """The idempotency key of the job that a fire submits."""
     return f"{FIRE_KEY}{schedule_id}:{iso(fire)}"
 
 
 FIRE_KEY = "schedule:"
 _UNITS = {"w": 7 * 86_400 * SECOND, "d": 86_400 * SECOND, "h": 3_600 * SECOND, "m": 60 * SECOND, "s": SECOND}
 _EVERY = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?", re.ASCII)
-SHORTEST: Micros = SECOND
-LONGEST: Micros = 3_660 * 86_400 * SECOND
+MIN_INTERVAL: Micros = SECOND
+MAX_INTERVAL: Micros = 3_660 * 86_400 * SECOND
 
 
-def read_every(text: str) -> Micros:
-    """A span like 90s, 5m, 1h30m, 2d."""
-    found = _EVERY.fullmatch(text.strip().lower()) if isinstance(text, str) else None
-    if found is None or not any(found.groups()):
-        raise bad_every(text)
-    sizes = zip(found.groups(), _UNITS.values(), strict=True)
+def parse_interval(text: str) -> Micros:
+    """Parse an interval like 90s, 5m, 1h30m, 2d; raises InvalidInput."""
+    match = _EVERY.fullmatch(text.strip().lower()) if isinstance(text, str) else None
+    if match is None or not any(match.groups()):
+        raise invalid_interval(text)
+    sizes = zip(match.groups(), _UNITS.values(), strict=True)
     span = sum(round(float(number) * size) if "." in number else int(number) * size for number, size in sizes if number)
-    if not SHORTEST <= span <= LONGEST:
-        raise bad_every(text)
+    if not MIN_INTERVAL <= span <= MAX_INTERVAL:
+        raise invalid_interval(text)
     return span
 
 
-def write_every(span: Micros) -> str:
-    """The same span as short as it can be said."""
-    said = ""
+def format_interval(span: Micros) -> str:
+    """The shortest text for an interval."""
+    text = ""
     for unit, size in _UNITS.items():
         number, span = divmod(span, size)
-        said += f"{number}{unit}" if number and unit != "s" else ""
+        text += f"{number}{unit}" if number and unit != "s" else ""
         if unit == "s" and (number or span):
-            said += f"{number + span / SECOND:f}".rstrip("0").rstrip(".") + "s"
-    return said
+            text += f"{number + span / SECOND:f}".rstrip("0").rstrip(".") + "s"
+    return text
 
 
-def bad_every(value: object) -> InvalidInput:
+def invalid_interval(value: object) -> InvalidInput:
     return InvalidInput(
-        f"every {str(value)[:80]!r} is no span from 1s to ten years; write it like 30s, 5m, 1h30m or 2d",
+        f"every {str(value)[:80]!r} must be an interval from 1s to ten years, for example 30s, 5m, 1h30m or 2d",
         code="SCHEDULE_INVALID",
         field="every",
     )

@@ -1,4 +1,4 @@
-"""Moments as text and back: ISO-8601 in UTC outside, microseconds inside."""
+"""Converts times: ISO-8601 text in UTC outside, microseconds since 1970 inside."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -19,12 +19,12 @@ def iso(moment: Micros | None) -> str | None:
 
 @lru_cache(maxsize=1_024)
 def _second(seconds: int) -> str:
-    """Moments come in swarms: a page of jobs, a burst of events."""
+    """Cached, because a page of jobs or events has many times within the same second."""
     return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
 def from_datetime(moment: datetime) -> Micros:
-    """A naive datetime is refused: nobody can say which zone it means."""
+    """Raises InvalidInput for a naive datetime, because its zone is unknown."""
     if moment.tzinfo is None:
         raise InvalidInput(
             "a time without a zone is ambiguous; add one, e.g. datetime(..., tzinfo=UTC)", code="TIME_INVALID"
@@ -33,7 +33,7 @@ def from_datetime(moment: datetime) -> Micros:
 
 
 def from_iso(text: str, *, field: str, utc_only: bool = False) -> Micros:
-    """Read an ISO-8601 moment with a zone; utc_only refuses other offsets instead of converting them."""
+    """Parse an ISO-8601 time with a zone. utc_only: refuse other offsets instead of converting them."""
     try:
         moment = datetime.fromisoformat(text)
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Many new jobs that differ in little: one change, and what is each job's own."""
+"""A batch of new jobs that differ in few columns: one change as template, and the columns that differ."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -7,23 +7,25 @@ from typing import Any, overload
 
 from .job import Change, Event, Job
 
-_JOB = [field.name for field in fields(Job)]
-_values = attrgetter(*_JOB)
+_JOB_FIELDS = [field.name for field in fields(Job)]
+_values = attrgetter(*_JOB_FIELDS)
 _event_values = attrgetter(*(field.name for field in fields(Event)))
 
 
 class UniformBatch(Sequence[Change]):
-    """Reads as the changes themselves; each is made when it is asked for, and a store may ask for none of them."""
+    """A sequence of changes, each built on access. A store may read the template and the columns instead."""
 
-    def __init__(self, first: Change, own: Mapping[str, list[Any]]) -> None:
-        """own: columns of the job, with the values of all of them; whatever bears the first one's id bears theirs."""
+    def __init__(self, first: Change, columns: Mapping[str, list[Any]]) -> None:
+        """columns: one list per differing column. Columns that hold the id in `first` hold each job's own id."""
         self.first = first
-        named = (name for name, value in zip(_JOB, _values(first.after), strict=True) if value == first.after.id)
-        self.own = {**dict.fromkeys(named, own["id"]), **own}
+        id_columns = (
+            name for name, value in zip(_JOB_FIELDS, _values(first.after), strict=True) if value == first.after.id
+        )
+        self.columns = {**dict.fromkeys(id_columns, columns["id"]), **columns}
 
     @property
     def ids(self) -> list[str]:
-        return self.own["id"]
+        return self.columns["id"]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -37,7 +39,7 @@ class UniformBatch(Sequence[Change]):
     def __getitem__(self, at: int | slice) -> Change | list[Change]:
         if isinstance(at, slice):
             return [self[n] for n in range(*at.indices(len(self)))]
-        values = dict(zip(_JOB, _values(self.first.after), strict=True))
-        job = Job(**values | {name: column[at] for name, column in self.own.items()})
+        values = dict(zip(_JOB_FIELDS, _values(self.first.after), strict=True))
+        job = Job(**values | {name: column[at] for name, column in self.columns.items()})
         events = [Event(job.id, *_event_values(event)[1:]) for event in self.first.events]
         return Change(None, job, events, outbox_item=self.first.outbox_item)

@@ -1,4 +1,4 @@
-"""The engine: every act on a job, each one transaction on the store, each change decided by its contract."""
+"""The engine: every operation on jobs. Each runs in one store transaction; the job's contract decides each change."""
 
 from .engine import BatchResult, Engine
 from .execution.settle import Settlement

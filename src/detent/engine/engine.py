@@ -1,4 +1,4 @@
-"""The engine: every act on a job, each one transaction on the store, each change decided by its contract."""
+"""The engine: every operation on jobs. Each runs in one store transaction; the job's contract decides each change."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,10 +11,10 @@ from detent.core.contract.model import Contract, Phase
 from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreRefused, StoreUnavailable, UnknownContract
 from detent.core.job import DeadLetter, Job, Micros
 from detent.core.outcome import Cancelled, Outcome, Succeeded
-from detent.core.retry import Jitter, steady_jitter
+from detent.core.retry import Jitter, deterministic_jitter
 from detent.core.times import SECOND
 from detent.engine.control.limits import LimitActs
-from detent.engine.execution.settle import Settlement, check_outcome, settle_in, sort_out
+from detent.engine.execution.settle import Settlement, check_outcome, settle_job, split_settlements
 from detent.engine.reads.views import History
 from detent.engine.submit.prepare import Submitted
 from detent.engine.submit.submission import MAX_PAYLOAD, Submission, check_name
@@ -46,16 +46,19 @@ PAUSABLE = ("queue", "job_type", "tenant")
 
 @dataclass(slots=True)
 class BatchResult:
-    """What one settle-and-claim did: jobs to run, and settlements that were refused, by job id."""
+    """The result of one settle_and_claim: the claimed jobs, and the refused settlements by job id."""
 
     claimed: list[Claimed] = field(default_factory=list)
     refused: dict[str, DetentError] = field(default_factory=dict)
     later: list[Settlement] = field(default_factory=list)
-    """Not settled because somebody else holds the row; say them again in a while."""
+    """Not settled, because another transaction holds the row lock or the store was unavailable; pass them again."""
 
 
 class Engine(ApprovalActs, SubmitActs, LimitActs):
-    """One door to a store. Knows the contracts, decides nothing itself, spells no status."""
+    """All operations on the jobs of one store, which it opens and closes.
+
+    Status names and transitions come from the contracts only; the engine contains none.
+    """
 
     tracer: "Tracer | None" = None
 
@@ -65,36 +68,36 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         contracts: Mapping[str, Contract] | None = None,
         *,
         ids: Ids | None = None,
-        jitter: Jitter = steady_jitter,
+        jitter: Jitter = deterministic_jitter,
         max_payload: int = MAX_PAYLOAD,
         approval_policy: ApprovalPolicy | None = None,
     ) -> None:
         self.store = store
-        self._own = dict(contracts or {})
-        self.contracts: dict[str, Contract] = {**CONTRACTS, **self._own}
+        self._declared_contracts = dict(contracts or {})
+        self.contracts: dict[str, Contract] = {**CONTRACTS, **self._declared_contracts}
         self.ids: Ids = ids or RandomIds()
         self.jitter = jitter
         self.max_payload = max_payload
         self.approval_policy = approval_policy
 
     async def open(self) -> None:
-        await self.store.open(self._own, CONTRACTS)
+        await self.store.open(self._declared_contracts, CONTRACTS)
         self.contracts = self.store.contracts
 
     async def close(self) -> None:
         await self.store.close()
 
     def sibling(self) -> "Engine":
-        """The same engine for another event loop; open it there."""
-        kept: dict[str, Any] = {"ids": self.ids, "jitter": self.jitter, "max_payload": self.max_payload}
-        return Engine(self.store.sibling(), self._own, approval_policy=self.approval_policy, **kept)
+        """An engine with the same settings for use in another event loop; open it in that loop."""
+        settings: dict[str, Any] = {"ids": self.ids, "jitter": self.jitter, "max_payload": self.max_payload}
+        return Engine(self.store.sibling(), self._declared_contracts, approval_policy=self.approval_policy, **settings)
 
     def contract(self, name: str | None) -> Contract:
         try:
             return self.contracts[DEFAULT if name is None else name]
         except (KeyError, TypeError):
-            known = ", ".join(sorted(self.contracts))
-            raise UnknownContract(f"contract {name!r} is not known; known are {known}", contract=name) from None
+            names = ", ".join(sorted(self.contracts))
+            raise UnknownContract(f"unknown contract {name!r}; use one of {names}", contract=name) from None
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         return (await self.settle_and_claim([], request)).claimed
@@ -104,42 +107,44 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
     ) -> ClaimRequest:
         lease = lease_seconds if lease_seconds is not None else self.contract(None).lease_seconds
         if not 0 < lease <= MAX_LEASE or limit < 0:
-            raise InvalidInput("a claim needs a lease above 0 s and a limit of at least 0", code="CLAIM_INVALID")
+            raise InvalidInput(
+                f"lease_seconds must be above 0 and at most {MAX_LEASE:.0f}, and limit at least 0", code="CLAIM_INVALID"
+            )
         return ClaimRequest(worker, self.ids.token(), limit, int(lease * SECOND), **options)
 
     async def settle(self, job_id: str, token: str, outcome: Outcome) -> Job:
-        """End one execution; the same settlement said again answers the same."""
+        """End one execution. Idempotent: the same settlement again returns the same job."""
         check_outcome(outcome)
 
         async def act(tx: Tx) -> Job | Refused:
             job = (await tx.lock([job_id])).get(job_id)
             name = job.contract if job else ""
-            return await settle_in(self, tx, job, Settlement(job_id, token, name, outcome))
+            return await settle_job(self, tx, job, Settlement(job_id, token, name, outcome))
 
-        return unwrap(await self._again(act))
+        return unwrap(await self._retry_on_conflict(act))
 
     async def settle_and_claim(self, settled: Sequence[Settlement], request: ClaimRequest | None) -> BatchResult:
-        """Settle what is finished and claim what is next, in one transaction."""
-        said, odd, bad = sort_out(settled)
+        """Settle finished executions and claim the next jobs, in one transaction."""
+        batch, alone, refused = split_settlements(settled)
         try:
-            done, doubtful = await self._settle_batch(said, request)
-        except StoreRefused:  # one culprit must not stall the others: each for itself, then the claim
-            done, doubtful = await self._settle_batch([], request)
-            odd = [*said, *odd]
-        done.refused |= bad
+            done, skipped = await self._settle_batch(batch, request)
+        except StoreRefused:  # one bad settlement must not block the others: claim, then settle each one alone
+            done, skipped = await self._settle_batch([], request)
+            alone = [*batch, *alone]
+        done.refused |= refused
         try:
-            for one in (*await self._not_ours(done, doubtful), *odd):
-                await self._look_again(done, one)
-        except StoreUnavailable:  # what was claimed is ours all the same; what was not settled is said again
-            done.later = [*doubtful, *odd]
+            for settlement in (*await self._defer_rows_still_leased(done, skipped), *alone):
+                await self._settle_alone(done, settlement)
+        except StoreUnavailable:  # the claim is committed; what is not settled yet must be passed again
+            done.later = [*skipped, *alone]
             return done
         with suppress(StoreUnavailable):
             room = request.limit - len(done.claimed) if request else 0
             if request and request.reclaim and room > 0:
-                rest = replace(request, limit=room)
-                done.claimed += await self._again(lambda tx: sweep.reclaim(self, tx, rest))
+                remaining = replace(request, limit=room)
+                done.claimed += await self._retry_on_conflict(lambda tx: sweep.reclaim(self, tx, remaining))
             if any(claimed.cancel_requested for claimed in done.claimed):
-                done.claimed = await self._without_cancelled(done)
+                done.claimed = await self._cancel_requested_claims(done)
         return done
 
     async def _settle_batch(
@@ -152,99 +157,118 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         ]
         if len(plain) < len(settled) or any(s.parent_id is not None for s in plain):
             other = [s for s in settled if not isinstance(s.outcome, Succeeded)]
-            return await self._again(lambda tx: self._mixed(tx, plain, other, request))
-        answer = await self.store.settle_and_claim(plain, request)
-        return BatchResult(answer.claimed), [_said(success) for success in answer.refused]
+            return await self._retry_on_conflict(lambda tx: self._settle_mixed_batch(tx, plain, other, request))
+        result = await self.store.settle_and_claim(plain, request)
+        return BatchResult(result.claimed), [_settlement_of(success) for success in result.refused]
 
-    async def _mixed(
+    async def _settle_mixed_batch(
         self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
     ) -> tuple[BatchResult, list[Settlement]]:
         done = BatchResult()
         unsettled = await tx.succeed(plain) if plain else []
-        tx.related_ids.update(s.parent_id for s in plain if s.parent_id is not None)
-        doubtful = [_said(success) for success in unsettled]
+        tx.parents_to_process.update(s.parent_id for s in plain if s.parent_id is not None)
+        skipped = [_settlement_of(success) for success in unsettled]
         rows = await tx.lock([s.id for s in other], wait=False) if other else {}
-        for said in other:
-            if said.id not in rows:
-                doubtful.append(said)
+        for settlement in other:
+            if settlement.id not in rows:
+                skipped.append(settlement)
                 continue
-            answer = await settle_in(self, tx, rows[said.id], said)
-            if isinstance(answer, Refused):
-                done.refused[said.id] = answer.error
+            result = await settle_job(self, tx, rows[settlement.id], settlement)
+            if isinstance(result, Refused):
+                done.refused[settlement.id] = result.error
         done.claimed = await tx.claim(request) if request else []
-        return done, doubtful
+        return done, skipped
 
-    async def _not_ours(self, done: BatchResult, doubtful: list[Settlement]) -> list[Settlement]:
-        """Rows a batch passed over: those that still bear our token go into the next batch, the others are returned."""
-        if not doubtful or not self.store.skips_locked_rows:
-            return doubtful
-        rows = await self.store.read(lambda tx: tx.lock([said.id for said in doubtful]))
-        rest = []
-        for said in doubtful:
-            row = rows.get(said.id)
-            ours = row is not None and row.phase is Phase.LEASED and row.token == said.token
-            if ours and row is not None and (row.contract, row.parent_id) == (said.contract, said.parent_id):
-                done.later.append(said)
+    async def _defer_rows_still_leased(self, done: BatchResult, skipped: list[Settlement]) -> list[Settlement]:
+        """Of the settlements a batch skipped, defer those whose lease is still ours; return the others."""
+        if not skipped or not self.store.skips_locked_rows:
+            return skipped
+        rows = await self.store.read(lambda tx: tx.lock([settlement.id for settlement in skipped]))
+        others = []
+        for settlement in skipped:
+            row = rows.get(settlement.id)
+            leased = row is not None and row.phase is Phase.LEASED and row.token == settlement.token
+            same = row is not None and (row.contract, row.parent_id) == (settlement.contract, settlement.parent_id)
+            if leased and same:
+                done.later.append(settlement)
             else:
-                rest.append(said)
-        return rest
+                others.append(settlement)
+        return others
 
-    async def _look_again(self, done: BatchResult, said: Settlement) -> None:
-        """A row a batch passed over: settled by now, lost, or still held by somebody else's transaction."""
+    async def _settle_alone(self, done: BatchResult, settlement: Settlement) -> None:
+        """Settle in a separate transaction. Deferred if the row is locked, refused if the lease is lost."""
+        job_id = settlement.id
 
         async def act(tx: Tx) -> Job | Refused | None:
-            job = (await tx.lock([said.id], wait=False)).get(said.id)
-            return await settle_in(self, tx, job, said) if job else None
+            job = (await tx.lock([job_id], wait=False)).get(job_id)
+            return await settle_job(self, tx, job, settlement) if job else None
 
-        answer = await self._again(act)
-        if answer is None:
-            there = (await self.store.read(lambda tx: tx.lock([said.id]))).get(said.id)
-            if there is not None and there.token == said.token:
-                done.later.append(said)
+        result = await self._retry_on_conflict(act)
+        if result is None:
+            row = (await self.store.read(lambda tx: tx.lock([job_id]))).get(job_id)
+            if row is not None and row.token == settlement.token:
+                done.later.append(settlement)
                 return
-            answer = Refused(StaleLease(f"job {said.id} is no longer ours; drop the result", job_id=said.id))
-        if isinstance(answer, Refused):
-            done.refused[said.id] = answer.error
+            result = Refused(StaleLease(f"the lease on job {job_id} was lost; drop the result", job_id=job_id))
+        if isinstance(result, Refused):
+            done.refused[job_id] = result.error
 
-    async def _without_cancelled(self, done: BatchResult) -> list[Claimed]:
-        """A cancel asked for before this claim is made true by it: claimed, then cancelled."""
+    async def _cancel_requested_claims(self, done: BatchResult) -> list[Claimed]:
+        """Cancel claimed jobs whose cancel was requested before the claim; return the others."""
         kept = []
         for job in done.claimed:
             if job.cancel_requested:
                 reason = Cancelled("requested before the claim")
-                await self._look_again(done, Settlement(job.id, job.token, job.contract, reason))
+                await self._settle_alone(done, Settlement(job.id, job.token, job.contract, reason))
             else:
                 kept.append(job)
         return kept
 
     async def extend(self, held: Mapping[str, str], lease_seconds: float) -> Extended:
-        """Lengthen leases {id: token} in one batch; tells which are lost and which were asked to stop."""
+        """Extend leases {job id: token} in one batch; returns the lost ones and those with a requested cancel."""
         return await self.store.write(lambda tx: tx.extend(held, int(lease_seconds * SECOND))) if held else Extended()
 
     async def expire(self, limit: int = 100) -> list[Job]:
-        return await self._again(lambda tx: sweep.expire(self, tx, limit))
+        """Take up to `limit` jobs back from workers whose lease has expired; part of every sweep."""
+        return await self._retry_on_conflict(lambda tx: sweep.expire(self, tx, limit))
 
     async def wake(self, limit: int = 100) -> list[Job]:
-        return await self._again(lambda tx: sweep.wake(self, tx, limit))
+        """Wake blocked jobs that are due and end jobs past their deadline; part of every sweep."""
+        return await self._retry_on_conflict(lambda tx: sweep.wake(self, tx, limit))
 
     async def signal(
         self, job_id: str, name: str, data: Any = None, *, actor: str | None = None, tenant: str | None = None
     ) -> tuple[Job, bool]:
-        return await self._again(lambda tx: job_control.signal(self, tx, job_id, name, data, actor, tenant))
+        """Send a named signal; returns the job, and False if a signal of this name was received before."""
+        return await self._retry_on_conflict(lambda tx: job_control.signal(self, tx, job_id, name, data, actor, tenant))
 
     async def cancel(
         self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None, force: bool = False
     ) -> Job:
-        return unwrap(await self._again(lambda tx: job_control.cancel(self, tx, job_id, actor, reason, tenant, force)))
+        """Cancel the job; a running one is only requested to stop, unless force is true."""
+        return unwrap(
+            await self._retry_on_conflict(lambda tx: job_control.cancel(self, tx, job_id, actor, reason, tenant, force))
+        )
 
     async def abort(self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None) -> Job:
-        return unwrap(await self._again(lambda tx: job_control.abort(self, tx, job_id, actor, reason, tenant)))
+        """Make a job fail that no worker holds."""
+        return unwrap(
+            await self._retry_on_conflict(lambda tx: job_control.abort(self, tx, job_id, actor, reason, tenant))
+        )
 
     async def reopen(self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None) -> Job:
-        return unwrap(await self._again(lambda tx: job_control.reopen(self, tx, job_id, actor, reason, tenant)))
+        """Make a finished job claimable again, if its contract has such an edge."""
+        return unwrap(
+            await self._retry_on_conflict(lambda tx: job_control.reopen(self, tx, job_id, actor, reason, tenant))
+        )
 
     async def transition(self, job_id: str, new_status: str, *, actor: str, tenant: str | None = None) -> Job:
-        return unwrap(await self._again(lambda tx: job_control.transition(self, tx, job_id, new_status, actor, tenant)))
+        """Move the job to a status along an edge of its contract; refused if there is no such edge."""
+        return unwrap(
+            await self._retry_on_conflict(
+                lambda tx: job_control.transition(self, tx, job_id, new_status, actor, tenant)
+            )
+        )
 
     async def requeue(
         self,
@@ -257,9 +281,12 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         new_id: str | None = None,
         take_steps: bool = False,
     ) -> Submitted:
-        fresh = new_id or self.ids.job()
-        return await self._again(
-            lambda tx: dead_letter_acts.requeue(self, tx, dlq_id, actor, reason, payload, tenant, fresh, take_steps)
+        """Create a new job from an open dead letter. take_steps: copy the recorded steps of the old job."""
+        requeued_id = new_id or self.ids.job()
+        return await self._retry_on_conflict(
+            lambda tx: dead_letter_acts.requeue(
+                self, tx, dlq_id, actor, reason, payload, tenant, requeued_id, take_steps
+            )
         )
 
     async def requeue_job(
@@ -272,36 +299,40 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         tenant: str | None = None,
         new_id: str | None = None,
     ) -> Submitted:
-        """A new job linked to one that has ended; its dead letter, if it left an open one, is answered by it."""
-        fresh = new_id or self.ids.job()
+        """Create a new job linked to a finished one; if that left an open dead letter, this requeues it."""
+        requeued_id = new_id or self.ids.job()
         return unwrap(
-            await self._again(
-                lambda tx: dead_letter_acts.requeue_job(self, tx, job_id, actor, reason, payload, tenant, fresh)
+            await self._retry_on_conflict(
+                lambda tx: dead_letter_acts.requeue_job(self, tx, job_id, actor, reason, payload, tenant, requeued_id)
             )
         )
 
     async def discard(
         self, dlq_id: str, *, person: str, reason: str | None, tenant: str | None = None
     ) -> dead_letter_acts.Discard:
-        return await self._again(lambda tx: dead_letter_acts.discard(self, tx, dlq_id, person, reason, tenant))
+        """Discard a dead letter; where the contract needs two people, the first call only proposes it."""
+        return await self._retry_on_conflict(
+            lambda tx: dead_letter_acts.discard(self, tx, dlq_id, person, reason, tenant)
+        )
 
     async def pause(self, kind: str, name: str, *, actor: str, reason: str | None = None) -> None:
+        """Stop claims of a queue, job type or tenant (kind) until resume."""
         check_name(name, kind)
         if kind not in PAUSABLE:
-            raise InvalidInput(f"{kind!r} cannot be paused; pause a {', a '.join(PAUSABLE)}", code="PAUSE_INVALID")
+            raise InvalidInput(f"{kind!r} cannot be paused; use one of {', '.join(PAUSABLE)}", code="PAUSE_INVALID")
 
         async def act(tx: Tx) -> None:
             await tx.pause(kind, name, actor, reason)
             await tx.add_audit(Audit(actor, f"{kind}.pause", name, None, reason))
 
-        await self._again(act)
+        await self._retry_on_conflict(act)
 
     async def resume(self, kind: str, name: str, *, actor: str) -> None:
         async def act(tx: Tx) -> None:
             await tx.resume(kind, name)
             await tx.add_audit(Audit(actor, f"{kind}.resume", name))
 
-        await self._again(act)
+        await self._retry_on_conflict(act)
 
     async def job(self, job_id: str, *, tenant: str | None = None) -> Job:
         return await self.store.read(lambda tx: find(tx, job_id, tenant))
@@ -316,7 +347,7 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         return await self.store.read(lambda tx: tx.dead_letters(filter))
 
     async def history(self, job_id: str, *, tenant: str | None = None) -> History:
-        """A job with everything that was ever logged of it, in one snapshot."""
+        """A job with all its events and notes, read in one snapshot."""
 
         async def act(tx: Tx) -> History:
             job = await find(tx, job_id, tenant)
@@ -330,18 +361,21 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         *,
         batches: int | None = None,
         export: pruning.Export | None = None,
-        **choice: Any,
+        **options: Any,
     ) -> pruning.Pruned:
-        """Delete jobs that ended more than so many seconds ago; contract=, queue=, status=, keep_keys_for=, batch=."""
+        """Delete jobs that finished more than older_than seconds ago; more options: see PruneOptions.
+
+        batches: stop after so many. export: called with the histories of each batch before it is deleted.
+        """
         try:
-            asked = pruning.Choice(older_than, **choice)
+            prune_options = pruning.PruneOptions(older_than, **options)
         except TypeError as error:
             raise InvalidInput(f"prune(): {error}", code="PRUNE_INVALID") from None
-        return await pruning.prune(self, asked, batches, export)
+        return await pruning.prune(self, prune_options, batches, export)
 
     async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
         return await self.store.read(lambda tx: tx.audit(limit))
 
 
-def _said(success: Success) -> Settlement:
+def _settlement_of(success: Success) -> Settlement:
     return Settlement(success.id, success.token, success.contract, Succeeded(success.result), success.parent_id)

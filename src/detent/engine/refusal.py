@@ -1,4 +1,4 @@
-"""Finding a job for an act, and refusals that leave a note: the refusal is committed, then raised."""
+"""Looks up the job of an operation, and refuses operations: the refusal's note is committed, then the error raised."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,29 +12,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An act's way to say no after it has written down that it said no."""
+    """A refusal whose note is committed; `unwrap` raises its error after the commit."""
 
     error: DetentError
 
 
-def unwrap(answer: T | Refused) -> T:
-    if isinstance(answer, Refused):
-        raise answer.error
-    return answer
+def unwrap(result: T | Refused) -> T:
+    if isinstance(result, Refused):
+        raise result.error
+    return result
 
 
 async def find(tx: Tx, job_id: str, tenant: str | None) -> Job:
-    """The job, locked, if it exists and this tenant may touch it; tenant None may touch all."""
+    """Lock and return the job; raises if it does not exist or belongs to another tenant. tenant None: any tenant."""
     job = (await tx.lock([job_id])).get(job_id)
     if job is None:
-        raise NotFound(f"there is no job {job_id!r}; check the id, or it was pruned", job_id=job_id)
+        raise NotFound(f"job {job_id!r} does not exist; check the id, it may have been pruned", job_id=job_id)
     if tenant is not None and job.tenant_id != tenant:
         raise TenantViolation(f"job {job_id} belongs to another tenant", job_id=job_id)
     return job
 
 
 async def refuse(tx: Tx, job: Job, error: DetentError, name: str, actor: str | None) -> Refused:
-    """Note the refusal beside the log; the job itself is not touched."""
+    """Write a note of the refusal; the job row and its events stay unchanged."""
     data = {"code": error.code, "message": error.message, **{k: v for k, v in error.extra.items() if k == "asked"}}
     await tx.add_notes([Note(job.id, job.version, name, max(tx.now, job.updated_at), actor, job.execution_no, data)])
     return Refused(error)

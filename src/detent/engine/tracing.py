@@ -1,4 +1,4 @@
-"""Where traces come in: a port that costs nothing while nobody traces."""
+"""The port for a tracing library. Without a tracer it adds no work."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,14 +14,14 @@ Ended = Callable[[Outcome], None]
 
 
 class Tracer(Protocol):
-    """What a tracing library does for Detent. Nothing here may fail a job."""
+    """Implemented by a tracing integration. Its methods must not raise: tracing may not fail a job."""
 
-    def stamped(self, ask: Submission) -> Submission:
-        """The request with the trace it belongs to."""
+    def with_trace_context(self, submission: Submission) -> Submission:
+        """The submission with the `traceparent` of the current trace."""
         ...
 
-    def executing(self, claimed: Claimed) -> AbstractContextManager[Ended]:
-        """Around one execution; told its outcome at the end."""
+    def execution_span(self, claimed: Claimed) -> AbstractContextManager[Ended]:
+        """A span around one execution; call what it yields with the outcome at the end."""
         ...
 
     def step(self, name: str) -> AbstractContextManager[object]: ...

@@ -1,4 +1,7 @@
-"""How the engine acts: one transaction, again if it lost a race, then a look at families; and people's decisions."""
+"""Runs one engine operation: a transaction, retried on a version conflict, then the parents of ended children.
+
+Also the engine's approve and reject methods.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -16,41 +19,41 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 T = TypeVar("T")
-_REPEATS = 8
+_ATTEMPTS = 8
 
 
 class ApprovalActs:
-    """approve, reject and their inbox; and the look after families."""
+    """The engine's approval methods and its transaction runner; a mixin of Engine."""
 
     store: Store
 
-    async def _again(self, act: Callable[[Tx], Awaitable[T]]) -> T:
-        """Repeat an act that lost a race; what it read was stale, what it writes will not be."""
-        related_ids: set[str] = set()
+    async def _retry_on_conflict(self, act: Callable[[Tx], Awaitable[T]]) -> T:
+        """Run the act in a transaction; on VersionConflict run it again, up to 8 times. Then process parent jobs."""
+        parents_to_process: set[str] = set()
 
-        async def noting(tx: Tx) -> T:
-            answer = await act(tx)
-            related_ids.update(tx.related_ids)
-            return answer
+        async def act_and_collect(tx: Tx) -> T:
+            result = await act(tx)
+            parents_to_process.update(tx.parents_to_process)
+            return result
 
-        for _ in range(_REPEATS):
+        for _ in range(_ATTEMPTS):
             try:
-                answer = await self.store.write(noting)
+                result = await self.store.write(act_and_collect)
             except VersionConflict as conflict:
-                lost = conflict
+                last_conflict = conflict
                 continue
-            if related_ids:
-                await children.process_child_events(self._engine, related_ids)
-            return answer
-        raise lost
+            if parents_to_process:
+                await children.process_child_events(self._engine, parents_to_process)
+            return result
+        raise last_conflict
 
     @property
     def _engine(self) -> "Engine":
         return cast("Engine", self)
 
     async def write(self, act: Callable[[Tx], Awaitable[T]]) -> T:
-        """One act in one transaction, repeated when it lost a race; then the families it touched are looked after."""
-        return await self._again(act)
+        """Run the act in one transaction, retried on VersionConflict; then wake or cancel related jobs."""
+        return await self._retry_on_conflict(act)
 
     async def approve(
         self,
@@ -62,8 +65,12 @@ class ApprovalActs:
         roles: Sequence[str] | None = None,
         digest: str | None = None,
     ) -> Job:
-        """roles: what is known of the person's. digest: of what was looked at; anything else is refused."""
-        return await _decided(self._engine, job_id, True, actor, reason, tenant, roles, digest)
+        """Approve what the job waits for. Raises ApprovalRequired if the person may not decide it.
+
+        roles: the person's roles, None if not known. digest: of the question the person saw; if the job asks
+        another question now, the decision is refused.
+        """
+        return await _decide(self._engine, job_id, True, actor, reason, tenant, roles, digest)
 
     async def reject(
         self,
@@ -75,21 +82,21 @@ class ApprovalActs:
         roles: Sequence[str] | None = None,
         digest: str | None = None,
     ) -> Job:
-        return await _decided(self._engine, job_id, False, actor, reason, tenant, roles, digest)
+        return await _decide(self._engine, job_id, False, actor, reason, tenant, roles, digest)
 
-    async def approvals_open(
+    async def open_approvals(
         self,
         *,
         tenant: str | None = None,
         roles: Sequence[str] | None = None,
         after: str | None = None,
         limit: int = 50,
-    ) -> list[approvals.Open]:
-        """The inbox: what waits for people, oldest first. after: the job id of the last line of the page before."""
+    ) -> list[approvals.OpenApproval]:
+        """Jobs that wait for an approval, oldest first. after: the last job id of the previous page."""
         return await self.store.read(lambda tx: approvals.inbox(self._engine, tx, tenant, roles, after, limit))
 
     async def approvals_of(self, job_id: str, *, tenant: str | None = None) -> list[Approval]:
-        """Every question a job ever asked, with its votes."""
+        """All approvals the job has requested, with their votes."""
 
         async def act(tx: Tx) -> list[Approval]:
             job = await find(tx, job_id, tenant)
@@ -98,11 +105,11 @@ class ApprovalActs:
         return await self.store.read(act)
 
     async def process_child_events(self, limit: int = 100) -> list[str]:
-        """Look after parents for whom there is news that nobody took; part of every sweep."""
+        """Process parents with unprocessed ends of children; part of every sweep. Returns the parents' ids."""
         return await children.process_pending_child_events(self._engine, limit)
 
 
-async def _decided(
+async def _decide(
     engine: "Engine",
     job_id: str,
     approved: bool,

@@ -1,35 +1,38 @@
-"""What people decided, as a handler gets it, and the question that asks them."""
+"""ctx.approval: a running job waits for people to decide, and gets their decision."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from detent.core.approval import APPROVE, FAIL, Approval, ask
+from detent.core.approval import APPROVE, FAIL, Approval, make_approval_request
 from detent.core.contract.model import Move
 from detent.core.errors import InvalidInput
-from detent.core.job import APPROVAL, Job, Micros, Wait
+from detent.core.job import APPROVAL, Micros, Wait
 from detent.core.times import SECOND, from_datetime
-from detent.engine.execution.approvals import lacks_approval, other_question
+from detent.engine.execution.approvals import approval_not_supported, question_changed
+from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
 
+from .base_context import BlockingContext, EngineContext
 from .outcomes import Suspend, WaitTimeout
+from .transaction import check_no_transaction
 
 if TYPE_CHECKING:
     from detent.engine import Engine
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Deadline = float | timedelta | datetime | None
-"""Seconds from now, a span, or a moment with a zone."""
+"""Seconds from now, a timedelta, or a datetime with a time zone. None: no deadline."""
 
 
 class ApprovalExpired(WaitTimeout):
-    """The deadline came, nobody had decided, and nothing else was declared for that case."""
+    """Raised by `ctx.approval` when its deadline passed without a decision and its `default` is "fail"."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """One person's word."""
+    """The vote of one person: who, approved or rejected, why, and when."""
 
     person: str
     approved: bool
@@ -39,24 +42,108 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How people decided; true if they approved."""
+    """What `ctx.approval` returns: how people decided. True in a condition if they approved.
+
+    decision = await ctx.approval("delete 300 rows")
+    if not decision:
+        return {"rejected_by": decision.by, "reason": decision.reason}
+    """
 
     approved: bool
     by: tuple[str, ...]
-    """Those whose word it is: who approved, or who rejected; nobody if the deadline decided."""
+    """The people who approved, or who rejected; empty if the deadline decided."""
     reason: str | None
+    """The last reason that one of them gave."""
     at: datetime
+    """When it was decided, in UTC."""
     expired: bool
-    """The deadline decided, as the question declared it."""
+    """True if the deadline decided, with the `default` of the call."""
     digest: str
-    """Of exactly that which was decided on."""
+    """The digest of summary and `about`, as people saw them."""
     votes: tuple[DecisionRecord, ...] = ()
+    """Every vote, also those on the other side."""
 
     def __bool__(self) -> bool:
         return self.approved
 
 
-async def decided(
+class ApprovalCalls(EngineContext):
+    """The approval call of an async handler's context."""
+
+    async def approval(
+        self,
+        summary: str,
+        *,
+        about: Any = None,
+        roles: Sequence[str] = (),
+        quorum: int = 1,
+        deadline: Deadline = None,
+        default: str | bool | None = "fail",
+        name: str = "approval",
+    ) -> Decision:
+        """Wait for people to approve or reject; returns their Decision, which is true if they approved.
+
+        The job leaves its worker until then. The decision is recorded: later executions get the same one.
+
+        summary: what is to be approved, in one sentence.
+        about: details as JSON; they are shown to the people who decide.
+        roles: a person needs one of these to decide; empty: anybody may.
+        quorum: how many different people must approve; one rejection is enough to reject.
+        deadline: seconds, a timedelta or a datetime with a time zone; None: no deadline.
+        default: what the deadline decides: "approve", "reject", or "fail", which raises ApprovalExpired.
+        name: repeated names of one execution are numbered, so loops may keep the default.
+
+        Raises ApprovalExpired at the deadline, StepMismatch if this name was decided for another summary or `about`,
+        InvalidInput (APPROVAL_INVALID) for a bad argument, NotSupported if the contract has no status for it.
+
+            if await ctx.approval("refund 100", roles=["support-lead"], deadline=86_400, default="reject"):
+                await ctx.step("refund", refund, order_id)
+        """
+        check_name(name, "approval name")
+        check_no_transaction(self.scopes, "an approval")
+        return await _decision(
+            self._engine,
+            self._claimed,
+            self._number(name),
+            summary,
+            about=about,
+            roles=roles,
+            quorum=quorum,
+            deadline=deadline,
+            default=default,
+        )
+
+
+class SyncApprovalCalls(BlockingContext):
+    """The approval call of a plain handler's context."""
+
+    def approval(
+        self,
+        summary: str,
+        *,
+        about: Any = None,
+        roles: Sequence[str] = (),
+        quorum: int = 1,
+        deadline: Deadline = None,
+        default: str | bool | None = "fail",
+        name: str = "approval",
+    ) -> Decision:
+        """Wait for people to approve or reject; returns their Decision, which is true if they approved.
+
+        Options and errors are those of `Context.approval`: `summary` and `about` are shown to people, one of `roles` is
+        needed to decide, `quorum` people must approve, `default` is what the `deadline` decides.
+
+            if not ctx.approval("refund 100", roles=["support-lead"]):
+                return "rejected"
+        """
+        return self._run(
+            lambda: self._context.approval(
+                summary, about=about, roles=roles, quorum=quorum, deadline=deadline, default=default, name=name
+            )
+        )
+
+
+async def _decision(
     engine: "Engine",
     claimed: Claimed,
     name: str,
@@ -68,68 +155,51 @@ async def decided(
     deadline: Deadline,
     default: str | bool | None,
 ) -> Decision:
-    """The remembered decision, or the suspension of the job until there is one."""
-    asked = ask(summary, about, roles, quorum, default)
+    """The recorded decision; raises Suspend if there is none yet."""
+    request = make_approval_request(summary, about, roles, quorum, default)
     contract = engine.contract(claimed.contract)
     if not any(edge.move is Move.HOLD and edge.source is not None for edge in contract.edges):
-        raise lacks_approval(contract)
-    known: Approval | None = await engine.store.read(lambda tx: tx.approval(claimed.id, name))
-    if known is None or known.decision is None:
-        raise Suspend(Wait(name, APPROVAL, _span(deadline, engine.store.now()), asked=asked))
-    if known.asked.digest != asked.digest:
-        raise other_question(claimed.id, name)
-    if known.decision == FAIL:
-        raise ApprovalExpired(f"nobody decided {name!r} of job {claimed.id} before its deadline")
-    return decision_of(known)
+        raise approval_not_supported(contract)
+    approval: Approval | None = await engine.store.read(lambda tx: tx.approval(claimed.id, name))
+    if approval is None or approval.decision is None:
+        raise Suspend(Wait(name, APPROVAL, _timeout(deadline, engine.store.now()), approval=request))
+    if approval.request.digest != request.digest:
+        raise question_changed(claimed.id, name)
+    if approval.decision == FAIL:
+        raise ApprovalExpired(f"approval {name!r} of job {claimed.id} was not decided before its deadline")
+    return _decision_of(approval)
 
 
-def decision_of(approval: Approval) -> Decision:
+def _decision_of(approval: Approval) -> Decision:
     approved = approval.decision == APPROVE
-    votes = tuple(DecisionRecord(vote.person, vote.approved, vote.reason, _moment(vote.at)) for vote in approval.votes)
-    own = [] if approval.expired else [vote for vote in votes if vote.approved == approved]
-    reason = next((vote.reason for vote in reversed(own) if vote.reason), None)
-    at = _moment(approval.decided_at or approval.asked_at)
+    votes = tuple(
+        DecisionRecord(vote.person, vote.approved, vote.reason, _datetime(vote.at)) for vote in approval.votes
+    )
+    deciding = [] if approval.expired else [vote for vote in votes if vote.approved == approved]
     return Decision(
-        approved, tuple(vote.person for vote in own), reason, at, approval.expired, approval.asked.digest, votes
+        approved=approved,
+        by=tuple(vote.person for vote in deciding),
+        reason=next((vote.reason for vote in reversed(deciding) if vote.reason), None),
+        at=_datetime(approval.decided_at or approval.requested_at),
+        expired=approval.expired,
+        digest=approval.request.digest,
+        votes=votes,
     )
 
 
-def _moment(at: Micros) -> datetime:
+def _datetime(at: Micros) -> datetime:
     return _EPOCH + timedelta(microseconds=at)
 
 
-def _span(deadline: Deadline, now: Micros) -> Micros | None:
+def _timeout(deadline: Deadline, now: Micros) -> Micros | None:
     if deadline is None:
         return None
     if isinstance(deadline, datetime):
         return max(0, from_datetime(deadline) - now)
     seconds = deadline.total_seconds() if isinstance(deadline, timedelta) else deadline
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e9:
-        raise InvalidInput("a deadline is a number of seconds, a span or a moment", code="APPROVAL_INVALID")
+        raise InvalidInput(
+            "deadline must be seconds from 0 to 1e9, a timedelta, or a datetime with a time zone",
+            code="APPROVAL_INVALID",
+        )
     return int(seconds * SECOND)
-
-
-class Ready(Protocol):
-    """An application, as far as a handle needs to know it here."""
-
-    async def ready(self) -> "Engine": ...
-
-
-class Approvable:
-    """Mixed into the handle of a job: the words people say to it."""
-
-    id: str
-    _app: Ready
-
-    async def approve(
-        self, *, by: str, reason: str | None = None, roles: Sequence[str] | None = None, digest: str | None = None
-    ) -> Job:
-        """One person's yes. roles: those the person is known to have; digest: of what the person looked at."""
-        engine = await self._app.ready()
-        return await engine.approve(self.id, actor=by, reason=reason, roles=roles, digest=digest)
-
-    async def reject(
-        self, *, by: str, reason: str | None = None, roles: Sequence[str] | None = None, digest: str | None = None
-    ) -> Job:
-        engine = await self._app.ready()
-        return await engine.reject(self.id, actor=by, reason=reason, roles=roles, digest=digest)

@@ -1,9 +1,12 @@
-"""Children of a running job: named so that a second execution meets them again, enqueued in batches, gathered."""
+"""ctx.enqueue and ctx.gather: jobs that a running job starts and waits for.
+
+A child's id is derived from its parent and its name, so a handler that runs again gets the same children.
+"""
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from detent.core.child_ids import ANY, END, FAILURE, child_id
@@ -12,12 +15,14 @@ from detent.core.errors import DetentError, InvalidInput
 from detent.core.job import CHILDREN, Wait
 from detent.core.times import SECOND
 from detent.engine.execution import children as child_acts
-from detent.engine.execution.settle import lacks
+from detent.engine.execution.settle import not_supported
 from detent.engine.submit.submission import Submission
-from detent.ports.children import Ended
+from detent.ports.children import ChildState
 from detent.ports.claims import Claimed
 
+from .base_context import BlockingContext, EngineContext
 from .outcomes import Suspend, WaitTimeout
+from .transaction import Scope, check_no_transaction
 
 if TYPE_CHECKING:
     from detent.engine import Engine
@@ -27,91 +32,107 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-_TENANT = Submission.__dataclass_fields__["tenant_id"].default
+_DEFAULT_TENANT = Submission.__dataclass_fields__["tenant_id"].default
 
 
 class ChildFailed(DetentError):
-    """A child ended without a result; its error code and message came with it. Retrying the parent would not help."""
+    """Raised by `ctx.gather` and `Child.result`: a child failed or was cancelled, so it has no result.
+
+    `name`, `child_id`, `job_type`, `status`, `error_code` and `error_message` describe the child. Not retryable: the
+    child has ended, so a retry of the parent would get the same error.
+    """
 
     code = "CHILD_FAILED"
     http_status = 409
 
-    def __init__(self, name: str, end: Ended) -> None:
-        cause = f"{end.error_code}: {end.error_message}" if end.error_code else f"it ended as {end.status}"
-        super().__init__(f"child {name!r} ({end.id}) failed: {cause}", child_id=end.id, status=end.status)
+    def __init__(self, name: str, child: ChildState) -> None:
+        cause = f"{child.error_code}: {child.error_message}" if child.error_code else f"it ended as {child.status}"
+        super().__init__(f"child {name!r} ({child.id}) failed: {cause}", child_id=child.id, status=child.status)
         self.name = name
-        self.child_id = end.id
-        self.job_type = end.job_type
-        self.status = end.status
-        self.error_code = end.error_code
-        self.error_message = end.error_message
+        self.child_id = child.id
+        self.job_type = child.job_type
+        self.status = child.status
+        self.error_code = child.error_code
+        self.error_message = child.error_message
 
 
-class Handled(Protocol[R_co]):
-    """What enqueueing a job from outside gives."""
+class ResultHandle(Protocol[R_co]):
+    """What enqueueing a job outside a handler returns."""
 
     async def result(self, timeout: float | None = None) -> R_co: ...
 
 
 class Enqueueable(Protocol[P, R_co]):
-    """A declared job, as far as a parent needs to know it."""
+    """A declared job, as far as its parent needs it. A Protocol, because `JobDefinition` is in a higher layer."""
 
     name: str
     handler: "Handler"
 
     def submission(self, payload: dict[str, Any]) -> Submission: ...
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handled[R_co]: ...
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> ResultHandle[R_co]: ...
 
 
 class Child(Generic[R]):
-    """A child call: awaited, it is enqueued and gives itself; gathered, it is enqueued with the others."""
+    """A child job, returned by `ctx.enqueue`. Await it to enqueue it, or pass it to `ctx.gather`, which enqueues it.
 
-    def __init__(self, own: "ChildJobs", named: child_acts.Named, handler: "Handler") -> None:
-        self.id = named.ask.id or ""
-        self.name = named.name
+        child = await ctx.enqueue(resize, image=7)  # enqueued; runs on its own
+        size = await child.result()
+
+    `id` is the job's id, `name` its name among the children of this parent, `sent` whether it was enqueued. A child
+    that was neither awaited nor gathered is never enqueued, and warns (RuntimeWarning).
+    """
+
+    def __init__(self, children: "ChildJobs", request: child_acts.ChildRequest, handler: "Handler") -> None:
+        self.id = request.submission.id or ""
+        self.name = request.name
         self.sent = False
-        self._family = own
-        self._named = named
+        self._children = children
+        self._request = request
         self._handler = handler
 
     def __await__(self) -> Generator[Any, None, "Child[R]"]:
-        yield from self._family.send([self]).__await__()
+        yield from self._children.send([self]).__await__()
         return self
 
     async def result(self) -> R:
-        """Wait for this one; the job leaves its worker meanwhile."""
-        results: list[R] = await self._family.gather([self])
+        """Wait for this child and return its result; the parent leaves its worker meanwhile.
+
+        Raises ChildFailed if the child failed or was cancelled. Only for async handlers; a plain handler uses
+        `ctx.gather(child)`.
+        """
+        results: list[R] = await self._children.gather([self])
         return results[0]
 
     def __repr__(self) -> str:
         return f"<child {self.name} {self.id}>"
 
     def __del__(self) -> None:
-        if not self.sent and not self._family.broken:
+        if not self.sent and not self._children.enqueue_failed:
             warnings.warn(f"{self!r} was never awaited, so it was never enqueued", RuntimeWarning, stacklevel=2)
 
 
 class ChildJobs:
-    """The children of one execution, numbered as they are asked for."""
+    """The children of one execution: creates, enqueues, awaits and cancels them."""
 
-    def __init__(self, claimed: Claimed, engine: "Engine", park_seconds: float, check: Callable[[str], None]) -> None:
-        """check: refuses what may not be done while the handler holds a transaction open."""
+    def __init__(
+        self,
+        claimed: Claimed,
+        engine: "Engine",
+        park_seconds: float,
+        scopes: list[Scope],
+        number: Callable[[str], str],
+    ) -> None:
+        """scopes: the transactions of the handler. number: numbers repeated names of one execution."""
         self._claimed = claimed
-        self._check = check
         self._engine = engine
         self._park_seconds = park_seconds
-        self._counts: Counter[str] = Counter()
-        self.broken = False
-        """Something was refused: calls that were not made yet will not be."""
+        self._scopes = scopes
+        self._number = number
+        self.enqueue_failed = False
+        """True after an enqueue raised: children that were not sent then need no warning."""
 
-    def number(self, name: str) -> str:
-        """The first use of a name in an execution bears it as it is, the next ones `name#2`, `name#3`, …"""
-        self._counts[name] += 1
-        count = self._counts[name]
-        return name if count == 1 else f"{name}#{count}"
-
-    def call(
+    def create(
         self,
         job: Enqueueable[..., R],
         payload: dict[str, Any],
@@ -119,98 +140,172 @@ class ChildJobs:
         name: str | None = None,
         after: Sequence[str] = (),
     ) -> Child[R]:
-        """A child that is not enqueued yet. Its id follows from its parent and its name alone."""
-        name = self.number(job.name) if name is None else name
-        ask = job.submission(payload)
-        if ask.idempotency_key is not None:
+        """A child that is not enqueued yet. after: names of children it depends on, for display only."""
+        name = self._number(job.name) if name is None else name
+        submission = job.submission(payload)
+        if submission.idempotency_key is not None:
             raise InvalidInput(
-                f"{job.name} as a child takes no key: enqueued again it is the same child anyway", code="CHILD_KEY"
+                f"{job.name}: a child takes no idempotency key, its name already makes it unique; leave key= out",
+                code="CHILD_KEY",
             )
-        if ask.tenant_id not in (_TENANT, self._claimed.tenant_id):
+        if submission.tenant_id not in (_DEFAULT_TENANT, self._claimed.tenant_id):
             raise InvalidInput("a child belongs to the tenant of its parent; leave tenant= out", code="CHILD_TENANT")
-        ask = replace(
-            ask,
+        submission = replace(
+            submission,
             id=child_id(self._claimed.id, name),
             parent_id=self._claimed.id,
             tenant_id=self._claimed.tenant_id,
-            trace_id=ask.trace_id or self._claimed.trace_id,
+            trace_id=submission.trace_id or self._claimed.trace_id,
             actor=f"job:{self._claimed.id}",
         )
-        return Child(self, child_acts.Named(name, ask, tuple(after)), job.handler)
+        return Child(self, child_acts.ChildRequest(name, submission, tuple(after)), job.handler)
 
     async def send(self, children: Iterable[Child[Any]]) -> None:
-        """Enqueue what was not enqueued yet, in bounded batches."""
-        fresh = [child for child in children if not child.sent]
+        """Enqueue those that are not enqueued yet, in bounded batches."""
+        unsent = [child for child in children if not child.sent]
         try:
-            self._check("children are enqueued")
-            await child_acts.enqueue(self._engine, self._claimed, [child._named for child in fresh])
+            check_no_transaction(self._scopes, "enqueueing children")
+            await child_acts.enqueue(self._engine, self._claimed, [child._request for child in unsent])
         except BaseException:
-            self.broken = True
+            self.enqueue_failed = True
             raise
-        for child in fresh:
+        for child in unsent:
             child.sent = True
 
     async def gather(
         self, children: Sequence[Child[R]], *, timeout: float | None = None, return_exceptions: bool = False
     ) -> list[R]:
-        """The results in order, or the suspension of the parent until they are there."""
-        self._check("a wait for children")
-        name = self.number("gather")
-        found = await self._ends(children)
-        failures = [self._failure(child, found[child.id]) for child in children]
+        """The results in order; raises Suspend while some are missing."""
+        check_no_transaction(self._scopes, "a wait for children")
+        name = self._number("gather")
+        states = await self._states(children)
+        failures = [self._failure(child, states[child.id]) for child in children]
         if not return_exceptions:
             for failure in failures:
                 if failure is not None:
                     raise failure
-        left = tuple(dict.fromkeys(child.id for child in children if found[child.id].phase != "final"))
-        if left:
-            await self._suspend(name, left, END if return_exceptions else FAILURE, timeout)
-        told: list[Any] = [
-            failure if failure is not None else child._handler.result_value(found[child.id].result)
+        unfinished = tuple(dict.fromkeys(child.id for child in children if states[child.id].phase != "final"))
+        if unfinished:
+            await self._suspend(name, unfinished, END if return_exceptions else FAILURE, timeout)
+        results: list[Any] = [
+            failure if failure is not None else child._handler.result_value(states[child.id].result)
             for child, failure in zip(children, failures, strict=True)
         ]
-        return told
+        return results
 
-    async def any(self, children: Sequence[Child[R]], known: set[str]) -> dict[str, R]:
-        """Results by id as soon as one more than the known has ended; the first failure raises."""
-        name = self.number("gather")
-        found = await self._ends(children)
+    async def wait_any(self, children: Sequence[Child[R]], seen: set[str]) -> dict[str, R]:
+        """Results by id, as soon as a child has ended that is not in `seen`; the first failure raises."""
+        name = self._number("gather")
+        states = await self._states(children)
         for child in children:
-            failure = self._failure(child, found[child.id])
+            failure = self._failure(child, states[child.id])
             if failure is not None:
                 raise failure
-        ended = {child.id: child for child in children if found[child.id].phase == "final"}
-        if children and ended.keys() <= known:
-            left = tuple(child.id for child in children if child.id not in ended)
-            await self._suspend(name, left, ANY, None)
-        return {job_id: child._handler.result_value(found[job_id].result) for job_id, child in ended.items()}
+        ended = {child.id: child for child in children if states[child.id].phase == "final"}
+        if children and ended.keys() <= seen:
+            unfinished = tuple(child.id for child in children if child.id not in ended)
+            await self._suspend(name, unfinished, ANY, None)
+        return {job_id: child._handler.result_value(states[job_id].result) for job_id, child in ended.items()}
 
     async def cancel(self, children: Iterable[Child[Any]], reason: str) -> None:
-        """Stop those that have not ended."""
+        """Cancel those that have not ended."""
         await child_acts.cancel_children(self._engine, self._claimed, [c.id for c in children if c.sent], reason)
 
-    async def _ends(self, children: Sequence[Child[Any]]) -> dict[str, Ended]:
+    async def _states(self, children: Sequence[Child[Any]]) -> dict[str, ChildState]:
         await self.send(children)
-        return await child_acts.ends(self._engine, self._claimed.id, [child.id for child in children])
+        return await child_acts.child_states(self._engine, self._claimed.id, [child.id for child in children])
 
-    def _failure(self, child: Child[Any], end: Ended) -> ChildFailed | None:
-        contract = self._engine.contract(end.contract)
-        if end.phase != "final" or f"{end.contract} {end.status}" in child_acts.good([contract]):
+    def _failure(self, child: Child[Any], state: ChildState) -> ChildFailed | None:
+        contract = self._engine.contract(state.contract)
+        if state.phase != "final" or f"{state.contract} {state.status}" in child_acts.success_statuses([contract]):
             return None
-        return ChildFailed(child.name, end)
+        return ChildFailed(child.name, state)
 
-    async def _suspend(self, name: str, left: tuple[str, ...], wakes_on: str, timeout: float | None) -> None:
+    async def _suspend(self, name: str, unfinished: tuple[str, ...], wakes_on: str, timeout: float | None) -> None:
         contract = self._engine.contract(self._claimed.contract)
         if not any(edge.move is Move.WAIT for edge in contract.edges):
-            raise lacks(contract, "a wait for children")
+            raise not_supported(contract, "a wait for children")
         if timeout is not None:
             signal = await self._engine.store.read(lambda tx: tx.signal(self._claimed.id, name))
             if signal is not None:
-                raise WaitTimeout(f"{len(left)} children of job {self._claimed.id} did not end in time")
-        long = timeout is None or timeout > self._park_seconds
-        span = None if timeout is None else int(timeout * SECOND)
-        raise Suspend(Wait(name, CHILDREN, span, park=long, children=left, wakes_on=wakes_on))
+                raise WaitTimeout(
+                    f"{len(unfinished)} children of job {self._claimed.id} did not end before the timeout"
+                )
+        park = timeout is None or timeout > self._park_seconds
+        micros = None if timeout is None else int(timeout * SECOND)
+        raise Suspend(Wait(name, CHILDREN, micros, park=park, children=unfinished, wakes_on=wakes_on))
 
 
-def payloads(job: Enqueueable[..., Any], arguments: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [job.handler.payload((), one) for one in arguments]
+class ChildCalls(EngineContext):
+    """The calls of an async handler's context that start children and wait for them."""
+
+    @cached_property
+    def children(self) -> ChildJobs:
+        """The children of this execution. Internal: handlers use `enqueue`, `enqueue_many` and `gather`."""
+        return ChildJobs(self._claimed, self._engine, self._park_seconds, self.scopes, self._number)
+
+    def enqueue(self, job: Enqueueable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
+        """A child job of this job. Await it to enqueue it now, or pass it to `gather`.
+
+        When the handler runs again it gets the same child: the n-th call with one job is always the same child, so
+        keep the order of the calls. Tenant and trace id are inherited; other options come from `job.using(...)`.
+
+            child = await ctx.enqueue(resize, image=7)
+            first, second = await ctx.gather(child, ctx.enqueue(resize, image=8))
+
+        Raises InvalidInput (PAYLOAD_INVALID, CHILD_KEY, CHILD_TENANT); when awaited also StepMismatch if an earlier
+        execution enqueued this child with other arguments, and StaleLease if the lease was lost.
+        """
+        return self.children.create(job, job.handler.payload(args, kwargs))
+
+    async def enqueue_many(self, job: Enqueueable[..., R], arguments: Sequence[Mapping[str, Any]]) -> list[Child[R]]:
+        """Enqueue one child for each mapping of arguments, in batches of 500, and return them in order.
+
+            children = await ctx.enqueue_many(resize, [{"image": n} for n in range(1_000)])
+            sizes = await ctx.gather(*children)
+
+        Raises what `enqueue` raises.
+        """
+        children = [self.children.create(job, job.handler.payload((), values)) for values in arguments]
+        await self.children.send(children)
+        return children
+
+    async def gather(
+        self, *children: Child[R], timeout: float | None = None, return_exceptions: bool = False
+    ) -> list[R]:
+        """Wait for children and return their results in order; the job leaves its worker meanwhile.
+
+        timeout: seconds; raises WaitTimeout when they pass. The children are not cancelled.
+        return_exceptions: False raises ChildFailed as soon as one child failed; True waits for all of them and puts
+        each ChildFailed in its place of the list.
+
+        Raises NotSupported (CONTRACT_LACKS_MOVE) if the contract of this job has no waiting status.
+        """
+        return await self.children.gather(children, timeout=timeout, return_exceptions=return_exceptions)
+
+
+class SyncChildCalls(BlockingContext):
+    """The calls of a plain handler's context that start children and wait for them."""
+
+    def enqueue(self, job: Enqueueable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
+        """Enqueue a child job of this job now, and return it; pass it to `gather` for its result.
+
+        When the handler runs again it gets the same child. Raises what `Context.enqueue` raises.
+
+            sizes = ctx.gather(ctx.enqueue(resize, image=7), ctx.enqueue(resize, image=8))
+        """
+        child: Child[R] = self._context.enqueue(job, *args, **kwargs)
+        self._run(lambda: self._context.children.send([child]))
+        return child
+
+    def enqueue_many(self, job: Enqueueable[..., R], arguments: Sequence[Mapping[str, Any]]) -> list[Child[R]]:
+        """Enqueue one child for each mapping of arguments, in batches of 500, and return them in order."""
+        return self._run(lambda: self._context.enqueue_many(job, arguments))
+
+    def gather(self, *children: Child[R], timeout: float | None = None, return_exceptions: bool = False) -> list[R]:
+        """Wait for children and return their results in order; the job leaves its worker meanwhile.
+
+        Raises ChildFailed as soon as one child failed; with return_exceptions=True the errors are in the list instead.
+        Raises WaitTimeout after `timeout` seconds.
+        """
+        return self._run(lambda: self._context.gather(*children, timeout=timeout, return_exceptions=return_exceptions))

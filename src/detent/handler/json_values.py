@@ -1,4 +1,4 @@
-"""Values as the JSON that is stored, and back through their annotation: results of handlers and of steps."""
+"""Converts results of handlers and steps to stored JSON text and back, through their return annotation."""
 
 import collections.abc
 import functools
@@ -9,31 +9,31 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pydantic
 
-AS_IT_IS: pydantic.ConfigDict = {"ser_json_inf_nan": "constants"}
-"""Else pydantic would store NaN as null without a word."""
+KEEP_NAN: pydantic.ConfigDict = {"ser_json_inf_nan": "constants"}
+"""By default pydantic dumps NaN as null without an error; dumped as a constant it can be refused."""
 Adapter = pydantic.TypeAdapter[Any]
-NOT_JSON = (pydantic.ValidationError, TypeError, ValueError, RecursionError)
-NO_SCHEMA = (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError, NameError)
+JSON_ERRORS = (pydantic.ValidationError, TypeError, ValueError, RecursionError)
+SCHEMA_ERRORS = (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError, NameError)
 
 
-def adapter_of(result: Any) -> Adapter | None:
-    """None: nothing is declared, the value goes out as plain JSON."""
-    if result in (Any, None, type(None)):
+def adapter_of(annotation: Any) -> Adapter | None:
+    """The pydantic adapter of an annotation; None if there is no annotation and the value is plain JSON."""
+    if annotation in (Any, None, type(None)):
         return None
     try:
-        return pydantic.TypeAdapter(result, config=pydantic.ConfigDict(**AS_IT_IS))
-    except pydantic.PydanticUserError:  # a type that has its own settings takes no others
-        return pydantic.TypeAdapter(result)
+        return pydantic.TypeAdapter(annotation, config=pydantic.ConfigDict(**KEEP_NAN))
+    except pydantic.PydanticUserError:  # pydantic refuses config= for a type that has its own config
+        return pydantic.TypeAdapter(annotation)
 
 
-def text_of(adapter: Adapter | None, value: Any) -> str:
-    """The value as stored; raises one of NOT_JSON."""
+def to_json(adapter: Adapter | None, value: Any) -> str:
+    """The value as the JSON text that is stored; raises one of JSON_ERRORS."""
     if adapter is not None:
-        return _strict(adapter.dump_json(adapter.validate_python(value)).decode())
+        return _refuse_nan(adapter.dump_json(adapter.validate_python(value)).decode())
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def value_of(adapter: Adapter | None, text: str) -> Any:
+def from_json(adapter: Adapter | None, text: str) -> Any:
     return json.loads(text) if adapter is None else adapter.validate_json(text)
 
 
@@ -41,8 +41,8 @@ def first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def returned_by(function: Callable[..., Any]) -> Adapter | None:
-    """How what this function returns is stored; one that says nothing, or nothing that can be read, is plain JSON."""
+def return_adapter(function: Callable[..., Any]) -> Adapter | None:
+    """The adapter of a function's return annotation; None if it has none or it cannot be resolved."""
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function) and not isinstance(function, type):
@@ -50,26 +50,26 @@ def returned_by(function: Callable[..., Any]) -> Adapter | None:
     plain = getattr(function, "__func__", function)
     if "return" not in getattr(plain, "__annotations__", ()):
         return None
-    return _declared(plain)
+    return _declared_adapter(plain)
 
 
 @functools.lru_cache(maxsize=1024)
-def _declared(function: Callable[..., Any]) -> Adapter | None:
+def _declared_adapter(function: Callable[..., Any]) -> Adapter | None:
     try:
-        result = get_type_hints(function, include_extras=True)["return"]
-        if get_origin(result) in (collections.abc.Awaitable, collections.abc.Coroutine):
-            result = get_args(result)[-1]
-        return adapter_of(result)
-    except (*NO_SCHEMA, TypeError, AttributeError):
+        annotation = get_type_hints(function, include_extras=True)["return"]
+        if get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
+            annotation = get_args(annotation)[-1]
+        return adapter_of(annotation)
+    except (*SCHEMA_ERRORS, TypeError, AttributeError):
         return None
 
 
-def _strict(text: str) -> str:
-    """JSON has no word for what is not a number."""
+def _refuse_nan(text: str) -> str:
+    """JSON has no NaN and no Infinity."""
     if "NaN" in text or "Infinity" in text:
-        json.loads(text, parse_constant=_refuse)
+        json.loads(text, parse_constant=_refuse_constant)
     return text
 
 
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,18 +1,30 @@
-"""What a handler may raise to say how its execution ended, and the suspension that waiting is made of."""
+"""Exceptions that a handler raises to choose its outcome, and the internal exception that suspends a job."""
 
 from detent.core.job import Wait
 
 
 class Retry(Exception):
-    """Try again, charged as a failure; `after` seconds instead of the contract's backoff."""
+    """Raise it in a handler to fail this execution and run the job again.
 
-    def __init__(self, message: str = "the handler asked for a retry", *, after: float | None = None) -> None:
+    It counts as a failure and uses up one retry; with no retries left the job fails. `after` is the delay in seconds
+    before the next execution; without it the backoff of the contract applies.
+
+        raise Retry("rate limited", after=30)
+    """
+
+    def __init__(self, message: str = "the handler requested a retry", *, after: float | None = None) -> None:
         super().__init__(message)
         self.after = after
 
 
 class Fail(Exception):
-    """This execution failed, with a code of your own. retryable False: do not try again."""
+    """Raise it in a handler to fail this execution with an error code of your own.
+
+    `code` is stored as the job's `error_code`, at most 200 characters. With `retryable=False` (the default) the job
+    fails for good; with True it is retried as far as its retries allow.
+
+        raise Fail("the card was declined", code="CARD_DECLINED")
+    """
 
     def __init__(self, message: str = "", *, code: str = "FAILED", retryable: bool = False) -> None:
         super().__init__(message or code)
@@ -21,7 +33,10 @@ class Fail(Exception):
 
 
 class Snooze(Exception):
-    """Not now: hand the job back, due again in so many seconds, not charged."""
+    """Raise it in a handler to run the job again in `seconds`, without using up a retry.
+
+    raise Snooze(60)  # the file has not arrived yet
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"snoozed for {seconds} s")
@@ -29,7 +44,10 @@ class Snooze(Exception):
 
 
 class Cancel(Exception):
-    """The job should end as cancelled."""
+    """Raise it in a handler to end the job as cancelled; `reason` is kept in the job's log.
+
+    Also the clean way to stop after `ctx.cancelled` became true.
+    """
 
     def __init__(self, reason: str = "the handler cancelled the job") -> None:
         super().__init__(reason)
@@ -37,11 +55,17 @@ class Cancel(Exception):
 
 
 class WaitTimeout(TimeoutError):
-    """Nobody sent the signal in time; asking again under the same name gives the same answer."""
+    """Raised by `ctx.wait_for` and `ctx.gather` when their timeout passed first.
+
+    The timeout is recorded: the same wait raises WaitTimeout again in every later execution of the job.
+    """
 
 
 class Suspend(BaseException):
-    """The job leaves its worker to wait. A BaseException, so that `except Exception` does not eat it."""
+    """Ends an execution because the job has to wait; the worker releases its slot and settles the job as waiting.
+
+    A BaseException, so that `except Exception` in a handler does not catch it.
+    """
 
     def __init__(self, wait: Wait) -> None:
         super().__init__(f"waiting for {wait.name}")

@@ -1,4 +1,4 @@
-"""The steps of one execution: numbered as they are asked for, remembered from earlier executions, recorded once."""
+"""The steps of one execution: names each call, returns results of earlier executions, records new results."""
 
 import asyncio
 import inspect
@@ -13,7 +13,7 @@ from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
 
 from .argument_digest import digest_of
-from .json_values import NOT_JSON, Adapter, first_line, returned_by, text_of, value_of
+from .json_values import JSON_ERRORS, Adapter, first_line, from_json, return_adapter, to_json
 from .transaction import Scope
 
 if TYPE_CHECKING:
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 MAX_RESULT = 1 << 20
 MAX_ERROR = 500
-NEW = object()
-"""What recall answers for a step that has not been recorded."""
-_PAUSES = (0.05, 0.2, 0.8, 2.0)
+NOT_RECORDED = object()
+"""What `recorded_result` returns for a step without a record."""
+_RETRY_PAUSES = (0.05, 0.2, 0.8, 2.0)
 Sleep = Callable[[float], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class StepCall:
-    """One step as this execution asks for it."""
+    """One call of a step in this execution."""
 
     name: str
     digest: str
@@ -37,7 +37,7 @@ class StepCall:
 
 
 class Numbers:
-    """Names of one execution: the first use bears a name as it is, the next ones are `name#2`, `name#3`, …"""
+    """Numbers repeated names of one execution: `name`, `name#2`, `name#3`, …"""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -45,13 +45,15 @@ class Numbers:
     def number(self, name: str, what: str = "step name") -> str:
         check_name(name, what)
         if "#" in name:
-            raise InvalidInput(f"{what} {name!r} has a #, which numbers repeats; leave it out", code="NAME_INVALID")
+            raise InvalidInput(
+                f"{what} {name!r} must not contain #, which numbers repeated names; leave it out", code="NAME_INVALID"
+            )
         count = self._counts[name] = self._counts.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
 
 class Steps:
-    """What is asked, recalled and recorded in one execution of one job."""
+    """Looks up and records the steps of one execution of one job."""
 
     def __init__(
         self, claimed: Claimed, engine: "Engine", *, strict: bool = False, pause: Sleep = asyncio.sleep
@@ -61,127 +63,127 @@ class Steps:
         self._strict = strict
         self._pause = pause
         self._names = Numbers()
-        self._asked: set[str] = set()
-        self._known: dict[str, Step] | None = None
+        self._called: set[str] = set()
+        self._recorded: dict[str, Step] | None = None
 
-    def ask(
+    def begin_call(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> StepCall:
         numbered = self._names.number(name)
-        self._asked.add(numbered)
-        return StepCall(numbered, digest_of(args, kwargs), returned_by(function))
+        self._called.add(numbered)
+        return StepCall(numbered, digest_of(args, kwargs), return_adapter(function))
 
-    async def recall(self, asked: StepCall) -> Any:
-        """What was recorded under this name, or NEW."""
-        step = (await self.load()).get(asked.name)
+    async def recorded_result(self, call: StepCall) -> Any:
+        """The recorded result of this step, or NOT_RECORDED."""
+        step = (await self.load()).get(call.name)
         if step is None:
-            self.left()
-            return NEW
-        if step.digest != asked.digest:
+            self.orphans()
+            return NOT_RECORDED
+        if step.digest != call.digest:
             raise StepMismatch(
-                f"step {asked.name!r} of job {step.job_id} is recorded with other arguments; keep the arguments of a "
-                "recorded step, or give the changed one another name",
-                step=asked.name,
+                f"step {call.name!r} of job {step.job_id} was recorded with other arguments; keep the arguments of a "
+                "recorded step, or give the changed step another name",
+                step=call.name,
             )
         if not step.finished:
             raise _unfinished(step)
         try:
-            return value_of(asked.adapter, step.result or "null")
-        except NOT_JSON as error:
-            told = f"the recorded result of step {asked.name!r} is not what it is declared to return"
-            raise InvalidInput(f"{told}: {first_line(error)}", code="STEP_RESULT_INVALID", step=asked.name) from None
+            return from_json(call.adapter, step.result or "null")
+        except JSON_ERRORS as error:
+            message = f"the recorded result of step {call.name!r} does not fit its return annotation"
+            raise InvalidInput(f"{message}: {first_line(error)}", code="STEP_RESULT_INVALID", step=call.name) from None
 
-    async def begin(self, asked: StepCall) -> None:
-        """The first of a once's two commits: from here on it is never run again."""
-        await self._record(asked, None, finished=False)
+    async def record_start(self, call: StepCall) -> None:
+        """The first of the two commits of `once`: from here on its function is never called again."""
+        await self._record(call, None, finished=False)
 
-    async def broke(self, asked: StepCall, error: BaseException) -> None:
-        """A once that raised stays unfinished; why is kept for whoever asks again."""
-        told = text_of(None, f"{type(error).__name__}: {first_line(error)}"[:MAX_ERROR])
-        await self._record(asked, told, finished=False)
+    async def record_error(self, call: StepCall, error: BaseException) -> None:
+        """A `once` that raised stays unfinished; its error is kept for the message of OnceUnfinished."""
+        text = to_json(None, f"{type(error).__name__}: {first_line(error)}"[:MAX_ERROR])
+        await self._record(call, text, finished=False)
 
-    async def finish(self, asked: StepCall, value: Any, scope: Scope) -> Any:
-        """Record the result; what comes back is what every later execution will be given."""
-        text = self.text(asked, value)
-        if scope.open is None:
-            await self._record(asked, text, finished=True)
+    async def record_result(self, call: StepCall, value: Any, scope: Scope) -> Any:
+        """Record the result, and return it as every later execution will get it: converted to JSON and back."""
+        text = self._result_text(call, value)
+        if scope.transaction is None:
+            await self._record(call, text, finished=True)
         else:
-            await self._record_with(scope, asked, text)
-        return value_of(asked.adapter, text)
+            await self._commit_with(scope, call, text)
+        return from_json(call.adapter, text)
 
-    async def _record_with(self, scope: Scope, asked: StepCall, text: str) -> None:
-        step, token = self._step(asked, text, finished=True), self._claimed.token
+    async def _commit_with(self, scope: Scope, call: StepCall, text: str) -> None:
+        step, token = self._step(call, text, finished=True), self._claimed.token
         try:
-            await scope.commit(lambda tx: acts.record_last(tx, step, token))
+            await scope.commit(lambda tx: acts.record_step_or_raise(tx, step, token))
         except StaleLease as error:
             await acts.note_refusal(self._engine, step, error)
             raise
 
-    def text(self, asked: StepCall, value: Any) -> str:
+    def _result_text(self, call: StepCall, value: Any) -> str:
         try:
-            text = text_of(asked.adapter, value)
+            text = to_json(call.adapter, value)
             size = len(text.encode())
-        except NOT_JSON as error:
+        except JSON_ERRORS as error:
             raise InvalidInput(
-                f"step {asked.name!r} returned what its annotation does not allow or JSON cannot hold: "
+                f"the result of step {call.name!r} does not fit its return annotation, or is not JSON: "
                 f"{first_line(error)}",
                 code="STEP_RESULT_INVALID",
-                step=asked.name,
+                step=call.name,
             ) from None
         if size > MAX_RESULT:
             raise InvalidInput(
-                f"step {asked.name!r} returned {size} bytes, the limit is {MAX_RESULT}; store the data elsewhere and "
-                "return a reference",
+                f"the result of step {call.name!r} has {size} bytes, the limit is {MAX_RESULT}; store the data "
+                "elsewhere and return a reference",
                 code="STEP_RESULT_TOO_LARGE",
                 size=size,
                 limit=MAX_RESULT,
             )
         return text
 
-    async def account(self) -> None:
-        """At the end or before a wait: steps that are recorded and were not asked for are noted, or refused."""
-        if self._known is None and acts.has_none_yet(self._claimed):
+    async def note_orphans(self) -> None:
+        """At the end of an execution or before a wait: note recorded steps that the code did not call."""
+        if self._recorded is None and acts.has_no_recorded_steps(self._claimed):
             return
         await self.load()
-        left = self.left()
-        if left:
-            await self._insisting(lambda: acts.note_orphans(self._engine, self._claimed, left))
+        orphans = self.orphans()
+        if orphans:
+            await self._retrying(lambda: acts.note_orphaned_steps(self._engine, self._claimed, orphans))
 
-    def left(self) -> list[str]:
-        """Recorded and not asked for. Strict: refused, and before anything new is done, too."""
-        names = [name for name in self._known or () if name not in self._asked]
+    def orphans(self) -> list[str]:
+        """Recorded steps that were not called. With strict_steps: raises StepOrphaned, before any new step runs."""
+        names = [name for name in self._recorded or () if name not in self._called]
         if names and self._strict:
             raise _orphaned(self._claimed.id, names)
         return names
 
     async def load(self) -> dict[str, Step]:
-        """All steps of the job, read once."""
-        if self._known is None:
-            found = await self._insisting(lambda: acts.recorded(self._engine, self._claimed))
-            if self._known is None:  # two steps at once ask at once
-                self._known = {step.name: step for step in found}
-        return self._known
+        """All recorded steps of the job, read once per execution."""
+        if self._recorded is None:
+            rows = await self._retrying(lambda: acts.recorded_steps(self._engine, self._claimed))
+            if self._recorded is None:  # a concurrent step may have loaded them meanwhile
+                self._recorded = {step.name: step for step in rows}
+        return self._recorded
 
-    async def _record(self, asked: StepCall, text: str | None, *, finished: bool) -> None:
-        step = self._step(asked, text, finished=finished)
-        await self._insisting(lambda: acts.record(self._engine, step, self._claimed.token))
+    async def _record(self, call: StepCall, text: str | None, *, finished: bool) -> None:
+        step = self._step(call, text, finished=finished)
+        await self._retrying(lambda: acts.record_step(self._engine, step, self._claimed.token))
 
-    def _step(self, asked: StepCall, text: str | None, *, finished: bool) -> Step:
+    def _step(self, call: StepCall, text: str | None, *, finished: bool) -> Step:
         claimed, now = self._claimed, self._engine.store.now()
-        return Step(claimed.id, asked.name, asked.digest, text, finished, claimed.execution_no, now)
+        return Step(claimed.id, call.name, call.digest, text, finished, claimed.execution_no, now)
 
-    async def _insisting(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """A store that is away for a moment must not cost work that is done; the same record counts once."""
-        for pause in _PAUSES:
+    async def _retrying(self, act: Callable[[], Awaitable[Any]]) -> Any:
+        """Repeat while the store is unavailable, so that finished work is not lost. Recording a step is idempotent."""
+        for pause in _RETRY_PAUSES:
             try:
-                return await call()
+                return await act()
             except StoreUnavailable:
                 await self._pause(pause)
-        return await call()
+        return await act()
 
 
-async def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """A plain function runs where it is called; what it returns is awaited if that can be."""
+async def call_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Call a plain or a coroutine function; an awaitable result is awaited."""
     value = function(*args, **kwargs)
     return await value if inspect.isawaitable(value) else value
 
@@ -189,17 +191,17 @@ async def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Ma
 def _orphaned(job_id: str, names: list[str]) -> StepOrphaned:
     listed = ", ".join(map(repr, names))
     return StepOrphaned(
-        f"job {job_id} has recorded steps that the code no longer asks for: {listed}; ask for them again, or requeue "
-        "the job to run the new code from the start",
+        f"job {job_id} has recorded steps that the code no longer calls: {listed}; call them again, or requeue the "
+        "job to run the new code from the start",
         steps=names,
     )
 
 
 def _unfinished(step: Step) -> OnceUnfinished:
-    raised = f" ({value_of(None, step.result)})" if step.result else ""
+    error = f" ({from_json(None, step.result)})" if step.result else ""
     return OnceUnfinished(
-        f"{step.name!r} of job {step.job_id} was begun in execution {step.execution_no} and never finished{raised}; it "
-        "is not run again. Find out whether it happened, then go on, or do it under another name",
+        f"{step.name!r} of job {step.job_id} was begun in execution {step.execution_no} and never finished{error}; it "
+        "is not run again. Check whether it happened, then continue, or run it under another name",
         step=step.name,
         execution_no=step.execution_no,
     )

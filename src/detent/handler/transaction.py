@@ -1,7 +1,7 @@
-"""ctx.transaction(): a user's writes in the jobs' own database, committed with a step or with the job's success.
+"""ctx.transaction(): the user's own writes in the jobs' database, committed with a step or with the job's success.
 
-Opened inside a step, it commits with that step's record; elsewhere with the settlement, if the handler returns. It is
-guarded by the token: a job that was lost meanwhile takes its user's writes with it.
+Opened inside a step, the transaction commits with the step's record; elsewhere it commits with the settlement after the
+handler returned. Both commits check the lease token: if the job was lost meanwhile, the user's writes are rolled back.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -19,26 +19,27 @@ T = TypeVar("T")
 
 
 class Scope:
-    """What a transaction belongs to: one step, or the whole execution. At most one is open in it."""
+    """What a transaction commits with: one step, or the whole execution. Holds at most one open transaction."""
 
     def __init__(self) -> None:
-        self.open: OpenTransaction | None = None
+        self.transaction: OpenTransaction | None = None
 
     async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        assert self.open is not None, "there is something to commit"
-        lent, self.open = self.open, None
-        return await lent.commit(act)
+        """Run `act` in the open transaction, then commit it."""
+        assert self.transaction is not None, "no transaction is open"
+        transaction, self.transaction = self.transaction, None
+        return await transaction.commit(act)
 
-    async def undo(self) -> None:
-        if self.open is not None:
-            lent, self.open = self.open, None
-            await lent.rollback()
-
-
-_step: ContextVar[tuple["Context", Scope] | None] = ContextVar("detent_step", default=None)
+    async def rollback(self) -> None:
+        if self.transaction is not None:
+            transaction, self.transaction = self.transaction, None
+            await transaction.rollback()
 
 
-class InStep:
+_running_step: ContextVar[tuple["Context", Scope] | None] = ContextVar("detent_step", default=None)
+
+
+class StepScope:
     """While a step's function runs, transactions of its context belong to that step."""
 
     def __init__(self, context: "Context") -> None:
@@ -46,53 +47,58 @@ class InStep:
         self._context = context
 
     def __enter__(self) -> Scope:
-        self._before = _step.set((self._context, self.scope))
+        self._reset_token = _running_step.set((self._context, self.scope))
         self._context.scopes.append(self.scope)
         return self.scope
 
     def __exit__(self, *_: object) -> None:
-        _step.reset(self._before)
+        _running_step.reset(self._reset_token)
         self._context.scopes.remove(self.scope)
 
 
-def scope_of(context: "Context") -> Scope:
-    running = _step.get()
+def current_scope(context: "Context") -> Scope:
+    """The scope of the step that runs here, else the scope of the whole execution."""
+    running = _running_step.get()
     return running[1] if running is not None and running[0] is context else context.scopes[0]
 
 
-def check_closed(context: "Context", what: str) -> None:
-    """SQLite has one writer: whoever holds it may not wait for a second one. The same rule everywhere."""
-    if any(scope.open is not None for scope in context.scopes):
+def check_no_transaction(scopes: Iterable[Scope], what: str) -> None:
+    """Refuse `what` while a transaction is open.
+
+    SQLite has one writer: a handler that holds it and waits for a second write would wait for itself. The rule is the
+    same on Postgres.
+    """
+    if any(scope.transaction is not None for scope in scopes):
         raise InvalidInput(
-            f"{what} while a transaction is open: it ends with its step or with the handler; do this before it, or "
-            "open the transaction inside a step of its own",
+            f"{what} is not possible while a transaction is open; the transaction ends with its step or with the "
+            "handler: do this before it, or open the transaction inside a step",
             code="TRANSACTION_OPEN",
         )
 
 
 class Transaction:
-    """What `async with ctx.transaction() as connection` enters. Left in peace, it stays open for its record."""
+    """What `ctx.transaction()` returns. Leaving the block keeps the transaction open; an exception rolls it back."""
 
     def __init__(self, context: "Context", scope: Scope | None = None) -> None:
         self._context = context
-        self._given = scope
+        self._fixed_scope = scope
 
     async def __aenter__(self) -> Any:
-        scope = self._scope = self._given or scope_of(self._context)
-        if scope.open is None:
-            check_closed(self._context, "a second transaction")
-            scope.open = await self._context.begin()
-        return scope.open.connection
+        scope = self._scope = self._fixed_scope or current_scope(self._context)
+        if scope.transaction is None:
+            check_no_transaction(self._context.scopes, "a second transaction")
+            scope.transaction = await self._context.begin_transaction()
+        return scope.transaction.connection
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            await self._scope.undo()
+            await self._scope.rollback()
 
 
 class SyncTransaction:
-    """The same for `with`, in a handler's thread."""
+    """What `ctx.transaction()` returns in a plain `def` handler; used with `with`."""
 
     def __init__(self, transaction: Transaction, run: Callable[[Callable[[], Any]], Any]) -> None:
         self._transaction = transaction
@@ -108,23 +114,28 @@ class SyncTransaction:
 
 
 class SyncConnection:
-    """Plain SQL whose calls block the thread."""
+    """A connection whose calls block the handler's thread; the same five methods on SQLite and Postgres."""
 
     def __init__(self, connection: Any, run: Callable[[Callable[[], Any]], Any]) -> None:
         self._connection = connection
         self._run = run
 
     def execute(self, query: str, *values: Any) -> str:
+        """Run one statement; returns the database's status text."""
         return self._run(lambda: self._connection.execute(query, *values))  # type: ignore[no-any-return]
 
     def executemany(self, query: str, many: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for each row of values."""
         self._run(lambda: self._connection.executemany(query, many))
 
     def fetch(self, query: str, *values: Any) -> list[Any]:
+        """All rows of a query."""
         return self._run(lambda: self._connection.fetch(query, *values))  # type: ignore[no-any-return]
 
     def fetchrow(self, query: str, *values: Any) -> Any:
+        """The first row, or None."""
         return self._run(lambda: self._connection.fetchrow(query, *values))
 
     def fetchval(self, query: str, *values: Any, column: int = 0) -> Any:
+        """One value of the first row, or None."""
         return self._run(lambda: self._connection.fetchval(query, *values, column=column))

@@ -1,7 +1,7 @@
 """OpenTelemetry: one trace from the enqueue through every execution, step and child job. Needs the extra `otel`.
 
-`instrument(app)` before the app is opened. A span may cost as much as a small job does, so a process spends at most a
-share of its time on them; what is left out keeps its trace, in the job, in its children and in the log lines.
+Call `instrument(app)` before the app is opened. A span may cost as much as a small job, so a process spends at most a
+share of its time on spans. A job without a span keeps its trace id, as do its children and its log lines.
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ from detent.client.app import Detent
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped, Waits
 from detent.engine.submit.submission import Submission
 from detent.engine.tracing import Ended
-from detent.observability.job_logs import bound
+from detent.observability.job_logs import current_job
 from detent.ports.claims import Claimed
 from detent.ports.clock import Clock
 from detent.system.clock import SystemClock
 
 SHARE_OF_TIME = 0.01
-_SILENT = set_span_in_context(NonRecordingSpan(SpanContext(1, 1, False, TraceFlags(0))), context.Context())
-"""Inside an execution that is not traced, nothing is: whoever asks for a span there gets one that records nothing."""
+_NOT_RECORDING = set_span_in_context(NonRecordingSpan(SpanContext(1, 1, False, TraceFlags(0))), context.Context())
+"""The context of an execution without a span: spans that handlers start in it are not recorded either."""
 
 
 def instrument(
@@ -41,13 +41,13 @@ def instrument(
     *,
     share_of_time: float | None = SHARE_OF_TIME,
 ) -> "OpenTelemetry":
-    """Trace this application's jobs, at most for this share of the time; None: every one of them."""
-    app.tracer = made = OpenTelemetry(tracer_provider, share_of_time)
-    return made
+    """Trace this application's jobs. share_of_time: maximum share of the time to spend on spans; None: no limit."""
+    app.tracer = tracer = OpenTelemetry(tracer_provider, share_of_time)
+    return tracer
 
 
 class OpenTelemetry:
-    """The port of detent.tracing, on the API of OpenTelemetry; without an SDK nothing is recorded."""
+    """The tracer of `detent.engine.tracing` on the OpenTelemetry API. Without an SDK nothing is recorded."""
 
     def __init__(
         self,
@@ -59,51 +59,56 @@ class OpenTelemetry:
         self._budget = _Budget(share_of_time, clock or SystemClock())
         self.left_out = 0
 
-    def stamped(self, ask: Submission) -> Submission:
-        """A span for the enqueue, and its context in the request; if none is due, the context we are in."""
-        here = trace.get_current_span().get_span_context()
-        if self._may_span(not here.is_valid or here.trace_flags.sampled):
+    def with_trace_context(self, submission: Submission) -> Submission:
+        """Record a span for the enqueue and add its context to the submission; without a span, the current context."""
+        current = trace.get_current_span().get_span_context()
+        if self._may_span(not current.is_valid or current.trace_flags.sampled):
             began = self._budget.now()
             attributes: dict[str, Any] = {
                 "messaging.system": "detent",
                 "messaging.operation.name": "enqueue",
-                "messaging.destination.name": ask.queue,
-                "detent.job_type": ask.job_type,
-                "detent.tenant_id": ask.tenant_id,
+                "messaging.destination.name": submission.queue,
+                "detent.job_type": submission.job_type,
+                "detent.tenant_id": submission.tenant_id,
             }
-            span = self._tracer.start_span(f"enqueue {ask.job_type}", kind=SpanKind.PRODUCER, attributes=attributes)
-            here = span.get_span_context()
+            span = self._tracer.start_span(
+                f"enqueue {submission.job_type}", kind=SpanKind.PRODUCER, attributes=attributes
+            )
+            current = span.get_span_context()
             span.end()
             self._budget.spend(began)
-        if here == _NOWHERE:  # inside an execution whose span was left out: its trace goes on all the same
-            around = bound.get()
-            told = around.traceparent if around else None
-            return ask if told is None else replace(ask, traceparent=told, trace_id=ask.trace_id or told.split("-")[1])
-        if not here.is_valid:
-            return ask
-        told = f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
-        return replace(ask, traceparent=told, trace_id=ask.trace_id or f"{here.trace_id:032x}")
+        if current == _NO_SPAN:  # inside an execution without a span: its trace continues
+            job = current_job.get()
+            if job is None or job.traceparent is None:
+                return submission
+            trace_id = submission.trace_id or job.traceparent.split("-")[1]
+            return replace(submission, traceparent=job.traceparent, trace_id=trace_id)
+        if not current.is_valid:
+            return submission
+        traceparent = f"00-{current.trace_id:032x}-{current.span_id:016x}-{current.trace_flags:02x}"
+        trace_id = submission.trace_id or f"{current.trace_id:032x}"
+        return replace(submission, traceparent=traceparent, trace_id=trace_id)
 
-    def executing(self, claimed: Claimed) -> AbstractContextManager[Ended]:
-        told = claimed.traceparent
-        if self._may_span(told is None or int(told[-1], 16) & 1):
+    def execution_span(self, claimed: Claimed) -> AbstractContextManager[Ended]:
+        traceparent = claimed.traceparent
+        if self._may_span(traceparent is None or int(traceparent[-1], 16) & 1):
             return self._span_around(claimed)
-        if context.get_current() is not _SILENT:
-            context.attach(_SILENT)  # for good: the next job here has a context of its own, or none either
-        return _NOTHING
+        if context.get_current() is not _NOT_RECORDING:
+            context.attach(_NOT_RECORDING)  # not detached: the next job in this task sets its own context or this one
+        return _WITHOUT_SPAN
 
     @contextmanager
     def _span_around(self, claimed: Claimed) -> Iterator[Ended]:
         began = self._budget.now()
         parent = _parent(claimed.traceparent)
-        around = set_span_in_context(NonRecordingSpan(parent), context.Context()) if parent else context.Context()
+        outer = set_span_in_context(NonRecordingSpan(parent), context.Context()) if parent else context.Context()
         span = self._tracer.start_span(
-            f"run {claimed.job_type}", around, kind=SpanKind.CONSUMER, attributes=_attributes(claimed)
+            f"run {claimed.job_type}", outer, kind=SpanKind.CONSUMER, attributes=_attributes(claimed)
         )
-        token = context.attach(set_span_in_context(span, around))
+        token = context.attach(set_span_in_context(span, outer))
         self._budget.spend(began)
         try:
-            yield partial(_tell, span)
+            yield partial(_record_outcome, span)
         finally:
             began = self._budget.now()
             context.detach(token)
@@ -119,43 +124,43 @@ class OpenTelemetry:
             yield span
 
     def _may_span(self, sampled: object) -> bool:
-        """Not where the trace was not sampled, and not beyond what may be spent."""
+        """True if the trace is sampled and the time budget allows a span."""
         if not sampled:
             return False
-        if self._budget.left():
+        if self._budget.has_time():
             return True
         self.left_out += 1
         return False
 
 
 class _Budget:
-    """A share of the time that passes, a little of it saved up. Measured, because a span's price varies a lot."""
+    """A share of the elapsed time, saved up to a maximum. Measured, because the cost of a span varies a lot."""
 
     __slots__ = ("_left", "_share", "_since", "now")
 
     def __init__(self, share: float | None, clock: Clock) -> None:
         self._share = share
         self.now = clock.monotonic
-        self._left = _SAVED_SECONDS
+        self._left = _MAX_SAVED_SECONDS
         self._since = self.now()
 
-    def left(self) -> bool:
+    def has_time(self) -> bool:
         if self._share is None:
             return True
         if self._left <= 0:
             now = self.now()
-            self._left = min(_SAVED_SECONDS, self._left + (now - self._since) * self._share)
+            self._left = min(_MAX_SAVED_SECONDS, self._left + (now - self._since) * self._share)
             self._since = now
         return self._left > 0
 
     def spend(self, began: float) -> None:
-        self._left -= min(self.now() - began, _DEAREST_SECONDS)
+        self._left -= min(self.now() - began, _MAX_SPAN_SECONDS)
 
 
-_SAVED_SECONDS = 0.015
-_DEAREST_SECONDS = 0.001
-"""What one span is charged at the most: if it took longer, something else had the processor."""
-_NOWHERE = SpanContext(1, 1, False, TraceFlags(0))
+_MAX_SAVED_SECONDS = 0.015
+_MAX_SPAN_SECONDS = 0.001
+"""The most that one span is charged: if it took longer, another process or thread had the CPU."""
+_NO_SPAN = SpanContext(1, 1, False, TraceFlags(0))
 
 
 def _parent(traceparent: str | None) -> SpanContext | None:
@@ -178,14 +183,14 @@ def _attributes(claimed: Claimed) -> dict[str, Any]:
     }
 
 
-def _nothing(outcome: Outcome) -> None:
-    """Nobody listens."""
+def _ignore_outcome(outcome: Outcome) -> None:
+    pass
 
 
-_NOTHING: AbstractContextManager[Ended] = nullcontext(_nothing)
+_WITHOUT_SPAN: AbstractContextManager[Ended] = nullcontext(_ignore_outcome)
 
 
-def _tell(span: trace.Span, outcome: Outcome) -> None:
+def _record_outcome(span: trace.Span, outcome: Outcome) -> None:
     span.set_attribute("detent.outcome", type(outcome).__name__.lower())
     if isinstance(outcome, Failed):
         failure = outcome.failure

@@ -1,4 +1,4 @@
-"""What one process measures itself: how long jobs waited to be picked up and how long they ran. Bounded, no I/O."""
+"""Histograms of one process: how long jobs waited before pickup, and how long they ran. In memory, of bounded size."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -7,16 +7,19 @@ from detent.core.job import Micros
 from detent.ports.claims import Claimed
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0)
-KINDS_AT_MOST = 200
-"""Kinds of jobs told apart; later ones are summed up as OTHER."""
+MAX_KINDS = 200
+"""Kinds of jobs with a histogram of their own; later ones share the histogram OTHER."""
 OTHER = "other"
 Kind = tuple[str, ...]
-"""(contract, job_type, queue), as they stand side by side in a claim."""
-_RAW_AT_MOST = 2_048
+"""(contract, job_type, queue): fields 2 to 4 of Claimed."""
+_MAX_RAW = 2_048
 
 
 class Histogram:
-    """Counts by upper bound, the last one without; and the sum. Values are sorted in many at a time: that is cheap."""
+    """Counts per upper bound, the last one unbounded, and the sum.
+
+    Values are collected in `raw` and sorted into the buckets many at a time, which is cheaper.
+    """
 
     __slots__ = ("_counts", "_total", "raw")
 
@@ -24,11 +27,11 @@ class Histogram:
         self._counts = [0] * (len(BOUNDS) + 1)
         self._total = 0.0
         self.raw: list[float] = []
-        """Seconds not sorted in yet."""
+        """Seconds that are not in a bucket yet."""
 
     def add(self, seconds: float) -> None:
         self.raw.append(seconds)
-        if len(self.raw) >= _RAW_AT_MOST:
+        if len(self.raw) >= _MAX_RAW:
             self._sort_in()
 
     def _sort_in(self) -> None:
@@ -53,7 +56,7 @@ class Histogram:
         return sum(self._counts)
 
     def buckets(self) -> list[tuple[str, float]]:
-        """(le, how many up to it), cumulative."""
+        """(upper bound, how many values up to it), cumulative as Prometheus expects."""
         self._sort_in()
         rows, below = [], 0
         for bound, number in zip((*BOUNDS, None), self._counts, strict=True):
@@ -63,31 +66,31 @@ class Histogram:
 
 
 class ExecutionHistograms:
-    """Starts at zero with its process, as Prometheus expects of what a process tells of itself."""
+    """The histograms of one process, by kind of job. They start at zero with the process, as Prometheus expects."""
 
     def __init__(self) -> None:
         self.pickup: dict[Kind, Histogram] = {}
         self.execution: dict[Kind, Histogram] = {}
 
-    def picked_up(self, claimed: Iterable[Claimed], now: Micros) -> None:
+    def record_pickups(self, claimed: Iterable[Claimed], now: Micros) -> None:
         kind: Kind = ()
         for job in claimed:
             due = job.due_at
             if due is None:
                 continue
-            its = job[2:5]
-            if its != kind:
-                kind, found = its, self._of(self.pickup, its)
-            found.add((now - due) / 1_000_000 if now > due else 0.0)
+            job_kind = job[2:5]
+            if job_kind != kind:
+                kind, histogram = job_kind, self._histogram(self.pickup, job_kind)
+            histogram.add((now - due) / 1_000_000 if now > due else 0.0)
 
-    def executed(self, job: Claimed, seconds: float) -> None:
+    def record_execution(self, job: Claimed, seconds: float) -> None:
         kind = job[2:5]
-        (self.execution.get(kind) or self._of(self.execution, kind)).add(seconds)
+        (self.execution.get(kind) or self._histogram(self.execution, kind)).add(seconds)
 
-    def _of(self, table: dict[Kind, Histogram], kind: Kind) -> Histogram:
-        found = table.get(kind)
-        if found is None:
-            if len(table) >= KINDS_AT_MOST:
+    def _histogram(self, table: dict[Kind, Histogram], kind: Kind) -> Histogram:
+        histogram = table.get(kind)
+        if histogram is None:
+            if len(table) >= MAX_KINDS:
                 kind = (OTHER, OTHER, OTHER)
-            found = table.setdefault(kind, Histogram())
-        return found
+            histogram = table.setdefault(kind, Histogram())
+        return histogram

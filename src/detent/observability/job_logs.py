@@ -1,4 +1,4 @@
-"""Log lines that know their job: text for people, JSON for programs, and kept beside the job if it asks for that."""
+"""Log lines with the id of their job: as text or JSON on stderr, and stored with the job if it captures logs."""
 
 import json
 import logging
@@ -16,68 +16,68 @@ from detent.ports.tx import Tx
 TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)
 CAPTURED = "log"
-"""The name of the note that holds what an execution logged."""
+"""The name of the note that holds the captured lines of an execution."""
 MAX_LINES = 200
 MAX_BYTES = 32_768
 MAX_LINE = 2_000
 
-bound: ContextVar[Claimed | None] = ContextVar("detent_job", default=None)
-"""The job whose handler runs here: on its task, on tasks it starts, in its thread or process."""
+current_job: ContextVar[Claimed | None] = ContextVar("detent_job", default=None)
+"""The job whose handler runs here: in its task, in tasks it starts, in its thread or process."""
 _capture: ContextVar["Capture | None"] = ContextVar("detent_capture", default=None)
 
 
-def set_up(form: str, level: int = logging.INFO) -> None:
-    """Let the root logger write to stderr in this form, unless the application has set it up otherwise."""
-    chosen[:] = [form]
+def configure_logging(log_format: str, level: int = logging.INFO) -> None:
+    """Make the root logger write to stderr in this format. Does nothing if the application has configured it."""
+    configured_formats[:] = [log_format]
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLine() if form == JSON else TextLine())
+    handler.setFormatter(JsonFormatter() if log_format == JSON else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler])
 
 
-chosen: list[str] = []
-"""The form this process was set up with, for the processes it starts."""
+configured_formats: list[str] = []
+"""The format of this process, for the processes it starts; empty if logging was not configured here."""
 
 
-class TextLine(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """2030-01-31T12:00:00.000Z INFO detent.worker: message [job=… execution=2 trace=…]"""
 
     def format(self, record: logging.LogRecord) -> str:
-        about = _about(record)
-        short = {"job": about.get("job_id"), "execution": about.get("execution_no"), "trace": about.get("trace_id")}
-        told = " ".join(f"{name}={value}" for name, value in short.items() if value is not None)
-        line = f"{_at(record)} {record.levelname} {record.name}: {record.getMessage()}"
-        line = f"{line} [{told}]" if told else line
+        fields = _job_fields(record)
+        short = {"job": fields.get("job_id"), "execution": fields.get("execution_no"), "trace": fields.get("trace_id")}
+        suffix = " ".join(f"{name}={value}" for name, value in short.items() if value is not None)
+        line = f"{_time(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        line = f"{line} [{suffix}]" if suffix else line
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-class JsonLine(logging.Formatter):
-    """One JSON object a line: at, level, logger, message, and what is known of the job."""
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: at, level, logger, message, and the fields of the job."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {"at": _at(record), "level": record.levelname, "logger": record.name, "message": record.getMessage()}
-        line |= _about(record)
+        line = {"at": _time(record), "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        line |= _job_fields(record)
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def _at(record: logging.LogRecord) -> str:
+def _time(record: logging.LogRecord) -> str:
     return iso(int(record.created * 1_000_000)) or ""
 
 
 _FIELDS = ("job_id", "job_type", "queue", "tenant_id", "execution_no", "trace_id")
 
 
-def _about(record: logging.LogRecord) -> dict[str, Any]:
-    """What a line says of its job itself, else the job whose handler runs here."""
-    job = bound.get()
-    known = {} if job is None else {name: getattr(job, "id" if name == "job_id" else name) for name in _FIELDS}
-    said = {name: record.__dict__[name] for name in _FIELDS if name in record.__dict__}
-    return {name: value for name, value in (known | said).items() if value is not None}
+def _job_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Fields of the job: those the log call passed in `extra`, else those of the job whose handler runs here."""
+    job = current_job.get()
+    running = {} if job is None else {name: getattr(job, "id" if name == "job_id" else name) for name in _FIELDS}
+    extra = {name: record.__dict__[name] for name in _FIELDS if name in record.__dict__}
+    return {name: value for name, value in (running | extra).items() if value is not None}
 
 
 class Capture:
-    """What one execution logged: the first lines, up to a bound, and how many were left out."""
+    """Collects the first log lines of one execution, up to MAX_LINES and MAX_BYTES, and counts the others."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, str]] = []
@@ -93,7 +93,7 @@ class Capture:
             message = f"{message} ({type(record.exc_info[1]).__name__}: {record.exc_info[1]})"
         message = message[:MAX_LINE].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
         self._bytes += len(message)
-        self.lines.append({"at": _at(record), "level": record.levelname, "logger": record.name, "message": message})
+        self.lines.append({"at": _time(record), "level": record.levelname, "logger": record.name, "message": message})
 
     def note(self, claimed: Claimed, seq: int, worker: str | None, now: Micros) -> Note:
         data: dict[str, Any] = {"lines": self.lines}
@@ -102,8 +102,8 @@ class Capture:
         return Note(claimed.id, seq, CAPTURED, now, worker, claimed.execution_no, data)
 
 
-class _Catcher(logging.Handler):
-    """At the root: hands each line to the capture of the execution it belongs to."""
+class _CaptureHandler(logging.Handler):
+    """On the root logger: adds each record to the Capture of the execution it was logged in."""
 
     def emit(self, record: logging.LogRecord) -> None:
         capture = _capture.get()
@@ -114,15 +114,15 @@ class _Catcher(logging.Handler):
                 self.handleError(record)
 
 
-_catcher = _Catcher()
+_handler = _CaptureHandler()
 
 
 @contextmanager
 def capturing() -> Iterator[Capture]:
-    """Lines logged inside, wherever the context goes along, are kept."""
+    """Collect the lines logged inside, also in tasks and threads that run with a copy of this context."""
     root = logging.getLogger()
-    if _catcher not in root.handlers:
-        root.addHandler(_catcher)
+    if _handler not in root.handlers:
+        root.addHandler(_handler)
     capture = Capture()
     token = _capture.set(capture)
     try:
@@ -131,8 +131,8 @@ def capturing() -> Iterator[Capture]:
         _capture.reset(token)
 
 
-async def keep(engine: Engine, claimed: Claimed, capture: Capture) -> None:
-    """Write the captured lines beside the job's log, while the job is still ours."""
+async def store_lines(engine: Engine, claimed: Claimed, capture: Capture) -> None:
+    """Store the captured lines as a note of the job, if this execution still holds the lease."""
 
     async def act(tx: Tx) -> None:
         row = (await tx.lock([claimed.id])).get(claimed.id)

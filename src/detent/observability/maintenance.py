@@ -1,69 +1,74 @@
-"""The lookout counts the log, evaluates alerts, tells sinks, keeps retention; each is done once, by whoever comes."""
+"""The maintenance loop: counts events, evaluates and delivers alerts, prunes; each task in one process at a time."""
 
 import asyncio
 import logging
 
-from detent.core.alerts import Step
+from detent.core.alerts import AlertStep
 from detent.core.errors import DetentError
 from detent.engine import Engine
 from detent.engine.metrics import alerts
-from detent.engine.metrics.event_counts import Follower
+from detent.engine.metrics.event_counts import EventCounter
 from detent.engine.reads import workers
 
-from .retention import Retainer
+from .retention import Pruner
 from .settings import Settings
 
-log = logging.getLogger("detent.lookout")
+log = logging.getLogger("detent.maintenance")
 _TICK_SECONDS = 1.0
-_SENT_AT_ONCE = 20
-_TIDY_SECONDS = 600.0
+_MAX_DELIVERIES = 20
+_CLEANUP_SECONDS = 600.0
 
 
 class MaintenanceLoop:
-    """One per process that works or serves; they take turns by the database."""
+    """One per process that works or serves. For each task a process claims the interval in the database."""
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
-        self.follower = Follower(engine)
+        self.event_counter = EventCounter(engine)
         self.settings = settings
         self._engine = engine
-        self._retainer = Retainer(engine, settings)
+        self._pruner = Pruner(engine, settings)
 
     async def run(self) -> None:
+        """Run for ever; an error is logged and does not end the loop."""
         tick = min(_TICK_SECONDS, self.settings.alert_interval_seconds)
         while True:
             await asyncio.sleep(tick)
             try:
-                await self.round()
+                await self.run_once()
             except DetentError as error:
-                log.warning("cannot look after alerts now: %s", error)
-            except Exception:  # a lookout that fell asleep would be missed when it is needed
-                log.exception("looking after alerts failed, trying again in %g s", tick)
+                log.warning("maintenance failed, trying again in %g s: %s", tick, error)
+            except Exception:
+                log.exception("maintenance failed, trying again in %g s", tick)
 
-    async def round(self) -> None:
-        """One look at everything that may be due."""
+    async def run_once(self) -> None:
+        """Do each task whose interval has passed and is not claimed by another process."""
         if self.settings.alerts:
-            if await alerts.take_turn(self._engine, "alerts", self.settings.alert_interval_seconds):
+            if await alerts.claim_interval(self._engine, "alerts", self.settings.alert_interval_seconds):
                 await self.evaluate()
             await self.deliver()
-        await self._retainer.round()
-        if await alerts.take_turn(self._engine, "tidy", _TIDY_SECONDS):
-            await workers.tidy(self._engine)
+        await self._pruner.run_once()
+        if await alerts.claim_interval(self._engine, "tidy", _CLEANUP_SECONDS):
+            await workers.delete_old_worker_rows(self._engine)
 
-    async def evaluate(self) -> list[Step]:
-        return await alerts.evaluate(self._engine, self.follower, self.settings.rules, self.settings.sinks)
+    async def evaluate(self) -> list[AlertStep]:
+        """Evaluate all rules; returns the alerts that fired or resolved."""
+        return await alerts.evaluate(self._engine, self.event_counter, self.settings.rules, self.settings.sinks)
 
     async def deliver(self) -> int:
-        """Tell sinks what is due; how many tries were made. Stored first, marked after: told at least once."""
-        tried = 0
+        """Deliver due alerts to their sinks; returns the number of attempts.
+
+        A delivery is stored before it is sent and marked afterwards: each is delivered at least once.
+        """
+        attempts = 0
         sinks = self.settings.sinks
-        while tried < _SENT_AT_ONCE and await alerts.any_due(self._engine):
-            told = await alerts.take_delivery(self._engine, sinks)
-            if told is None:
+        while attempts < _MAX_DELIVERIES and await alerts.any_delivery_due(self._engine):
+            delivery = await alerts.take_delivery(self._engine, sinks)
+            if delivery is None:
                 break
-            error = await sinks[told.sink].tell(told, self._engine.store.now())
-            over = await alerts.end_delivery(self._engine, told, error)
+            error = await sinks[delivery.sink].deliver(delivery, self._engine.store.now())
+            was_last = await alerts.finish_delivery(self._engine, delivery, error)
             if error is not None:
-                then = "given up" if over else "trying again later"
-                log.warning("alert %s was not told to %s, %s: %s", told.rule, told.sink, then, error)
-            tried += 1
-        return tried
+                then = "giving up" if was_last else "trying again later"
+                log.warning("alert %s was not delivered to %s, %s: %s", delivery.rule, delivery.sink, then, error)
+            attempts += 1
+        return attempts

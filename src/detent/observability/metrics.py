@@ -1,6 +1,7 @@
-"""Prometheus: what the log adds up to, how things stand, and what this process measured, as one page of text.
+"""The Prometheus page: counters from the log, gauges of the current state, histograms of this process.
 
-Sums over the log are the same from every process (take `max by`, not `sum`); histograms are each process's own.
+Counters and gauges have the same values in every process: aggregate them with `max by`, not `sum`. Histograms are per
+process.
 """
 
 from collections import Counter
@@ -13,37 +14,37 @@ from detent.core.contract.model import Move
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.engine.metrics.alert_kinds import Readings
-from detent.engine.metrics.alerts import listing, readings
-from detent.engine.metrics.event_counts import EVENTS, LOSSES, NOTES, Follower, Group
+from detent.engine.metrics.alerts import list_alerts, read_inputs
+from detent.engine.metrics.event_counts import EVENTS, LOSSES, NOTES, EventCounter, Group
 from detent.engine.reads.why import is_live
 from detent.version import __version__
 
-from .histograms import KINDS_AT_MOST, OTHER, ExecutionHistograms, Histogram
+from .histograms import MAX_KINDS, OTHER, ExecutionHistograms, Histogram
 
-NAMES_AT_MOST = 100
-"""Tenants, notes and schedules told apart; the rest is summed up as `other`."""
+MAX_LABELS = 100
+"""Tenants, notes and schedules with a label of their own; the others share the label `other`."""
 Values = Mapping[Any, float]
-"""By the values of the labels, as a tuple."""
+"""Tuple of label values -> value of the metric."""
 _KIND = ("contract", "queue", "job_type")
-_STEPS = 200
+_MAX_STEPS = 200
 
 
 async def exposition(
-    engine: Engine, follower: Follower | None = None, histograms: ExecutionHistograms | None = None
+    engine: Engine, event_counter: EventCounter | None = None, histograms: ExecutionHistograms | None = None
 ) -> tuple[bytes, str]:
-    """(the page, its content type). Counts the log up to now first, so the numbers are the log's."""
+    """(the page, its content type). First counts the events of the log up to now, so that the counters are exact."""
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-    await (follower or Follower(engine)).catch_up(_STEPS)
-    found = await engine.store.read(partial(readings, engine))
-    families = list(_families(found, await listing(engine), histograms))
+    await (event_counter or EventCounter(engine)).catch_up(_MAX_STEPS)
+    readings = await engine.store.read(partial(read_inputs, engine))
+    families = list(_families(readings, await list_alerts(engine), histograms))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Ready(families))
+    registry.register(_Collected(families))
     return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
-class _Ready:
-    """Hands out what was collected before."""
+class _Collected:
+    """A Prometheus collector that returns families collected before: its `collect` cannot await."""
 
     def __init__(self, families: list[Any]) -> None:
         self._families = families
@@ -52,46 +53,48 @@ class _Ready:
         yield from self._families
 
 
-def _families(found: Readings, alerts: list[Alert], histograms: ExecutionHistograms | None) -> Iterator[Any]:
-    known = _bounded_groups(found)
+def _families(readings: Readings, alerts: list[Alert], histograms: ExecutionHistograms | None) -> Iterator[Any]:
+    labels = _labels_of_groups(readings)
     yield _family(
-        "counter", "detent_events", "Status changes in the log.", (*_KIND, "event", "move"), _events(found, known)
+        "counter", "detent_events", "Status changes in the log.", (*_KIND, "event", "move"), _events(readings, labels)
     )
     yield _family(
-        "gauge", "detent_jobs", "Unfinished jobs by status.", (*_KIND, "status", "phase"), _jobs(found, known)
+        "gauge", "detent_jobs", "Unfinished jobs by status.", (*_KIND, "status", "phase"), _jobs(readings, labels)
     )
     yield _family(
-        "counter", "detent_dead_letters", "Dead letters written, by tenant.", ("tenant_id",), _dead_letters(found)
+        "counter", "detent_dead_letters", "Dead letters written, by tenant.", ("tenant_id",), _dead_letters(readings)
     )
-    notes = _bounded({key.event: n for (log, key), n in found.sums.items() if log == NOTES}.items())
+    notes = _sum_by_name({key.event: n for (log, key), n in readings.sums.items() if log == NOTES}.items())
     yield _family("counter", "detent_notes", "Notes in the log, refused moves among them.", ("note",), notes)
-    losses = {(str(key.event == "charged").lower(),): n for (log, key), n in found.sums.items() if log == LOSSES}
-    says = "Jobs taken from workers whose lease ran out."
-    yield _family("counter", "detent_lease_losses", says, ("charged",), losses)
-    yield from _standing(found)
+    losses = {(str(key.event == "charged").lower(),): n for (log, key), n in readings.sums.items() if log == LOSSES}
+    help_text = "Jobs taken from workers whose lease ran out."
+    yield _family("counter", "detent_lease_losses", help_text, ("charged",), losses)
+    yield from _gauges(readings)
     states = Counter((alert.rule, alert.severity, str(alert.state)) for alert in alerts)
     yield _family("gauge", "detent_alerts", "Alerts by rule and state.", ("rule", "severity", "state"), states)
-    yield _family("gauge", "detent_build_info", "The version that tells.", ("version",), {(__version__,): 1})
+    yield _family("gauge", "detent_build_info", "The version of Detent.", ("version",), {(__version__,): 1})
     if histograms is not None:
-        says = "From due to picked up by this process."
-        yield _histogram("detent_pickup_seconds", says, histograms.pickup)
-        yield _histogram("detent_execution_seconds", "How long handlers ran in this process.", histograms.execution)
+        help_text = "Seconds from due to pickup by this process."
+        yield _histogram("detent_pickup_seconds", help_text, histograms.pickup)
+        yield _histogram("detent_execution_seconds", "Seconds that handlers ran in this process.", histograms.execution)
 
 
-def _standing(found: Readings) -> Iterator[Any]:
-    now = found.now
-    waiting = {(queue,): (now - due) / SECOND for queue, due in found.waiting().items()}
-    says = "Since when the oldest due job waits; paused ones do not count."
-    yield _family("gauge", "detent_backlog_oldest_seconds", says, ("queue",), _capped(waiting))
-    unserved = {(kind.queue, kind.job_type): (now - due) / SECOND for kind, due in found.unserved()}
-    says = "Since when jobs are due that no live worker takes."
-    yield _family("gauge", "detent_unserved_seconds", says, ("queue", "job_type"), _capped(unserved))
-    running = {(queue, job_type): (now - since) / SECOND for queue, job_type, _, since in found.running}
-    says = "For how long the oldest execution under way runs."
-    yield _family("gauge", "detent_running_oldest_seconds", says, ("queue", "job_type"), _capped(running))
-    late = {(one.called,): one.late(now) / SECOND for one in found.missed}
-    yield _family("gauge", "detent_schedule_late_seconds", "How late schedules are.", ("schedule",), _capped(late))
-    live = [worker for worker in found.workers if is_live(worker, now)]
+def _gauges(readings: Readings) -> Iterator[Any]:
+    now = readings.now
+    waiting = {(queue,): (now - due) / SECOND for queue, due in readings.waiting().items()}
+    help_text = "Seconds since the oldest due job became due, without paused jobs."
+    yield _family("gauge", "detent_backlog_oldest_seconds", help_text, ("queue",), _capped(waiting))
+    unserved = {(kind.queue, kind.job_type): (now - due) / SECOND for kind, due in readings.unserved()}
+    help_text = "Seconds for which jobs are due that no live worker runs."
+    yield _family("gauge", "detent_unserved_seconds", help_text, ("queue", "job_type"), _capped(unserved))
+    running = {(queue, job_type): (now - since) / SECOND for queue, job_type, _, since in readings.running}
+    help_text = "Seconds since the oldest running execution started."
+    yield _family("gauge", "detent_running_oldest_seconds", help_text, ("queue", "job_type"), _capped(running))
+    late = {(schedule.label,): schedule.late(now) / SECOND for schedule in readings.missed}
+    yield _family(
+        "gauge", "detent_schedule_late_seconds", "Seconds by which schedules are late.", ("schedule",), _capped(late)
+    )
+    live = [worker for worker in readings.workers if is_live(worker, now)]
     states = Counter((worker.state,) for worker in live)
     yield _family("gauge", "detent_workers", "Live workers by state.", ("state",), states)
     yield _family("gauge", "detent_slots", "Slots of live workers.", (), {(): sum(worker.slots for worker in live)})
@@ -99,67 +102,67 @@ def _standing(found: Readings) -> Iterator[Any]:
     yield _family("gauge", "detent_slots_busy", "Slots of live workers that run a job.", (), {(): busy})
 
 
-def _events(found: Readings, known: Mapping[Group, Group]) -> Mapping[tuple[str, ...], float]:
+def _events(readings: Readings, labels: Mapping[Group, Group]) -> Mapping[tuple[str, ...], float]:
     sums: Counter[tuple[str, ...]] = Counter()
-    for (log, key), number in found.sums.items():
+    for (log, key), number in readings.sums.items():
         if log == EVENTS:
-            sums[(*known[found.group(key)], key.event, str(found.move(key) or ""))] += number
+            sums[(*labels[readings.group(key)], key.event, str(readings.move(key) or ""))] += number
     return sums
 
 
-def _jobs(found: Readings, known: Mapping[Group, Group]) -> Mapping[tuple[str, ...], float]:
+def _jobs(readings: Readings, labels: Mapping[Group, Group]) -> Mapping[tuple[str, ...], float]:
     sums: Counter[tuple[str, ...]] = Counter()
-    for (group, status), number in found.standing().items():
-        sums[(*known[group], status, str(found.contracts[group.contract].phase(status)))] += number
+    for (group, status), number in readings.jobs_by_status().items():
+        sums[(*labels[group], status, str(readings.contracts[group.contract].phase(status)))] += number
     return sums
 
 
-def _dead_letters(found: Readings) -> Mapping[tuple[str, ...], float]:
+def _dead_letters(readings: Readings) -> Mapping[tuple[str, ...], float]:
     sums: dict[int, int] = {}
-    for (log, key), number in sorted(found.sums.items(), key=lambda entry: entry[0][1].party):
-        contract = found.contracts.get(found.group(key).contract)
-        if log == EVENTS and contract and contract.dead_letters and found.move(key) is Move.FAIL:
+    for (log, key), number in sorted(readings.sums.items(), key=lambda entry: entry[0][1].party):
+        contract = readings.contracts.get(readings.group(key).contract)
+        if log == EVENTS and contract and contract.dead_letters and readings.move(key) is Move.FAIL:
             sums[key.party] = sums.get(key.party, 0) + number
-    return _bounded((found.tenants.get(party, OTHER), number) for party, number in sums.items())
+    return _sum_by_name((readings.tenants.get(party, OTHER), number) for party, number in sums.items())
 
 
-def _bounded_groups(found: Readings) -> dict[Group, Group]:
-    """The kinds that came first keep their names, in every process and after every restart."""
-    known = [group for _, group in sorted(found.groups.items())]
+def _labels_of_groups(readings: Readings) -> dict[Group, Group]:
+    """Group -> its label. The first MAX_KINDS groups keep their names, in every process and after every restart."""
+    groups = [group for _, group in sorted(readings.groups.items())]
     other = Group(OTHER, OTHER, OTHER)
-    return {group: group if place <= KINDS_AT_MOST else other for place, group in enumerate(known)}
+    return {group: group if place <= MAX_KINDS else other for place, group in enumerate(groups)}
 
 
-def _bounded(rows: Iterable[tuple[str, float]]) -> dict[tuple[str, ...], float]:
+def _sum_by_name(rows: Iterable[tuple[str, float]]) -> dict[tuple[str, ...], float]:
     sums: dict[tuple[str, ...], float] = {}
     for name, number in rows:
-        label = (name,) if (name,) in sums or len(sums) < NAMES_AT_MOST else (OTHER,)
+        label = (name,) if (name,) in sums or len(sums) < MAX_LABELS else (OTHER,)
         sums[label] = sums.get(label, 0) + number
     return sums
 
 
 def _capped(values: Values) -> Values:
-    """Of gauges the worst are told; the worst of the rest stands for them."""
+    """The MAX_LABELS highest values keep their labels; `other` gets the highest of the rest."""
     ordered = sorted(values.items(), key=lambda entry: -entry[1])
-    kept = dict(ordered[:NAMES_AT_MOST])
-    if len(ordered) > NAMES_AT_MOST:
-        kept[(OTHER,) * len(ordered[0][0])] = ordered[NAMES_AT_MOST][1]
+    kept = dict(ordered[:MAX_LABELS])
+    if len(ordered) > MAX_LABELS:
+        kept[(OTHER,) * len(ordered[0][0])] = ordered[MAX_LABELS][1]
     return kept
 
 
-def _family(kind: str, name: str, says: str, labels: tuple[str, ...], values: Values) -> Any:
+def _family(kind: str, name: str, help_text: str, labels: tuple[str, ...], values: Values) -> Any:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    made = (CounterMetricFamily if kind == "counter" else GaugeMetricFamily)(name, says, labels=labels)
-    for its, number in sorted(values.items()):
-        made.add_metric(its, number)
-    return made
+    family = (CounterMetricFamily if kind == "counter" else GaugeMetricFamily)(name, help_text, labels=labels)
+    for label_values, number in sorted(values.items()):
+        family.add_metric(label_values, number)
+    return family
 
 
-def _histogram(name: str, says: str, table: Mapping[tuple[str, ...], Histogram]) -> Any:
+def _histogram(name: str, help_text: str, table: Mapping[tuple[str, ...], Histogram]) -> Any:
     from prometheus_client.core import HistogramMetricFamily
 
-    made = HistogramMetricFamily(name, says, labels=_KIND)
-    for (contract, job_type, queue), found in sorted(table.items()):
-        made.add_metric((contract, queue, job_type), found.buckets(), found.total)
-    return made
+    family = HistogramMetricFamily(name, help_text, labels=_KIND)
+    for (contract, job_type, queue), histogram in sorted(table.items()):
+        family.add_metric((contract, queue, job_type), histogram.buckets(), histogram.total)
+    return family

@@ -1,4 +1,4 @@
-"""A page for Prometheus in a process that serves nothing else: GET /metrics and /healthz on one small port."""
+"""A small HTTP server for Prometheus in a worker process: GET /metrics and GET /healthz."""
 
 import asyncio
 import logging
@@ -7,12 +7,13 @@ from contextlib import suppress
 
 log = logging.getLogger("detent.metrics")
 _READ_SECONDS = 10.0
-_LONGEST_HEAD = 8_192
+_MAX_HEAD = 8_192
 Page = Callable[[], Awaitable[tuple[bytes, str]]]
+"""Returns the body of /metrics and its content type."""
 
 
-class MetricsPage:
-    """One request a connection; what cannot be read is hung up on."""
+class MetricsServer:
+    """Answers one request per connection; a request that is no HTTP, too long or too slow is dropped."""
 
     def __init__(self, page: Page, host: str = "127.0.0.1", port: int = 0) -> None:
         self._page = page
@@ -21,7 +22,7 @@ class MetricsPage:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, self._host, self.port, limit=_LONGEST_HEAD)
+        self._server = await asyncio.start_server(self._serve, self._host, self.port, limit=_MAX_HEAD)
         self.port = self._server.sockets[0].getsockname()[1]
         log.info("metrics at http://%s:%d/metrics", self._host, self.port)
 
@@ -33,9 +34,10 @@ class MetricsPage:
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-            status, body, kind = await self._answer(head)
+            status, body, content_type = await self._response(head)
             start = (
-                f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+                "Connection: close\r\n\r\n"
             )
             writer.write(start.encode() + body)
             async with asyncio.timeout(_READ_SECONDS):
@@ -47,21 +49,21 @@ class MetricsPage:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answer(self, head: bytes) -> tuple[str, bytes, str]:
+    async def _response(self, head: bytes) -> tuple[str, bytes, str]:
         plain = "text/plain; charset=utf-8"
-        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(words) != 3:
+        parts = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(parts) != 3:
             return "400 Bad Request", b"not HTTP\n", plain
-        path = words[1].partition("?")[0]
-        if words[0] not in ("GET", "HEAD"):
+        path = parts[1].partition("?")[0]
+        if parts[0] not in ("GET", "HEAD"):
             return "405 Method Not Allowed", b"only GET\n", plain
         if path == "/healthz":
             return "200 OK", b"ok\n", plain
         if path != "/metrics":
             return "404 Not Found", b"see /metrics\n", plain
         try:
-            body, kind = await self._page()
-            return "200 OK", body, kind
+            body, content_type = await self._page()
+            return "200 OK", body, content_type
         except Exception as error:
-            log.warning("metrics cannot be told: %s", error)
+            log.warning("cannot serve /metrics: %s", error)
             return "503 Service Unavailable", f"{error}\n".encode(), plain

@@ -1,4 +1,4 @@
-"""Settings of a running system: alert rules, sinks, retention. From Python, or from a TOML file all processes share."""
+"""Settings of alerts and retention: from Python, or from a TOML file that all processes share."""
 
 import os
 import shlex
@@ -6,16 +6,20 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar, get_args
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from detent.core.alerts import DEFAULT_RULES, SEVERITIES, Rule
-from detent.core.errors import InvalidInput
+from detent.core.errors import InvalidInput, invalid_value
 from detent.engine.metrics.alerts import check_rule
 from detent.engine.pruning import Retention
 
 from .alert_sinks import CommandSink, LogSink, Sink, WebhookSink
 
 DEFAULT_FILE = "detent.toml"
+_INVALID = "SETTINGS_INVALID"
 _DAY = 86_400.0
 
 
@@ -25,146 +29,191 @@ def _log_sink() -> dict[str, Sink]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every process that runs a worker should be given the same ones: any of them may be the one that evaluates."""
+    """Alert rules, alert sinks and retention. Give all workers the same: any of them may evaluate and prune."""
 
     alerts: bool = True
+    """False: no alerts are evaluated or delivered."""
     alert_interval_seconds: float = 15.0
     rules: tuple[Rule, ...] = DEFAULT_RULES
     sinks: Mapping[str, Sink] = field(default_factory=_log_sink)
     retention: tuple[Retention, ...] = ()
+    """The first rule that matches a finished job decides how long it is kept; without rules nothing is deleted."""
     retention_interval_seconds: float = 10.0
     retention_batch: int = 500
-    """Jobs looked at in one transaction; one transaction in an interval, more while there is something to delete."""
+    """Jobs examined in one transaction: one transaction per interval, more while there is something to delete."""
     export_to: str | None = None
     """A folder; jobs are written there as JSON lines before they are deleted."""
-    where: str | None = None
+    path: str | None = None
     """The file they were read from."""
 
 
 def load_settings(path: str | None = None) -> Settings:
-    """From this file, or $DETENT_CONFIG, or detent.toml where we are; without a file the defaults hold."""
-    asked = path or os.environ.get("DETENT_CONFIG")
-    if not asked and not Path(DEFAULT_FILE).exists():
+    """Settings from this TOML file, else from $DETENT_CONFIG, else from detent.toml in the working directory.
+
+    Without a file the defaults. Raises InvalidInput (SETTINGS_INVALID, ALERT_RULE_INVALID).
+    """
+    named_file = path or os.environ.get("DETENT_CONFIG")
+    if not named_file and not Path(DEFAULT_FILE).exists():
         return Settings()
-    file = Path(asked or DEFAULT_FILE)
+    file = Path(named_file or DEFAULT_FILE)
     try:
-        told = tomllib.loads(file.read_text("utf-8"))
+        table = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
-        raise _invalid(f"{file} cannot be read: {error}") from None
+        raise InvalidInput(f"{file} cannot be read: {error}", code=_INVALID) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _invalid(f"{file} is not TOML: {error}") from None
-    return replace(settings_from(told), where=str(file))
+        raise InvalidInput(f"{file} is not TOML: {error}", code=_INVALID) from None
+    return replace(settings_from(table), path=str(file))
 
 
-def settings_from(told: Mapping[str, Any]) -> Settings:
-    """What a TOML file says, checked key by key; other tools' sections are left alone."""
-    made = Settings()
-    if "alerts" in told:
-        made = _with_alerts(made, _table(told["alerts"], "alerts"))
-    if "retention" in told:
-        made = _with_retention(made, _table(told["retention"], "retention"))
-    return made
-
-
-def _with_alerts(made: Settings, told: Mapping[str, Any]) -> Settings:
-    _only(told, "alerts", {"enabled", "interval_seconds", "rules", "sinks"})
+def settings_from(table: Mapping[str, Any]) -> Settings:
+    """Settings from the tables `alerts` and `retention`; other tables are ignored. Raises what load_settings raises."""
+    alerts = _parse(_AlertsTable, table.get("alerts", {}), "alerts")
+    retention = _parse(_RetentionTable, table.get("retention", {}), "retention")
     rules = {rule.name: rule for rule in DEFAULT_RULES}
-    for name, its in _table(told.get("rules", {}), "alerts.rules").items():
-        rules[name] = _rule(name, rules.get(name), _table(its, f"alerts.rules.{name}"))
-    sinks = {name: _sink(name, its) for name, its in _table(told.get("sinks", {}), "alerts.sinks").items()}
-    return replace(
-        made,
-        alerts=bool(told.get("enabled", True)),
-        alert_interval_seconds=_seconds(told.get("interval_seconds", made.alert_interval_seconds), "interval_seconds"),
+    for name, row in alerts.rules.items():
+        rules[name] = _rule(name, rules.get(name), row)
+    return Settings(
+        alerts=alerts.enabled,
+        alert_interval_seconds=alerts.interval_seconds,
         rules=tuple(check_rule(rule) for rule in rules.values()),
-        sinks={**_log_sink(), **sinks},
+        sinks={**_log_sink(), **{name: _sink(name, row) for name, row in alerts.sinks.items()}},
+        retention=tuple(rule.retention() for rule in retention.rules),
+        retention_interval_seconds=retention.interval_seconds,
+        retention_batch=retention.batch,
+        export_to=retention.export_to,
     )
 
 
-def _rule(name: str, known: Rule | None, told: Mapping[str, Any]) -> Rule:
-    allowed = {f.name for f in fields(Rule)} - {"name"}
-    _only(told, f"alerts.rules.{name}", allowed)
-    if told.get("severity", SEVERITIES[0]) not in SEVERITIES:
-        raise _invalid(f"alerts.rules.{name}: severity is one of {', '.join(SEVERITIES)}")
-    for key in ("threshold", "for_seconds", "resolve_after_seconds", "window_seconds", "min_count", "resolve_below"):
-        if key in told and (isinstance(told[key], bool) or not isinstance(told[key], int | float)):
-            raise _invalid(f"alerts.rules.{name}: {key} must be a number")
-    if known is not None:
-        return replace(known, **told)
-    if "kind" not in told or "threshold" not in told:
-        raise _invalid(f"alerts.rules.{name} is a new rule: it needs at least kind and threshold")
-    return Rule(name=name, **{"severity": "P2", **told})
+_DEFAULTS = Settings()
+_Seconds = Annotated[float, Field(ge=0, lt=1e9)]
 
 
-def _sink(name: str, told: Any) -> Sink:
-    table = dict(_table(told, f"alerts.sinks.{name}"))
-    kind = table.pop("type", None)
-    severities = tuple(table.pop("severities", SEVERITIES))
-    if not set(severities) <= set(SEVERITIES):
-        raise _invalid(f"alerts.sinks.{name}: severities are some of {', '.join(SEVERITIES)}")
-    if kind == "log":
-        _only(table, f"alerts.sinks.{name}", set())
-        return LogSink(severities)
-    if kind == "webhook":
-        _only(table, f"alerts.sinks.{name}", {"url", "secret", "secret_env", "timeout_seconds"})
-        secret = table.get("secret") or os.environ.get(str(table.get("secret_env", "")), "")
-        timeout = _seconds(table.get("timeout_seconds", 5.0), "timeout_seconds")
-        return WebhookSink(str(table.get("url", "")), secret, timeout, severities).checked(name)
-    if kind == "command":
-        _only(table, f"alerts.sinks.{name}", {"command", "timeout_seconds"})
-        command = table.get("command", "")
-        words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-        timeout = _seconds(table.get("timeout_seconds", 10.0), "timeout_seconds")
-        return CommandSink(tuple(words), timeout, severities).checked(name)
-    raise _invalid(f"alerts.sinks.{name}: type is log, webhook or command, not {kind!r}")
+class _Table(BaseModel):
+    """Strict: a number is not text, a boolean is not a number, and an unknown key is an error."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
 
 
-def _with_retention(made: Settings, told: Mapping[str, Any]) -> Settings:
-    _only(told, "retention", {"interval_seconds", "batch", "export_to", "rules"})
-    rules = []
-    for number, its in enumerate(told.get("rules", ()), 1):
-        table = dict(_table(its, f"retention.rules {number}"))
-        where = f"retention rule {number}"
-        _only(table, where, {"contract", "queue", "job_type", "status", "keep_days", "keep_seconds"})
-        if "keep_days" in table and "keep_seconds" in table:
-            raise _invalid(f"{where}: keep_days or keep_seconds, not both")
-        keep = None
-        if "keep_days" in table:
-            keep = _seconds(table.pop("keep_days"), "keep_days") * _DAY
-        elif "keep_seconds" in table:
-            keep = _seconds(table.pop("keep_seconds"), "keep_seconds")
-        rules.append(Retention(keep, **{name: str(value) for name, value in table.items()}))
-    batch = told.get("batch", made.retention_batch)
-    if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= 10_000:
-        raise _invalid("retention.batch must be a whole number from 1 to 10000")
-    every = _seconds(told.get("interval_seconds", made.retention_interval_seconds), "interval_seconds")
-    return replace(
-        made,
-        retention=tuple(rules),
-        retention_batch=batch,
-        retention_interval_seconds=every,
-        export_to=told.get("export_to"),
-    )
+class _AlertsTable(_Table):
+    enabled: bool = _DEFAULTS.alerts
+    interval_seconds: _Seconds = _DEFAULTS.alert_interval_seconds
+    rules: dict[str, dict[str, Any]] = {}
+    sinks: dict[str, dict[str, Any]] = {}
 
 
-def _seconds(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise _invalid(f"{name} must be a number of at least 0")
-    return float(value)
+_Severity = Literal["P1", "P2", "P3"]
+assert get_args(_Severity) == SEVERITIES
+_RULE_FIELDS: dict[str, Any] = {field.name: (field.type, None) for field in fields(Rule) if field.name != "name"}
+_RuleTable = create_model("_RuleTable", __base__=_Table, **{**_RULE_FIELDS, "severity": (_Severity, None)})
+"""The fields of Rule, all optional."""
 
 
-def _table(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise _invalid(f"{where} must be a table")
-    return value
+def _rule(name: str, default: Rule | None, row: Mapping[str, Any]) -> Rule:
+    """The default rule of this name with changes, or a new rule."""
+    path = f"alerts.rules.{name}"
+    values = _parse(_RuleTable, row, path).model_dump(exclude_unset=True)
+    if default is not None:
+        return replace(default, **values)
+    missing = [key for key in ("kind", "threshold") if key not in values]
+    if missing:
+        raise InvalidInput(f"{path} is a new rule, so {' and '.join(missing)} must be set", code=_INVALID)
+    return Rule(name=name, **{"severity": "P2", **values})
 
 
-def _only(told: Mapping[str, Any], where: str, allowed: set[str]) -> None:
-    unknown = sorted(set(told) - allowed)
-    if unknown:
-        known = ", ".join(sorted(allowed)) or "nothing more"
-        raise _invalid(f"{where}: {', '.join(unknown)} is not known; it takes {known}")
+class _SinkTable(_Table):
+    severities: list[_Severity] = list(get_args(_Severity))
 
 
-def _invalid(sentence: str) -> InvalidInput:
-    return InvalidInput(sentence, code="SETTINGS_INVALID")
+class _LogTable(_SinkTable):
+    type: Literal["log"]
+
+    def sink(self) -> Sink:
+        return LogSink(tuple(self.severities))
+
+
+class _WebhookTable(_SinkTable):
+    type: Literal["webhook"]
+    url: str
+    secret: str = ""
+    secret_env: str = ""
+    """The environment variable that holds the secret."""
+    timeout_seconds: _Seconds = 5.0
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must be http://… or https://…")
+        return url
+
+    def sink(self) -> Sink:
+        secret = self.secret or os.environ.get(self.secret_env, "")
+        return WebhookSink(self.url, secret, self.timeout_seconds, tuple(self.severities))
+
+
+class _CommandTable(_SinkTable):
+    type: Literal["command"]
+    command: list[str]
+    timeout_seconds: _Seconds = 10.0
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _split(cls, command: Any) -> Any:
+        words = shlex.split(command) if isinstance(command, str) else command
+        if not words:
+            raise ValueError("must name a program")
+        return words
+
+    def sink(self) -> Sink:
+        return CommandSink(tuple(self.command), self.timeout_seconds, tuple(self.severities))
+
+
+_SINK_TABLES: dict[Any, type[_LogTable | _WebhookTable | _CommandTable]] = {
+    "log": _LogTable,
+    "webhook": _WebhookTable,
+    "command": _CommandTable,
+}
+
+
+def _sink(name: str, row: Mapping[str, Any]) -> Sink:
+    path, kind = f"alerts.sinks.{name}", row.get("type")
+    if not isinstance(kind, str) or kind not in _SINK_TABLES:
+        raise InvalidInput(f"{path}.type must be log, webhook or command, got {kind!r}", code=_INVALID)
+    return _parse(_SINK_TABLES[kind], row, path).sink()
+
+
+class _RetentionRuleTable(_Table):
+    contract: str | None = None
+    queue: str | None = None
+    job_type: str | None = None
+    status: str | None = None
+    keep_days: _Seconds | None = None
+    keep_seconds: _Seconds | None = None
+
+    @model_validator(mode="after")
+    def _keeps_days_or_seconds(self) -> "_RetentionRuleTable":
+        if self.keep_days is not None and self.keep_seconds is not None:
+            raise ValueError("has keep_days and keep_seconds; set one of them, not both")
+        return self
+
+    def retention(self) -> Retention:
+        keep = self.keep_seconds if self.keep_days is None else self.keep_days * _DAY
+        return Retention(keep, self.contract, self.queue, self.job_type, self.status)
+
+
+class _RetentionTable(_Table):
+    interval_seconds: _Seconds = _DEFAULTS.retention_interval_seconds
+    batch: Annotated[int, Field(ge=1, le=10_000)] = _DEFAULTS.retention_batch
+    export_to: str | None = None
+    rules: list[_RetentionRuleTable] = []
+
+
+_T = TypeVar("_T", bound=_Table)
+
+
+def _parse(model: type[_T], table: Any, path: str) -> _T:
+    try:
+        return model.model_validate(table)
+    except ValidationError as error:
+        raise invalid_value(error, path, code=_INVALID) from None

@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from detent.core.access import Token
 from detent.core.job import Micros
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Who did what to which thing, and why."""
+    """One entry of the audit log: who did what to which subject, and why."""
 
     actor: str
     act: str
@@ -22,12 +20,8 @@ class Audit:
     data: Mapping[str, Any] | None = None
 
 
-if TYPE_CHECKING:
-    pass
-
-
 class AccessTx(Protocol):
-    """What these acts ask of a transaction."""
+    """Access tokens and audit entries within a transaction."""
 
     now: Micros
 

@@ -1,4 +1,4 @@
-"""What the engine needs of a store for families and approvals; part of a transaction, see ports."""
+"""Parent and child jobs, as a transaction stores them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 from detent.core.job import Job
 
 
-class Ended(NamedTuple):
-    """How a child stands."""
+class ChildState(NamedTuple):
+    """The current state of a child."""
 
     id: str
     parent_id: str | None
@@ -21,47 +21,50 @@ class Ended(NamedTuple):
 
 
 class ChildrenTx(Protocol):
-    """Parents and children. What a parent must be told is written with what happened, and looked at after that."""
+    """Parents and children within a transaction.
 
-    related_ids: set[str]
-    """Jobs whose family changed in this transaction: somebody should look at them once it is committed."""
+    When a child ends, a row for its parent is written in the same transaction and processed in a later one.
+    """
+
+    parents_to_process: set[str]
+    """Parents to check after the commit, because one of their children changed in this transaction."""
 
     async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
-        """Write down which of these children the parent waits for: those that have not ended; how many that are."""
+        """Record that the parent waits for those of these children that have not ended; returns their number."""
         ...
 
-    async def ended_badly(self, ids: Sequence[str], good: Sequence[str]) -> bool:
-        """Has one of these ended in none of the good "contract status" pairs?"""
+    async def any_failed(self, ids: Sequence[str], good: Sequence[str]) -> bool:
+        """True if one of these has ended in a status that is not among the `good` "contract status" pairs."""
         ...
 
-    async def take_news(self, parent_id: str) -> dict[str, bool]:
-        """Children that ended since somebody last looked, and whether badly; from now on they are no news."""
+    async def take_ended_children(self, parent_id: str) -> dict[str, bool]:
+        """Take the children that ended since the last call: {child id: True if it failed}."""
         ...
 
-    async def end_awaited(self, parent_id: str, ids: Sequence[str]) -> dict[str, str]:
-        """These are no longer waited for; those that were, and what they wake on."""
+    async def stop_awaiting(self, parent_id: str, ids: Sequence[str]) -> dict[str, str]:
+        """The parent no longer waits for these. Returns {child id: wakes_on} of those it waited for."""
         ...
 
-    async def still_awaited(self, parent_id: str) -> bool: ...
+    async def awaits_children(self, parent_id: str) -> bool: ...
 
-    async def drop_news(self, parent_id: str) -> None: ...
+    async def drop_ended_children(self, parent_id: str) -> None: ...
 
-    async def families_ready(self, parents: Sequence[str]) -> list[str]:
-        """Of these parents, those who can go on or whose children must be cancelled."""
+    async def parents_ready(self, parents: Sequence[str]) -> list[str]:
+        """Those of these parents that can be woken, or whose children must be cancelled."""
         ...
 
-    async def families_with_news(self, limit: int) -> list[str]: ...
+    async def parents_with_ended_children(self, limit: int) -> list[str]: ...
 
-    async def has_orphans(self, parent_id: str) -> bool:
-        """Was it cancelled, and its children not yet?"""
+    async def has_children_to_cancel(self, parent_id: str) -> bool:
+        """True if the parent was cancelled and its children are still to be cancelled."""
         ...
 
-    async def stoppable(self, parent_id: str, where_to: Sequence[str], limit: int) -> list[Job]:
-        """Open children in these "contract status" pairs that nobody asked to stop, locked; held ones are left out."""
+    async def cancellable_children(self, parent_id: str, where_to: Sequence[str], limit: int) -> list[Job]:
+        """Children in these "contract status" pairs without a cancel request, locked; locked rows are skipped."""
         ...
 
-    async def orphans_done(self, parent_id: str, where_to: Sequence[str]) -> bool:
-        """True, and written down, if no child is left that could be stopped."""
+    async def all_children_cancelled(self, parent_id: str, where_to: Sequence[str]) -> bool:
+        """True if no cancellable child is left; then the pending cancellation of the children is deleted."""
         ...
 
     async def children(self, parent_id: str, after: str | None = None, limit: int = 100) -> list[Job]: ...
@@ -70,4 +73,4 @@ class ChildrenTx(Protocol):
         """(job type, contract, status, phase, how many)."""
         ...
 
-    async def child_ends(self, ids: Sequence[str]) -> list[Ended]: ...
+    async def child_states(self, ids: Sequence[str]) -> list[ChildState]: ...

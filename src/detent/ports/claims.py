@@ -1,16 +1,14 @@
-"""What a worker asks for when it claims jobs, and what the store answers."""
+"""Claims: the request of a worker, and the store's answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from detent.core.job import Micros
 
-T = TypeVar("T")
-
 
 class Claimed(NamedTuple):
-    """What a worker is handed: enough to run the handler, no more."""
+    """A claimed job: the fields that are needed to run its handler."""
 
     id: str
     token: str
@@ -33,18 +31,18 @@ class Claimed(NamedTuple):
 
 
 class Success(NamedTuple):
-    """A plain success, decided in SQL with the statuses of its contract."""
+    """A plain success; the store settles it in SQL, with the statuses of its contract."""
 
     id: str
     token: str
     contract: str
     result: str | None
     parent_id: str | None = None
-    """Must be told for a child, so that its parent hears of it; a child settled without is refused and looked at."""
+    """Required for a child, so that its parent is notified; without it the success is refused and settled alone."""
 
 
 class NamedClaim(NamedTuple):
-    """One job to be claimed by its id, under a token of its own, if it has failed so often and no oftener."""
+    """A job to claim by its id, with its own token, only if its number of failures is exactly this."""
 
     id: str
     token: str
@@ -53,25 +51,25 @@ class NamedClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """Who claims, what it can run, and how much at the most."""
+    """The worker that claims, the jobs it accepts, and the maximum number."""
 
     worker: str
     token: str
     limit: int
     lease: Micros
     job_types: frozenset[str] | None = None
-    """None: any type. A worker names the types it can run."""
+    """The types the worker can run; None: any."""
     queues: frozenset[str] | None = None
     exclude_contracts: frozenset[str] = frozenset()
     reclaim: bool = False
-    """True: also take over expired leases of contracts whose lost jobs go from holder to holder."""
+    """True: also take over expired leases of contracts whose loss rule is RECLAIM."""
     named: Sequence[NamedClaim] | None = None
-    """If given, these jobs of wired contracts and no others; each id once."""
+    """If set, claim only these jobs, of contracts with `uses_stream`; each id once."""
 
 
 @dataclass(slots=True)
 class StoreBatchResult:
-    """What one settle-and-claim did. refused: successes whose token no longer stands on the row."""
+    """The result of one settle-and-claim. refused: successes whose token is stale."""
 
     claimed: list[Claimed] = field(default_factory=list)
     refused: list[Success] = field(default_factory=list)
@@ -79,7 +77,7 @@ class StoreBatchResult:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """Leases that were lost, and the cancel requests ({actor, reason, at} as JSON) found on the others."""
+    """The lost leases, and the cancel requests (JSON {actor, reason, at}) of the others, by job id."""
 
     lost: frozenset[str] = frozenset()
     cancels: Mapping[str, str] = field(default_factory=dict)

@@ -1,10 +1,8 @@
 """The clock port: wall-clock time and monotonic time."""
 
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from detent.core.job import Micros
-
-T = TypeVar("T")
 
 
 class Clock(Protocol):

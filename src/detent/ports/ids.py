@@ -1,8 +1,6 @@
 """The id port: fresh job ids and lease tokens."""
 
-from typing import Protocol, TypeVar
-
-T = TypeVar("T")
+from typing import Protocol
 
 
 class Ids(Protocol):

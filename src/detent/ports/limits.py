@@ -1,4 +1,4 @@
-"""What the engine needs from a store to keep limits, shares and quotas; part of every transaction."""
+"""Limits and tenant quotas, as a transaction stores them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -8,7 +8,7 @@ from detent.core.limits import Limit, Meter
 
 
 class TenantQuota(NamedTuple):
-    """What is agreed with a tenant. None: no quota of that kind."""
+    """Weight and quotas of a tenant. None: no quota of that kind."""
 
     tenant_id: str
     weight: int = 1
@@ -17,38 +17,38 @@ class TenantQuota(NamedTuple):
 
 
 class LimitTx(Protocol):
-    """The acts of a transaction on limits and on what is agreed with tenants."""
+    """Limits and tenant quotas within a transaction."""
 
     async def limits(self) -> list[tuple[Limit, str | None]]:
-        """Every limit, and what the application's code said of it, as text, if it is declared there."""
+        """Every limit with its declaration in application code, as text, or None."""
         ...
 
-    async def forget_meters(self, before: Micros) -> int:
-        """Drop counts by subject that were not touched since; how many."""
+    async def drop_idle_meters(self, before: Micros) -> int:
+        """Delete meters that were not used since; returns their number."""
         ...
 
     async def put_limit(self, limit: Limit, declared: str | None = None) -> None: ...
 
     async def drop_limit(self, limit_id: int) -> None: ...
 
-    async def gauges(self, jobs: Sequence[Job]) -> list[tuple[Meter, int]]:
-        """Every limit that concerns these jobs, as it stands: (meter, how many it counts as held)."""
+    async def meters_of(self, jobs: Sequence[Job]) -> list[tuple[Meter, int]]:
+        """(meter, number of held jobs) of every limit that applies to these jobs."""
         ...
 
-    async def late(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        """Jobs nobody holds whose deadline has passed."""
+    async def past_deadline(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        """Jobs that are not leased and whose start deadline has passed."""
         ...
 
     async def tenants(self) -> list[TenantQuota]: ...
 
     async def lock_quota(self, tenant_id: str) -> TenantQuota | None:
-        """The quotas of a tenant that has any; nobody else makes jobs for it until the commit."""
+        """The quota row of a tenant, locked: other submissions for the tenant wait for the commit. None: no quota."""
         ...
 
     async def backlog_of(self, tenant_id: str, at_most: int) -> int:
-        """How many jobs of a tenant are due, come later or are held, counted up to a bound."""
+        """The number of unfinished jobs of a tenant, counted up to `at_most`."""
         ...
 
-    async def put_tenant(self, terms: TenantQuota) -> None: ...
+    async def put_tenant(self, quota: TenantQuota) -> None: ...
 
     async def drop_tenant(self, tenant_id: str) -> None: ...

@@ -1,16 +1,14 @@
-"""Rows and filters of the lists that people read: jobs, workers, backlog."""
+"""Filters and rows of listings: jobs, workers, backlog."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from detent.core.job import Micros
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs a listing shows; None means any. Pages run by id, newest first."""
+    """Which jobs a listing shows; None matches any. Pages are ordered by id, newest first."""
 
     contract: str | None = None
     status: str | None = None
@@ -23,15 +21,15 @@ class Filter:
     limit: int = 50
     error_code: str | None = None
     since: Micros | None = None
-    """Made at this moment or later; until: at this moment or before."""
+    """Created at or after this time; `until`: at or before that time."""
     until: Micros | None = None
     text_outside: str | None = None
-    """The same as text, but found in ids, keys and codes only: for people who may not see payloads."""
+    """Like `text`, but searched in ids, keys and codes only: for callers that may not see payloads."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker as others see it; gone when it has not been seen for three leases."""
+    """A registered worker. It counts as gone after three leases without a heartbeat."""
 
     id: str
     host: str
@@ -48,7 +46,7 @@ class WorkerRow:
 
 
 class Backlog(NamedTuple):
-    """What is left to do of one kind of job: due now, due or waking by itself later, held by a worker."""
+    """Unfinished jobs of one contract, queue and type: due now, due or waking later, held by workers."""
 
     contract: str
     queue: str

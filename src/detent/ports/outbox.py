@@ -7,7 +7,7 @@ from detent.core.job import DeadLetter, Micros
 
 
 class OutboxItem(NamedTuple):
-    """One row of the outbox: what is to be told of a job, as of that version."""
+    """One row of the outbox: the kind of message to publish about a job, as of that version."""
 
     job_id: str
     kind: str
@@ -16,40 +16,40 @@ class OutboxItem(NamedTuple):
 
 
 class OutboxTx(Protocol):
-    """The part of a transaction the orchestrator works with."""
+    """The outbox and stream tasks within a transaction; used by the orchestrator."""
 
     async def put_outbox_items(self, outbox_items: Sequence[OutboxItem]) -> None: ...
 
     async def take_outbox_items(self, limit: int, hold: Micros) -> list[OutboxItem]:
-        """What is due, hidden from other orchestrators for so long."""
+        """Due items, hidden from other orchestrators for `hold`."""
         ...
 
     async def drop_outbox_items(self, outbox_items: Sequence[OutboxItem]) -> None:
-        """These were told; a newer version of the same stays."""
+        """Delete published items; an item with a newer version of the same job stays."""
         ...
 
     async def count_outbox_items(self) -> int: ...
 
     async def claimable(self, contracts: Sequence[str]) -> list[tuple[str, int, int]]:
-        """(id, version, failures) of every job of these contracts that waits for a worker."""
+        """(id, version, failures) of every claimable job of these contracts."""
         ...
 
     async def open_dead_letters(self, contracts: Sequence[str]) -> list[tuple[str, int]]:
-        """(job id, version) of the dead letters nobody has dealt with."""
+        """(job id, version) of the open dead letters."""
         ...
 
     async def dead_letters_of(self, ids: Sequence[str]) -> list[DeadLetter]: ...
 
-    async def let_go(self, held: Mapping[str, str]) -> None:
-        """Leases {id: token} whose holder is dead end now, so that another may take over."""
+    async def expire_leases(self, held: Mapping[str, str]) -> None:
+        """End these leases {id: token} now, because their holder is lost: another worker may reclaim the jobs."""
         ...
 
     async def note_heartbeats(self, held: Mapping[str, str], names: Mapping[str, str], older_than: Micros) -> None:
-        """A note {contract: name} beside each job {id: token} that has been held for so long."""
+        """Write a note {contract: name} for each of these leases {id: token} that is older than `older_than`."""
         ...
 
     async def epoch(self, name: str) -> str | None: ...
 
-    async def put_epoch(self, name: str, epoch: str, known: str | None) -> bool:
-        """False: it was no longer the known one."""
+    async def put_epoch(self, name: str, epoch: str, expected: str | None) -> bool:
+        """Compare and set; False if the stored epoch is not the expected one."""
         ...

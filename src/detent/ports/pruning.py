@@ -1,4 +1,4 @@
-"""What pruning needs of a transaction: its place along the primary key, and the acts that delete."""
+"""Pruning: its cursor along the primary key, and the deletions."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -6,45 +6,45 @@ from typing import Any, NamedTuple, Protocol
 from detent.core.job import Micros
 
 
-class Mark(NamedTuple):
-    """Where pruning goes on: behind this id, and behind that one among ids that are no times of ours."""
+class PruneCursor(NamedTuple):
+    """Where pruning continues: after `position`, and after `beyond` among ids that are not time-ordered."""
 
     position: str
     beyond: str
     passed: str
-    """Nothing that was deleted has an id above this one."""
+    """No deleted job has a higher id than this."""
     lap_at: Micros
-    """When it last began at the beginning."""
+    """When pruning last started from the first id."""
 
 
 class Prunable(NamedTuple):
-    """A job pruning came by. first_run: the lowest number among the runs of its task, if they are numbered."""
+    """A job that pruning has visited. first_run: the lowest attempt number of its task, if attempts are numbered."""
 
     id: str
     version: int
-    may_go: bool
+    may_prune: bool
     first_run: int | None
 
 
 class PruneTx(Protocol):
-    """The part of a transaction that pruning uses."""
+    """Pruning within a transaction."""
 
-    async def mark(self, scope: str) -> Mark | None: ...
+    async def prune_cursor(self, scope: str) -> PruneCursor | None: ...
 
-    async def put_mark(self, scope: str, mark: Mark) -> None: ...
+    async def put_prune_cursor(self, scope: str, mark: PruneCursor) -> None: ...
 
     async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[Any]) -> list[Prunable]:
-        """The next jobs by id in (after, until), and whether they may go by the first rule that fits.
+        """The next jobs by id between `after` and `until`, and whether the first rule that matches lets them be pruned.
 
-        A rule: contract, queue, job_type, status (None: any), and the moment before which it ended (None: it stays)."""
+        A rule: contract, queue, job_type, status (None: any), and the time before which the job ended (None: keep)."""
         ...
 
     async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:
-        """Delete jobs with all that belongs to them but their keys; how many rows of each kind."""
+        """Delete jobs and their rows in other tables, except keys; returns the number of rows by table."""
         ...
 
     async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:
-        """Let go of (space, key, job_id): now, or leave them to `drop_kept_keys` at that moment."""
+        """Delete the keys (space, key, job_id) now, or at `kept_until` by `drop_kept_keys`."""
         ...
 
     async def drop_kept_keys(self, limit: int) -> int: ...

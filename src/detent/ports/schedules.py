@@ -1,4 +1,4 @@
-"""What the engine needs from a store to keep schedules; part of every transaction."""
+"""Schedules and their fires, as a transaction stores them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -11,64 +11,64 @@ if TYPE_CHECKING:
 
 
 class ScheduleTx(Protocol):
-    """The acts of a transaction on schedules and their fires."""
+    """Schedules and fires within a transaction."""
 
     now: Micros
 
     async def schedules(self, filter: "Filter") -> list[Schedule]:
-        """Newest first; phase and status mean nothing here."""
+        """Newest first; the filter's phase and status are ignored."""
         ...
 
-    async def schedules_called(self, reference: str) -> list[Schedule]:
-        """Those with this id or name, of any tenant; locked in a transaction that may write."""
+    async def schedules_matching(self, reference: str) -> list[Schedule]:
+        """Schedules with this id or name, of any tenant; locked in a write transaction."""
         ...
 
     async def next_fire(self, contracts: Sequence[str]) -> Micros | None:
-        """The first moment at which anything fires."""
+        """The time of the next fire of any schedule."""
         ...
 
-    async def soonest_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
-        """The next to fire, due or not."""
+    async def next_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
+        """The schedules that fire next, due or not."""
         ...
 
     async def put_schedule(self, schedule: Schedule) -> bool:
-        """Store a new one; False if the tenant has one of that name."""
+        """Insert a schedule; False if the tenant has one of that name."""
         ...
 
     async def change_schedule(self, before: Schedule, after: Schedule) -> bool:
-        """What people and code decide; False if somebody else changed it since."""
+        """Update a schedule's definition; False if its version has changed since."""
         ...
 
     async def advance_schedule(self, before: Schedule, plan: Plan) -> bool:
-        """On to the next fire; False if somebody else handled this one, or changed the schedule."""
+        """Advance to the next fire; False if another process handled this fire or changed the schedule."""
         ...
 
-    async def put_off_fire(self, before: Schedule, retry_at: Micros, error: str) -> None:
-        """The fire stays due and is tried again at this moment; nothing if somebody else handled it meanwhile."""
+    async def postpone_fire(self, before: Schedule, retry_at: Micros, error: str) -> None:
+        """Keep the fire due and retry it at `retry_at`; no-op if another process handled it meanwhile."""
         ...
 
-    async def told_fires(
+    async def record_fires(
         self, schedule_id: str, fires: int, overlapped: int, last: tuple[Micros, str] | None, error: str | None
     ) -> None:
-        """Count what became of the fires; last: the newest with its job."""
+        """Add to the counters of a schedule. last: the newest fire and its job id."""
         ...
 
     async def drop_schedule(self, schedule_id: str) -> None: ...
 
     async def add_fire(self, fire: Fire) -> bool:
-        """False: this fire made its job already."""
+        """Insert a fire; False if it exists, so its job was submitted before."""
         ...
 
     async def fires(self, schedule_id: str, first: Micros | None, last: Micros | None, limit: int) -> list[Fire]:
-        """Newest first, both ends included; fires outlive their jobs."""
+        """Newest first, both ends included; fires are kept longer than their jobs."""
         ...
 
     async def unfinished_fires(self, schedule_id: str, limit: int) -> list[str]:
-        """Among the last fires, the jobs that have not ended."""
+        """Ids of unfinished jobs among those of the last fires."""
         ...
 
     async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[tuple[Micros, bool]]:
-        """The oldest fires before a moment, and whether their jobs are still there."""
+        """The oldest fires before a time, and whether their jobs still exist."""
         ...
 
     async def drop_fires(self, schedule_id: str, upto: Micros) -> None: ...

@@ -1,4 +1,4 @@
-"""The store port: where jobs live, and how one transaction runs on it."""
+"""The store port: a database of jobs, and how a transaction runs on it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -12,37 +12,37 @@ T = TypeVar("T")
 
 
 class Watch(Protocol):
-    """One listener's view of what has been committed since it last heard."""
+    """Waits for commits of any process."""
 
     async def changed(self, timeout: float) -> bool:
-        """Wait until anyone may have committed something, at most this many seconds; True if so."""
+        """Wait until there may be a new commit, at most this many seconds; True if there may be one."""
         ...
 
 
 class OpenTransaction(Protocol):
-    """A transaction in a user's hands, on the database the jobs are in."""
+    """A transaction on the jobs' database that user code writes to."""
 
     connection: Any
 
     async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        """One last act in it, then the commit; if either fails, nothing of it has happened."""
+        """Run a last act in the transaction, then commit; if either fails, everything is rolled back."""
         ...
 
     async def rollback(self) -> None: ...
 
 
 class Store(Protocol):
-    """Where jobs live. `write` and `read` run one act in one transaction; acts must await nothing but the tx."""
+    """A database of jobs. `write` and `read` run an act in one transaction; an act must await nothing but its tx."""
 
     contracts: dict[str, Contract]
-    """What the database knows once it is open."""
+    """The contracts registered in the database; set by `open`."""
     skips_locked_rows: bool
-    """True: a batch passes over rows that somebody else's transaction holds."""
+    """True: a batch skips rows that another transaction has locked."""
     max_batches_in_flight: int
-    """How many cycles of one worker are worth having under way together."""
+    """How many settle-and-claim batches of one worker should run concurrently."""
 
-    async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
-        """own: declared by this application, they win; carried: Detent's, they fill what is missing."""
+    async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
+        """own: contracts of the application, which take precedence; builtin: added if they are missing."""
         ...
 
     async def close(self) -> None: ...
@@ -50,11 +50,11 @@ class Store(Protocol):
     def now(self) -> Micros: ...
 
     async def uptime(self) -> float:
-        """Seconds since the database started, as far as it can tell."""
+        """Seconds since the database server started; infinite if unknown."""
         ...
 
     def sibling(self) -> "Store":
-        """The same database for another event loop; itself where loops do not matter."""
+        """A store on the same database for another event loop; may return itself."""
         ...
 
     async def write(self, act: Callable[[Any], Awaitable[T]]) -> T: ...
@@ -64,17 +64,17 @@ class Store(Protocol):
     async def insert(self, changes: Sequence[Change]) -> set[str]: ...
 
     async def record_step(self, step: Step, token: str) -> bool:
-        """As Tx.record_step, alone and in one round trip. False may also mean: somebody held the row, look again."""
+        """Like Tx.record_step, in one round trip. False may also mean that the row was locked: then check again."""
         ...
 
     async def begin(self) -> OpenTransaction: ...
 
-    def held_back(self) -> tuple[bool, Micros | None]:
-        """Did limits keep the last claim from jobs, and when does a rate let the next one begin?"""
+    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
+        """(True if limits kept jobs from the last claim, the time at which a rate limit allows the next start)."""
         ...
 
     def watch(self) -> "Watch":
-        """From now on, hear of commits; take the watch first, then look, then wait."""
+        """Watch for commits from now on. To miss none: create the watch, then read, then wait."""
         ...
 
     async def settle_and_claim(

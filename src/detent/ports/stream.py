@@ -1,15 +1,17 @@
-"""What travels between orchestrator and workers on a stream, and what either asks of the server that carries it."""
+"""The stream port: messages between orchestrator and workers, and the operations a stream server must offer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+from pydantic import PositiveFloat, PositiveInt
 
 from detent.core.errors import DetentError
 from detent.core.job import DeadLetter
 
 
 class StreamUnavailable(DetentError):
-    """The stream server does not answer, or is not the one that may be written. The call may be repeated."""
+    """The stream server does not answer, or does not accept writes. The call may be repeated."""
 
     code = "REDIS_UNAVAILABLE"
     http_status = 503
@@ -18,7 +20,7 @@ class StreamUnavailable(DetentError):
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Names and timeouts of the protocol; the defaults are the ones its document names."""
+    """Names and timeouts of the stream protocol. The defaults are those of the streams contract."""
 
     url: str
     task_stream: str = "stream:task"
@@ -27,22 +29,22 @@ class StreamSettings:
     worker_group: str = "cg:workers"
     orchestrator_group: str = "cg:orchestrator"
     epoch_key: str = "detent:epoch"
-    visibility_timeout_s: float = 300.0
-    """A message that was not acknowledged for so long, by a worker that showed no sign of life, is given to another."""
-    heartbeat_interval_s: float = 30.0
+    visibility_timeout_s: PositiveFloat = 300.0
+    """A message that is pending this long, without a heartbeat of its consumer, is delivered to another worker."""
+    heartbeat_interval_s: PositiveFloat = 30.0
     max_deliveries: int | None = None
-    """Deliveries a task may survive without a result; None: any number."""
-    max_message_bytes: int = 1 << 20
-    max_length: int = 1_000_000
-    """While the task stream is this long, nothing more is published; the outbox keeps it."""
-    dlq_length: int = 10_000
-    """About so many dead letters stay on the stream; the database keeps them all."""
+    """How many deliveries of a task may end without a result before it fails; None: any number."""
+    max_message_bytes: PositiveInt = 1 << 20
+    max_length: PositiveInt = 1_000_000
+    """While the task stream is this long, nothing is published; the tasks stay in the outbox."""
+    dlq_length: PositiveInt = 10_000
+    """The dead letter stream is trimmed to about this length; the database keeps all dead letters."""
     autoclaim: bool | None = None
-    """None: as the server can. False: XPENDING and XCLAIM, as before Redis 6.2."""
+    """True: XAUTOCLAIM. False: XPENDING and XCLAIM, for servers before Redis 6.2. None: by the server's version."""
 
     @property
     def beat_seconds(self) -> float:
-        """How often a worker shows that it is alive: at least three times before it would be given up."""
+        """The heartbeat interval of a worker: at least three heartbeats per visibility timeout."""
         return min(self.heartbeat_interval_s, self.visibility_timeout_s / 3)
 
 
@@ -58,7 +60,7 @@ class TaskMessage(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A message that was handed to a consumer, as far as it can be read. problem: why it is no task."""
+    """A message as a consumer received it. problem: why it is not a valid task."""
 
     message_id: str
     task_id: str
@@ -69,13 +71,14 @@ class Delivery(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a worker that knows only the stream says of a task. problem: why it cannot be understood."""
+    """A message of the result stream, written by a worker that uses only the stream. problem: why it is invalid."""
 
     id: str
-    """Its own place on the result stream."""
+    """The id of this message on the result stream."""
     task_id: str
     message_id: str
-    says: str
+    """The id of the task's message on the task stream; it is the lease token."""
+    status: str
     output: str | None
     error: str
     error_code: str
@@ -85,8 +88,8 @@ class Result(NamedTuple):
     problem: str | None = None
 
 
-class Stranded(NamedTuple):
-    """A message whose consumer showed no sign of life for the visibility timeout; it is ours to judge now."""
+class IdleMessage(NamedTuple):
+    """A message claimed from a consumer that sent no heartbeat for the visibility timeout."""
 
     delivery: Delivery
     consumer: str
@@ -94,14 +97,14 @@ class Stranded(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """How long ago the holder of a message last showed itself; None: nobody holds it."""
+    """How long a message has been idle with its consumer; None: no consumer holds it."""
 
     message_id: str
     idle_ms: int | None
 
 
 class Health(NamedTuple):
-    """One stream as an operator sees it."""
+    """Length, lag and consumers of one stream, for operators."""
 
     stream: str
     group: str
@@ -113,36 +116,36 @@ class Health(NamedTuple):
 
 
 class StreamTransport(Protocol):
-    """A stream server, seen from one event loop. Every call may raise StreamUnavailable and be repeated."""
+    """A stream server, used from one event loop. Every call may raise StreamUnavailable and may be repeated."""
 
     settings: StreamSettings
 
     def sibling(self) -> "StreamTransport":
-        """The same server for another event loop."""
+        """A transport to the same server for another event loop."""
         ...
 
     async def close(self) -> None: ...
 
     async def read(self, consumer: str, count: int, block: float | None = None) -> list[Delivery]:
-        """New messages; block: wait so many seconds for the first one."""
+        """New messages. block: wait up to this many seconds for the first one."""
         ...
 
     def payload_problem(self, payload: bytes) -> str | None:
-        """Why the payload of a message is none, if it is none."""
+        """Why this payload is invalid; None if it is valid."""
         ...
 
     async def acknowledge(self, message_ids: Sequence[str]) -> None: ...
 
-    async def keep(self, consumer: str, message_ids: Sequence[str]) -> None:
-        """Show that whoever holds these is alive; nothing is written to the stream."""
+    async def keep_alive(self, consumer: str, message_ids: Sequence[str]) -> None:
+        """Reset the idle time of these messages; nothing is written to the stream."""
         ...
 
-    async def hand_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Put messages at the end of the stream again, under new ids."""
+    async def republish(self, deliveries: Sequence[Delivery]) -> None:
+        """Append these messages to the stream under new ids and delete the old ones."""
         ...
 
-    async def leave(self, consumer: str) -> None:
-        """Forget a consumer, unless messages are still pending with it."""
+    async def remove_consumer(self, consumer: str) -> None:
+        """Remove a consumer, unless it has pending messages."""
         ...
 
     async def publish(self, tasks: Sequence[TaskMessage]) -> list[str]: ...
@@ -153,27 +156,29 @@ class StreamTransport(Protocol):
 
     async def acknowledge_results(self, ids: Sequence[str]) -> None: ...
 
-    async def stranded(self, consumer: str, limit: int) -> list[Stranded]: ...
+    async def claim_idle_messages(self, consumer: str, limit: int) -> list[IdleMessage]:
+        """Claim messages that have been idle for the visibility timeout."""
+        ...
 
-    async def give_back(self, stranded: Sequence[Stranded]) -> None:
-        """To the consumers they were taken from, as idle as they were."""
+    async def return_to_consumers(self, messages: Sequence[IdleMessage]) -> None:
+        """Give claimed messages back to their consumers, with the idle time they had."""
         ...
 
     async def pending(self, message_ids: Sequence[str]) -> list[Pending]: ...
 
-    async def messages(self) -> set[tuple[str, int]]:
-        """(task_id, retry_count) of everything on the task stream."""
+    async def published_tasks(self) -> set[tuple[str, int]]:
+        """(task_id, retry_count) of every message on the task stream."""
         ...
 
-    async def mark(self, fresh: str) -> tuple[str, str]:
-        """(the server's epoch, which is `fresh` if it had none; a name of this run of the server)."""
+    async def ensure_epoch(self, new_epoch: str) -> tuple[str, str]:
+        """(epoch, run id of the server process). The epoch becomes `new_epoch` if the server has none."""
         ...
 
     async def length(self) -> int: ...
 
     async def trim(self) -> None: ...
 
-    async def forget_idle_consumers(self, idle_seconds: float) -> None: ...
+    async def remove_idle_consumers(self, idle_seconds: float) -> None: ...
 
     async def health(self) -> list[Health]: ...
 

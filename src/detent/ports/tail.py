@@ -1,4 +1,4 @@
-"""Positions in the tail of all events: opaque text outside, ordered inside; nothing appears below one that was read."""
+"""Positions in the tail of all events in commit order. No event appears later below a position that was read."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _LAST_SEQ = 2**31 - 1
 
 
 class Position(NamedTuple):
-    """The commit's number; within one commit the job and the event's number, where a commit has many."""
+    """The number of the commit; within a commit of several events, also job id and event number."""
 
     commit: int
     job_id: str = ""
@@ -26,16 +26,16 @@ class Position(NamedTuple):
 START = Position(0)
 
 
-def through(commit: int) -> Position:
-    """Behind everything a commit wrote."""
+def end_of_commit(commit: int) -> Position:
+    """The position after all events of a commit."""
     return Position(commit, _LAST_ID, _LAST_SEQ)
 
 
 def position_from(text: str) -> Position:
-    found = _TEXT.fullmatch(text)
-    if found is None or int(found[1]) >= 2**63:
-        raise InvalidInput("this is no position; pass on the last id the stream gave you", code="POSITION_INVALID")
-    return Position(int(found[1]), found[2] or "", min(int(found[3] or 0), _LAST_SEQ))
+    match = _TEXT.fullmatch(text)
+    if match is None or int(match[1]) >= 2**63:
+        raise InvalidInput("not a position; send the last event id you received", code="POSITION_INVALID")
+    return Position(int(match[1]), match[2] or "", min(int(match[3] or 0), _LAST_SEQ))
 
 
 @dataclass(frozen=True, slots=True)

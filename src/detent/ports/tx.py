@@ -1,7 +1,7 @@
-"""What the engine needs from the outside: a store, a clock, fresh ids. Small protocols, no code."""
+"""The transaction port: every read and write of the engine on jobs, events, notes and dead letters."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from detent.core.contract.model import Contract
 from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
@@ -16,8 +16,6 @@ from .outbox import OutboxTx
 from .pruning import PruneTx
 from .schedules import ScheduleTx
 
-T = TypeVar("T")
-
 
 class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protocol):
     """One write transaction. Everything done through it commits together or not at all."""
@@ -25,11 +23,11 @@ class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protoco
     now: Micros
 
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
-        """Jobs by id, nobody else's until the commit. wait False leaves out rows that somebody else holds."""
+        """Jobs by id, their rows locked until the end of the transaction. wait False: skip rows that are locked."""
         ...
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        """Write new jobs; returns the ids that were already there (a repeated submit) and were left alone."""
+        """Insert new jobs; returns the ids that existed before (a repeated submit) and were not changed."""
         ...
 
     async def apply(self, changes: Sequence[Change]) -> None: ...
@@ -43,7 +41,7 @@ class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protoco
     async def take_all_keys(self, owned: Sequence[tuple[str, str, str]]) -> int: ...
 
     async def take_keys(self, keys: Sequence[tuple[str, str]], job_id: str) -> bool:
-        """Take all of these for a job; False if another took one in between."""
+        """Take all of these keys for a job; False if another job owns one."""
         ...
 
     async def next_attempt(self, task_id: str) -> int: ...
@@ -53,7 +51,7 @@ class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protoco
     async def claim(self, request: ClaimRequest) -> list[Claimed]: ...
 
     async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
-        """Lengthen the leases {id: token} in one batch."""
+        """Extend the leases {id: token} in one batch."""
         ...
 
     async def put_worker(self, worker: WorkerRow) -> None: ...
@@ -62,20 +60,20 @@ class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protoco
 
     async def drop_worker(self, worker_id: str) -> None: ...
 
-    async def standing(self, held: Mapping[str, str]) -> Extended:
-        """What extend would tell, without writing."""
+    async def check_leases(self, held: Mapping[str, str]) -> Extended:
+        """The answer of `extend`, without extending."""
         ...
 
     async def next_due(self) -> Micros | None:
-        """The first moment at which something becomes claimable or wakes by itself."""
+        """The next time at which a job becomes claimable or a blocked job wakes."""
         ...
 
     async def next_wake(self) -> Micros | None:
-        """The first moment at which a blocked job wakes by itself."""
+        """The next time at which a blocked job wakes."""
         ...
 
-    async def anything_left(self, job_types: Sequence[str], horizon: Micros) -> bool:
-        """Is a job of these types leased, or due within the horizon?"""
+    async def any_leased_or_due(self, job_types: Sequence[str], horizon: Micros) -> bool:
+        """True if a job of these types is leased, or due within the horizon."""
         ...
 
     async def promote(self, limit: int) -> int: ...
@@ -84,8 +82,8 @@ class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protoco
 
     async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]: ...
 
-    async def lost_to(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
-        """Expired leases of these contracts that this claimer may take over."""
+    async def reclaimable(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
+        """Jobs of these contracts with an expired lease that this request may claim."""
         ...
 
     async def events(self, job_id: str) -> list[Event]: ...
@@ -105,7 +103,7 @@ class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protoco
     async def put_step(self, step: Step) -> None: ...
 
     async def record_step(self, step: Step, token: str) -> bool:
-        """Write it if this token holds the job and nothing finished stands under its name; False if not."""
+        """Record a step if the token is valid and no finished step has its name; False if not."""
         ...
 
     async def dead_letter(self, dlq_id: str) -> DeadLetter | None: ...
@@ -115,45 +113,45 @@ class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protoco
     async def dead_letters(self, filter: Filter) -> list[DeadLetter]: ...
 
     async def dead_letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
-        """As job_window, of dead letters."""
+        """Like `job_window`, for dead letters."""
         ...
 
     async def count_dead_letters(self, filter: Filter) -> dict[str, int]:
-        """How many match, by contract; pages do not matter."""
+        """The number of matching dead letters by contract; paging is ignored."""
         ...
 
     async def jobs(self, filter: Filter) -> list[Job]: ...
 
     async def job_window(self, filter: Filter, scan: int) -> tuple[list[Job], str | None]:
-        """The matches among the next `scan` jobs by id, and the last id looked at; None: those were all."""
+        """The matches among the next `scan` jobs by id, and the last id read; None: no more jobs follow."""
         ...
 
     async def counts(self) -> list[tuple[str, str, str, int]]:
-        """(contract, status, phase, how many) over all jobs."""
+        """(contract, status, phase, number) over all jobs."""
         ...
 
     async def dead_letter_counts(self) -> dict[str, int]:
-        """Dead letters by what became of them."""
+        """Number of dead letters by status."""
         ...
 
     async def backlog(self) -> list[Backlog]:
-        """One row for every kind of job that was ever submitted; finished jobs are not looked at."""
+        """One row per contract, queue and type that was ever submitted; finished jobs are not counted."""
         ...
 
-    async def ahead(self, job_id: str, at_most: int) -> int:
-        """How many jobs of its lane are claimed before this one, counted up to a bound."""
+    async def jobs_ahead(self, job_id: str, at_most: int) -> int:
+        """How many jobs of its lane are claimed before this one, counted up to `at_most`."""
         ...
 
     async def contracts(self) -> dict[str, Contract]:
-        """The contracts the database knows, as they were declared to it."""
+        """The contracts registered in the database."""
         ...
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Any]:
-        """Raw rows of one of the store's named queries, for rooms that own their tables (`verify`, tallies, alerts)."""
+        """Raw rows of a named query of the store, for parts that own their tables (`verify`, tallies, alerts)."""
         ...
 
     async def change(self, name: str, /, **values: Any) -> int:
-        """Run one of the store's named statements; how many rows it changed."""
+        """Run a named statement of the store; returns the number of changed rows."""
         ...
 
     async def pause(self, kind: str, name: str, actor: str, reason: str | None) -> None: ...
@@ -167,5 +165,5 @@ class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protoco
     async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]: ...
 
     async def audit_of(self, subject: str, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
-        """The last acts on one thing."""
+        """The last audit entries about one subject."""
         ...

@@ -1,1 +1,1 @@
-"""Proof: instruments that show that logs, rows and contracts agree. They read and report; they repair nothing."""
+"""Proof: tools that check whether logs, rows and contracts agree. They read and report; they repair nothing."""

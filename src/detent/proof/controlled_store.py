@@ -1,4 +1,4 @@
-"""A SQLite store whose every call can be held back, failed or undone by whoever drives the coroutine that made it."""
+"""An in-memory SQLite store whose transactions are run by a driver, which may delay, fail or drop each of them."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
@@ -22,24 +22,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a world is built of; a planted bug swaps one part for a broken one."""
+    """The classes a simulation or exploration is built from; a planted bug replaces one of them."""
 
     transaction: type[SqliteTx] = SqliteTx
     engine: type[Engine] = Engine
     state: type[WorkerState] = WorkerState
 
 
-HONEST = Hooks()
+DEFAULT_HOOKS = Hooks()
 
 
 @dataclass(slots=True)
 class ManualClock:
-    """Time that moves only when told; wall and monotonic time may part."""
+    """A clock whose wall time and monotonic time are set by the driver, independently of each other."""
 
     wall: Micros = 1_700_000_000_000_000
     mono: float = 0.0
     highest: Micros = 0
-    """The latest wall time anyone can have read."""
+    """The latest wall time that any reader can have seen."""
 
     def now(self) -> Micros:
         return self.wall
@@ -49,7 +49,7 @@ class ManualClock:
 
 
 class StoreCall:
-    """One transaction somebody waits for. The driver decides whether and when it happens."""
+    """One transaction a coroutine awaits. The driver decides whether and when to run it."""
 
     __slots__ = ("act", "session")
 
@@ -65,37 +65,37 @@ class StoreCall:
 
 
 class ControlledStore(SqliteStore):
-    """The SQLite store in memory, opened from a ready-made schema; its acts are handed to the driver."""
+    """The SQLite store in memory, opened from a serialized schema; it yields each transaction to the driver."""
 
-    def __init__(self, clock: Clock, hooks: Hooks = HONEST) -> None:
+    def __init__(self, clock: Clock, hooks: Hooks = DEFAULT_HOOKS) -> None:
         super().__init__(":memory:", clock=clock, inline=True, synchronous="OFF")
         self._hooks = hooks
         self.effects: Counter[str] = Counter()
-        """What handlers did to the world outside, by job: what no store can undo."""
+        """External side effects of handlers per job: a rollback does not undo them."""
 
     @property
     def session(self) -> Session:
         assert self._writer is not None, "the store is open"
         return self._writer
 
-    def open_now(self, own: Mapping[str, Contract], carried: Mapping[str, Contract] = CONTRACTS) -> None:
+    def open_now(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = CONTRACTS) -> None:
         connection = connect(self.path, self.synchronous)
         connection.deserialize("main", _schema())
         self._writer = self._reader = Session(connection, "BEGIN IMMEDIATE", self._make_tx)
-        self.contracts = register(connection, own, carried) if own else dict(CONTRACTS)
+        self.contracts = register(connection, own, builtin) if own else dict(CONTRACTS)
 
     async def _on(self, session: Session | None, act: Act[T], *, relaxed: bool = False) -> T:
         assert session is not None, "the store is open"
-        answer: T = await StoreCall(session, act)
-        return answer
+        result: T = await StoreCall(session, act)
+        return result
 
     def _make_tx(self, session: Session) -> SqliteTx:
-        return self._hooks.transaction(session.connection, self._clock.now(), session.book, self.contracts)
+        return self._hooks.transaction(session.connection, self._clock.now(), session.lane_cache, self.contracts)
 
 
 @cache
 def _schema() -> bytes:
-    """An empty database that knows the carried contracts; made once, copied for every world."""
+    """A serialized empty database with the built-in contracts registered; created once and copied for each store."""
     connection = connect(":memory:", "OFF")
     ensure_schema(connection, may_migrate=True)
     register(connection, {}, CONTRACTS)
@@ -105,7 +105,7 @@ def _schema() -> bytes:
 
 
 def run_all(awaitable: Awaitable[T]) -> T:
-    """Drive a coroutine to its end, doing each of its store calls at once."""
+    """Run a coroutine to its end, executing each of its store calls immediately."""
     coroutine: Coroutine[Any, Any, T] = awaitable  # type: ignore[assignment]
     step: Callable[[], Any] = lambda: coroutine.send(None)  # noqa: E731
     while True:
@@ -113,21 +113,22 @@ def run_all(awaitable: Awaitable[T]) -> T:
             call = step()
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
-        step = _answered(coroutine, call)
+        step = _run_and_resume(coroutine, call)
 
 
-def _answered(coroutine: Coroutine[Any, Any, Any], call: StoreCall) -> Callable[[], Any]:
+def _run_and_resume(coroutine: Coroutine[Any, Any, Any], call: StoreCall) -> Callable[[], Any]:
+    """Run a store call; returns the function that resumes the coroutine with its result or its exception."""
     try:
-        answer = call.run()
+        result = call.run()
     except Exception as error:
         problem = error
         return lambda: coroutine.throw(problem)
-    return lambda: coroutine.send(answer)
+    return lambda: coroutine.send(result)
 
 
 @dataclass(slots=True)
 class Violation:
-    """A broken promise: which job, which rule, what was seen."""
+    """A broken invariant: the job, the rule, what was found; path: the steps that lead to it."""
 
     job_id: str
     rule: str
@@ -136,5 +137,5 @@ class Violation:
     path: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"job_id": self.job_id, "seq": self.seq, "rule": self.rule, "detail": self.detail}
-        return {**told, "path": self.path} if self.path else told
+        fields: dict[str, Any] = {"job_id": self.job_id, "seq": self.seq, "rule": self.rule, "detail": self.detail}
+        return {**fields, "path": self.path} if self.path else fields

@@ -1,6 +1,6 @@
-"""Planted bugs: parts of the engine broken on purpose, so that anyone can see the instruments turn red.
+"""Planted bugs: transaction classes with one deliberate defect each, to show that the simulator and explorer find it.
 
-Nothing here is reachable from production code: a world is built of Hooks, and only a proof passes broken ones.
+Production code cannot reach them: they are passed in as Hooks, by `detent simulate --bug` and by tests only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from detent.core.schedule import FIRE_KEY, Fire, Plan, Schedule
 from detent.ports.claims import Extended, Success
 from detent.stores.sqlite.claim import SqliteTx
 
-from .controlled_store import HONEST, Hooks
+from .controlled_store import DEFAULT_HOOKS, Hooks
 
 
 class SettlesWithoutToken(SqliteTx):
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
         rows = await self.lock([success.id for success in successes])
-        standing = {job_id: row.token for job_id, row in rows.items() if row.phase is Phase.LEASED}
-        forged = [success._replace(token=standing.get(success.id) or success.token) for success in successes]
+        tokens = {job_id: row.token for job_id, row in rows.items() if row.phase is Phase.LEASED}
+        forged = [success._replace(token=tokens.get(success.id) or success.token) for success in successes]
         return await super().succeed(forged)
 
 
@@ -54,7 +54,7 @@ class KeepsRetryCount(SqliteTx):
         await super().apply([_with(change, retries=change.before.retries) for change in changes if change.before])
 
 
-class ForgivesFailures(SqliteTx):
+class DoesNotChargeLosses(SqliteTx):
     async def apply(self, changes: Sequence[Change]) -> None:
         for change in changes:
             before, after = change.before, change.after
@@ -64,11 +64,11 @@ class ForgivesFailures(SqliteTx):
 
 class ExpiresLiveLeases(SqliteTx):
     async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        honest, self.now = self.now, self.now + _HOUR
+        now, self.now = self.now, self.now + _HOUR
         try:
             return await super().expired(limit, contracts)
         finally:
-            self.now = honest
+            self.now = now
 
 
 _HOUR: Micros = 3_600_000_000
@@ -80,12 +80,12 @@ class ForgetsExpired(SqliteTx):
 
 
 class MissesSignal(SqliteTx):
-    """Looks into the inbox of a running job too early, so that it never sees what is there."""
+    """Hides signals from a job that is still leased, so a job that starts to wait never finds one sent before."""
 
     async def signal(self, job_id: str, name: str) -> Signal | None:
-        found = await super().signal(job_id, name)
+        signal = await super().signal(job_id, name)
         job = (await self.lock([job_id])).get(job_id)
-        return None if job and job.phase is Phase.LEASED else found
+        return None if job and job.phase is Phase.LEASED else signal
 
     async def add_signal(self, signal: Signal) -> None:
         if await super().signal(signal.job_id, signal.name) is None:
@@ -93,7 +93,7 @@ class MissesSignal(SqliteTx):
 
 
 class RecordsWithoutToken(SqliteTx):
-    """Takes a step from whoever sends it, also from a worker that lost the job."""
+    """Records a step without comparing tokens, so also for a worker that lost the job."""
 
     async def record_step(self, step: Step, token: str) -> bool:
         await self.put_step(step)
@@ -101,15 +101,15 @@ class RecordsWithoutToken(SqliteTx):
 
 
 class ForgetsBegun(SqliteTx):
-    """Says that a step is begun and writes nothing."""
+    """Reports that the start of a step was recorded, but writes nothing."""
 
     async def record_step(self, step: Step, token: str) -> bool:
         return await super().record_step(step, token) if step.finished else True
 
 
 class MissesChildren(SqliteTx):
-    """Parent and child each look before they act, and not under a lock: a child that ends while its parent is about
-    to wait tells nobody, and the parent waits for it all the same."""
+    """Parent and child check before they write, without a lock: a child that ends just before its parent waits sends
+    no notification, and the parent waits for it nevertheless."""
 
     async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
         await super().await_children(parent_id, ids, wakes_on)
@@ -119,12 +119,12 @@ class MissesChildren(SqliteTx):
 
     async def change(self, name: str, /, **values: Any) -> int:
         changed = await super().change(name, **values)
-        if name in ("add_news", "add_news_of"):
-            self.connection.execute(_UNTOLD, (str(Phase.BLOCKED),))
+        if name in ("add_ended_child", "add_succeeded_children"):
+            self.connection.execute(_DROP_NOTIFICATIONS, (str(Phase.BLOCKED),))
         return changed
 
 
-_UNTOLD = (
+_DROP_NOTIFICATIONS = (
     "DELETE FROM family_news WHERE child_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM jobs WHERE phase = ?)"
 )
 
@@ -134,30 +134,30 @@ class ForgetsDeadLetter(SqliteTx):
         await super().apply([replace(change, dead_letter=None) for change in changes])
 
 
-class EndsTwice(SqliteTx):
+class LogsFinalEventTwice(SqliteTx):
     async def apply(self, changes: Sequence[Change]) -> None:
         for change in changes:
             await super().apply([change])
             if change.after.phase is Phase.FINAL and change.events:
                 last = change.events[-1]
                 again = replace(last, seq=last.seq + 1, source=last.target)
-                risen = replace(change.after, version=last.seq + 1)
-                await super().apply([Change(before=change.after, after=risen, events=[again])])
+                after = replace(change.after, version=last.seq + 1)
+                await super().apply([Change(before=change.after, after=after, events=[again])])
 
 
 class LosesSubmits(SqliteTx):
-    """Says yes to some jobs and writes nothing."""
+    """Acknowledges some submits without writing them."""
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         return await super().insert([change for change in changes if int(change.after.id[-1], 16) % 2])
 
 
 class RevivesLeases(SqliteTx):
-    """A heartbeat that comes too late takes the job back as if nothing had happened."""
+    """A late heartbeat leases the job again although its lease was expired and the job released."""
 
     async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
         for job_id, job in (await self.lock(list(held))).items():
-            contract = self.known[job.contract]
+            contract = self.registered_contracts[job.contract]
             if job.token == held[job_id] and job.phase is Phase.CLAIMABLE:
                 status = contract.in_phase(Phase.LEASED)[0]
                 values = (status, str(Phase.LEASED), self.now + lease, job_id)
@@ -181,7 +181,7 @@ class IgnoresBackoff(SqliteTx):
             await super().apply([change])
 
 
-class TurnsBackTime(SqliteTx):
+class IgnoresLatestEventTime(SqliteTx):
     async def apply(self, changes: Sequence[Change]) -> None:
         for change in changes:
             events = [replace(event, at=self.now) for event in change.events]
@@ -190,25 +190,25 @@ class TurnsBackTime(SqliteTx):
             await super().apply([_with(replace(change, events=events), updated_at=at, finished_at=finished)])
 
 
-class CountsEarlier(SqliteTx):
-    """Goes by what was held when it last looked, as one would who counts before the lock is his."""
+class UsesStaleCounts(SqliteTx):
+    """Returns the counts of its previous call, like a claim that counts before it holds the lock."""
 
-    async def holding(self) -> dict[int, int]:
-        now = await super().holding()
-        before, _EARLIER[self.connection] = _EARLIER.get(self.connection, {}), now
-        return before
-
-
-_EARLIER: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
+    async def leased_by_lane(self) -> dict[int, int]:
+        current = await super().leased_by_lane()
+        previous, _PREVIOUS_COUNTS[self.connection] = _PREVIOUS_COUNTS.get(self.connection, {}), current
+        return previous
 
 
-class CancelsEnded(SqliteTx):
-    """Takes a final row for one that still waits, so that an operator's late cancel undoes a success."""
+_PREVIOUS_COUNTS: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
+
+
+class CancelsFinishedJobs(SqliteTx):
+    """Presents a final row as one that can be cancelled, so an operator's late cancel undoes a success."""
 
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
         rows = await super().lock(ids, wait=wait)
         for job_id, job in rows.items():
-            contract = self.known.get(job.contract)
+            contract = self.registered_contracts.get(job.contract)
             if contract and job.phase is Phase.FINAL and job.result is not None:
                 source = next((e.source for e in contract.edges if e.move is Move.CANCEL and e.source), job.status)
                 rows[job_id] = replace(job, status=source, phase=contract.phase(source))
@@ -216,7 +216,7 @@ class CancelsEnded(SqliteTx):
 
 
 class FiresWithoutCompare(SqliteTx):
-    """A fire is taken by whoever once saw it due; the two guards behind the compare-and-set are gone with it."""
+    """Fires a schedule without the compare-and-set, and without the two guards behind it: fire row and key."""
 
     async def advance_schedule(self, before: Schedule, plan: Plan) -> bool:
         await super().advance_schedule(before, plan)
@@ -240,42 +240,56 @@ def _with(change: Change, **columns: object) -> Change:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One planted bug: its name, what it does, and the parts it breaks."""
+    """One planted bug: its name, a description, and the classes it replaces."""
 
     name: str
-    says: str
+    description: str
     hooks: Hooks
 
 
-def _bug(name: str, says: str, transaction: type[SqliteTx]) -> Bug:
-    return Bug(name, says, replace(HONEST, transaction=transaction))
+def _bug(name: str, description: str, transaction: type[SqliteTx]) -> Bug:
+    return Bug(name, description, replace(DEFAULT_HOOKS, transaction=transaction))
 
 
 BUGS: Mapping[str, Bug] = MappingProxyType(
     {
         bug.name: bug
         for bug in (
-            _bug("settle-without-token", "a plain success is taken from whoever sends it", SettlesWithoutToken),
-            _bug("event-without-row", "a job that becomes claimable is logged, its row is not written", LogsWithoutRow),
+            _bug("settle-without-token", "a success is accepted without comparing tokens", SettlesWithoutToken),
+            _bug(
+                "event-without-row",
+                "a job that becomes claimable is logged, but its row is not written",
+                LogsWithoutRow,
+            ),
             _bug("row-without-event", "the last event of a change is not logged", WritesRowWithoutLog),
             _bug("version-not-raised", "a job that becomes claimable keeps its version", KeepsVersion),
-            _bug("retry-count-not-raised", "a retry does not count", KeepsRetryCount),
-            _bug("loss-not-charged", "a lost worker costs no try though the contract says so", ForgivesFailures),
-            _bug("live-lease-expired", "leases are ended long before their time", ExpiresLiveLeases),
-            _bug("lost-twice-forgotten", "a job that lost its worker before is never expired again", ForgetsExpired),
-            _bug("wait-misses-signal", "a job goes to wait without looking for the signal", MissesSignal),
+            _bug("retry-count-not-raised", "a retry is not counted", KeepsRetryCount),
+            _bug(
+                "loss-not-charged", "a lost lease is not charged although the contract charges it", DoesNotChargeLosses
+            ),
+            _bug("live-lease-expired", "leases are expired an hour too early", ExpiresLiveLeases),
+            _bug(
+                "lost-twice-forgotten", "a job that failed or was interrupted before is never expired", ForgetsExpired
+            ),
+            _bug("wait-misses-signal", "a job starts to wait without checking for a signal sent before", MissesSignal),
             _bug("zombie-step", "a step is recorded for a worker that lost the job", RecordsWithoutToken),
-            _bug("once-not-begun", "a once is not on record before it acts", ForgetsBegun),
-            _bug("parent-misses-child", "a child that ends just before its parent waits wakes nobody", MissesChildren),
-            _bug("dead-letter-forgotten", "a job is given up and leaves no dead letter", ForgetsDeadLetter),
-            _bug("second-final-event", "the end of a job is logged twice", EndsTwice),
-            _bug("lost-submit", "some submits are acknowledged and not written", LosesSubmits),
-            _bug("heartbeat-revives", "a late heartbeat takes back a lease that was expired", RevivesLeases),
-            _bug("backoff-ignored", "a retry is due at once", IgnoresBackoff),
-            _bug("time-runs-back", "event times follow a clock that was set back", TurnsBackTime),
-            _bug("limit-counted-early", "a limit goes by a count that was made before the lock", CountsEarlier),
-            _bug("late-cancel", "a cancel that comes after the success is obeyed", CancelsEnded),
-            _bug("fire-without-compare", "whoever saw a fire due makes its job, even a second", FiresWithoutCompare),
+            _bug("once-not-begun", "a once is not recorded before it runs", ForgetsBegun),
+            _bug(
+                "parent-misses-child", "a child that ends just before its parent waits does not wake it", MissesChildren
+            ),
+            _bug("dead-letter-forgotten", "a failed job gets no dead letter", ForgetsDeadLetter),
+            _bug("second-final-event", "the final event of a job is logged twice", LogsFinalEventTwice),
+            _bug("lost-submit", "some submits are acknowledged but not written", LosesSubmits),
+            _bug("heartbeat-revives", "a late heartbeat restores an expired lease", RevivesLeases),
+            _bug("backoff-ignored", "a retry is due immediately", IgnoresBackoff),
+            _bug("time-runs-back", "event times follow a clock that was set back", IgnoresLatestEventTime),
+            _bug("limit-counted-early", "a limit is checked against a count made before the lock", UsesStaleCounts),
+            _bug("late-cancel", "a cancel after the success is applied", CancelsFinishedJobs),
+            _bug(
+                "fire-without-compare",
+                "a schedule fires without compare-and-set, so one fire may create two jobs",
+                FiresWithoutCompare,
+            ),
         )
     }
 )

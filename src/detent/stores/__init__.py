@@ -1,1 +1,1 @@
-"""The places jobs can live in. Stores apply what was decided; they decide nothing."""
+"""Stores: where jobs are kept. A store writes the changes that the core decided and makes no decisions of its own."""

@@ -1,4 +1,4 @@
-"""The part of a transaction that keeps tokens, and the answers given to requests that bear an idempotency key."""
+"""The part of a transaction that stores tokens, audit pages and HTTP responses kept for idempotency keys."""
 
 import json
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ _PAYLOADS, _ROLES = TOKEN_COLUMNS.index("payloads"), TOKEN_COLUMNS.index("roles"
 
 
 class AccessQueries(NamedQueries):
-    """Tokens by digest, and stored answers by who asked and under which key."""
+    """Access tokens, and stored HTTP responses by caller (`asker`) and idempotency key."""
 
     async def put_token(self, token: Token) -> None:
         await self.change("put_token", **{**asdict(token), "roles": json.dumps(token.roles, ensure_ascii=False)})
 
     async def token_by_digest(self, digest: str) -> Token | None:
-        found = await self.query("token_by_digest", digest=digest)
-        return _token(found[0]) if found else None
+        rows = await self.query("token_by_digest", digest=digest)
+        return _token(rows[0]) if rows else None
 
     async def token(self, token_id: str) -> Token | None:
-        found = await self.query("token", id=token_id)
-        return _token(found[0]) if found else None
+        rows = await self.query("token", id=token_id)
+        return _token(rows[0]) if rows else None
 
     async def tokens(self) -> list[Token]:
         return [_token(row) for row in await self.query("tokens")]
@@ -40,31 +40,31 @@ class AccessQueries(NamedQueries):
     async def audit_page(
         self, before: int | None, limit: int, tenant: str | None, subject: str | None
     ) -> list[tuple[int, Micros, Audit]]:
-        """The newest entries below a number; of one tenant, of one subject, if asked."""
-        asked = {"before": before, "tenant": tenant, "subject": subject}
-        values = {name: value for name, value in asked.items() if value is not None}
+        """The newest audit entries below a number, optionally of one tenant or subject."""
+        filters = {"before": before, "tenant": tenant, "subject": subject}
+        values = {name: value for name, value in filters.items() if value is not None}
         where = " AND ".join(_AUDIT_TESTS[name] for name in values) or "true"
-        found = await self.query("audit_page", where, **values, limit=limit)
-        return [(n, at, with_json(Audit, rest)) for n, at, *rest in found]
+        rows = await self.query("audit_page", where, **values, limit=limit)
+        return [(n, at, with_json(Audit, rest)) for n, at, *rest in rows]
 
     async def reserve_answer(self, asker: str, key: str, digest: str, fresh_id: str, until: int) -> bool:
-        """True: nobody asked this before, and the answer is ours to give."""
-        told = {"asker": asker, "key": key, "digest": digest, "fresh_id": fresh_id, "until": until}
-        return await self.change("reserve_answer", now=self.now, **told) == 1
+        """True if this is the first request with this key, so that the caller must produce the response."""
+        values = {"asker": asker, "key": key, "digest": digest, "fresh_id": fresh_id, "until": until}
+        return await self.change("reserve_answer", now=self.now, **values) == 1
 
     async def answer(self, asker: str, key: str) -> tuple[Any, ...] | None:
-        """(digest, fresh_id, status, media type, body, made_at) of what was asked before; status None: under way."""
-        found = await self.query("answer", asker=asker, key=key)
-        return tuple(found[0]) if found else None
+        """(digest, fresh_id, status, media type, body, made_at) of an earlier request; status None: still running."""
+        rows = await self.query("answer", asker=asker, key=key)
+        return tuple(rows[0]) if rows else None
 
     async def take_over_answer(self, asker: str, key: str, made_at: int, until: int) -> bool:
-        """Whoever was to answer is gone; True if it is ours now."""
-        told = {"asker": asker, "key": key, "made_at": made_at, "until": until}
-        return await self.change("take_over_answer", now=self.now, **told) == 1
+        """Take over a request whose process is gone (compare-and-set on made_at); True if it succeeded."""
+        values = {"asker": asker, "key": key, "made_at": made_at, "until": until}
+        return await self.change("take_over_answer", now=self.now, **values) == 1
 
     async def keep_answer(self, asker: str, key: str, status: int, media: str, body: bytes, until: int) -> None:
-        told = {"status": status, "media": media, "body": body, "until": until}
-        await self.change("keep_answer", asker=asker, key=key, **told)
+        values = {"status": status, "media": media, "body": body, "until": until}
+        await self.change("keep_answer", asker=asker, key=key, **values)
 
     async def release_answer(self, asker: str, key: str) -> None:
         await self.change("release_answer", asker=asker, key=key)

@@ -1,36 +1,36 @@
--- Families and approvals: queries every store understands.
+-- Children of jobs and approvals: queries that are the same in SQLite and Postgres.
 
--- name: add_news
+-- name: add_ended_child
 INSERT INTO family_news (parent_id, child_id, failed) VALUES (:parent_id, :child_id, :failed);
 
--- name: add_orphans
--- A cancelled job with open children: they are to be cancelled. Relies on jobs_children.
+-- name: add_child_cancel
+-- A cancelled job with open children: a row without child_id requests that they are cancelled. Index: jobs_children.
 INSERT INTO family_news (parent_id, child_id, failed) SELECT CAST(:parent_id AS text), NULL, true
 WHERE EXISTS (SELECT 1 FROM jobs WHERE parent_id = CAST(:parent_id AS text) AND phase <> 'final');
 
--- name: families_with_news
+-- name: parents_with_ended_children
 SELECT parent_id FROM family_news GROUP BY parent_id ORDER BY min(n) LIMIT :limit;
 
--- name: take_news
+-- name: take_ended_children
 DELETE FROM family_news WHERE parent_id = :parent_id AND child_id IS NOT NULL RETURNING child_id, failed;
 
--- name: has_orphans
+-- name: has_children_to_cancel
 SELECT 1 FROM family_news WHERE parent_id = :parent_id AND child_id IS NULL LIMIT 1;
 
--- name: drop_orphans
+-- name: drop_child_cancel
 DELETE FROM family_news WHERE parent_id = :parent_id AND child_id IS NULL;
 
--- name: drop_news
+-- name: drop_ended_children
 DELETE FROM family_news WHERE parent_id = :parent_id;
 
--- name: still_awaited
+-- name: awaits_children
 SELECT wakes_on FROM awaited WHERE parent_id = :parent_id LIMIT 1;
 
 -- name: drop_awaited
 DELETE FROM awaited WHERE parent_id = :parent_id;
 
 -- name: children
--- By id, from one page to the next; relies on jobs_children.
+-- Pages by id. Index: jobs_children.
 SELECT {columns} FROM jobs WHERE parent_id = :parent_id AND parent_id IS NOT NULL AND {where} ORDER BY id LIMIT :limit;
 
 -- name: count_children
@@ -68,27 +68,27 @@ ON CONFLICT (job_id, name, person) DO UPDATE SET approved = excluded.approved, r
 -- name: drop_votes
 DELETE FROM votes WHERE job_id = :job_id AND name = :name;
 
--- name: asking
--- Jobs that wait for people, oldest first; relies on jobs_asking.
+-- name: awaiting_approval
+-- Jobs that wait for an approval, oldest first. Index: jobs_asking.
 SELECT {columns} FROM jobs
 WHERE phase = 'blocked' AND (wait_kind = 'approval' OR wait_kind IS NULL AND due_at IS NULL) AND {where}
 ORDER BY id LIMIT :limit;
 
 -- name: verify_family_news
--- What nobody took yet, with the parent it is for.
+-- Child events that are not processed yet.
 SELECT n.parent_id, n.child_id FROM family_news n WHERE {where} ORDER BY n.n LIMIT :limit;
 
 -- name: verify_awaited
 SELECT a.parent_id, a.child_id FROM awaited a WHERE {where} ORDER BY a.parent_id, a.child_id LIMIT :limit;
 
 -- name: verify_asking
--- Jobs that wait for people and have no open question; relies on jobs_asking.
+-- Jobs that wait for an approval without an open one. Index: jobs_asking.
 SELECT j.id, j.wait_name FROM jobs j LEFT JOIN approvals a ON a.job_id = j.id AND a.name = j.wait_name
 WHERE j.phase = 'blocked' AND (j.wait_kind = 'approval' OR j.wait_kind IS NULL AND j.due_at IS NULL)
   AND j.wait_kind = 'approval' AND (a.job_id IS NULL OR a.decision IS NOT NULL) ORDER BY j.id LIMIT :limit;
 
 -- name: verify_questions
--- Every question with its votes counted, and the job that asked it.
+-- Every approval with its counted votes and its job.
 SELECT a.job_id, a.name, a.quorum, a.decision, a.expired, a.on_expiry, count(CASE WHEN v.approved THEN 1 END),
   count(CASE WHEN NOT v.approved THEN 1 END), j.id
 FROM approvals a LEFT JOIN votes v ON v.job_id = a.job_id AND v.name = a.name LEFT JOIN jobs j ON j.id = a.job_id

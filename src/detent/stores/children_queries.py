@@ -1,4 +1,4 @@
-"""Families and approvals in a transaction, the same in every store: named queries with named values."""
+"""The part of a transaction that reads and writes parent-child links and approvals; the same in every store."""
 
 import json
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from typing import Any
 
 from detent.core.approval import Approval, Vote
 from detent.core.contract.model import Move
-from detent.core.job import CHILDREN, Asked, Change, Job, Micros
-from detent.ports.children import Ended
+from detent.core.job import CHILDREN, ApprovalRequest, Change, Job, Micros
+from detent.ports.children import ChildState
 from detent.ports.claims import Success
 
 from .named_queries import NamedQueries
@@ -15,73 +15,73 @@ from .rows import job_from
 
 
 class ChildrenQueries(NamedQueries):
-    """Who is whose child, and what parents must be told."""
+    """Children of jobs, and the events (child ended, parent cancelled) that are processed after the commit."""
 
-    async def tell_family(self, change: Change) -> None:
-        """What relatives must know of this change, written with it."""
+    async def record_family_events(self, change: Change) -> None:
+        """Write what the parent or the children of this job must react to, in the transaction of the change."""
         before, after = change.before, change.after
         if after.wait_kind == CHILDREN:
-            self.related_ids.add(after.id)
+            self.parents_to_process.add(after.id)
         elif before is not None and before.wait_kind == CHILDREN:
             await self.change("drop_awaited", parent_id=after.id)
         if change.ended is None:
             return
         if after.parent_id is not None:
             failed = change.ended is not Move.SUCCEED
-            await self.change("add_news", parent_id=after.parent_id, child_id=after.id, failed=failed)
-            self.related_ids.add(after.parent_id)
-        if change.ended is Move.CANCEL and await self.change("add_orphans", parent_id=after.id):
-            self.related_ids.add(after.id)
+            await self.change("add_ended_child", parent_id=after.parent_id, child_id=after.id, failed=failed)
+            self.parents_to_process.add(after.parent_id)
+        if change.ended is Move.CANCEL and await self.change("add_child_cancel", parent_id=after.id):
+            self.parents_to_process.add(after.id)
 
-    async def tell_parents_of(self, successes: Sequence[Success], refused: Sequence[Success]) -> None:
-        """Plain successes, settled in this transaction but for the refused; what has no parent costs nothing."""
+    async def record_child_successes(self, successes: Sequence[Success], refused: Sequence[Success]) -> None:
+        """Write an ended-child row for each settled success that has a parent; no statement if none has."""
         children = {success.id: success.parent_id for success in successes if success.parent_id is not None}
         for success in refused:
             children.pop(success.id, None)
         if children:
-            await self.change("add_news_of", ids=json.dumps(list(children)))
-            self.related_ids.update(parent for parent in children.values() if parent is not None)
+            await self.change("add_succeeded_children", ids=json.dumps(list(children)))
+            self.parents_to_process.update(parent for parent in children.values() if parent is not None)
 
     async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
         await self.change("drop_awaited", parent_id=parent_id)
         return await self.change("await_children", parent_id=parent_id, ids=json.dumps(list(ids)), wakes_on=wakes_on)
 
-    async def ended_badly(self, ids: Sequence[str], good: Sequence[str]) -> bool:
-        return bool(await self.query("ended_badly", ids=json.dumps(list(ids)), good=json.dumps(list(good))))
+    async def any_failed(self, ids: Sequence[str], good: Sequence[str]) -> bool:
+        return bool(await self.query("any_failed", ids=json.dumps(list(ids)), good=json.dumps(list(good))))
 
-    async def take_news(self, parent_id: str) -> dict[str, bool]:
-        return {row[0]: bool(row[1]) for row in await self.query("take_news", parent_id=parent_id)}
+    async def take_ended_children(self, parent_id: str) -> dict[str, bool]:
+        return {row[0]: bool(row[1]) for row in await self.query("take_ended_children", parent_id=parent_id)}
 
-    async def end_awaited(self, parent_id: str, ids: Sequence[str]) -> dict[str, str]:
-        rows = await self.query("end_awaited", parent_id=parent_id, ids=json.dumps(list(ids)))
+    async def stop_awaiting(self, parent_id: str, ids: Sequence[str]) -> dict[str, str]:
+        rows = await self.query("stop_awaiting", parent_id=parent_id, ids=json.dumps(list(ids)))
         return {row[0]: row[1] for row in rows}
 
-    async def still_awaited(self, parent_id: str) -> bool:
-        return bool(await self.query("still_awaited", parent_id=parent_id))
+    async def awaits_children(self, parent_id: str) -> bool:
+        return bool(await self.query("awaits_children", parent_id=parent_id))
 
-    async def drop_news(self, parent_id: str) -> None:
-        await self.change("drop_news", parent_id=parent_id)
+    async def drop_ended_children(self, parent_id: str) -> None:
+        await self.change("drop_ended_children", parent_id=parent_id)
         await self.change("drop_awaited", parent_id=parent_id)
 
-    async def families_ready(self, parents: Sequence[str]) -> list[str]:
-        return [row[0] for row in await self.query("families_ready", parents=json.dumps(list(parents)))]
+    async def parents_ready(self, parents: Sequence[str]) -> list[str]:
+        return [row[0] for row in await self.query("parents_ready", parents=json.dumps(list(parents)))]
 
-    async def families_with_news(self, limit: int) -> list[str]:
-        return [row[0] for row in await self.query("families_with_news", limit=limit)]
+    async def parents_with_ended_children(self, limit: int) -> list[str]:
+        return [row[0] for row in await self.query("parents_with_ended_children", limit=limit)]
 
-    async def has_orphans(self, parent_id: str) -> bool:
-        return bool(await self.query("has_orphans", parent_id=parent_id))
+    async def has_children_to_cancel(self, parent_id: str) -> bool:
+        return bool(await self.query("has_children_to_cancel", parent_id=parent_id))
 
-    async def stoppable(self, parent_id: str, where_to: Sequence[str], limit: int) -> list[Job]:
-        told = json.dumps(list(where_to))
-        rows = await self.query("stoppable", parent_id=parent_id, where_to=told, limit=limit)
+    async def cancellable_children(self, parent_id: str, where_to: Sequence[str], limit: int) -> list[Job]:
+        statuses_json = json.dumps(list(where_to))
+        rows = await self.query("cancellable_children", parent_id=parent_id, where_to=statuses_json, limit=limit)
         return [job_from(row) for row in rows]
 
-    async def orphans_done(self, parent_id: str, where_to: Sequence[str]) -> bool:
-        told = json.dumps(list(where_to))
-        if await self.query("stoppable_left", parent_id=parent_id, where_to=told):
+    async def all_children_cancelled(self, parent_id: str, where_to: Sequence[str]) -> bool:
+        statuses_json = json.dumps(list(where_to))
+        if await self.query("cancellable_children_left", parent_id=parent_id, where_to=statuses_json):
             return False
-        await self.change("drop_orphans", parent_id=parent_id)
+        await self.change("drop_child_cancel", parent_id=parent_id)
         return True
 
     async def children(self, parent_id: str, after: str | None = None, limit: int = 100) -> list[Job]:
@@ -93,58 +93,72 @@ class ChildrenQueries(NamedQueries):
         rows = await self.query("count_children", parent_id=parent_id)
         return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
 
-    async def child_ends(self, ids: Sequence[str]) -> list[Ended]:
-        return [Ended(*row) for row in await self.query("child_ends", ids=json.dumps(list(ids)))]
+    async def child_states(self, ids: Sequence[str]) -> list[ChildState]:
+        return [ChildState(*row) for row in await self.query("child_states", ids=json.dumps(list(ids)))]
 
 
 class ApprovalQueries(ChildrenQueries):
-    """Mixed in beside."""
+    """Approvals and their votes."""
 
     async def approval(self, job_id: str, name: str) -> Approval | None:
-        found = await self.query("approval", job_id=job_id, name=name)
-        return await self._with_votes(found[0]) if found else None
+        rows = await self.query("approval", job_id=job_id, name=name)
+        return await self._with_votes(rows[0]) if rows else None
 
     async def approvals_of(self, job_id: str) -> list[Approval]:
         return [await self._with_votes(row) for row in await self.query("approvals_of", job_id=job_id)]
 
     async def _with_votes(self, row: Sequence[Any]) -> Approval:
-        job_id, name, summary, about, digest, roles, quorum, on_expiry, asked_at, deadline, decision, at, expired = row
-        asked = Asked(summary, about, digest, tuple(json.loads(roles)), quorum, on_expiry)
+        (
+            job_id,
+            name,
+            summary,
+            about,
+            digest,
+            roles,
+            quorum,
+            on_expiry,
+            requested_at,
+            deadline,
+            decision,
+            at,
+            expired,
+        ) = row
+        request = ApprovalRequest(summary, about, digest, tuple(json.loads(roles)), quorum, on_expiry)
         rows = await self.query("votes", job_id=job_id, name=name)
         votes = tuple(
             Vote(person, bool(approved), reason, None if own is None else tuple(json.loads(own)), voted_at)
             for person, approved, reason, own, voted_at in rows
         )
-        return Approval(job_id, name, asked, asked_at, deadline, decision, at, bool(expired), votes)
+        return Approval(job_id, name, request, requested_at, deadline, decision, at, bool(expired), votes)
 
     async def put_approval(self, approval: Approval) -> None:
-        asked = approval.asked
+        request = approval.request
         await self.change("drop_votes", job_id=approval.job_id, name=approval.name)
         await self.change(
             "put_approval",
             job_id=approval.job_id,
             name=approval.name,
-            summary=asked.summary,
-            about=asked.about,
-            digest=asked.digest,
-            roles=json.dumps(asked.roles, ensure_ascii=False),
-            quorum=asked.quorum,
-            on_expiry=asked.on_expiry,
-            asked_at=approval.asked_at,
+            summary=request.summary,
+            about=request.about,
+            digest=request.digest,
+            roles=json.dumps(request.roles, ensure_ascii=False),
+            quorum=request.quorum,
+            on_expiry=request.on_expiry,
+            asked_at=approval.requested_at,
             deadline=approval.deadline,
         )
 
     async def put_vote(self, job_id: str, name: str, vote: Vote) -> None:
         roles = None if vote.roles is None else json.dumps(vote.roles, ensure_ascii=False)
-        told = {"approved": vote.approved, "reason": vote.reason, "roles": roles, "at": vote.at}
-        await self.change("put_vote", job_id=job_id, name=name, person=vote.person, **told)
+        values = {"approved": vote.approved, "reason": vote.reason, "roles": roles, "at": vote.at}
+        await self.change("put_vote", job_id=job_id, name=name, person=vote.person, **values)
 
     async def decide_approval(self, job_id: str, name: str, decision: str, at: Micros, *, expired: bool) -> None:
         await self.change("decide_approval", job_id=job_id, name=name, decision=decision, at=at, expired=expired)
 
-    async def asking(self, tenant: str | None, after: str | None, limit: int) -> list[Job]:
-        asked = {"tenant_id": tenant, "after": after}
+    async def awaiting_approval(self, tenant: str | None, after: str | None, limit: int) -> list[Job]:
+        filters = {"tenant_id": tenant, "after": after}
         tests = {"tenant_id": "tenant_id = :tenant_id", "after": "id > :after"}
-        given = {name: value for name, value in asked.items() if value is not None}
-        where = " AND ".join(tests[name] for name in given) or "true"
-        return [job_from(row) for row in await self.query("asking", where, **given, limit=limit)]
+        values = {name: value for name, value in filters.items() if value is not None}
+        where = " AND ".join(tests[name] for name in values) or "true"
+        return [job_from(row) for row in await self.query("awaiting_approval", where, **values, limit=limit)]

@@ -1,4 +1,4 @@
-"""Which contracts a database knows: an application's own word stands, what Detent carries fills the rest."""
+"""The contracts stored in a database: an application's own declarations win, Detent's built-in ones fill the rest."""
 
 import json
 from collections.abc import Mapping
@@ -9,19 +9,22 @@ from detent.core.contract.model import Contract
 
 
 @dataclass(frozen=True, slots=True)
-class KnownContracts:
-    """All contracts after opening, and the declarations (name -> text, carried by Detent or not) to be written."""
+class ContractRegistry:
+    """All contracts of a database, and the declarations to write: name -> (JSON text, built into Detent or not)."""
 
     contracts: dict[str, Contract]
     to_write: dict[str, tuple[str, bool]]
 
 
 def reconcile(
-    stored: Mapping[str, tuple[str, bool]], own: Mapping[str, Contract], carried: Mapping[str, Contract]
-) -> KnownContracts:
-    """Own declarations win. A carried one is renewed by a newer Detent, but never replaces an application's own."""
+    stored: Mapping[str, tuple[str, bool]], own: Mapping[str, Contract], builtin: Mapping[str, Contract]
+) -> ContractRegistry:
+    """Merge stored, own and built-in declarations.
+
+    Own declarations win. A newer Detent updates a stored built-in contract, but never one that an application declared.
+    """
     to_write: dict[str, tuple[str, bool]] = {}
-    for name, contract in carried.items():
+    for name, contract in builtin.items():
         text = declaration(contract)
         if name not in own and (name not in stored or (stored[name][1] and stored[name][0] != text)):
             to_write[name] = (text, True)
@@ -30,8 +33,8 @@ def reconcile(
         if name not in stored or stored[name] != (text, False):
             to_write[name] = (text, False)
     declared = {name: text for name, (text, _) in {**stored, **to_write}.items()}
-    contracts = {name: _with_code(text, own.get(name) or carried.get(name)) for name, text in declared.items()}
-    return KnownContracts(contracts, to_write)
+    contracts = {name: _with_code(text, own.get(name) or builtin.get(name)) for name, text in declared.items()}
+    return ContractRegistry(contracts, to_write)
 
 
 def declaration(contract: Contract) -> str:
@@ -39,7 +42,7 @@ def declaration(contract: Contract) -> str:
 
 
 def _with_code(text: str, code: Contract | None) -> Contract:
-    """Views and envelopes are code and not in the database: they come from the contract of the same name, if any."""
+    """The stored contract, with view and envelope (code, not stored) of the contract of the same name, if any."""
     if code is None:
         return contract_from(json.loads(text))
     if declaration(code) == text:

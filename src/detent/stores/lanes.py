@@ -1,11 +1,15 @@
-"""Lanes: how the order of claiming is packed into one integer, and which lanes a claimer may take from."""
+"""Lanes: the claim order packed into one integer, and which lanes a worker may claim from.
+
+A lane is `rank | group | party`: 8 bits of priority, 24 bits for (contract, queue, job type), 31 bits for (tenant,
+limit key). Lower numbers are claimed first. "Area": all lanes of one rank and group. "Cell": a lane without its rank.
+"""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from detent.core.job import Micros
-from detent.core.limits import Kind, Limit
+from detent.core.limits import JobKind, Limit
 from detent.ports.claims import ClaimRequest
 
 GROUP_BITS, PARTY_BITS = 24, 31
@@ -13,15 +17,15 @@ RANK_SHIFT = GROUP_BITS + PARTY_BITS
 GROUP_MASK = (1 << GROUP_BITS) - 1
 PARTY_MASK = (1 << PARTY_BITS) - 1
 CELL_MASK = (1 << RANK_SHIFT) - 1
-LOWEST, HIGHEST = -100, 100
-"""Priorities; a higher one is claimed first."""
-RELIEF = 8
-"""One claim in so many begins at the next priority in turn instead of the highest, so that none waits for ever."""
+HIGHEST_PRIORITY = 100
+"""Rank 0."""
+LOW_PRIORITY_INTERVAL = 8
+"""Every 8th claim starts at a lower priority instead of the highest, so that low priorities do not starve."""
 
 
 def lane(priority: int, group: int, party: int) -> int:
-    """rank | group | party: ordered by priority first, then what the job is, then whose it is."""
-    return (HIGHEST - priority) << RANK_SHIFT | group << PARTY_BITS | party
+    """rank | group | party: ordered by priority, then by kind of job, then by tenant and limit key."""
+    return (HIGHEST_PRIORITY - priority) << RANK_SHIFT | group << PARTY_BITS | party
 
 
 def rank_of(value: int) -> int:
@@ -36,89 +40,95 @@ def party_of(value: int) -> int:
     return value & PARTY_MASK
 
 
-def after_area(value: int) -> int:
-    """The first lane behind the area (rank and group) this lane lies in."""
+def next_area(value: int) -> int:
+    """The first lane number after the area (rank and group) of this lane."""
     return (value >> PARTY_BITS) + 1 << PARTY_BITS
 
 
-_INTERNED_AT_MOST = 50_000
+_MAX_INTERNED = 50_000
 
 
 @dataclass(slots=True)
-class LaneBook:
-    """What a store remembers of groups, parties and pauses; rebuilt when the lane version moves."""
+class LaneCache:
+    """What a store has cached of lane groups, parties, pauses and limits, and its positions in the claim rotation.
+
+    `version` is the value of the table lane_version at the last read; groups, pauses and limits are read again when it
+    differs.
+    """
 
     version: int = 0
     groups: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     """group id -> (contract, queue, job_type)"""
     paused: dict[str, set[str]] = field(default_factory=dict)
-    """kind -> names that are paused now"""
+    """pause kind -> paused names"""
     paused_parties: set[int] = field(default_factory=set)
     cursors: dict[int, int] = field(default_factory=dict)
-    """rank -> the lane served last, where the rotation goes on"""
+    """rank -> the lane claimed from last; the rotation continues after it"""
     floors: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """lane -> (due_at, id) below which there was nothing left a moment ago; spares walking over dead index entries"""
+    """lane -> (due_at, id) of the last claimed job. Claims start there, so that they do not scan dead index entries."""
     interned: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """(table, names…) -> row id, for lane_group, lane_party and lane_mark"""
     limits: tuple[Limit, ...] = ()
     weights: dict[str, int] = field(default_factory=dict)
-    """tenant -> its share beside others, where it is not 1"""
+    """tenant -> weight, where it is not 1"""
     parties: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """party id -> (tenant, limit key), as far as they were looked up"""
+    """party id -> (tenant, limit key), for the parties looked up so far"""
     counts: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """meter -> (what it counted as held, what it had taken), when that was last counted"""
-    closed: set[int] = field(default_factory=set)
-    """Cells (lanes without their rank) that were full a moment ago, when there were too many lanes to look at all"""
-    closed_until: Micros = 0
-    dated: bool = False
-    """Some job of this database has a deadline."""
+    """meter id -> (held jobs, value of `taken`) at the last exact count"""
+    full_cells: set[int] = field(default_factory=set)
+    """Cells skipped until `full_until`, because a limit was reached and there were too many lanes to read all"""
+    full_until: Micros = 0
+    has_deadlines: bool = False
+    """True: some job of this database has, or had, a deadline."""
     many_ranks: bool = False
-    """Jobs of more than one priority were ever submitted."""
-    turns: int = 0
-    relieved: int = -1
-    """The rank that was served first in the last claim that did not begin at the highest."""
+    """True: jobs of more than one priority were ever submitted."""
+    claims: int = 0
+    """Claims so far, counted while `many_ranks`."""
+    last_low_rank: int = -1
+    """The first rank served by the last claim that started below the highest priority."""
     held_back: bool = False
-    """The last claim left jobs alone because of a limit."""
+    """True: the last claim left jobs unclaimed because of a limit."""
     opens_at: Micros | None = None
-    """When a rate that held jobs back lets the next one begin."""
+    """When a rate limit that held jobs back allows the next start."""
 
     @property
-    def ruled(self) -> bool:
-        """Must a claim be planned? Otherwise the plain one is used, which knows nothing of all this."""
-        return bool(self.limits or self.weights or self.dated)
+    def needs_plan(self) -> bool:
+        """True if a claim must be planned; otherwise the plain statement, which ignores limits, is used."""
+        return bool(self.limits or self.weights or self.has_deadlines)
 
-    def relief(self) -> int | None:
-        """The rank this claim begins at, if it is one of those that give lower priorities their turn."""
+    def next_start_rank(self) -> int | None:
+        """The rank this claim starts at; None for the highest, which is the case in all but every 8th claim."""
         if not self.many_ranks:
             return None
-        self.turns += 1
-        return self.relieved + 1 if self.turns % RELIEF == 0 else None
+        self.claims += 1
+        return self.last_low_rank + 1 if self.claims % LOW_PRIORITY_INTERVAL == 0 else None
 
-    def kind(self, value: int) -> Kind:
+    def kind(self, value: int) -> JobKind:
         _, queue, job_type = self.groups[group_of(value)]
-        return Kind(queue, job_type, *self.parties[party_of(value)])
+        return JobKind(queue, job_type, *self.parties[party_of(value)])
 
-    def remember(self, names: tuple[str, ...], number: int) -> None:
-        if len(self.interned) >= _INTERNED_AT_MOST:
+    def intern(self, names: tuple[str, ...], number: int) -> None:
+        if len(self.interned) >= _MAX_INTERNED:
             self.interned.clear()
         self.interned[names] = number
 
-    def allowed_groups(self, request: ClaimRequest, known: Container[str]) -> dict[int, str]:
-        """Groups of known contracts that this claimer may take from, with their contract."""
-        queues, types = self.paused.get("queue", ()), self.paused.get("job_type", ())
+    def allowed_groups(self, request: ClaimRequest, contracts: Container[str]) -> dict[int, str]:
+        """Group id -> contract, for the groups of these contracts that this worker may claim from."""
+        paused_queues, paused_types = self.paused.get("queue", ()), self.paused.get("job_type", ())
         return {
             number: contract
             for number, (contract, queue, job_type) in self.groups.items()
             if (request.job_types is None or job_type in request.job_types)
             and (request.queues is None or queue in request.queues)
-            and contract in known
+            and contract in contracts
             and contract not in request.exclude_contracts
-            and queue not in queues
-            and job_type not in types
+            and queue not in paused_queues
+            and job_type not in paused_types
         }
 
 
 def quotas(lanes: list[int], limit: int) -> Iterable[tuple[int, int]]:
-    """Share what is wanted evenly over the lanes found; the first ones take what does not divide."""
+    """Divide the limit evenly over these lanes; the first lanes get the remainder."""
     share, rest = divmod(limit, len(lanes))
     for position, value in enumerate(lanes):
         quota = share + (position < rest)
@@ -127,37 +137,38 @@ def quotas(lanes: list[int], limit: int) -> Iterable[tuple[int, int]]:
 
 
 Walk = Callable[[int], list[int]]
-"""The next few lanes that hold something claimable, from this one on; empty at the end."""
+"""Returns the next few lanes that have claimable jobs, from this lane number on; empty at the end."""
 
 
-def ranks(
-    walk: Walk, allowed: Mapping[int, str], book: LaneBook, at_most: int, from_rank: int = 0
+def lanes_by_rank(
+    walk: Walk, allowed: Mapping[int, str], lane_cache: LaneCache, at_most: int, from_rank: int = 0
 ) -> Iterator[list[int]]:
-    """Lanes with work, rank by rank from the first on, each list starting behind the lane served last."""
+    """Lanes with claimable jobs, one list per rank from `from_rank` on; each list starts after the rank's cursor."""
     start = from_rank << RANK_SHIFT
-    while (first := next(open_lanes(walk, allowed, book, start, 1 << 63), None)) is not None:
+    while (first := next(open_lanes(walk, allowed, lane_cache, start, 1 << 63), None)) is not None:
         low = rank_of(first) << RANK_SHIFT
         high = low + (1 << RANK_SHIFT)
-        cursor = book.cursors.get(rank_of(first), low - 1)
-        ring = chain(
-            open_lanes(walk, allowed, book, cursor + 1, high), open_lanes(walk, allowed, book, low, cursor + 1)
+        cursor = lane_cache.cursors.get(rank_of(first), low - 1)
+        rotation = chain(
+            open_lanes(walk, allowed, lane_cache, cursor + 1, high),
+            open_lanes(walk, allowed, lane_cache, low, cursor + 1),
         )
-        yield list(islice(ring, at_most))
+        yield list(islice(rotation, at_most))
         start = high
 
 
-def open_lanes(walk: Walk, allowed: Mapping[int, str], book: LaneBook, start: int, stop: int) -> Iterator[int]:
-    """Hop along the lanes that hold something, over whole areas that are not ours."""
+def open_lanes(walk: Walk, allowed: Mapping[int, str], lane_cache: LaneCache, start: int, stop: int) -> Iterator[int]:
+    """Lanes in [start, stop) that have claimable jobs and are neither paused nor in a group that is not allowed."""
     while start < stop:
-        found = walk(start)
-        if not found:
+        lanes = walk(start)
+        if not lanes:
             return
-        for value in found:
+        for value in lanes:
             if value >= stop:
                 return
             if group_of(value) not in allowed:
-                start = after_area(value)
+                start = next_area(value)
                 break
             start = value + 1
-            if party_of(value) not in book.paused_parties:
+            if party_of(value) not in lane_cache.paused_parties:
                 yield value

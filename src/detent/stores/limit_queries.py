@@ -1,14 +1,14 @@
-"""Limits, shares and quotas in one transaction: named queries, the same in every store."""
+"""The part of a transaction that stores limits, meters, tenant weights and quotas; the same in every store."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from detent.core.job import Job, Micros
-from detent.core.limits import Limit, Meter, spent_from
+from detent.core.limits import Limit, Meter, parse_spent
 from detent.ports.limits import TenantQuota
 
-from .claim_plan import Reading, held_by_reading, readings
+from .claim_plan import MeterKey, held_by_meter, meter_keys
 from .lanes import party_of
 from .named_queries import NamedQueries
 from .rows import job_from
@@ -17,30 +17,30 @@ _SCOPE = ("queue", "job_type", "tenant_id", "limit_key", "per")
 
 
 class LimitQueries(NamedQueries):
-    """Part of a transaction."""
+    """Limits, meters, tenant quotas and deadlines."""
 
-    async def refresh_book(self) -> None:
-        raise NameError("refresh_book")
+    async def refresh_lane_cache(self) -> None:
+        raise NameError("refresh_lane_cache")
 
-    async def refresh_rules(self) -> None:
-        """What claims must obey besides pauses; part of `refresh_book`."""
-        book = self.book
-        book.limits = tuple(limit for limit, _ in await self.limits())
-        book.weights = {quota.tenant_id: quota.weight for quota in await self.tenants() if quota.weight != 1}
+    async def refresh_limits(self) -> None:
+        """Read limits, weights, priorities in use and deadlines in use into the lane cache."""
+        lane_cache = self.lane_cache
+        lane_cache.limits = tuple(limit for limit, _ in await self.limits())
+        lane_cache.weights = {quota.tenant_id: quota.weight for quota in await self.tenants() if quota.weight != 1}
         marks = [(row[0], row[1]) for row in await self.query("lane_marks")]
-        book.dated = any(kind == "deadline" for kind, _ in marks)
-        book.many_ranks = sum(kind == "rank" for kind, _ in marks) > 1
-        book.closed.clear()
-        book.counts.clear()
-        if not book.ruled:
-            book.held_back, book.opens_at = False, None
+        lane_cache.has_deadlines = any(kind == "deadline" for kind, _ in marks)
+        lane_cache.many_ranks = sum(kind == "rank" for kind, _ in marks) > 1
+        lane_cache.full_cells.clear()
+        lane_cache.counts.clear()
+        if not lane_cache.needs_plan:
+            lane_cache.held_back, lane_cache.opens_at = False, None
 
     async def limits(self) -> list[tuple[Limit, str | None]]:
         rows = await self.query("limits")
         return [(_limit(row[:9]), row[9]) for row in rows]
 
     async def put_limit(self, limit: Limit, declared: str | None = None) -> None:
-        """A new limit, or other numbers for one with this scope; its count starts with the next claim."""
+        """Insert a limit, or change the numbers of the limit with this scope; it is counted from the next claim on."""
         values = dict(zip(_SCOPE, limit.scope, strict=True))
         numbers = {"concurrency": limit.concurrency, "rate": limit.rate, "period": limit.period}
         await self.change("put_limit", **values, **numbers, declared=declared)
@@ -72,48 +72,48 @@ class LimitQueries(NamedQueries):
 
     async def meter(self, limit: Limit, subject: str) -> Meter | None:
         rows = await self.query("meter", limit_id=limit.id, subject=subject)
-        return Meter(rows[0][0], limit, rows[0][1], spent_from(rows[0][2])) if rows else None
+        return Meter(rows[0][0], limit, rows[0][1], parse_spent(rows[0][2])) if rows else None
 
-    async def add_meters(self, missing: Sequence[Reading]) -> None:
+    async def add_meters(self, missing: Sequence[MeterKey]) -> None:
         for limit_id, subject in sorted(missing):
             await self.change("add_meter", limit_id=limit_id, subject=subject, now=self.now)
 
-    async def forget_meters(self, before: Micros) -> int:
-        return await self.change("forget_meters", before=before)
+    async def drop_idle_meters(self, before: Micros) -> int:
+        return await self.change("drop_idle_meters", before=before)
 
-    async def late(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        rows = await self.query("late", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
+    async def past_deadline(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        rows = await self.query("past_deadline", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
         return [job_from(row) for row in rows]
 
-    async def know_parties(self, lanes: Sequence[int]) -> None:
-        """Whose these lanes are, looked up once."""
-        book = self.book
-        for number in {party_of(lane) for lane in lanes} - book.parties.keys():
-            book.parties[number] = (await self.query("party", id=number))[0]
+    async def load_parties(self, lanes: Sequence[int]) -> None:
+        """Read tenant and limit key of these lanes into the lane cache, where they are missing."""
+        lane_cache = self.lane_cache
+        for number in {party_of(lane) for lane in lanes} - lane_cache.parties.keys():
+            lane_cache.parties[number] = (await self.query("party", id=number))[0]
 
-    async def holding(self) -> dict[int, int]:
-        held = {row[0]: row[1] for row in await self.query("holding")}
-        await self.know_parties(list(held))
+    async def leased_by_lane(self) -> dict[int, int]:
+        held = {row[0]: row[1] for row in await self.query("leased_by_lane")}
+        await self.load_parties(list(held))
         return held
 
-    async def gauges(self, jobs: Sequence[Job]) -> list[tuple[Meter, int]]:
-        """Every limit that concerns these jobs, as it stands: (meter, how many it counts as held)."""
-        await self.refresh_book()
-        if not self.book.limits:
+    async def meters_of(self, jobs: Sequence[Job]) -> list[tuple[Meter, int]]:
+        """(meter, leased jobs it counts) for every limit that applies to these jobs."""
+        await self.refresh_lane_cache()
+        if not self.lane_cache.limits:
             return []
-        by_id = {limit.id: limit for limit in self.book.limits}
-        held = held_by_reading(self.book, await self.holding())
+        limits_by_id = {limit.id: limit for limit in self.lane_cache.limits}
+        held = held_by_meter(self.lane_cache, await self.leased_by_lane())
         lanes = [row[0] for row in await self.query("lanes_of", ids=json.dumps([job.id for job in jobs]))]
-        await self.know_parties(lanes)
-        found = []
-        for limit_id, subject in sorted({reading for lane in lanes for reading in readings(self.book, lane)}):
-            limit = by_id[limit_id]
+        await self.load_parties(lanes)
+        meters = []
+        for limit_id, subject in sorted({key for lane in lanes for key in meter_keys(self.lane_cache, lane)}):
+            limit = limits_by_id[limit_id]
             meter = await self.meter(limit, subject) or Meter(0, limit)
-            found.append((meter, held.get((limit_id, subject), 0)))
-        return found
+            meters.append((meter, held.get((limit_id, subject), 0)))
+        return meters
 
 
 def _limit(row: Sequence[Any]) -> Limit:
-    """'' stands for any."""
+    """The stored '' means any and becomes None."""
     values: list[Any] = [value if value != "" else None for value in row]
     return Limit(*values)

@@ -1,4 +1,4 @@
--- Limits, priorities in turn, tenants, deadlines.
+-- Limits, meters, tenants, deadlines, and marks for priorities and deadlines in use.
 
 -- name: add_lane_mark
 INSERT INTO lane_marks (kind, name) VALUES (:kind, :name) ON CONFLICT DO NOTHING;
@@ -33,11 +33,11 @@ INSERT INTO meters (limit_id, subject, touched_at) VALUES (:limit_id, :subject, 
 -- name: meter
 SELECT id, taken, spent FROM meters WHERE limit_id = :limit_id AND subject = :subject;
 
--- name: turn_meter
+-- name: update_meter
 UPDATE meters SET taken = taken + :number, spent = :spent, touched_at = :now WHERE id = :id;
 
--- name: forget_meters
--- Counts nobody asked for in a long time; the next job of theirs begins at nothing.
+-- name: drop_idle_meters
+-- Meters by subject that were not used for long; the next job of the subject starts a new one at zero.
 DELETE FROM meters WHERE subject <> '' AND touched_at < :before;
 
 -- name: tenants

@@ -1,24 +1,25 @@
-"""What every part of a transaction stands on: the moment it began, and named queries a store knows how to run."""
+"""The base of every part of a transaction: its start time, the lane cache, and named queries that a store runs."""
 
 from typing import Any
 
 from detent.core.job import Micros
 
-from .lanes import LaneBook
+from .lanes import LaneCache
 
 
 class NamedQueries:
-    """A store says how a named query is run; the parts only name them."""
+    """A subclass per store runs the named queries; the parts only pass names and values."""
 
-    def __init__(self, now: Micros, book: LaneBook) -> None:
+    def __init__(self, now: Micros, lane_cache: LaneCache) -> None:
         self.now = now
-        self.book = book
-        self.related_ids: set[str] = set()
+        self.lane_cache = lane_cache
+        self.parents_to_process: set[str] = set()
+        """Jobs whose child events must be processed after the commit (wake the parent, cancel its children)."""
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a named query; `where` fills the place of that name."""
+        """The rows of a named query; `where` replaces its {where} placeholder."""
         raise NameError(name)
 
     async def change(self, name: str, /, **values: Any) -> int:
-        """Run a named statement; how many rows it changed."""
+        """Run a named statement; returns the number of rows it changed."""
         raise NameError(name)

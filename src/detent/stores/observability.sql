@@ -1,4 +1,4 @@
--- What the logs add up to, alerts and their deliveries, orders to workers and what was taken from them.
+-- Event counts, alerts and their deliveries, commands to workers, expired leases.
 
 -- name: tails
 SELECT log, position, version FROM tails;
@@ -7,11 +7,11 @@ SELECT log, position, version FROM tails;
 INSERT INTO tails (log, position, version) VALUES (:log, 0, 0) ON CONFLICT DO NOTHING;
 
 -- name: advance_tail
--- Compare-and-set: of several who counted the same stretch one adds it up.
+-- Compare-and-set: of several processes that counted the same part of the log, one adds it.
 UPDATE tails SET position = :until WHERE log = :log AND position = :position AND version = :version;
 
 -- name: recount_tail
--- Something ahead of the position was counted otherwise: whoever is counting must look again.
+-- Pruning has counted events ahead of the position: a process that is counting must start again.
 UPDATE tails SET version = version + 1 WHERE log = :log;
 
 -- name: tallies
@@ -30,7 +30,7 @@ SELECT id, tenant_id FROM lane_parties;
 INSERT INTO turns (name, at) VALUES (:name, 0) ON CONFLICT DO NOTHING;
 
 -- name: take_turn
--- Compare-and-set: one process in so long.
+-- Compare-and-set: one process per period.
 UPDATE turns SET at = :now WHERE name = :name AND at <= :latest;
 
 -- name: turns
@@ -56,7 +56,7 @@ DELETE FROM alerts WHERE rule = :rule AND subject = :subject AND version = :vers
 INSERT INTO alert_deliveries ({delivery_columns}) VALUES ({delivery_places});
 
 -- name: due_deliveries
--- Relies on alert_deliveries_due. What was to be told earlier to the same sink about the same alert goes first.
+-- Index: alert_deliveries_due. Earlier deliveries of the same alert to the same sink come first.
 SELECT {delivery_columns} FROM alert_deliveries d WHERE due_at <= :now AND NOT EXISTS (
   SELECT 1 FROM alert_deliveries e WHERE e.due_at IS NOT NULL AND e.rule = d.rule AND e.subject = d.subject
     AND e.sink = d.sink AND e.id < d.id)
@@ -66,7 +66,7 @@ ORDER BY due_at LIMIT :limit;
 SELECT {delivery_columns} FROM alert_deliveries ORDER BY id DESC LIMIT :limit;
 
 -- name: take_delivery
--- Compare-and-set: one process tries it at a time; if that one dies, another tries again later.
+-- Compare-and-set: one process at a time delivers it; if it dies, another process retries after :until.
 UPDATE alert_deliveries SET attempts = attempts + 1, due_at = :until WHERE id = :id AND attempts = :attempts;
 
 -- name: end_delivery
@@ -90,18 +90,18 @@ SELECT worker, act, actor, reason, at FROM worker_orders;
 DELETE FROM worker_orders WHERE worker = :worker;
 
 -- name: drop_orders
--- Orders nobody came to see.
+-- Commands that no worker has read.
 DELETE FROM worker_orders WHERE at < :before;
 
 -- name: drop_workers
--- Workers that were not seen for so long are not kept as a reminder any longer.
+-- Workers whose last heartbeat is older than :before.
 DELETE FROM workers WHERE seen_at < :before;
 
 -- name: add_loss
 INSERT INTO losses ({loss_columns}) VALUES ({loss_places}) ON CONFLICT DO NOTHING;
 
 -- name: losses
--- Relies on losses_at.
+-- Index: losses_at.
 SELECT {loss_columns} FROM losses WHERE at >= :since ORDER BY at DESC, job_id LIMIT :limit;
 
 -- name: count_losses
@@ -111,15 +111,15 @@ SELECT count(*) FROM losses WHERE at >= :since;
 DELETE FROM losses WHERE at < :before;
 
 -- name: held_jobs
--- Relies on jobs_leased: what every worker has in its hands.
+-- The jobs that every worker holds. Index: jobs_leased.
 SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
 FROM jobs WHERE phase = 'leased' ORDER BY lease_until LIMIT :limit;
 
 -- name: long_held
--- Relies on jobs_leased. An extension of the lease leaves updated_at alone, so it tells when the execution began.
+-- Index: jobs_leased. Extending a lease does not change updated_at, so it is the start of the execution.
 SELECT queue, job_type, count(*), min(updated_at) FROM jobs WHERE phase = 'leased' GROUP BY queue, job_type;
 
 -- name: missed_schedules
--- What should have fired and has not, and what missed a fire lately.
+-- Schedules whose fire is overdue, or that missed a fire since :since.
 SELECT tenant_id, name, next_fire_at, misfires, last_misfire_at, last_error FROM schedules
 WHERE next_fire_at <= :now OR last_misfire_at >= :since ORDER BY next_fire_at LIMIT 1000;

@@ -1,15 +1,15 @@
-"""The outbox and what else an orchestrator asks of a store: the same named queries in every dialect."""
+"""The part of a transaction that the stream orchestrator uses: outbox, leases, dead letters; alike in every store."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from detent.core.job import LETTER, Change, DeadLetter, Micros
+from detent.core.job import DEAD_LETTER, Change, DeadLetter, Micros
 from detent.ports.outbox import OutboxItem
 
 
 class OutboxQueries:
-    """The part of a transaction that deals with parcels; `query` and `change` come from the store."""
+    """Outbox items and what else the orchestrator needs; `query` and `change` come from the store."""
 
     now: Micros
 
@@ -19,8 +19,8 @@ class OutboxQueries:
     async def change(self, name: str, /, **values: Any) -> int:
         raise NameError(name)
 
-    async def post(self, changes: Iterable[Change]) -> None:
-        """Put what these changes have to tell into the outbox, with the commit that made it true."""
+    async def write_outbox(self, changes: Iterable[Change]) -> None:
+        """Insert the outbox items of these changes, in the transaction that applies them."""
         outbox_items = [_outbox_item_of(change) for change in changes if change.outbox_item]
         if outbox_items:
             await self.put_outbox_items(outbox_items)
@@ -53,23 +53,23 @@ class OutboxQueries:
     async def dead_letters_of(self, ids: Sequence[str]) -> list[DeadLetter]:
         return [DeadLetter(*row) for row in await self.query("dead_letters_of", ids=json.dumps(list(ids)))]
 
-    async def let_go(self, held: Mapping[str, str]) -> None:
-        await self.change("let_go", held=json.dumps(dict(sorted(held.items()))), now=self.now)
+    async def expire_leases(self, held: Mapping[str, str]) -> None:
+        await self.change("expire_leases", held=json.dumps(dict(sorted(held.items()))), now=self.now)
 
     async def note_heartbeats(self, held: Mapping[str, str], names: Mapping[str, str], older_than: Micros) -> None:
-        told = {"held": json.dumps(dict(held)), "names": json.dumps(dict(names))}
-        await self.change("note_heartbeats", **told, older_than=older_than, now=self.now)
+        values = {"held": json.dumps(dict(held)), "names": json.dumps(dict(names))}
+        await self.change("note_heartbeats", **values, older_than=older_than, now=self.now)
 
     async def epoch(self, name: str) -> str | None:
-        found = await self.query("epoch", name=name)
-        return found[0][0] if found else None
+        rows = await self.query("epoch", name=name)
+        return rows[0][0] if rows else None
 
-    async def put_epoch(self, name: str, epoch: str, known: str | None) -> bool:
-        return await self.change("put_epoch", name=name, epoch=epoch, known=known, now=self.now) > 0
+    async def put_epoch(self, name: str, epoch: str, expected: str | None) -> bool:
+        return await self.change("put_epoch", name=name, epoch=epoch, known=expected, now=self.now) > 0
 
 
 def _outbox_item_of(change: Change) -> OutboxItem:
     after = change.after
     assert change.outbox_item is not None
-    due = after.updated_at if change.outbox_item == LETTER or after.due_at is None else after.due_at
+    due = after.updated_at if change.outbox_item == DEAD_LETTER or after.due_at is None else after.due_at
     return OutboxItem(after.id, change.outbox_item, after.version, due)

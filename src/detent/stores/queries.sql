@@ -1,4 +1,4 @@
--- Queries every store understands; what differs is in the file of the dialect.
+-- Queries that are the same in SQLite and Postgres; the others are in the folders of the stores.
 
 -- name: insert_event
 INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data, lane)
@@ -16,7 +16,7 @@ UPDATE jobs SET {assignments} WHERE id = :id AND version = :before_version;
 INSERT INTO keys (space, key, job_id, created_at) VALUES (:space, :key, :job_id, :now) ON CONFLICT DO NOTHING;
 
 -- name: next_attempt
--- Relies on jobs_task.
+-- Index: jobs_task.
 SELECT coalesce(max(task_attempt), 0) + 1 FROM jobs WHERE task_id = :task_id AND task_attempt IS NOT NULL;
 
 -- name: lane_version
@@ -81,7 +81,7 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.u
 SELECT {dead_columns} FROM dead_letters WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: dead_letter_window
--- As job_window: so many letters are looked at, by primary key, and no more.
+-- As job_window: reads at most :scan dead letters along the primary key.
 SELECT {dead_columns} FROM (SELECT * FROM dead_letters WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
 WHERE {where} ORDER BY id DESC LIMIT :limit;
 
@@ -96,7 +96,7 @@ SELECT contract, count(*) FROM dead_letters WHERE {where} GROUP BY contract ORDE
 SELECT {columns} FROM jobs WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: job_window
--- A filter that matches little must not read the whole table: it looks at so many jobs, by primary key, and no more.
+-- Reads at most :scan jobs along the primary key, so that a filter with few matches does not read the whole table.
 SELECT {columns} FROM (SELECT * FROM jobs WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
 WHERE {where} ORDER BY id DESC LIMIT :limit;
 
@@ -133,7 +133,7 @@ INSERT INTO audit (at, actor, act, subject, tenant_id, reason, data) VALUES (:no
 SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit ORDER BY n DESC LIMIT :limit;
 
 -- name: audit_of
--- Relies on audit_subject.
+-- Index: audit_subject.
 SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit WHERE subject = :subject ORDER BY n DESC LIMIT :limit;
 -- name: audit_page
 SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit WHERE {where} ORDER BY n DESC LIMIT :limit;
@@ -156,22 +156,22 @@ SELECT {schedule_columns} FROM schedules WHERE {where} ORDER BY id DESC LIMIT :l
 INSERT INTO schedules ({schedule_columns}) VALUES ({schedule_places}) ON CONFLICT DO NOTHING;
 
 -- name: change_schedule
--- Compare-and-set on version; fires do not raise it, so that people are not refused because time went on.
+-- Compare-and-set on version. Fires do not raise the version, so that an edit is not refused because of a fire.
 UPDATE schedules SET {decided}, next_fire_at = :next_fire_at, retry_at = NULL WHERE id = :id AND version = :before_version;
 
 -- name: advance_schedule
--- Compare-and-set on the fire itself: of all who saw it due, one gets it.
+-- Compare-and-set on next_fire_at: of all processes that read it as due, one advances it.
 UPDATE schedules SET next_fire_at = :next, retry_at = NULL, misfires = misfires + :missed,
   last_misfire_at = coalesce(:last_missed, last_misfire_at)
 WHERE id = :id AND version = :before_version AND next_fire_at = :due;
 
--- name: told_fires
+-- name: record_fires
 UPDATE schedules SET fires = fires + :made, overlapped = overlapped + :skipped,
   last_fire_at = coalesce(:last_at, last_fire_at), last_job_id = coalesce(:last_job, last_job_id), last_error = :error
 WHERE id = :id;
 
--- name: put_off_fire
--- The fire stays due; nobody else looks at it before this moment.
+-- name: postpone_fire
+-- The fire stays due, and is not tried again before retry_at.
 UPDATE schedules SET retry_at = :retry_at, last_error = :error
 WHERE id = :id AND version = :before_version AND next_fire_at = :due;
 
@@ -179,7 +179,7 @@ WHERE id = :id AND version = :before_version AND next_fire_at = :due;
 DELETE FROM schedules WHERE id = :id;
 
 -- name: add_fire
--- The second guard: a fire makes one job, whoever comes to make it, and even if that job was pruned.
+-- The primary key is the second guard: one job per fire, even if that job has been pruned.
 INSERT INTO fires (schedule_id, fire_at, job_id, made_at) VALUES (:schedule_id, :fire_at, :job_id, :made_at)
 ON CONFLICT DO NOTHING;
 
@@ -195,7 +195,7 @@ WHERE f.schedule_id = :schedule_id AND f.fire_at < :before ORDER BY f.fire_at LI
 DELETE FROM fires WHERE schedule_id = :schedule_id AND fire_at <= :upto;
 
 -- name: unfinished_fires
--- Nothing is locked: whoever ends a job meanwhile need not wait for us.
+-- Locks nothing, so that jobs can end meanwhile.
 SELECT j.id FROM (
   SELECT job_id FROM fires WHERE schedule_id = :schedule_id ORDER BY fire_at DESC LIMIT :limit) f
 JOIN jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
@@ -217,19 +217,19 @@ ON CONFLICT (scope) DO UPDATE SET position = excluded.position, beyond = exclude
   lap_at = excluded.lap_at;
 
 -- name: drop_kept_keys
--- Relies on keys_kept.
+-- Index: keys_kept.
 DELETE FROM keys WHERE (space, key) IN (
   SELECT space, key FROM keys WHERE kept_until <= :now ORDER BY kept_until LIMIT :limit);
 
 -- name: verify_pruned
--- Nothing that was pruned has an id above this one.
+-- No pruned job has an id above this one.
 SELECT max(passed) FROM pruning;
 
 -- name: verify_size
 SELECT count(*) FROM jobs WHERE {where};
 
 -- name: verify_jobs
--- What the log must agree with, by id, from one job to the next chunk of them.
+-- The columns that are compared with the log, in chunks by id.
 SELECT id, contract, status, phase, version, execution_no, failures, retries, interruptions,
   created_at, updated_at, started_at, finished_at, token IS NOT NULL, worker IS NOT NULL, lease_until,
   due_at, ready, next_retry_at, wait_name, max_retries, dlq_id, requeued_from,
@@ -237,7 +237,7 @@ SELECT id, contract, status, phase, version, execution_no, failures, retries, in
 FROM jobs WHERE {where} ORDER BY id LIMIT :limit;
 
 -- name: verify_events
--- The logs of a range of jobs; relies on the unique (job_id, seq).
+-- The logs of a range of jobs. Index: unique (job_id, seq).
 SELECT job_id, seq, at, data, event, source, target, execution_no, retries
 FROM events WHERE {where} ORDER BY job_id, seq;
 
@@ -245,13 +245,13 @@ FROM events WHERE {where} ORDER BY job_id, seq;
 SELECT id, job_id, contract, tenant_id, retries FROM dead_letters WHERE {where} ORDER BY job_id, retries;
 
 -- name: verify_requeued
--- Jobs made from a dead letter, and whom that dead letter names.
+-- Jobs requeued from a dead letter, and the job that this dead letter names.
 SELECT j.id, j.requeued_from, l.id, l.requeued_as
 FROM jobs j LEFT JOIN dead_letters l ON l.id = j.requeued_from
 WHERE j.requeued_from IS NOT NULL AND {where};
 
 -- name: verify_fates
--- Dead letters by id, with the job each one belongs to.
+-- Dead letters by id, each with its job.
 SELECT l.id, l.job_id, l.contract, l.status, l.requeued_as, j.id, j.dlq_id
 FROM dead_letters l LEFT JOIN jobs j ON j.id = l.job_id WHERE {where} ORDER BY l.id LIMIT :limit;
 
@@ -267,12 +267,12 @@ FROM keys k LEFT JOIN jobs j ON j.id = k.job_id WHERE {where} AND (j.id IS NOT N
 ORDER BY k.space, k.key LIMIT :limit;
 
 -- name: verify_tasks
--- The numbered runs of tasks; relies on jobs_task.
+-- The numbered runs of tasks. Index: jobs_task.
 SELECT task_id, task_attempt, id FROM jobs WHERE task_attempt IS NOT NULL AND {where}
 ORDER BY task_id, task_attempt, id LIMIT :limit;
 
 -- name: verify_fired
--- The fires that made a range of jobs; relies on fires_job.
+-- The fires of a range of jobs. Index: fires_job.
 SELECT schedule_id, fire_at, job_id FROM fires WHERE {where};
 
 -- name: verify_fires
@@ -280,12 +280,13 @@ SELECT f.schedule_id, f.fire_at, f.job_id, j.id, j.scheduled_at, j.idempotency_k
 FROM fires f LEFT JOIN jobs j ON j.id = f.job_id WHERE {where} ORDER BY f.schedule_id, f.fire_at LIMIT :limit;
 
 -- name: verify_notes
--- Notes that follow no event: their job is gone, or has not come that far.
+-- Notes that follow no event: the job does not exist, or seq is outside its versions.
 SELECT n.job_id, n.seq, n.name, j.version FROM notes n LEFT JOIN jobs j ON j.id = n.job_id
 WHERE {where} AND (j.id IS NULL OR n.seq < 1 OR n.seq > j.version) ORDER BY n.job_id, n.seq;
 
 -- name: verify_steps
--- Steps of no job, of an execution that job never had (steps may be taken over by a requeue), finished with nothing.
+-- Steps without a job, of an execution that the job never had (a requeue may take over steps), or finished without
+-- a result.
 SELECT s.job_id, s.name, s.execution_no, j.execution_no FROM steps s LEFT JOIN jobs j ON j.id = s.job_id
 WHERE {where} AND (j.id IS NULL OR s.execution_no < 1 OR (j.requeued_from IS NULL AND s.execution_no > j.execution_no)
   OR (s.finished AND s.result IS NULL)) ORDER BY s.job_id, s.name;
@@ -326,11 +327,11 @@ UPDATE http_answers SET status = :status, media = :media, body = :body, keep_unt
 WHERE asker = :asker AND key = :key;
 
 -- name: release_answer
--- As if it had been under way for ever, so that the next one takes it over.
+-- made_at = 0 makes the request look abandoned, so that the next one takes it over.
 UPDATE http_answers SET made_at = 0 WHERE asker = :asker AND key = :key AND status IS NULL;
 
 -- name: drop_old_answers
--- Relies on http_answers_old.
+-- Index: http_answers_old.
 DELETE FROM http_answers WHERE (asker, key) IN (
   SELECT asker, key FROM http_answers WHERE keep_until <= :now ORDER BY keep_until LIMIT :limit);
 

@@ -1,4 +1,4 @@
-"""Jobs, events and letters as rows and back, the same for every store."""
+"""Conversion between rows and jobs, events, notes, signals and steps; the same for every store."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -48,18 +48,18 @@ FIXED = frozenset(
         "deadline_at",
     }
 )
-"""Columns a job keeps from its creation to its end."""
+"""Columns of a job that never change after the insert."""
 MUTABLE = tuple(name for name in JOB_COLUMNS if name not in FIXED)
 
 READY = next(field.name for field in fields(Job) if field.type is bool)
-"""The column that says a job may be claimed now."""
+"""The column that is true while a job may be claimed."""
 
 CREATED = tuple(
     name
     for name in JOB_COLUMNS
     if name in FIXED or name in ("status", "phase", "version", "updated_at", "due_at", READY)
 )
-"""The columns a new job brings; the others start empty or at zero."""
+"""The columns written by an insert; all others start as NULL, zero or false."""
 created_values = attrgetter(*CREATED)
 
 _PHASES = {str(phase): phase for phase in Phase}
@@ -68,7 +68,7 @@ _FLAGS_AT = tuple(position for position, field in enumerate(fields(Job)) if fiel
 
 
 def with_json(kind: Callable[..., T], row: Sequence[Any]) -> T:
-    """A row whose last column is JSON text or null."""
+    """Build `kind` from a row whose last column is JSON text or NULL."""
     *rest, data = row
     return kind(*rest, None if data is None else json.loads(data))
 

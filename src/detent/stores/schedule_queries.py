@@ -1,4 +1,4 @@
-"""Schedules and their fires in a transaction of either store: named queries with named values."""
+"""The part of a transaction that reads and writes schedules and their fires; the same in every store."""
 
 import json
 from collections.abc import Sequence
@@ -22,29 +22,29 @@ PROGRESS = (
     "last_error",
     "retry_at",
 )
-"""What fires change; everything else is changed by people and code."""
+"""Columns changed when a schedule fires; all others are changed by operators and by application code."""
 DECIDED = tuple(name for name in SCHEDULE_COLUMNS if name not in (*PROGRESS, "id", "tenant_id", "name", "created_at"))
 
 
 class ScheduleQueries(NamedQueries):
-    """Mixed into a transaction, which brings `now`, `query` and `change`."""
+    """Schedules and fires; the transaction class provides `now`, `query` and `change`."""
 
     contains: str
 
     async def schedules(self, filter: Filter) -> list[Schedule]:
-        asked = {name: getattr(filter, name) for name in _FILTERS if getattr(filter, name) is not None}
-        where = " AND ".join(_FILTERS[name].replace("{contains}", self.contains) for name in asked) or "true"
-        return [Schedule(*row) for row in await self.query("schedules", where, **asked, limit=filter.limit)]
+        filters = {name: getattr(filter, name) for name in _FILTERS if getattr(filter, name) is not None}
+        where = " AND ".join(_FILTERS[name].replace("{contains}", self.contains) for name in filters) or "true"
+        return [Schedule(*row) for row in await self.query("schedules", where, **filters, limit=filter.limit)]
 
-    async def schedules_called(self, reference: str) -> list[Schedule]:
-        return [Schedule(*row) for row in await self.query("schedules_called", reference=reference)]
+    async def schedules_matching(self, reference: str) -> list[Schedule]:
+        return [Schedule(*row) for row in await self.query("schedules_matching", reference=reference)]
 
     async def next_fire(self, contracts: Sequence[str]) -> Micros | None:
-        found = await self.query("next_fire", contracts=json.dumps(list(contracts)))
-        return found[0][0] if found else None
+        rows = await self.query("next_fire", contracts=json.dumps(list(contracts)))
+        return rows[0][0] if rows else None
 
-    async def soonest_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
-        rows = await self.query("soonest_schedules", limit=limit, contracts=json.dumps(list(contracts)))
+    async def next_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
+        rows = await self.query("next_schedules", limit=limit, contracts=json.dumps(list(contracts)))
         return [Schedule(*row) for row in rows]
 
     async def put_schedule(self, schedule: Schedule) -> bool:
@@ -56,19 +56,19 @@ class ScheduleQueries(NamedQueries):
 
     async def advance_schedule(self, before: Schedule, plan: Plan) -> bool:
         values = {"due": before.next_fire_at, "before_version": before.version, "next": plan.next}
-        told = {"missed": plan.missed, "last_missed": plan.last_missed}
-        return await self.change("advance_schedule", id=before.id, **values, **told) == 1
+        misfires = {"missed": plan.missed, "last_missed": plan.last_missed}
+        return await self.change("advance_schedule", id=before.id, **values, **misfires) == 1
 
-    async def put_off_fire(self, before: Schedule, retry_at: Micros, error: str) -> None:
+    async def postpone_fire(self, before: Schedule, retry_at: Micros, error: str) -> None:
         values = {"due": before.next_fire_at, "before_version": before.version}
-        await self.change("put_off_fire", id=before.id, **values, retry_at=retry_at, error=error)
+        await self.change("postpone_fire", id=before.id, **values, retry_at=retry_at, error=error)
 
-    async def told_fires(
+    async def record_fires(
         self, schedule_id: str, fires: int, overlapped: int, last: tuple[Micros, str] | None, error: str | None
     ) -> None:
         at, job_id = last or (None, None)
         values = {"made": fires, "skipped": overlapped, "last_at": at, "last_job": job_id, "error": error}
-        await self.change("told_fires", id=schedule_id, **values)
+        await self.change("record_fires", id=schedule_id, **values)
 
     async def drop_schedule(self, schedule_id: str) -> None:
         await self.change("drop_schedule", id=schedule_id)

@@ -1,7 +1,7 @@
--- How it has been going: queries every store understands.
+-- Time series: queries that are the same in SQLite and Postgres.
 
 -- name: series
--- Added up to wider spans; walks the primary key.
+-- Sums per :width slots. Index: primary key.
 SELECT slot / :width, sum(submitted), sum(succeeded), sum(failed), sum(retried), sum(waits), sum(waited), sum(runs), sum(ran)
 FROM series WHERE slot >= :first AND slot < :last GROUP BY slot / :width ORDER BY 1;
 

@@ -1,4 +1,4 @@
-"""Reads files of named queries: `-- name: x` opens one, everything up to the next belongs to it."""
+"""Reads .sql files of named queries: `-- name: x` starts a query, which ends at the next such line."""
 
 from functools import cache
 from importlib.resources import files
@@ -6,7 +6,7 @@ from importlib.resources import files
 
 @cache
 def load_queries(package: str = __package__) -> dict[str, str]:
-    """Every query of the .sql files in this folder."""
+    """Query name -> text, for all .sql files of a package. Lines that start with `--` are left out of the text."""
     queries: dict[str, list[str]] = {}
     lines: list[str] = []
     for file in files(package).iterdir():

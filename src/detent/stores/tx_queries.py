@@ -1,4 +1,4 @@
-"""One transaction, the acts that are the same in every store: named queries with named values, nothing else."""
+"""The operations of a transaction that are the same in every store: named queries with named values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal
 from detent.ports.access import Audit
 from detent.ports.claims import ClaimRequest, Extended
 from detent.ports.listing import Backlog, Filter, WorkerRow
-from detent.ports.pruning import Mark, Prunable
+from detent.ports.pruning import Prunable, PruneCursor
 
 from .access_queries import TOKEN_COLUMNS, AccessQueries
 from .children_queries import ApprovalQueries
@@ -40,13 +40,13 @@ from .rows import (
 from .schedule_queries import DECIDED, SCHEDULE_COLUMNS, ScheduleQueries
 from .tail_queries import TAIL_COLUMNS, TailQueries
 
-_PARTS = {
+_INTERNED_COLUMNS = {
     "lane_group": ("contract", "queue", "job_type"),
     "lane_party": ("tenant_id", "limit_key"),
     "lane_mark": ("kind", "name"),
 }
 
-FILL = {
+PLACEHOLDERS = {
     "{columns}": ", ".join(JOB_COLUMNS),
     "{places}": ", ".join(f":{name}" for name in JOB_COLUMNS),
     "{assignments}": ", ".join(f"{name} = :{name}" for name in MUTABLE),
@@ -69,46 +69,47 @@ FILL = {
 }
 
 
-def filled(text: str) -> str:
-    """A query with its column lists written out."""
-    for mark, value in FILL.items():
-        text = text.replace(mark, value)
+def fill_placeholders(text: str) -> str:
+    """A query text with its column lists filled in."""
+    for placeholder, columns in PLACEHOLDERS.items():
+        text = text.replace(placeholder, columns)
     return text
 
 
 class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, OutboxQueries, LimitQueries):
-    """Everything but submitting, claiming and plain success. A store says how a named query is run."""
+    """Everything but inserts, claims and plain successes. A subclass per store runs the named queries."""
 
     dead_letter_query = "dead_letter"
-    """How one dead letter is read inside a transaction that may change it."""
-    beyond = "\U0010ffff"
-    """Behind every id."""
+    """The query that reads one dead letter in a transaction that may change it."""
+    above_all_ids = "\U0010ffff"
+    """A text that sorts after every id."""
     contains = "instr"
-    """The dialect's function (text, part) -> position of the part, 0 if absent."""
+    """SQL function (text, substring) -> position of the substring, 0 if absent."""
 
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
         return {row[0]: job_from(row) for row in await self.query("lock", ids=json.dumps(list(ids)))}
 
     async def lane_of(self, job: Job) -> int:
-        known = self.book.interned
-        group = known.get(of_group := ("lane_group", job.contract, job.queue, job.job_type))
-        party = known.get(of_party := ("lane_party", job.tenant_id, job.limit_key))
-        if group is None or party is None or ("lane_mark", "rank", str(job.priority)) not in known:
-            group, party = await self._intern(*of_group), await self._intern(*of_party)
+        """The lane number of a job; creates its lane group, party and marks if they are new."""
+        interned = self.lane_cache.interned
+        group = interned.get(group_key := ("lane_group", job.contract, job.queue, job.job_type))
+        party = interned.get(party_key := ("lane_party", job.tenant_id, job.limit_key))
+        if group is None or party is None or ("lane_mark", "rank", str(job.priority)) not in interned:
+            group, party = await self._intern(*group_key), await self._intern(*party_key)
             await self._intern("lane_mark", "rank", str(job.priority))
         if job.deadline_at is not None:
             await self._intern("lane_mark", "deadline", "")
         return lane(job.priority, group, party)
 
     async def _intern(self, table: str, *names: str) -> int:
-        known = self.book.interned.get((table, *names))
-        if known is None:
-            known = await self.intern(table, dict(zip(_PARTS[table], names, strict=True)))
-            self.book.remember((table, *names), known)
-        return known
+        row_id = self.lane_cache.interned.get((table, *names))
+        if row_id is None:
+            row_id = await self.intern(table, dict(zip(_INTERNED_COLUMNS[table], names, strict=True)))
+            self.lane_cache.intern((table, *names), row_id)
+        return row_id
 
     async def intern(self, table: str, values: dict[str, str]) -> int:
-        """The number of a group or party, made if it is new."""
+        """The id of a lane group, party or mark; inserts it if it is new."""
         if await self.change(f"add_{table}", **values):
             await self.change("raise_lane_version")
         number: int = (await self.query(f"find_{table}", **values))[0][0]
@@ -120,14 +121,16 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
             assert before is not None, "apply changes jobs that exist; insert creates them"
             values = {name: getattr(after, name) for name in MUTABLE}
             if await self.change("update_job", **values, id=after.id, before_version=before.version) != 1:
-                raise VersionConflict(f"job {after.id} changed meanwhile; look again and repeat", job_id=after.id)
+                raise VersionConflict(
+                    f"job {after.id} was changed by another call; read it and repeat", job_id=after.id
+                )
             await self.add_events(change.events)
             if change.dead_letter:
                 await self.put_dead_letter(change.dead_letter)
             if change.notes:
                 await self.add_notes(change.notes)
-            await self.tell_family(change)
-        await self.post(changes)
+            await self.record_family_events(change)
+        await self.write_outbox(changes)
 
     async def add_events(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -159,9 +162,9 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
     async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
         text = json.dumps(dict(held))
         await self.change("extend", held=text, lease=lease, now=self.now)
-        return await self.standing(held)
+        return await self.check_leases(held)
 
-    async def standing(self, held: Mapping[str, str]) -> Extended:
+    async def check_leases(self, held: Mapping[str, str]) -> Extended:
         text = json.dumps(dict(held))
         lost = frozenset(row[0] for row in await self.query("not_held", held=text))
         return Extended(lost, {row[0]: row[1] for row in await self.query("cancels", held=text)})
@@ -184,9 +187,9 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         moment: Micros | None = (await self.query("next_due", phase="blocked"))[0][0]
         return moment
 
-    async def anything_left(self, job_types: Sequence[str], horizon: Micros) -> bool:
-        found = await self.query("anything_left", types=json.dumps(list(job_types)), now=self.now, horizon=horizon)
-        return bool(found[0][0])
+    async def any_leased_or_due(self, job_types: Sequence[str], horizon: Micros) -> bool:
+        rows = await self.query("any_leased_or_due", types=json.dumps(list(job_types)), now=self.now, horizon=horizon)
+        return bool(rows[0][0])
 
     async def promote(self, limit: int) -> int:
         return await self.change("promote", now=self.now, limit=limit)
@@ -196,31 +199,31 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         rows = await self.query("expired", now=self.now, limit=limit, contracts=names)
         return [job_from(row) for row in rows]
 
-    async def lost_to(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
-        await self.refresh_book()
-        groups = self.book.allowed_groups(request, contracts)
+    async def reclaimable(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
+        await self.refresh_lane_cache()
+        groups = self.lane_cache.allowed_groups(request, contracts)
         values: dict[str, Any] = {
             "groups": json.dumps(list(groups)),
-            "paused": json.dumps(sorted(self.book.paused_parties)),
+            "paused": json.dumps(sorted(self.lane_cache.paused_parties)),
         }
         values |= {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK}
-        rows = await self.query("lost_to", now=self.now, limit=request.limit, **values)
+        rows = await self.query("reclaimable", now=self.now, limit=request.limit, **values)
         return [job_from(row) for row in rows]
 
-    async def refresh_book(self) -> None:
-        """Read groups and pauses again if they changed since we last looked."""
+    async def refresh_lane_cache(self) -> None:
+        """Read groups, pauses and limits again if lane_version has changed since the last read."""
         version = (await self.query("lane_version"))[0][0]
-        book = self.book
-        if book.version == version:
+        cache = self.lane_cache
+        if cache.version == version:
             return
         groups = {row[0]: (row[1], row[2], row[3]) for row in await self.query("lane_groups")}
         paused: dict[str, set[str]] = {}
         for kind, name, *_ in await self.query("pauses"):
             paused.setdefault(kind, set()).add(name)
         parties = {row[0] for row in await self.query("paused_parties")}
-        await self.refresh_rules()
-        # All at once: others claim by this book while we read.
-        book.groups, book.paused, book.paused_parties, book.version = groups, paused, parties, version
+        await self.refresh_limits()
+        # Assigned together and last: other claims use this cache while we read.
+        cache.groups, cache.paused, cache.paused_parties, cache.version = groups, paused, parties, version
 
     async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]:
         return [
@@ -235,8 +238,8 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         return [note_from(row) for row in await self.query("notes", job_id=job_id)]
 
     async def signal(self, job_id: str, name: str) -> Signal | None:
-        found = await self.query("signal", job_id=job_id, name=name)
-        return signal_from(found[0]) if found else None
+        rows = await self.query("signal", job_id=job_id, name=name)
+        return signal_from(rows[0]) if rows else None
 
     async def add_signal(self, signal: Signal) -> None:
         await self.change("add_signal", **asdict(signal))
@@ -246,8 +249,8 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         return number
 
     async def step(self, job_id: str, name: str) -> Step | None:
-        found = await self.query("step", job_id=job_id, name=name)
-        return step_from(found[0]) if found else None
+        rows = await self.query("step", job_id=job_id, name=name)
+        return step_from(rows[0]) if rows else None
 
     async def steps(self, job_id: str) -> list[Step]:
         return [step_from(row) for row in await self.query("steps", job_id=job_id)]
@@ -259,34 +262,36 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         return await self.change("record_step", **asdict(step), token=token, now=self.now) == 1
 
     async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
-        found = await self.query(self.dead_letter_query, id=dlq_id)
-        return DeadLetter(*found[0]) if found else None
+        rows = await self.query(self.dead_letter_query, id=dlq_id)
+        return DeadLetter(*rows[0]) if rows else None
 
     async def put_dead_letter(self, item: DeadLetter) -> None:
         await self.change("put_dead_letter", **asdict(item))
 
     async def dead_letters(self, filter: Filter) -> list[DeadLetter]:
-        return [DeadLetter(*row) for row in await self._filtered("dead_letters", filter, _DEAD_FILTERS)]
+        return [DeadLetter(*row) for row in await self._filtered("dead_letters", filter, _DEAD_LETTER_FILTERS)]
 
     async def count_dead_letters(self, filter: Filter) -> dict[str, int]:
-        rows = await self._filtered("count_dead_letters", replace(filter, before=None), _DEAD_FILTERS)
+        rows = await self._filtered("count_dead_letters", replace(filter, before=None), _DEAD_LETTER_FILTERS)
         return {row[0]: row[1] for row in rows}
 
     async def jobs(self, filter: Filter) -> list[Job]:
         return [job_from(row) for row in await self._filtered("jobs", filter, _JOB_FILTERS)]
 
     async def job_window(self, filter: Filter, scan: int) -> tuple[list[Job], str | None]:
-        rows, last = await self._looked_at("job_window", filter, _WINDOW_FILTERS, self.beyond, scan)
+        rows, last = await self._window("job_window", filter, _WINDOW_FILTERS, self.above_all_ids, scan)
         return [job_from(row) for row in rows], last
 
     async def dead_letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
-        rows, last = await self._looked_at("dead_letter_window", filter, _LETTER_FILTERS, TxQueries.beyond, scan)
+        rows, last = await self._window(
+            "dead_letter_window", filter, _DEAD_LETTER_WINDOW_FILTERS, TxQueries.above_all_ids, scan
+        )
         return [DeadLetter(*row) for row in rows], last
 
-    async def _looked_at(
-        self, name: str, filter: Filter, tests: Mapping[str, str], beyond: str, scan: int
+    async def _window(
+        self, name: str, filter: Filter, tests: Mapping[str, str], above_all_ids: str, scan: int
     ) -> tuple[list[tuple[Any, ...]], str | None]:
-        ends = {"before": filter.before or beyond, "scan": scan}
+        ends = {"before": filter.before or above_all_ids, "scan": scan}
         rows = await self._filtered(name, filter, tests, **ends)
         last = await self.query(f"{name}_end", **ends)
         return rows, last[0][0] if last else None
@@ -294,9 +299,9 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
     async def _filtered(
         self, name: str, filter: Filter, tests: Mapping[str, str], **more: Any
     ) -> list[tuple[Any, ...]]:
-        asked = {field: getattr(filter, field) for field in tests if getattr(filter, field) is not None}
-        where = " AND ".join(tests[field].replace("{contains}", self.contains) for field in asked) or "true"
-        return await self.query(name, where, **asked, **more, limit=filter.limit)
+        filters = {field: getattr(filter, field) for field in tests if getattr(filter, field) is not None}
+        where = " AND ".join(tests[field].replace("{contains}", self.contains) for field in filters) or "true"
+        return await self.query(name, where, **filters, **more, limit=filter.limit)
 
     async def counts(self) -> list[tuple[str, str, str, int]]:
         return [(row[0], row[1], row[2], row[3]) for row in await self.query("counts")]
@@ -308,8 +313,8 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         rows = await self.query("backlog", now=self.now, shift=PARTY_BITS, mask=GROUP_MASK)
         return [Backlog(*row) for row in rows]
 
-    async def ahead(self, job_id: str, at_most: int) -> int:
-        number: int = (await self.query("ahead", id=job_id, at_most=at_most))[0][0]
+    async def jobs_ahead(self, job_id: str, at_most: int) -> int:
+        number: int = (await self.query("jobs_ahead", id=job_id, at_most=at_most))[0][0]
         return number
 
     async def contracts(self) -> dict[str, Contract]:
@@ -326,12 +331,12 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
     async def pauses(self) -> list[tuple[str, str, str, str | None, Micros]]:
         return [(row[0], row[1], row[2], row[3], row[4]) for row in await self.query("pauses")]
 
-    async def mark(self, scope: str) -> Mark | None:
-        found = await self.query("pruning", scope=scope)
-        return Mark(*found[0]) if found else None
+    async def prune_cursor(self, scope: str) -> PruneCursor | None:
+        rows = await self.query("pruning", scope=scope)
+        return PruneCursor(*rows[0]) if rows else None
 
-    async def put_mark(self, scope: str, mark: Mark) -> None:
-        await self.change("put_pruning", scope=scope, **mark._asdict())
+    async def put_prune_cursor(self, scope: str, cursor: PruneCursor) -> None:
+        await self.change("put_pruning", scope=scope, **cursor._asdict())
 
     async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[Any]) -> list[Prunable]:
         ends = {"after": after or None, "until": until}
@@ -339,7 +344,7 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         values = {name: value for name, value in ends.items() if value is not None}
         where = " AND ".join(tests) or "true"
         rows = await self.query(
-            "prune_look", where, **values, rules=json.dumps([list(rule) for rule in rules]), limit=limit
+            "prune_candidates", where, **values, rules=json.dumps([list(rule) for rule in rules]), limit=limit
         )
         return [Prunable(row[0], row[1], bool(row[2]), row[3]) for row in rows]
 
@@ -347,7 +352,7 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         text = json.dumps(list(ids))
         await self.change("prune_outbox", ids=text)
         await self.change("prune_fires", ids=text)
-        for kind in _PRUNED_UNTOLD:
+        for kind in _PRUNED_UNCOUNTED:
             await self.change(f"prune_{kind}", ids=text)
         return {kind: await self.change(f"prune_{kind}", ids=text) for kind in _PRUNED}
 
@@ -362,39 +367,39 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         return await self.change("drop_kept_keys", now=self.now, limit=limit)
 
     async def add_audit(self, entry: Audit) -> None:
-        told = {**asdict(entry), "data": as_text(entry.data)}
-        await self.change("add_audit", now=self.now, **told)
+        values = {**asdict(entry), "data": as_text(entry.data)}
+        await self.change("add_audit", now=self.now, **values)
 
     async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
-        found = await self.query("audit", limit=limit)
-        return [(n, at, with_json(Audit, rest)) for n, at, *rest in found]
+        rows = await self.query("audit", limit=limit)
+        return [(n, at, with_json(Audit, rest)) for n, at, *rest in rows]
 
     async def audit_of(self, subject: str, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
-        found = await self.query("audit_of", subject=subject, limit=limit)
-        return [(n, at, with_json(Audit, rest)) for n, at, *rest in found]
+        rows = await self.query("audit_of", subject=subject, limit=limit)
+        return [(n, at, with_json(Audit, rest)) for n, at, *rest in rows]
 
 
-_PRUNED_UNTOLD = ("approvals", "votes", "news")
+_PRUNED_UNCOUNTED = ("approvals", "votes", "family_news")
 _PRUNED = ("events", "notes", "steps", "signals", "dead_letters", "jobs")
 _EXACT = ("contract", "status", "queue", "tenant_id", "job_type", "error_code")
-_MADE = {"since": "created_at >= :since", "until": "created_at <= :until"}
-_DEAD_PLAIN = "id || ' ' || cast(job_id AS text) || ' ' || error_code"
-_JOB_PLAIN = (
+_CREATED_FILTERS = {"since": "created_at >= :since", "until": "created_at <= :until"}
+_DEAD_LETTER_TEXT = "id || ' ' || cast(job_id AS text) || ' ' || error_code"
+_JOB_TEXT = (
     "cast(id AS text) || ' ' || coalesce(idempotency_key, '') || ' ' || coalesce(task_id, '') || ' ' || "
     "coalesce(error_code, '')"
 )
-_LETTER_FILTERS = {
+_DEAD_LETTER_WINDOW_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
-    **_MADE,
-    "text": f"{{contains}}({_DEAD_PLAIN} || ' ' || coalesce(error_message, ''), :text) > 0",
-    "text_outside": f"{{contains}}({_DEAD_PLAIN}, :text_outside) > 0",
+    **_CREATED_FILTERS,
+    "text": f"{{contains}}({_DEAD_LETTER_TEXT} || ' ' || coalesce(error_message, ''), :text) > 0",
+    "text_outside": f"{{contains}}({_DEAD_LETTER_TEXT}, :text_outside) > 0",
 }
-_DEAD_FILTERS = {**_LETTER_FILTERS, "before": "id < :before"}
+_DEAD_LETTER_FILTERS = {**_DEAD_LETTER_WINDOW_FILTERS, "before": "id < :before"}
 _WINDOW_FILTERS = {
     **{name: f"{name} = :{name}" for name in _EXACT},
-    **_MADE,
+    **_CREATED_FILTERS,
     "phase": "phase = :phase",
-    "text": f"{{contains}}({_JOB_PLAIN} || ' ' || payload, :text) > 0",
-    "text_outside": f"{{contains}}({_JOB_PLAIN}, :text_outside) > 0",
+    "text": f"{{contains}}({_JOB_TEXT} || ' ' || payload, :text) > 0",
+    "text_outside": f"{{contains}}({_JOB_TEXT}, :text_outside) > 0",
 }
 _JOB_FILTERS = {**_WINDOW_FILTERS, "before": "id < :before"}

@@ -1,1 +1,1 @@
-"""Redis Streams: the orchestrator and the worker that reads tasks from a stream."""
+"""Redis Streams: the orchestrator, and the worker that reads tasks from a stream."""

@@ -1,1 +1,1 @@
-"""The real clock and the real source of ids."""
+"""The system clock and the sources of ids."""

@@ -1,4 +1,4 @@
-"""The real clock, and the only place that reads it or sleeps on it."""
+"""The system clock. No other module may read the time or sleep."""
 
 import time
 
@@ -6,7 +6,7 @@ from detent.core.job import Micros
 
 
 class SystemClock:
-    """Wall time for the log, monotonic time for spans."""
+    """Wall-clock time for timestamps, monotonic time for durations."""
 
     def now(self) -> Micros:
         return time.time_ns() // 1_000
@@ -15,6 +15,6 @@ class SystemClock:
         return time.monotonic()
 
 
-def nap(seconds: float) -> None:
-    """Block this thread; for threads that poll a lock held by another process, never for an event loop."""
+def block_thread(seconds: float) -> None:
+    """Sleep in this thread, for example to poll a lock of another process. Never call it on an event loop."""
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Fresh names: time-ordered job ids (UUIDv7) and lease tokens, and the only place that draws random numbers."""
+"""Sources of job ids (UUIDv7), lease tokens and secrets. No other module may draw random numbers."""
 
 import os
 import random
@@ -8,11 +8,11 @@ from contextlib import suppress
 
 _TAILS = 64
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
-"""The variant's two bits in front of two random ones."""
+"""First hex digit -> the same digit with its upper two bits set to the UUID variant."""
 
 
 class RandomIds:
-    """Ids of one process: strictly increasing, unguessable enough to be tokens, safe after a fork."""
+    """Ids of one process: job ids are strictly increasing, tokens are unguessable, both are safe after a fork."""
 
     def __init__(self) -> None:
         self._reseed()
@@ -33,24 +33,24 @@ class RandomIds:
         return os.urandom(12).hex()
 
     def _tail(self) -> str:
-        """16 digits, drawn from the system many at a time; popped, so that no two threads are given the same."""
+        """16 random hex digits, drawn in bulk. `pop` is atomic, so that no two threads get the same."""
         while True:
             with suppress(IndexError):
                 return self._tails.pop()
-            drawn = os.urandom(8 * _TAILS).hex()
-            self._tails.extend(drawn[n : n + 16] for n in range(0, len(drawn), 16))
+            digits = os.urandom(8 * _TAILS).hex()
+            self._tails.extend(digits[n : n + 16] for n in range(0, len(digits), 16))
 
 
-def seeded(seed: object) -> random.Random:
-    """A source that draws the same numbers for the same seed, in every process; for proofs, never for tokens."""
+def seeded_random(seed: object) -> random.Random:
+    """A generator with the same numbers for the same seed in every process; for tests and proofs, never for tokens."""
     return random.Random(repr(seed))
 
 
 class SeededIds:
-    """Ids that repeat with their seed: in order, readable, unique within one run."""
+    """Ids that repeat with their seed: ordered and unique within one run."""
 
     def __init__(self, seed: object) -> None:
-        self._random = seeded(seed)
+        self._random = seeded_random(seed)
         self._last = 0
 
     def job(self) -> str:
@@ -62,6 +62,6 @@ class SeededIds:
         return f"{self._random.getrandbits(96):024x}"
 
 
-def secret() -> str:
-    """256 bits nobody can guess, for people to carry."""
+def new_secret() -> str:
+    """A secret of 256 random bits, for access tokens."""
     return secrets.token_urlsafe(32)

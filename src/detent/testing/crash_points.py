@@ -1,7 +1,7 @@
-"""Runs a handler once per crash point and holds every recovery against the run without a crash.
+"""Runs a job once for each crash point and compares every recovery with the run without a crash.
 
-A crash point lies before or after one call that the process makes to the store: what the handler asks for through its
-context, and the settlement. The store is wrapped, so whatever the context learns to do later is covered as well.
+A crash point is before or after one call of the worker process to the store: the calls of the handler's context and the
+settlement. The store is wrapped, so that new methods of the context are covered without a change here.
 """
 
 import threading
@@ -17,7 +17,7 @@ from detent.core.job import Change, Job, Micros, Step
 from detent.ports.claims import ClaimRequest, StoreBatchResult, Success
 from detent.ports.store import OpenTransaction, Store, Watch
 
-from .single_step_worker import Process, SingleStepWorker
+from .single_step_worker import SimulatedProcess, SingleStepWorker
 
 T = TypeVar("T")
 BEFORE, AFTER = "before", "after"
@@ -25,7 +25,10 @@ MAX_POINTS = 1_000
 
 
 class Effects:
-    """What the outside world saw. With a key it answers as a service does that knows idempotency keys."""
+    """Counts effects outside the job, for example requests to a payment service.
+
+    With a key it behaves like a service that understands idempotency keys: a repeated key has no effect.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -33,7 +36,7 @@ class Effects:
         self._lock = threading.Lock()
 
     def record(self, name: str, key: str | None = None) -> bool:
-        """One effect happened; False if the key was known and it did not happen again."""
+        """Count one effect. False, and not counted, if the key was used before."""
         with self._lock:
             if key is not None and key in self._keys:
                 return False
@@ -43,7 +46,7 @@ class Effects:
             return True
 
     def clear(self) -> None:
-        """A fresh world; called before every run."""
+        """Forget all counts and keys; called before every run."""
         with self._lock:
             self.counts = Counter()
             self._keys = set()
@@ -51,19 +54,19 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
-    """Before or after the act-th call to the store; `act` says which call that is."""
+    """Before or after the `number`-th call to the store; `call` describes this call."""
 
     when: str
     number: int
-    act: str
+    call: str
 
     def __str__(self) -> str:
-        return f"{self.when} act {self.number} ({self.act})"
+        return f"{self.when} call {self.number} ({self.call})"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A crash that left a trace it should not have left."""
+    """A crash point after which the result or the effects were different."""
 
     point: CrashPoint
     problem: str
@@ -74,42 +77,46 @@ class Finding:
 
 @dataclass(slots=True)
 class CrashReport:
-    """Every point that was tried and what was wrong at some of them."""
+    """All crash points that were tried, and the problems found."""
 
     points: list[CrashPoint] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    expected: "Ending | None" = None
+    expected: "RunResult | None" = None
+    """The result of the run without a crash."""
 
     @property
     def ok(self) -> bool:
+        """True if no problem was found."""
         return not self.findings
 
     def check(self) -> None:
+        """Raise AssertionError with all problems, if there are any."""
         if self.findings:
             lines = "\n  ".join(map(str, self.findings))
             raise AssertionError(f"not crash-safe at {len(self.findings)} of {len(self.points)} points:\n  {lines}")
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """What one run came to."""
+class RunResult:
+    """Status, result, error code and counted effects of one run."""
 
     status: str
     result: str | None
     error_code: str | None
     effects: Mapping[str, int]
 
-    def differences(self, other: "Ending") -> list[str]:
-        said = []
+    def differences(self, other: "RunResult") -> list[str]:
+        """How the other result differs from this one, one text for each difference."""
+        differences = []
         for name in ("status", "result", "error_code"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                said.append(f"{name} is {theirs!r} instead of {mine!r}")
+            expected, actual = getattr(self, name), getattr(other, name)
+            if expected != actual:
+                differences.append(f"{name} is {actual!r} instead of {expected!r}")
         for name in sorted({*self.effects, *other.effects}):
-            mine, theirs = self.effects.get(name, 0), other.effects.get(name, 0)
-            if mine != theirs:
-                said.append(f"effect {name!r} happened {theirs} times instead of {mine}")
-        return said
+            expected, actual = self.effects.get(name, 0), other.effects.get(name, 0)
+            if expected != actual:
+                differences.append(f"effect {name!r} happened {actual} times instead of {expected}")
+        return differences
 
 
 async def crash_everywhere(
@@ -123,28 +130,34 @@ async def crash_everywhere(
 ) -> CrashReport:
     """Run the job once without a crash, then once for each crash point, and compare.
 
-    signals: what is sent as soon as the job, or a child of it, waits for that name; for a question of that name, is it
-    approved. reset: called before every run, for what the handler keeps in memory. The job gets one retry more than
-    declared, because some contracts charge a crash as a failure.
+    arguments: those of the job. effects: counts what the handler does outside; the counts are compared as well.
+    signals: {name: data}: sent as soon as the job, or a child of it, waits for this name; for an approval of this name,
+    whether it is approved. reset: called before every run, to reset what the handler keeps in memory.
+
+    The job gets one more retry than declared, because some contracts count a crash as a failure. Raises AssertionError
+    for more than 1,000 crash points; call `check()` on the report to fail the test.
+
+        report = await crash_everywhere(app, charge, {"order_id": 7}, effects=effects)
+        report.check()
     """
     effects = effects or Effects()
-    trial = _Trial(app, _with_one_more_try(app, job), dict(arguments or {}), dict(signals or {}), effects, reset)
-    expected, acts = await trial.run(None)
-    points = [CrashPoint(when, number, act) for number, act in enumerate(acts, 1) for when in (BEFORE, AFTER)]
+    test = _CrashTest(app, _with_one_more_retry(app, job), dict(arguments or {}), dict(signals or {}), effects, reset)
+    expected, calls = await test.run(None)
+    points = [CrashPoint(when, number, call) for number, call in enumerate(calls, 1) for when in (BEFORE, AFTER)]
     if len(points) > MAX_POINTS:
-        raise AssertionError(f"{len(points)} crash points are too many to try; test a smaller job")
+        raise AssertionError(f"{len(points)} crash points, the limit is {MAX_POINTS}; test a smaller job")
     report = CrashReport(points, expected=expected)
     for point in points:
-        ending, seen = await trial.run(point)
-        problems = expected.differences(ending)
-        if seen[point.number - 1 : point.number] != [point.act]:
-            problems.append("the run up to here was not the same as without a crash; is the handler deterministic?")
+        result, calls = await test.run(point)
+        problems = expected.differences(result)
+        if calls[point.number - 1 : point.number] != [point.call]:
+            problems.append("the calls before this point differ from the run without a crash; is it deterministic?")
         report.findings += [Finding(point, problem) for problem in problems]
     return report
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
+class _CrashTest:
     app: Detent
     job: JobDefinition[Any, Any]
     arguments: dict[str, Any]
@@ -152,21 +165,22 @@ class _Trial:
     effects: Effects
     reset: Callable[[], object]
 
-    async def run(self, point: CrashPoint | None) -> tuple[Ending, list[str]]:
+    async def run(self, point: CrashPoint | None) -> tuple[RunResult, list[str]]:
+        """Run the job once; returns its result and descriptions of all store calls."""
         self.effects.clear()
         self.reset()
-        script = _Script(point)
+        log = _CallLog(point)
         async with SingleStepWorker(
-            self.app, through=lambda store, process: WitnessStore(store, process, script)
-        ) as rig:
-            script.rig = rig
-            made = await rig.submit(self.job, **self.arguments)
-            ended: Job = await rig.run(made.id, self.signals)
+            self.app, wrap_store=lambda store, process: CrashPointStore(store, process, log)
+        ) as worker:
+            log.worker = worker
+            submitted = await worker.submit(self.job, **self.arguments)
+            job: Job = await worker.run(submitted.id, self.signals)
             counts = dict(self.effects.counts)
-        return Ending(ended.status, ended.result, ended.error_code, counts), script.acts
+        return RunResult(job.status, job.result, job.error_code, counts), log.calls
 
 
-def _with_one_more_try(app: Detent, job: JobDefinition[Any, Any]) -> JobDefinition[Any, Any]:
+def _with_one_more_retry(app: Detent, job: JobDefinition[Any, Any]) -> JobDefinition[Any, Any]:
     from detent.core.contract.builtin import CONTRACTS, DEFAULT
 
     name = job.handler.options.contract or DEFAULT
@@ -177,90 +191,91 @@ def _with_one_more_try(app: Detent, job: JobDefinition[Any, Any]) -> JobDefiniti
     return job.using(max_retries=(contract.retry.max_retries if declared is None else declared) + 1)
 
 
-class _Script:
-    """Counts the acts of one run and says where it ends suddenly. There is one crash in a run."""
+class _CallLog:
+    """Describes the store calls of one run, and decides at which of them the process dies. One crash per run."""
 
     def __init__(self, point: CrashPoint | None) -> None:
-        self.rig: SingleStepWorker | None = None
-        self.acts: list[str] = []
+        self.worker: SingleStepWorker | None = None
+        self.calls: list[str] = []
         self._point = point
 
     def begin(self) -> int:
-        self.acts.append("unfinished")
-        return len(self.acts)
+        self.calls.append("unfinished")
+        return len(self.calls)
 
-    def name(self, number: int, kind: str, calls: Sequence[str]) -> None:
-        outcome = self.rig.settling if self.rig else None
-        told = f"settlement: {type(outcome).__name__}" if outcome else f"{kind}: {', '.join(dict.fromkeys(calls))}"
-        self.acts[number - 1] = told
+    def describe(self, number: int, kind: str, methods: Sequence[str]) -> None:
+        outcome = self.worker.settling if self.worker else None
+        methods_text = ", ".join(dict.fromkeys(methods))
+        self.calls[number - 1] = f"settlement: {type(outcome).__name__}" if outcome else f"{kind}: {methods_text}"
 
-    def crashes(self, when: str, number: int) -> bool:
+    def is_crash(self, when: str, number: int) -> bool:
         return self._point is not None and (self._point.when, self._point.number) == (when, number)
 
-    def settle_name(self, number: int) -> None:
-        """A call that never happened bears the name it has in the run without a crash."""
+    def describe_as_crash_point(self, number: int) -> None:
+        """A call that is not made because of the crash gets the description it has in the run without a crash."""
         if self._point is not None:
-            self.acts[number - 1] = self._point.act
+            self.calls[number - 1] = self._point.call
 
 
-class WitnessStore:
-    """The store as the process under test sees it: every call is an act that the process may not survive."""
+class CrashPointStore:
+    """Wraps the store of the process under test: the process may die before or after each call."""
 
-    def __init__(self, store: Store, process: Process, script: _Script) -> None:
+    def __init__(self, store: Store, process: SimulatedProcess, log: _CallLog) -> None:
         self.contracts = store.contracts
         self.skips_locked_rows = store.skips_locked_rows
         self.max_batches_in_flight = 1
         self._store = store
         self._process = process
-        self._script = script
+        self._log = log
 
     async def write(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        return await self.witnessed("write", lambda calls: self._store.write(lambda tx: act(_Witness(tx, calls))))
+        return await self.call("write", lambda methods: self._store.write(lambda tx: act(_DescribedTx(tx, methods))))
 
     async def read(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        return await self.witnessed("read", lambda calls: self._store.read(lambda tx: act(_Witness(tx, calls))))
+        return await self.call("read", lambda methods: self._store.read(lambda tx: act(_DescribedTx(tx, methods))))
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        return await self.witnessed("submit", lambda calls: self._store.insert(changes))
+        return await self.call("submit", lambda methods: self._store.insert(changes))
 
     async def record_step(self, step: Step, token: str) -> bool:
-        async def record(calls: list[str]) -> bool:
-            calls.append(f"record_step {step.name!r}{'' if step.finished else ' begun'}")
+        async def record(methods: list[str]) -> bool:
+            methods.append(f"record_step {step.name!r}{'' if step.finished else ' begun'}")
             return await self._store.record_step(step, token)
 
-        return await self.witnessed("write", record)
+        return await self.call("write", record)
 
-    def held_back(self) -> tuple[bool, Micros | None]:
-        return self._store.held_back()
+    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
+        return self._store.limits_on_last_claim()
 
     async def settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
-        return await self.witnessed("cycle", lambda calls: self._store.settle_and_claim(successes, request))
+        return await self.call("settle_and_claim", lambda methods: self._store.settle_and_claim(successes, request))
 
     async def begin(self) -> OpenTransaction:
-        lent = await self.witnessed("begin", lambda calls: self._store.begin())
-        return _WitnessedTransaction(lent, self)
+        transaction = await self.call("begin", lambda methods: self._store.begin())
+        return _CrashPointTransaction(transaction, self)
 
-    async def witnessed(self, kind: str, call: Callable[[list[str]], Awaitable[T]]) -> T:
+    async def call(self, kind: str, act: Callable[[list[str]], Awaitable[T]]) -> T:
+        """Make one store call, unless the process dies before or after it. act: fills in the methods it used."""
         if self._process.dead:
             await self._process.hang()
-        number = self._script.begin()
-        if self._script.crashes(BEFORE, number):
-            self._script.settle_name(number)
+        number = self._log.begin()
+        if self._log.is_crash(BEFORE, number):
+            self._log.describe_as_crash_point(number)
             await self._process.hang()
-        calls: list[str] = []
+        methods: list[str] = []
         try:
-            answer = await call(calls)
+            result = await act(methods)
         finally:
-            self._script.name(number, kind, calls or [kind])
-        if self._script.crashes(AFTER, number):
+            self._log.describe(number, kind, methods or [kind])
+        if self._log.is_crash(AFTER, number):
             await self._process.hang()
-        return answer
+        return result
 
-    async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
-        """It is open: the rig opened it."""
+    async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
+        """Does nothing: SingleStepWorker opened the store."""
 
     async def close(self) -> None:
-        """It stays open: the next process needs it."""
+        """Does nothing: the next process needs the store."""
 
     def now(self) -> Micros:
         return self._store.now()
@@ -268,55 +283,54 @@ class WitnessStore:
     async def uptime(self) -> float:
         return await self._store.uptime()
 
-    def sibling(self) -> "WitnessStore":
+    def sibling(self) -> "CrashPointStore":
         return self
 
     def watch(self) -> Watch:
         return self._store.watch()
 
 
-class _WitnessedTransaction:
-    """A transaction of the handler's own, which its process may not survive."""
+class _CrashPointTransaction:
+    """A transaction of the handler (ctx.transaction) whose commit is a crash point."""
 
-    def __init__(self, lent: OpenTransaction, store: WitnessStore) -> None:
-        self.connection = lent.connection
-        self._lent = lent
+    def __init__(self, transaction: OpenTransaction, store: CrashPointStore) -> None:
+        self.connection = transaction.connection
+        self._transaction = transaction
         self._store = store
 
     async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        commit = lambda calls: self._lent.commit(lambda tx: act(_Witness(tx, calls)))  # noqa: E731
-        return await self._store.witnessed("commit", commit)
+        async def commit(methods: list[str]) -> T:
+            return await self._transaction.commit(lambda tx: act(_DescribedTx(tx, methods)))
+
+        return await self._store.call("commit", commit)
 
     async def rollback(self) -> None:
-        await self._lent.rollback()
+        await self._transaction.rollback()
 
 
-class _Witness:
-    """A transaction that writes down what is asked of it."""
+class _DescribedTx:
+    """A transaction that lists the methods called on it."""
 
-    def __init__(self, tx: Any, calls: list[str]) -> None:
+    def __init__(self, tx: Any, methods: list[str]) -> None:
         self._tx = tx
-        self._calls = calls
+        self._methods = methods
 
     def __getattr__(self, name: str) -> Any:
-        asked = getattr(self._tx, name)
-        if not callable(asked):
-            return asked
+        attribute = getattr(self._tx, name)
+        if not callable(attribute):
+            return attribute
 
-        def told(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             if name != "lock":
-                self._calls.append(f"{name} {_subject(args)}".rstrip())
-            return asked(*args, **kwargs)
+                self._methods.append(f"{name} {_describe(args)}".rstrip())
+            return attribute(*args, **kwargs)
 
-        return told
+        return call
 
 
-def _subject(args: Sequence[Any]) -> str:
-    """What a call is about: the name it bears, or the names of the things it writes."""
-    things = args[0] if args and isinstance(args[0], list | tuple) else args
-    named = [getattr(thing, "name", None) for thing in things]
-    found = [repr(name) for name in named if isinstance(name, str)]
-    if found:
-        return ", ".join(found)
-    texts = [repr(text) for text in args[1:] if isinstance(text, str)]
-    return ", ".join(texts)
+def _describe(args: Sequence[Any]) -> str:
+    """The names of the objects that are passed, else the strings after the first argument."""
+    objects = args[0] if args and isinstance(args[0], list | tuple) else args
+    names = [getattr(item, "name", None) for item in objects]
+    quoted = [repr(name) for name in names if isinstance(name, str)]
+    return ", ".join(quoted or [repr(text) for text in args[1:] if isinstance(text, str)])

@@ -1,7 +1,8 @@
-"""Failure injection for users' tests: three modes, each at a named point, on a chosen invocation, so many times.
+"""Failure injection for tests: a timeout, a transient error or a process death at a named point of a handler.
 
-A handler is given an injector and calls `injector.reach("before_charge")` where it may be hit. The same calls always
-give the same failures. Without faults an injector does nothing, so the calls may stay in the code.
+The handler calls `injector.reach("before_charge")` at the point; the injector raises there if a fault is configured for
+this invocation. The same calls always give the same failures. Without faults `reach` does nothing, so the calls may
+stay in the code.
 """
 
 import threading
@@ -20,6 +21,8 @@ from .single_step_worker import ProcessDied
 
 
 class Mode(StrEnum):
+    """What a fault does: fail as a timeout, raise a retryable error, or end the worker process."""
+
     TIMEOUT = "timeout"
     TRANSIENT_ERROR = "transient_error"
     PROCESS_RESTART_INTERRUPT = "process_restart_interrupt"
@@ -27,7 +30,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Fail at this point from its at_invocation-th time on (the first is 1), repeat times in a row."""
+    """A failure at a named point, from invocation `at_invocation` (the first is 1), `repeat` times in a row.
+
+    Raises InvalidInput (INJECTION_INVALID) for an unknown mode, an empty point, or a number below 1.
+    """
 
     mode: Mode | str
     point: str
@@ -36,82 +42,101 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.mode not in list(Mode):
-            known = ", ".join(Mode)
-            raise InvalidInput(f"failure mode {self.mode!r} is unknown; use one of {known}", code="INJECTION_INVALID")
+            modes = ", ".join(Mode)
+            raise InvalidInput(f"failure mode {self.mode!r} is unknown; use one of {modes}", code="INJECTION_INVALID")
         numbers = (self.at_invocation, self.repeat)
         if not self.point or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
             raise InvalidInput(
-                "a fault needs a point, and at_invocation and repeat of at least 1", code="INJECTION_INVALID"
+                "point must not be empty, at_invocation and repeat must be whole numbers of at least 1",
+                code="INJECTION_INVALID",
             )
 
-    def hits(self, point: str, invocation: int) -> bool:
+    def applies(self, point: str, invocation: int) -> bool:
+        """Does this fault fail the given invocation of the point?"""
         return point == self.point and self.at_invocation <= invocation < self.at_invocation + self.repeat
 
 
 class InjectedTimeout(Fail):
-    """Ends the execution as the worker ends one that ran past its timeout: same code, same right to a retry."""
+    """Fails the execution like a real timeout: with the contract's timeout code, retried if the contract retries it."""
 
 
 class InjectedError(Retry):
-    """A failure that goes away by itself."""
+    """A failure that is retried."""
 
 
-def _die() -> NoReturn:
+def _raise_process_died() -> NoReturn:
     raise ProcessDied("an injected process restart")
 
 
 class FailureInjector:
-    """Consulted at named points. Counts every visit, of all jobs together, or apart for each `key`."""
+    """Raises configured failures at named points, and counts how often each point was reached.
+
+        injector = FailureInjector(Fault("transient_error", "before_charge", repeat=2))
+
+        @app.job("charge")
+        async def charge(order_id: int) -> None:
+            injector.reach("before_charge")
+
+    `reached` counts the visits of each point; `injected` lists (point, invocation, mode) of every failure so far.
+    """
 
     def __init__(
         self,
         *faults: Fault,
         contract: Contract | str = DEFAULT,
-        die: Callable[[], object] = _die,
+        die: Callable[[], object] = _raise_process_died,
     ) -> None:
-        """contract: whose timeout code is used. die: how the process ends; a test with real processes kills itself."""
+        """contract: the contract whose timeout code is used.
+        die: how the process ends. By default ProcessDied is raised, which SingleStepWorker handles; a test with real
+        processes can pass a function that kills the process.
+        """
         self.faults = faults
         self.reached: Counter[str] = Counter()
         self.injected: list[tuple[str, int, Mode]] = []
-        """(point, invocation, mode) of every failure so far."""
-        self._contract = contract if isinstance(contract, Contract) else _known(contract)
+        self._contract = contract if isinstance(contract, Contract) else _builtin_contract(contract)
         self._die = die
         self._visits: Counter[tuple[str, str | None]] = Counter()
         self._lock = threading.Lock()
 
     @classmethod
     def from_mapping(cls, plan: Mapping[str, Mapping[str, Any]], **options: Any) -> "FailureInjector":
-        """{"timeout": {"point": …, "at_invocation": …, "repeat": …}, …}: one fault per mode."""
+        """An injector from {mode: {"point": …, "at_invocation": …, "repeat": …}}: one fault per mode.
+
+        Raises InvalidInput (INJECTION_INVALID).
+        """
         try:
             return cls(*(Fault(mode, **fault) for mode, fault in plan.items()), **options)
         except TypeError as error:
             raise InvalidInput(
-                f"a fault is {{point, at_invocation, repeat}}: {error}", code="INJECTION_INVALID"
+                f"a fault has the keys point, at_invocation and repeat: {error}", code="INJECTION_INVALID"
             ) from None
 
     def reach(self, point: str, key: str | None = None) -> None:
-        """Come by this point; raises if a fault is due here. key (a job's id, say) counts apart from others."""
+        """Mark that the handler is at this point; raises if a fault is configured for this invocation.
+
+        key: counts invocations separately for each key, for example for each job id.
+        """
         with self._lock:
             self.reached[point] += 1
             self._visits[point, key] += 1
             invocation = self._visits[point, key]
-            fault = next((fault for fault in self.faults if fault.hits(point, invocation)), None)
+            fault = next((fault for fault in self.faults if fault.applies(point, invocation)), None)
             if fault is None:
                 return
             self.injected.append((point, invocation, Mode(fault.mode)))
         self._fail(Mode(fault.mode), f"injected at {point!r}, invocation {invocation}")
 
-    def _fail(self, mode: Mode, told: str) -> None:
+    def _fail(self, mode: Mode, message: str) -> None:
         if mode is Mode.TIMEOUT:
             code = self._contract.code("timeout")
-            raise InjectedTimeout(f"timeout {told}", code=code, retryable=self._contract.retry.retries(code, None))
+            raise InjectedTimeout(f"timeout {message}", code=code, retryable=self._contract.retry.retries(code, None))
         if mode is Mode.TRANSIENT_ERROR:
-            raise InjectedError(f"transient error {told}")
+            raise InjectedError(f"transient error {message}")
         self._die()
-        raise ProcessDied(told)
+        raise ProcessDied(message)
 
 
-def _known(name: str) -> Contract:
+def _builtin_contract(name: str) -> Contract:
     if name not in CONTRACTS:
-        raise InvalidInput(f"contract {name!r} is not carried by Detent; pass the Contract", code="CONTRACT_UNKNOWN")
+        raise InvalidInput(f"{name!r} is no built-in contract; pass the Contract object", code="CONTRACT_UNKNOWN")
     return CONTRACTS[name]

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures that try a job's handler at every crash point.
+"""The pytest plugin, active where Detent is installed: fixtures that run a job at every crash point.
 
 def test_charge_survives_crashes(detent_crashes, detent_effects):
     detent_crashes(charge, {"order_id": 7}, signals={"confirmed": {"user": "ann"}})
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .crash_points import CrashReport, Effects
 
 
-class Crashes:
-    """Call it with a job and its arguments; it fails the test at the first job that is not crash-safe."""
+class CrashTester:
+    """What the fixture `detent_crashes` returns. Call it with a job and its arguments."""
 
     def __init__(self, effects: "Effects") -> None:
         self.effects = effects
@@ -31,7 +31,11 @@ class Crashes:
         signals: Mapping[str, Any] | None = None,
         reset: Callable[[], object] = lambda: None,
     ) -> "CrashReport":
-        """For plain tests; a coroutine test awaits `run`."""
+        """Run the job at every crash point and raise AssertionError if a crash changes its result or effects.
+
+        effects: instead of those of the fixture `detent_effects`. signals, reset: as in `crash_everywhere`. In a
+        coroutine test use `await detent_crashes.run(...)`.
+        """
         return asyncio.run(self.run(job, arguments, effects=effects, signals=signals, reset=reset))
 
     async def run(
@@ -43,23 +47,24 @@ class Crashes:
         signals: Mapping[str, Any] | None = None,
         reset: Callable[[], object] = lambda: None,
     ) -> "CrashReport":
+        """The same for coroutine tests."""
         from .crash_points import crash_everywhere
 
-        seen = effects or self.effects
-        report = await crash_everywhere(job.app, job, arguments, effects=seen, signals=signals, reset=reset)
+        effects = effects or self.effects
+        report = await crash_everywhere(job.app, job, arguments, effects=effects, signals=signals, reset=reset)
         report.check()
         return report
 
 
 @pytest.fixture
 def detent_effects() -> "Effects":
-    """What the outside world saw: a handler under test calls `detent_effects.record(name, key=…)`."""
+    """Counts effects: a handler under test calls `detent_effects.record(name, key=…)`."""
     from .crash_points import Effects
 
     return Effects()
 
 
 @pytest.fixture
-def detent_crashes(detent_effects: "Effects") -> Crashes:
-    """Runs a job once per crash point and fails unless effects and result are those of a run without a crash."""
-    return Crashes(detent_effects)
+def detent_crashes(detent_effects: "Effects") -> CrashTester:
+    """Runs a job once for each crash point; fails if effects or result differ from the run without a crash."""
+    return CrashTester(detent_effects)

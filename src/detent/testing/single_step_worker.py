@@ -1,7 +1,7 @@
-"""A worker without time, for tests: the real engine on SQLite in memory, a clock moved by hand, and sudden death.
+"""A worker for tests that runs one job at a time: the real engine on SQLite in memory, and a manual clock.
 
-The rig claims, runs and settles one job at a time. When the process under test dies, its handler is left where it
-stands, its outcome is dropped, and the lease runs out on the clock; then a new process goes on.
+It can simulate the death of the worker process: the handler stops where it is, its outcome is dropped, and the lease
+expires on the manual clock; then a new process continues.
 """
 
 import asyncio
@@ -16,9 +16,8 @@ from typing import Any
 from detent.client.app import Detent
 from detent.client.job import JobDefinition
 from detent.core.contract.model import Phase
-from detent.core.job import APPROVAL, CHILDREN, Job, Micros
+from detent.core.job import APPROVAL, CHILDREN, Job
 from detent.core.outcome import Outcome
-from detent.core.times import SECOND
 from detent.engine import Engine, Settlement
 from detent.handler.context import Context
 from detent.handler.handler import Handler
@@ -28,63 +27,54 @@ from detent.stores.sqlite.store import SqliteStore
 from detent.system.ids import SeededIds
 from detent.worker.runner import Runner
 
-START: Micros = 1_767_225_600 * SECOND
-"""2026-01-01T00:00:00Z"""
+from .clocks import ManualClock
+
 LEASE_SECONDS = 30.0
 MAX_EXECUTIONS = 200
 
 
-class ManualClock:
-    """Time that moves only when told."""
-
-    def __init__(self, now: Micros = START) -> None:
-        self._now = now
-
-    def now(self) -> Micros:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._now / SECOND
-
-    def advance(self, seconds: float) -> None:
-        self._now += round(seconds * SECOND)
-
-    def advance_to(self, moment: Micros) -> None:
-        self._now = max(self._now, moment)
-
-
 class ProcessDied(BaseException):
-    """The process under test is gone. Nothing it would have done after this happens."""
+    """Raise it in a handler to simulate that the worker process dies at this point."""
 
 
-class Process:
-    """One life of a worker process; what happens in it after its death stays without effect."""
+class SimulatedProcess:
+    """One worker process under test. After its death, calls to the store never return."""
 
     def __init__(self) -> None:
         self.dead = False
-        """May be set from a handler's thread: whoever waits for that thread looks at it."""
+        """May be set from a handler's thread; read after this thread has ended."""
         self._died = asyncio.Event()
         self._released = asyncio.Event()
 
     def die(self) -> None:
+        """Simulate the death of the process."""
         self.dead = True
         self._died.set()
 
-    async def death(self) -> None:
+    async def wait_until_dead(self) -> None:
         await self._died.wait()
 
     async def hang(self) -> None:
-        """Where a call of a dead process ends: it comes back only when the rig is taken down, and as ProcessDied."""
+        """Die, and block the caller until the test ends; then raise ProcessDied."""
         self.die()
         await self._released.wait()
         raise ProcessDied("the process under test died here")
 
     def release(self) -> None:
+        """End the calls that hang."""
         self._released.set()
 
 
 class SingleStepWorker:
-    """One database, one worker process at a time, and everything in the order in which it is called."""
+    """Runs jobs one at a time, without real time: a database in memory, a manual clock, one simulated process.
+
+        async with SingleStepWorker(app) as worker:
+            job = await worker.submit(charge, order_id=7)
+            job = await worker.run(job.id, signals={"confirmed": {"user": "ann"}})
+            assert job.result == '{"ok":true}'
+
+    `engine` and `store` are the real ones, `clock` is the ManualClock, `deaths` counts simulated deaths.
+    """
 
     def __init__(
         self,
@@ -92,20 +82,22 @@ class SingleStepWorker:
         *,
         clock: ManualClock | None = None,
         lease_seconds: float = LEASE_SECONDS,
-        through: Callable[[Store, Process], Store] | None = None,
+        wrap_store: Callable[[Store, SimulatedProcess], Store] | None = None,
     ) -> None:
-        """through: what the process under test sees instead of the store itself."""
+        """wrap_store: returns the store that the process under test uses, to observe or fail its calls."""
         self.clock = clock or ManualClock()
         self.lease_seconds = lease_seconds
         self.store = SqliteStore(":memory:", clock=self.clock, inline=True, synchronous="OFF")
-        self.engine = Engine(self.store, app.contracts, ids=SeededIds("rig"))
-        self.process = Process()
+        self.engine = Engine(self.store, app.contracts, ids=SeededIds("test"))
+        self.process = SimulatedProcess()
         self.deaths = 0
         self.settling: Outcome | None = None
+        """The outcome that is being settled now."""
         self._handlers = {name: definition.handler for name, definition in app.jobs.items()}
-        self._through = through or (lambda store, process: store)
+        self._wrap_store = wrap_store or (lambda store, process: store)
         self._runner = Runner(slots=32)
-        self._left_behind: list[tuple[Process, asyncio.Task[Outcome]]] = []
+        self._abandoned: list[tuple[SimulatedProcess, asyncio.Task[Outcome]]] = []
+        """Handlers of processes that died; they hang until the test ends."""
 
     async def __aenter__(self) -> "SingleStepWorker":
         await self.engine.open()
@@ -114,18 +106,22 @@ class SingleStepWorker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process, _ in self._left_behind:
+        for process, _ in self._abandoned:
             process.release()
-        await asyncio.gather(*(task for _, task in self._left_behind), return_exceptions=True)
+        await asyncio.gather(*(task for _, task in self._abandoned), return_exceptions=True)
         self._runner.close()
         await self.store.close()
 
     async def submit(self, job: JobDefinition[Any, Any], **arguments: Any) -> Job:
-        """As `job.enqueue` would, into this database."""
+        """Enqueue a job into this database, as `job.enqueue` does; returns its row."""
         return (await self.engine.submit(job.submission(job.handler.payload((), arguments)))).job
 
     async def run(self, job_id: str, signals: Mapping[str, Any] | None = None) -> Job:
-        """Until this job has ended: executions, backoffs, waits, deaths and recoveries, in the shortest time."""
+        """Run jobs and advance the clock until this job has ended; returns its row.
+
+        signals: {name: data}: sent as soon as the job, or a child of it, waits for this name; for an approval of this
+        name, whether it is approved. Raises AssertionError if the job waits for something else or does not end.
+        """
         for _ in range(MAX_EXECUTIONS):
             while await self.execute_next():
                 pass
@@ -136,9 +132,9 @@ class SingleStepWorker:
         raise AssertionError(f"job {job_id} has not ended after {MAX_EXECUTIONS} executions; it is {job.status}")
 
     async def execute_next(self) -> bool:
-        """Claim one job, run it and settle it; False if there was none to claim."""
+        """Claim one job, run it and settle it; False if there was no job to claim."""
         request = self.engine.claim_request(
-            f"rig-{self.deaths + 1}", 1, self.lease_seconds, job_types=frozenset(self._handlers), reclaim=True
+            f"process-{self.deaths + 1}", 1, self.lease_seconds, job_types=frozenset(self._handlers), reclaim=True
         )
         claimed = await self.engine.claim(request)
         if not claimed:
@@ -147,33 +143,33 @@ class SingleStepWorker:
         if outcome is not None:
             await self._settle(claimed[0], outcome)
         if self.process.dead:
-            self.store.forsake()
+            self.store.abandon_transaction()
             self.deaths += 1
-            self.process = Process()
+            self.process = SimulatedProcess()
         return True
 
     async def _execute(self, claimed: Claimed) -> Outcome | None:
-        """The handler's outcome, or None if the process died under it."""
+        """The handler's outcome, or None if the process died meanwhile."""
         process = self.process
         engine = self._engine_of(process)
-        handler = _mortal(self._handlers[claimed.job_type], process)
+        handler = _killable(self._handlers[claimed.job_type], process)
         contract = engine.contract(claimed.contract)
         options = handler.options
         context = Context(claimed, engine, options.park_seconds, strict_steps=options.strict_steps)
         task = asyncio.create_task(self._runner.run(handler, contract, claimed, context))
-        await _first(task, process.death())
+        await _wait_first(task, process.wait_until_dead())
         if process.dead:
-            self._left_behind.append((process, task))
+            self._abandoned.append((process, task))
             return None
         return await task
 
     async def _settle(self, claimed: Claimed, outcome: Outcome) -> None:
-        said = Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id)
+        settlement = Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id)
         engine = self._engine_of(self.process)
         self.settling = outcome
-        task = asyncio.create_task(engine.settle_and_claim([said], None))
+        task = asyncio.create_task(engine.settle_and_claim([settlement], None))
         try:
-            await _first(task, self.process.death())
+            await _wait_first(task, self.process.wait_until_dead())
         finally:
             self.settling = None
         if self.process.dead:
@@ -185,40 +181,40 @@ class SingleStepWorker:
         if refused:
             raise refused[claimed.id]
 
-    def _engine_of(self, process: Process) -> Engine:
-        engine = Engine(self._through(self.store, process), ids=self.engine.ids)
+    def _engine_of(self, process: SimulatedProcess) -> Engine:
+        engine = Engine(self._wrap_store(self.store, process), ids=self.engine.ids)
         engine.contracts = self.engine.contracts
         return engine
 
     async def _let_time_pass(self, job: Job, signals: Mapping[str, Any]) -> None:
-        """Do what a sweep would; send what the job, or an open child of it, waits for; else move the clock on."""
+        """Sweep; send the signal that the job or an unfinished child waits for; otherwise advance the clock."""
         if await self.engine.process_child_events():
             return
         if job.phase is Phase.BLOCKED and job.wait_kind == CHILDREN:
             children = await self.store.read(lambda tx: tx.children(job.id, limit=MAX_EXECUTIONS))
-            open_ones = [child for child in children if child.phase is not Phase.FINAL]
-            held = [child for child in open_ones if child.phase is Phase.LEASED]
-            if open_ones:
-                await self._let_time_pass((held or open_ones)[0], signals)
+            unfinished = [child for child in children if child.phase is not Phase.FINAL]
+            leased = [child for child in unfinished if child.phase is Phase.LEASED]
+            if unfinished:
+                await self._let_time_pass((leased or unfinished)[0], signals)
                 return
         if job.phase is Phase.LEASED:
             self.clock.advance(self.lease_seconds)
             await self.engine.expire()
         elif job.wait_kind == APPROVAL and job.wait_name in signals:
             decide = self.engine.approve if signals[job.wait_name or ""] else self.engine.reject
-            await decide(job.id, actor="rig")
+            await decide(job.id, actor="test")
         elif job.wait_name in signals:
-            await self.engine.signal(job.id, job.wait_name or "", signals[job.wait_name or ""], actor="rig")
+            await self.engine.signal(job.id, job.wait_name or "", signals[job.wait_name or ""], actor="test")
         elif job.due_at is not None:
             self.clock.advance_to(job.due_at)
             await self.engine.wake()
         else:
-            waits = f"waits for {job.wait_name!r}" if job.wait_name else f"rests in {job.status}"
-            raise AssertionError(f"job {job.id} {waits} and nobody will come; give the rig that signal")
+            state = f"waits for {job.wait_name!r}" if job.wait_name else f"stays {job.status}"
+            raise AssertionError(f"job {job.id} {state} and will not continue; pass this name in signals=")
 
 
-def _mortal(handler: Handler, process: Process) -> Handler:
-    """The same handler; ProcessDied raised in it kills the process instead of failing the job."""
+def _killable(handler: Handler, process: SimulatedProcess) -> Handler:
+    """The same handler, in which ProcessDied kills the process instead of failing the job."""
     function = handler.function
     if inspect.iscoroutinefunction(function):
 
@@ -242,8 +238,8 @@ def _mortal(handler: Handler, process: Process) -> Handler:
     return replace(handler, function=in_a_thread, mode="thread")
 
 
-async def _first(task: "asyncio.Task[Any]", death: Awaitable[None]) -> None:
-    """Until the task is done, or the process it runs in is dead."""
+async def _wait_first(task: "asyncio.Task[Any]", death: Awaitable[None]) -> None:
+    """Wait until the task is done or its process is dead."""
     watch = asyncio.ensure_future(death)
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)

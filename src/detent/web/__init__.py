@@ -1,5 +1,6 @@
-"""The REST API and the dashboard: an ASGI application to be served alone or mounted in another one."""
+"""The REST API and the dashboard: an ASGI application, served alone or mounted in another one."""
 
 from .app import create_app
+from .http.settings import Settings
 
-__all__ = ["create_app"]
+__all__ = ["Settings", "create_app"]

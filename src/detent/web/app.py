@@ -1,4 +1,4 @@
-"""The REST API: an ASGI application to be served alone or mounted in another one."""
+"""The ASGI application: REST API and dashboard, served alone or mounted in another application."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -37,7 +37,7 @@ ROUTERS = (
     limits.router,
     schedules.router,
     workers.router,
-    workers.at_root,
+    workers.root_router,
     events.router,
     access.router,
     session.router,
@@ -46,7 +46,11 @@ ROUTERS = (
 
 
 def create_app(target: "Detent | Engine", settings: Settings | None = None) -> FastAPI:
-    """The API over an application or an open engine. Mounted, it opens on first use; `state.web.close()` ends it."""
+    """The ASGI application for a Detent app or an open engine.
+
+    Served alone, it closes with the server. Mounted in another application it is not notified of start and stop: it
+    opens on first use, and you call `await app.state.web.close()`. Example: `outer.mount("/detent", create_app(app))`.
+    """
     web = Web(target, settings or Settings.from_environment())
 
     @asynccontextmanager
@@ -67,23 +71,23 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
     app.state.web = web
     app.add_middleware(SecurityHeaders)
     for kind in (HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, _told)
+        app.add_exception_handler(kind, _problem_response)
     for router in (*ROUTERS, internal.router) if web.settings.internal else ROUTERS:
         app.router.routes.extend(router.routes)
     pages.install(app)
     return app
 
 
-async def _told(request: Request, error: Exception) -> Response:
-    answer = problem_of(error)
-    if answer.status_code == 405:
-        answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
-    return answer
+async def _problem_response(request: Request, error: Exception) -> Response:
+    response = problem_of(error)
+    if response.status_code == 405:
+        response.headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return response
 
 
 def _methods(request: Request) -> set[str]:
-    """Whatever any route takes at this address."""
+    """The methods of the routes that match this path; routes without path parameters take precedence."""
     routes = [route for route in request.app.router.routes if isinstance(route, ApiRoute)]
-    fitting = [route for route in routes if route.matches(dict(request.scope))[0] is not Match.NONE]
-    exact = [route for route in fitting if not route.param_convertors]
-    return {method for route in exact or fitting for method in route.methods or ()}
+    matching = [route for route in routes if route.matches(dict(request.scope))[0] is not Match.NONE]
+    exact = [route for route in matching if not route.param_convertors]
+    return {method for route in exact or matching for method in route.methods or ()}

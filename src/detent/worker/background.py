@@ -1,4 +1,4 @@
-"""What runs beside a worker's cycles: the sweeper, the lookout, and a page of metrics if one was asked for."""
+"""What runs beside a worker's batches: the sweeper, the maintenance loop, and a metrics page if a port is given."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from detent.engine import Engine
 from detent.observability.histograms import ExecutionHistograms
 from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.metrics import exposition
-from detent.observability.metrics_server import MetricsPage
+from detent.observability.metrics_server import MetricsServer
 from detent.observability.settings import Settings
 from detent.ports.clock import Clock
 
@@ -15,7 +15,7 @@ from .sweeper import Sweeper
 
 
 class BackgroundServices:
-    """One worker's company; it ends with the worker."""
+    """Background services that live as long as a worker."""
 
     def __init__(
         self,
@@ -28,21 +28,21 @@ class BackgroundServices:
     ) -> None:
         self.histograms = ExecutionHistograms()
         self.maintenance = MaintenanceLoop(engine, settings)
-        self.page = None if metrics_port is None else MetricsPage(self._measures, metrics_host, metrics_port)
+        self.page = None if metrics_port is None else MetricsServer(self._metrics, metrics_host, metrics_port)
         self.reclaim_grace = ReclaimGrace(clock, lease_seconds)
         self.sweeper = Sweeper(engine, self.reclaim_grace)
         self._engine = engine
 
     async def start(self, *, sweep: bool) -> list[asyncio.Task[None]]:
-        """The tasks that run from now on; the caller ends them."""
+        """Start the services and return their tasks; the caller cancels them."""
         if self.page is not None:
             await self.page.open()
-        await self.reclaim_grace.meet(self._engine.store)
-        return [asyncio.create_task(each.run()) for each in (self.sweeper, self.maintenance)] if sweep else []
+        await self.reclaim_grace.check_uptime(self._engine.store)
+        return [asyncio.create_task(loop.run()) for loop in (self.sweeper, self.maintenance)] if sweep else []
 
     def close(self) -> None:
         if self.page is not None:
             self.page.close()
 
-    async def _measures(self) -> tuple[bytes, str]:
-        return await exposition(self._engine, self.maintenance.follower, self.histograms)
+    async def _metrics(self) -> tuple[bytes, str]:
+        return await exposition(self._engine, self.maintenance.event_counter, self.histograms)

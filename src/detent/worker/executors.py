@@ -1,4 +1,4 @@
-"""Where handlers run that are not on the loop: threads and processes that never keep a worker from ending."""
+"""Executors for handlers that do not run on the event loop: threads and processes that never delay a shutdown."""
 
 import asyncio
 import multiprocessing
@@ -14,23 +14,23 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from detent.core.outcome import Outcome
-from detent.handler.context import BaseContext
+from detent.handler.base_context import BaseContext
 from detent.handler.handler import Handler
-from detent.observability.job_logs import bound, chosen, set_up
+from detent.observability.job_logs import configure_logging, configured_formats, current_job
 from detent.ports.claims import Claimed
 
 _Call = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
-class Threads(Executor):
-    """As many daemon threads as there are calls at once; the standard pool waits at exit for those that hang."""
+class DaemonThreads(Executor):
+    """Starts a daemon thread per concurrent call. ThreadPoolExecutor would wait at exit for threads that hang."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
         self._spare = 0
-        """Threads that wait for a call nobody has made yet."""
+        """Idle threads."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -61,17 +61,19 @@ class Threads(Executor):
                 self._spare += 1
 
 
-class Processes:
-    """A pool of processes, made again when one of them dies. What comes back is an outcome, never an exception."""
+class HandlerProcesses:
+    """A process pool that is created again when a process dies. A handler's exception comes back as an outcome."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._pool: ProcessPoolExecutor | None = None
 
     async def run(self, handler: Handler, codes: Mapping[str, str | None], claimed: Claimed) -> Outcome:
-        if self._pool is None:  # not forked: this process has threads
-            fresh = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._size, mp_context=fresh, initializer=_begin, initargs=(list(chosen),))
+        if self._pool is None:  # spawned, because forking a process with threads is unsafe
+            spawn = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(
+                self._size, mp_context=spawn, initializer=_init_child, initargs=(list(configured_formats),)
+            )
         pool = self._pool
         name = (handler.function.__module__, handler.function.__qualname__)
         try:
@@ -83,7 +85,7 @@ class Processes:
             raise
 
     def close(self) -> None:
-        """Whoever still computes is killed: its job was handed back or is fenced."""
+        """Kill the children: their jobs were handed back, or their tokens are stale."""
         if self._pool is None:
             return
         children = list((getattr(self._pool, "_processes", None) or {}).values())
@@ -92,33 +94,33 @@ class Processes:
             child.kill()
 
 
-def _begin(log_forms: list[str]) -> None:
-    """In a child: signals are its parent's to judge, and without a parent there is nothing to do."""
+def _init_child(log_formats: list[str]) -> None:
+    """In the child: leave SIGINT to the parent, set up logging, and exit when the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for form in log_forms:
-        set_up(form)
+    for log_format in log_formats:
+        configure_logging(log_format)
     parent = multiprocessing.parent_process()
-    assert parent is not None, "a child of the pool has a parent"
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    assert parent is not None, "a process of the pool has a parent"
+    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: BaseProcess) -> None:
+def _exit_with(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
 
 
 def _run(module: str, qualname: str, codes: dict[str, str | None], claimed: tuple[Any, ...]) -> Outcome:
-    """In the child: find the job definition by name and call its function."""
+    """In the child: import the job definition by its qualified name and call its function."""
     from .runner import outcome_of, succeeded
 
-    found: Any = import_module(module)
+    definition: Any = import_module(module)
     for part in qualname.split("."):
-        found = getattr(found, part)
-    handler: Handler = found.handler
-    its = Claimed(*claimed)
-    bound.set(its)
+        definition = getattr(definition, part)
+    handler: Handler = definition.handler
+    job = Claimed(*claimed)
+    current_job.set(job)
     try:
-        first = (BaseContext(its),) if handler.takes_context else ()
-        return succeeded(handler, handler.function(*first, **handler.call_arguments(its.payload)))
+        first = (BaseContext(job),) if handler.takes_context else ()
+        return succeeded(handler, handler.function(*first, **handler.call_arguments(job.payload)))
     except BaseException as error:
         return outcome_of(error, handler, codes)

@@ -1,4 +1,4 @@
-"""When the leases of others are left alone: for one lease after the store, the machine or its clock was away."""
+"""After an outage, a suspend or a clock jump, expired leases are not reclaimed for one lease."""
 
 import logging
 
@@ -7,58 +7,58 @@ from detent.core.times import SECOND
 from detent.ports.clock import Clock
 from detent.ports.store import Store
 
-log = logging.getLogger("detent.caution")
-_APART_SECONDS = 1.0
-_LONGEST_LOOK_SECONDS = 2.0
-"""Whoever asks looks more often than this; a longer gap is one in which the process did not run."""
+log = logging.getLogger("detent.worker.reclaim_grace")
+_MAX_CLOCK_DRIFT_SECONDS = 1.0
+_MAX_CHECK_INTERVAL_SECONDS = 2.0
+"""`check_clocks` is called more often than this; a longer gap means that the process did not run."""
 
 
 class ReclaimGrace:
-    """Shared by all of a process that could take a lease away: whoever holds one must have time to come back."""
+    """Shared by everything in a process that reclaims leases: holders get one lease of time to send a heartbeat."""
 
     def __init__(self, clock: Clock, lease_seconds: float) -> None:
         self._clock = clock
         self._lease = lease_seconds
         self._wall, self._mono = clock.now(), clock.monotonic()
         self.until = float("-inf")
-        """By the monotonic clock; without end while the store does not answer."""
+        """The end by the monotonic clock; infinite while the store does not answer."""
 
     @property
     def over(self) -> bool:
         return self._clock.monotonic() >= self.until
 
-    def begin(self, why: str) -> None:
+    def start(self, reason: str) -> None:
         self.until = self._clock.monotonic() + self._lease
-        log.info("%s: no lease is taken from anyone for the next %g s", why, self._lease)
+        log.info("%s: expired leases are not reclaimed for the next %g s", reason, self._lease)
 
-    def lost(self) -> None:
-        """The store does not answer: the wait begins when it does again, for us and for everyone else."""
+    def store_lost(self) -> None:
+        """The store does not answer: the grace starts when it answers again."""
         self.until = float("inf")
 
-    def back(self) -> None:
+    def store_back(self) -> None:
         """The store has answered."""
         if self.until == float("inf"):
-            self.begin("the store was away")
+            self.start("the store was unreachable")
 
-    async def meet(self, store: Store) -> None:
-        """Workers of a database that has just started may not have come back to it yet."""
+    async def check_uptime(self, store: Store) -> None:
+        """Start the grace if the database has just started: its workers may not have reconnected yet."""
         try:
             if await store.uptime() < self._lease:
-                self.begin("the database has just started")
+                self.start("the database has just started")
         except DetentError:
-            self.lost()
+            self.store_lost()
 
-    def look(self) -> None:
-        """Wall and monotonic time part when the machine slept or the clock was set.
+    def check_clocks(self) -> None:
+        """Start the grace if wall and monotonic clock drifted apart: the machine slept or its clock was set.
 
-        If both ran on without us for a lease (a stopped process, a paused virtual machine), others may have been
-        stopped with us: their heartbeats go first.
+        Also if both clocks ran on for a lease without this process (SIGSTOP, a paused virtual machine): other workers
+        may have been stopped too, and their heartbeats must come first.
         """
         wall, mono = self._clock.now(), self._clock.monotonic()
-        away = mono - self._mono
-        apart = abs((wall - self._wall) / SECOND - away)
+        elapsed = mono - self._mono
+        drift = abs((wall - self._wall) / SECOND - elapsed)
         self._wall, self._mono = wall, mono
-        if apart > _APART_SECONDS:
-            self.begin(f"wall and monotonic clock are {apart:.1f} s apart")
-        elif away >= max(self._lease, _LONGEST_LOOK_SECONDS):
-            self.begin(f"this process did not run for {away:.1f} s")
+        if drift > _MAX_CLOCK_DRIFT_SECONDS:
+            self.start(f"wall and monotonic clock are {drift:.1f} s apart")
+        elif elapsed >= max(self._lease, _MAX_CHECK_INTERVAL_SECONDS):
+            self.start(f"this process did not run for {elapsed:.1f} s")

@@ -1,4 +1,4 @@
-"""How a process introduces itself to the others: its name, and the row they see it by."""
+"""Registration of a worker: its unique name, and its row in the workers table."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Running one handler: arguments in, outcome out, whatever the function does."""
+"""Runs one handler and turns its result or exception into an outcome."""
 
 import asyncio
 import logging
@@ -15,33 +15,34 @@ from detent.core.job import Failure
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, Waits
 from detent.core.times import SECOND
 from detent.engine import Engine
-from detent.handler.context import Context, SyncContext
+from detent.handler.context import Context
 from detent.handler.handler import Handler
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, Suspend
-from detent.observability.job_logs import Capture, bound, capturing, keep
+from detent.handler.sync_context import SyncContext
+from detent.observability.job_logs import Capture, capturing, current_job, store_lines
 from detent.ports.claims import Claimed
 
-from .executors import Processes, Threads
+from .executors import DaemonThreads, HandlerProcesses
 
-log = logging.getLogger("detent.worker")
+log = logging.getLogger("detent.worker.runner")
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 8_000
 MAX_CODE = 200
-_NOTHING = Succeeded(None)
+_SUCCEEDED_WITHOUT_RESULT = Succeeded(None)
 Codes = Mapping[str, str | None]
 
 
 class Runner:
-    """Calls handlers where they belong: on the loop, in a thread, in another process."""
+    """Calls handlers on the event loop, in a thread or in another process, as their mode requires."""
 
     def __init__(self, slots: int, processes: int | None = None) -> None:
         self._processes = min(slots, processes or os.cpu_count() or 1)
         self._threads: Executor | None = None
-        self._pool: Processes | None = None
+        self._pool: HandlerProcesses | None = None
 
     async def run(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
-        """Never raises but for a cancellation. Every line logged inside knows the job, every span its trace."""
-        bound.set(claimed)
+        """Raises nothing but CancelledError. Log records and spans inside carry the job and its trace."""
+        current_job.set(claimed)
         if context._engine.tracer is None and not handler.options.capture_logs:
             return await self._run(handler, contract, claimed, context)
         if handler.options.capture_logs:
@@ -49,14 +50,14 @@ class Runner:
                 try:
                     return await self._traced(handler, contract, claimed, context)
                 finally:
-                    await _kept(context._engine, claimed, capture)
+                    await _store_logs(context._engine, claimed, capture)
         return await self._traced(handler, contract, claimed, context)
 
     async def _traced(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         tracer = context._engine.tracer
         if tracer is None:
             return await self._run(handler, contract, claimed, context)
-        with tracer.executing(claimed) as ended:
+        with tracer.execution_span(claimed) as ended:
             outcome = await self._run(handler, contract, claimed, context)
             ended(outcome)
             return outcome
@@ -88,31 +89,31 @@ class Runner:
     async def _in_thread(self, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
         loop = asyncio.get_running_loop()
         if self._threads is None:
-            self._threads = Threads()
+            self._threads = DaemonThreads()
         first = (SyncContext(context, loop),) if handler.takes_context else ()
-        carried = copy_context()  # the job a line belongs to, the span it runs in
-        return await loop.run_in_executor(self._threads, carried.run, _call, handler.function, first, arguments)
+        context_copy = copy_context()  # the job of log records, the current span
+        return await loop.run_in_executor(self._threads, context_copy.run, _call, handler.function, first, arguments)
 
     async def _in_process(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
         if self._pool is None:
-            self._pool = Processes(self._processes)
+            self._pool = HandlerProcesses(self._processes)
         return await self._pool.run(handler, codes, claimed)
 
     def close(self) -> None:
-        """Threads cannot be interrupted: those that still run are left behind, fenced."""
+        """Threads cannot be interrupted: those that still run are left, with a stale token."""
         if self._threads is not None:
             self._threads.shutdown(wait=False)
         if self._pool is not None:
             self._pool.close()
 
 
-async def _kept(engine: Engine, claimed: Claimed, capture: Capture) -> None:
-    """Lines that cannot be kept are no reason to lose a result."""
+async def _store_logs(engine: Engine, claimed: Claimed, capture: Capture) -> None:
+    """Store captured log lines; a failure is logged only, so that it does not cost the result."""
     if capture.lines:
         try:
-            await keep(engine, claimed, capture)
+            await store_lines(engine, claimed, capture)
         except DetentError as error:
-            log.warning("what was logged could not be kept: %s", error)
+            log.warning("captured log lines could not be stored: %s", error)
 
 
 def _call(function: Callable[..., Any], first: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
@@ -121,12 +122,12 @@ def _call(function: Callable[..., Any], first: tuple[Any, ...], arguments: dict[
 
 def succeeded(handler: Handler, value: Any) -> Outcome:
     if value is None and handler.result is None:
-        return _NOTHING
+        return _SUCCEEDED_WITHOUT_RESULT
     return Succeeded(handler.result_text(value))
 
 
 def outcome_of(error: BaseException, handler: Handler, codes: Codes) -> Outcome:
-    """What an exception says about the execution it ended; exceptions that cannot be read are failures too."""
+    """The outcome of an execution that ended with this exception. An exception whose str() raises is a failure too."""
     try:
         if isinstance(error, Suspend):
             return Waits(error.wait)
@@ -137,12 +138,12 @@ def outcome_of(error: BaseException, handler: Handler, codes: Codes) -> Outcome:
         return Failed(failure_of(error, handler, codes))
     except Exception as unreadable:
         name = type(error).__name__
-        message = f"{name}, which cannot be read: {type(unreadable).__name__}: {unreadable}"
+        message = f"{name}, whose message cannot be read: {type(unreadable).__name__}: {unreadable}"
         return Failed(Failure(codes["execution_failed"] or "", message[:MAX_MESSAGE], name, False))
 
 
 def failure_of(error: BaseException, handler: Handler, codes: Codes) -> Failure:
-    """An exception as the failure that is logged: its code, whether it may be retried, the bounded traceback."""
+    """The failure to record for an exception: code, retryable or not, and the traceback, cut to a maximum length."""
     name = type(error).__name__
     message = (str(error) or name)[:MAX_MESSAGE]
     failed = codes["execution_failed"] or ""
@@ -153,8 +154,8 @@ def failure_of(error: BaseException, handler: Handler, codes: Codes) -> Failure:
         return Failure(failed, message, name, True, after=after)
     if isinstance(error, DetentError) and not error.retryable:
         code = (codes["payload_invalid"] if error.code == "PAYLOAD_INVALID" else error.code) or failed
-        said = error.message[:MAX_MESSAGE] if code == error.code else message  # the code is not said twice
-        return Failure(code, said, name, False)
+        text = error.message[:MAX_MESSAGE] if code == error.code else message  # str(error) begins with the code
+        return Failure(code, text, name, False)
     retryable = None
     if isinstance(error, handler.options.permanent_errors):
         retryable = False

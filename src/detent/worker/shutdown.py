@@ -1,4 +1,4 @@
-"""Ending a worker's process: the signals that ask for it, and tasks that would not let it end."""
+"""Shutdown of a worker's process: stop signals, and tasks that ignore their cancellation."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 from detent.ports.clock import Clock
 
-_DEAF_SECONDS = 1.0
+_BLOCKED_LOOP_SECONDS = 1.0
 
 
 class StopSignals:
@@ -19,34 +19,34 @@ class StopSignals:
         self._loop = loop
         self._stop = stop
         self._clock = clock
-        self._unheard_since: float | None = None
-        self._before: dict[int, Any] = {}
+        self._pending_since: float | None = None
+        self._previous_handlers: dict[int, Any] = {}
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
-                self._before[number] = signal.signal(number, self._caught)
+                self._previous_handlers[number] = signal.signal(number, self._on_signal)
             except ValueError:  # not the main thread: the owner calls stop()
                 break
 
     def restore(self) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
-    def _caught(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         now = self._clock.monotonic()
-        if self._unheard_since is not None and now - self._unheard_since > _DEAF_SECONDS:
-            signal.signal(number, signal.SIG_DFL)  # a handler blocks the loop: our jobs are left to their leases
+        if self._pending_since is not None and now - self._pending_since > _BLOCKED_LOOP_SECONDS:
+            signal.signal(number, signal.SIG_DFL)  # a handler blocks the loop: its jobs are left to their leases
             os.kill(os.getpid(), number)
             return
-        if self._unheard_since is None:
-            self._unheard_since = now
-        self._loop.call_soon_threadsafe(self._heard)
+        if self._pending_since is None:
+            self._pending_since = now
+        self._loop.call_soon_threadsafe(self._call_stop)
 
-    def _heard(self) -> None:
-        self._unheard_since = None
+    def _call_stop(self) -> None:
+        self._pending_since = None
         self._stop()
 
 
-def abandon(task: "asyncio.Task[Any]") -> None:
-    """asyncio.run waits for every task it knows: make it forget one that swallows its cancellation."""
+def abandon_task(task: "asyncio.Task[Any]") -> None:
+    """Unregister a task that ignores its cancellation: asyncio.run would wait for it without end."""
     asyncio._unregister_task(task)
     task._log_destroy_pending = False  # type: ignore[attr-defined]

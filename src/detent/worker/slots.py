@@ -1,4 +1,4 @@
-"""Slots: long-lived tasks that take jobs from one queue, as many as there is work for, up to a number."""
+"""Slots: long-lived tasks that take jobs from one queue. They are created on demand, up to a number."""
 
 import asyncio
 from collections import deque
@@ -10,20 +10,20 @@ Execute = Callable[[Claimed, "asyncio.Task[None]"], Awaitable[None]]
 
 
 class Slots:
-    """Made one by one when they are needed: a slot that has to wait leaves the queue to the next."""
+    """Creates one task at a time: the next one only when the handlers of the others await and jobs are left."""
 
     def __init__(self, number: int, execute: Execute) -> None:
         self._number = number
         self._execute = execute
         self._queue: deque[Claimed] = deque()
-        self._idle: list[asyncio.Future[None]] = []
-        self._called = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self._wake_scheduled = False
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self, claimed: Iterable[Claimed]) -> None:
         self._queue.extend(claimed)
         if self._queue:
-            self._wake()
+            self._wake_one()
 
     def drop(self, job_id: str) -> None:
         self._queue = deque(claimed for claimed in self._queue if claimed.id != job_id)
@@ -31,19 +31,19 @@ class Slots:
     def clear(self) -> None:
         self._queue.clear()
 
-    def _wake(self) -> None:
-        while self._idle:
-            sleeper = self._idle.pop()
-            if not sleeper.done():
-                sleeper.set_result(None)
+    def _wake_one(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.pop()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         if len(self.tasks) < self._number:
             self.tasks.append(asyncio.create_task(self._serve()))
 
-    def _next(self) -> None:
-        self._called = False
+    def _scheduled_wake(self) -> None:
+        self._wake_scheduled = False
         if self._queue:
-            self._wake()
+            self._wake_one()
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -52,10 +52,10 @@ class Slots:
         while True:
             while self._queue:
                 claimed = self._queue.popleft()
-                if self._queue and not self._called:  # heard only once this task waits for something
-                    self._called = True
-                    loop.call_soon(self._next)
+                if self._queue and not self._wake_scheduled:  # runs only if this task awaits: then wake another slot
+                    self._wake_scheduled = True
+                    loop.call_soon(self._scheduled_wake)
                 await self._execute(claimed, task)
-            sleeper = loop.create_future()
-            self._idle.append(sleeper)
-            await sleeper
+            waiter = loop.create_future()
+            self._waiters.append(waiter)
+            await waiter

@@ -1,4 +1,4 @@
-"""The worker's decisions as a synchronous state machine: something happened in, orders out. No clock, no tasks."""
+"""The worker's decisions as a synchronous state machine: events in, batches and interrupts out. No clock, no tasks."""
 
 import heapq
 import json
@@ -12,75 +12,77 @@ from detent.engine import BatchResult, Settlement
 from detent.ports.claims import Claimed, Extended
 
 _SPARE_DEADLINES = 64
-_WORTH_SHARING = 16
-_REFUSED = "OutcomeRefused"
-"""The error class of a failure that stands for an outcome the engine would not take."""
+_MIN_SLOTS_TO_SPLIT = 16
+"""Below this number of slots a batch may fill all of them; from here on batches are a share of the slots."""
+_OUTCOME_REFUSED = "OutcomeRefused"
+"""The error class of the failure that replaces an outcome the engine refused."""
 
 
 @dataclass(slots=True)
 class Held:
-    """A job in our hands: queued for a slot, or running in one."""
+    """A claimed job: queued for a slot, or running in one."""
 
     claimed: Claimed
     deadline: float | None = None
     started: bool = False
-    asked_to_stop: bool = False
+    cancel_requested: bool = False
     timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer(Extended):
-    """A heartbeat's answer with the tokens it is about: a job may have come back under a new one meanwhile."""
+    """The answer to a heartbeat, with the lease tokens it checked: a job may have been claimed again since then."""
 
-    asked: Mapping[str, str] = field(default_factory=dict)
+    tokens: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Settle these and claim up to so many, in one transaction."""
+    """One transaction: settle these, and claim up to `claim_limit` jobs."""
 
     settled: list[Settlement]
-    want: int
+    claim_limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Stop this handler: its result no longer matters. Or, gently: tell it that it should end."""
+    """Stop this handler, its result no longer counts. cooperative: only tell it that a cancel was requested."""
 
     id: str
-    why: str
-    gentle: bool = False
+    reason: str
+    cooperative: bool = False
 
 
 @dataclass(slots=True)
 class WorkerState:
-    """Slots, leases and settlements of one worker. Some orders may be out at a time, answered in any order."""
+    """Slots, leases and settlements of one worker. Several batches may be in flight and end in any order."""
 
     slots: int
     cancel_grace: float = 30.0
     max_in_flight: int = 1
     held: dict[str, Held] = field(default_factory=dict)
     finished: list[Settlement] = field(default_factory=list)
-    _passed_over: set[str] = field(default_factory=set)
+    _skipped: set[str] = field(default_factory=set)
+    """Jobs whose last settlement was skipped because another transaction locked the row."""
     deferred: list[Settlement] = field(default_factory=list)
-    """Settlements whose row somebody else held; said again at the next tick."""
+    """Settlements skipped twice because of a row lock; tried again at the next tick."""
     abandoned: int = 0
-    """Handlers that still occupy a slot though their job is no longer ours."""
+    """Handlers that still occupy a slot although the worker no longer holds their job."""
     wants_jobs: bool = True
-    _news: bool = False
-    """There may be more than the orders that are out could see."""
+    _work_arrived_since_claim: bool = False
+    """Jobs may have become claimable that the claims in flight did not see."""
     last_claim_full: bool = False
-    """The last claim brought all it asked for: another beside it will too. Else it would find what that one left."""
+    """True if the last claim was full. A second concurrent claim is only worth it then."""
     in_flight: list[Batch] = field(default_factory=list)
-    """Orders that were given and not answered yet."""
+    """Batches that were handed out and have not ended yet."""
     stopping: bool = False
     _deadlines: list[tuple[float, str, str]] = field(default_factory=list)
     _superseded: list[Interrupt] = field(default_factory=list)
 
     @property
-    def _batch(self) -> int:
-        """A share of the slots: one share runs while the others are being settled and claimed."""
-        return self.slots if self.slots < _WORTH_SHARING else -(-self.slots // (1 + self.max_in_flight))
+    def _batch_size(self) -> int:
+        """A share of the slots, so that one share runs while the others are being settled and claimed."""
+        return self.slots if self.slots < _MIN_SLOTS_TO_SPLIT else -(-self.slots // (1 + self.max_in_flight))
 
     @property
     def free(self) -> int:
@@ -91,65 +93,66 @@ class WorkerState:
         waiting = self.held or self.finished or self.deferred
         return self.stopping and not waiting and not self.in_flight
 
-    def heard_of_work(self) -> None:
-        """Something may have become claimable; a claim that is under way may have missed it."""
-        self.wants_jobs = self._news = True
+    def notify_work_available(self) -> None:
+        """Jobs may have become claimable; a claim in flight may have missed them."""
+        self.wants_jobs = self._work_arrived_since_claim = True
 
-    def order(self) -> Batch | None:
-        """The next transaction, if there is reason for one: something to settle, or room and appetite."""
+    def next_batch(self) -> Batch | None:
+        """The next transaction; None if nothing is to be settled and no job is to be claimed."""
         if len(self.in_flight) >= self.max_in_flight:
             return None
-        room = self.free - sum(order.want for order in self.in_flight)
-        want = max(0, min(room, self._batch)) if self.wants_jobs and not self.stopping else 0
-        if not self.finished and not want:
+        room = self.free - sum(batch.claim_limit for batch in self.in_flight)
+        claim_limit = max(0, min(room, self._batch_size)) if self.wants_jobs and not self.stopping else 0
+        if not self.finished and not claim_limit:
             return None
-        if self.in_flight and 2 * max(want if self.last_claim_full else 0, len(self.finished)) < self._batch:
-            return None  # a further transaction costs more than the little it would carry is worth
-        if want:
-            self._news = False
-        order = Batch(self.finished, want)
-        self.in_flight.append(order)
+        claimable = claim_limit if self.last_claim_full else 0
+        if self.in_flight and 2 * max(claimable, len(self.finished)) < self._batch_size:
+            return None  # a second transaction for less than half a batch costs more than it gains
+        if claim_limit:
+            self._work_arrived_since_claim = False
+        batch = Batch(self.finished, claim_limit)
+        self.in_flight.append(batch)
         self.finished = []
-        return order
+        return batch
 
-    def _answered(self, order: Batch | None) -> Batch:
-        assert self.in_flight, "an answer without an order"
-        return self.in_flight.pop(next(i for i, one in enumerate(self.in_flight) if order is None or one is order))
+    def _remove_in_flight(self, batch: Batch | None) -> Batch:
+        assert self.in_flight, "a result without a batch"
+        return self.in_flight.pop(next(i for i, other in enumerate(self.in_flight) if batch is None or other is batch))
 
-    def batch_done(self, answer: BatchResult, order: Batch | None = None) -> list[Claimed]:
-        """The order (the oldest, if not named) was carried out: these are to be started."""
-        order = self._answered(order)
-        if order.want:
-            self.last_claim_full = len(answer.claimed) >= order.want
-            self.wants_jobs = self.last_claim_full or self._news
-        for said in answer.later:  # once again at once, then at the next tick
-            (self.deferred if said.id in self._passed_over else self.finished).append(said)
-        self._passed_over -= {said.id for said in order.settled}
-        self._passed_over |= {said.id for said in answer.later}
-        self.finished += _turned_down(order.settled, answer.refused)
-        for claimed in answer.claimed:
+    def batch_done(self, result: BatchResult, batch: Batch | None = None) -> list[Claimed]:
+        """The batch (the oldest, if not given) is committed. Returns the jobs to start."""
+        batch = self._remove_in_flight(batch)
+        if batch.claim_limit:
+            self.last_claim_full = len(result.claimed) >= batch.claim_limit
+            self.wants_jobs = self.last_claim_full or self._work_arrived_since_claim
+        for settlement in result.later:  # the first retry is immediate, the next ones wait for a tick
+            (self.deferred if settlement.id in self._skipped else self.finished).append(settlement)
+        self._skipped -= {settlement.id for settlement in batch.settled}
+        self._skipped |= {settlement.id for settlement in result.later}
+        self.finished += _failures_for_refused(batch.settled, result.refused)
+        for claimed in result.claimed:
             old = self.held.get(claimed.id)
-            if old is not None:  # its lease had run out, and we are the ones who took it over
-                self._superseded.append(self._take_away(old, None, "lease lost"))
+            if old is not None:  # its lease expired, and this worker claimed it again
+                self._superseded.append(self._abandon(old, None, "lease lost"))
             self.held[claimed.id] = Held(claimed)
-        if self.stopping:  # claimed while we were told to stop
+        if self.stopping:  # stop() was called while the claim was in flight
             self.stop()
             return []
-        return answer.claimed
+        return result.claimed
 
-    def superseded(self) -> list[Interrupt]:
-        """Handlers whose job came back to us under a new token: to be stopped before that one starts."""
+    def pop_superseded(self) -> list[Interrupt]:
+        """Handlers whose job this worker claimed again under a new token: to be stopped before the new one starts."""
         interrupts, self._superseded = self._superseded, []
         return interrupts
 
-    def batch_failed(self, order: Batch | None = None) -> None:
-        """Nobody knows whether it happened: say the settlements again, they count once."""
-        order = self._answered(order)
-        self.finished = order.settled + self.finished
+    def batch_failed(self, batch: Batch | None = None) -> None:
+        """It is unknown whether the batch was committed: send its settlements again, settling is idempotent."""
+        batch = self._remove_in_flight(batch)
+        self.finished = batch.settled + self.finished
         self.wants_jobs = True
 
-    def started(self, job_id: str, now: float, timeout: float | None) -> bool:
-        """A slot takes the job; False if it is no longer ours to run."""
+    def handler_started(self, job_id: str, now: float, timeout: float | None) -> bool:
+        """A slot starts the job; False if the worker no longer holds it."""
         held = self.held.get(job_id)
         if held is None:
             return False
@@ -159,8 +162,8 @@ class WorkerState:
             self._push_deadline(held.deadline, held.claimed)
         return True
 
-    def ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
-        """A handler came to its end. False: the job was taken from it meanwhile, only its slot comes free."""
+    def handler_ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
+        """A handler ended. False if the worker no longer holds the job: then only the slot becomes free."""
         held = self.held.get(job_id)
         if held is None or held.claimed.token != token:
             self.abandoned -= 1
@@ -172,8 +175,8 @@ class WorkerState:
     def next_deadline(self) -> float | None:
         return self._deadlines[0][0] if self._deadlines else None
 
-    def ticked(self, now: float, timeout_codes: dict[str, str]) -> list[Interrupt]:
-        """Deadlines that have come: the first of deadline and result wins."""
+    def tick(self, now: float, timeout_codes: dict[str, str]) -> list[Interrupt]:
+        """Retry deferred settlements; time out handlers past their deadline (the first of deadline and result wins)."""
         self.finished += self.deferred
         self.deferred = []
         interrupts = []
@@ -182,111 +185,108 @@ class WorkerState:
             held = self.held.get(job_id)
             if held is None or held.claimed.token != token:
                 continue
-            if held.asked_to_stop:
+            if held.cancel_requested:
                 outcome: Outcome = Cancelled("forced at the end of the grace")
             else:
                 code = timeout_codes[held.claimed.contract]
-                spent = f"the handler ran past its timeout of {held.timeout or 0:g} s and was stopped"
-                outcome = Failed(Failure(code, spent, "Timeout"))
-            interrupts.append(self._take_away(held, outcome, "timeout"))
+                message = f"the handler ran past its timeout of {held.timeout or 0:g} s and was stopped"
+                outcome = Failed(Failure(code, message, "Timeout"))
+            interrupts.append(self._abandon(held, outcome, "timeout"))
         return interrupts
 
-    def extended(self, answer: Extended, now: float) -> list[Interrupt]:
-        """Leases were checked: drop what is lost, tell those who were asked to stop."""
+    def heartbeat_answered(self, answer: Extended, now: float) -> list[Interrupt]:
+        """Drop jobs whose lease is lost; pass cancel requests on to their handlers."""
         interrupts = []
         for job_id in answer.lost:
-            held = self._meant(job_id, answer)
+            held = self._held_under_checked_token(job_id, answer)
             if held is not None:
-                interrupts.append(self._take_away(held, None, "lease lost"))
-        for job_id, asked in answer.cancels.items():
-            held = self._meant(job_id, answer)
-            if held is not None and not held.asked_to_stop:
-                held.asked_to_stop = True
+                interrupts.append(self._abandon(held, None, "lease lost"))
+        for job_id, cancel_request in answer.cancels.items():
+            held = self._held_under_checked_token(job_id, answer)
+            if held is not None and not held.cancel_requested:
+                held.cancel_requested = True
                 self._push_deadline(now + self.cancel_grace, held.claimed)
-                interrupts.append(Interrupt(job_id, asked, gentle=True))
+                interrupts.append(Interrupt(job_id, cancel_request, cooperative=True))
         return interrupts
 
-    def _meant(self, job_id: str, answer: Extended) -> Held | None:
-        """What we hold of this job, unless the answer is about a token we no longer go by."""
+    def _held_under_checked_token(self, job_id: str, answer: Extended) -> Held | None:
+        """The held job, unless the answer is about an older token of it."""
         held = self.held.get(job_id)
         if held is None or not isinstance(answer, HeartbeatAnswer):
             return held
-        return held if answer.asked.get(job_id) == held.claimed.token else None
+        return held if answer.tokens.get(job_id) == held.claimed.token else None
 
-    def leases(self, now: float, overrun: float) -> dict[str, str]:
-        """Every token we answer for: {id: token}. Called from the heart's thread, hence the copies.
+    def leases_to_extend(self, now: float, overrun: float) -> dict[str, str]:
+        """{job id: token} of every lease to extend. Called from the heartbeat's thread, hence the copies.
 
-        What has ended but is not settled yet is still ours: a blocked loop or a store that is away must not cost a
-        result. A job whose deadline is long past sits in a loop that is blocked for good: it is left to its lease.
+        Ended but unsettled jobs are included: a blocked event loop or an unreachable store must not lose a result.
+        A job whose deadline is long past blocks the event loop for good: its lease is left to expire.
         """
         running = {
             job_id: held.claimed.token
             for job_id, held in list(self.held.items())
             if held.deadline is None or held.deadline + overrun > now
         }
-        return {said.id: said.token for said in self.unsettled()} | running
+        return {settlement.id: settlement.token for settlement in self.unsettled()} | running
 
     def unsettled(self) -> list[Settlement]:
-        """Ends the store has not taken yet."""
-        return [*self.deferred, *self.finished, *(said for order in list(self.in_flight) for said in order.settled)]
+        """Settlements that are not known to be committed."""
+        in_flight = (settlement for batch in list(self.in_flight) for settlement in batch.settled)
+        return [*self.deferred, *self.finished, *in_flight]
 
     def stop(self) -> None:
-        """No more claims; what waits for a slot is handed back at once."""
+        """Claim nothing more; hand back the jobs that wait for a slot."""
         self.stopping = True
         for held in [h for h in self.held.values() if not h.started]:
             self._hand_back(held)
 
-    def give_up(self) -> list[Interrupt]:
-        """The grace is over: hand back what still runs."""
-        return [self._take_away(held, Stopped(), "worker stops") for held in list(self.held.values())]
+    def hand_back_running(self) -> list[Interrupt]:
+        """The shutdown grace is over: hand back the jobs that still run."""
+        return [self._abandon(held, Stopped(), "worker stops") for held in list(self.held.values())]
 
     def _hand_back(self, held: Held) -> None:
         claimed = held.claimed
         del self.held[claimed.id]
         self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, Stopped(), claimed.parent_id))
 
-    def _take_away(self, held: Held, outcome: Outcome | None, why: str) -> Interrupt:
+    def _abandon(self, held: Held, outcome: Outcome | None, reason: str) -> Interrupt:
+        """Hold the job no longer, settle it with this outcome if there is one, and interrupt its handler."""
         claimed = held.claimed
         del self.held[claimed.id]
         if held.started:
             self.abandoned += 1
         if outcome is not None:
             self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id))
-        return Interrupt(claimed.id, why)
+        return Interrupt(claimed.id, reason)
 
     def _push_deadline(self, deadline: float, claimed: Claimed) -> None:
-        """Deadlines of jobs that have ended are dropped in bulk, so that the heap stays as small as what we hold."""
+        """Deadlines of ended jobs are removed in bulk, so that the heap stays proportional to the held jobs."""
         heapq.heappush(self._deadlines, (deadline, claimed.id, claimed.token))
         if len(self._deadlines) > 4 * len(self.held) + _SPARE_DEADLINES:
             tokens = {job_id: held.claimed.token for job_id, held in self.held.items()}
             self._deadlines = [entry for entry in self._deadlines if tokens.get(entry[1]) == entry[2]]
             heapq.heapify(self._deadlines)
 
-    def adopt(self, claimed: Iterable[Claimed]) -> list[Claimed]:
-        """Rows that bear our token after a lost reply: a claim we never heard of."""
-        fresh = [c for c in claimed if c.id not in self.held]
-        for one in fresh:
-            self.held[one.id] = Held(one)
-        return fresh
 
+def _failures_for_refused(settled: Iterable[Settlement], refused: Mapping[str, DetentError]) -> list[Settlement]:
+    """Settlements that fail the job for good, with the code of the refusal, where the engine refused an outcome.
 
-def _turned_down(settled: Iterable[Settlement], refused: Mapping[str, DetentError]) -> list[Settlement]:
-    """Ends the contract has no status for, or the store cannot hold: the job fails for good, with that code.
-
-    Left alone it would run into its lease and start again, for ever. A lost lease is no such case: it is not ours.
+    Otherwise the lease would expire and the job would run again without end. Lost leases are left alone: the job
+    belongs to another worker.
     """
-    again = []
-    for said in settled:
-        error, outcome = refused.get(said.id), said.outcome
+    failures = []
+    for settlement in settled:
+        error, outcome = refused.get(settlement.id), settlement.outcome
         if error is None or isinstance(error, StaleLease) or isinstance(outcome, Stopped):
             continue
-        if isinstance(outcome, Failed) and outcome.failure.error_class == _REFUSED:
+        if isinstance(outcome, Failed) and outcome.failure.error_class == _OUTCOME_REFUSED:
             continue
-        again.append(said._replace(outcome=Failed(Failure(error.code, error.message, _REFUSED, retryable=False))))
-    return again
+        failure = Failure(error.code, error.message, _OUTCOME_REFUSED, retryable=False)
+        failures.append(settlement._replace(outcome=Failed(failure)))
+    return failures
 
 
-def reason_of(asked: str) -> str:
-    """A cancel request as the handler reads it: the reason, else who asked."""
-    request = json.loads(asked)
+def cancel_reason(cancel_request: str) -> str:
+    """The reason in a cancel request (JSON), or the name of the person who requested it."""
+    request = json.loads(cancel_request)
     return request.get("reason") or f"cancelled by {request.get('actor')}"

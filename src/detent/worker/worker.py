@@ -1,4 +1,4 @@
-"""When a batch of results cannot be stored: each is tried alone, and only the culprit is refused."""
+"""The worker: claims jobs, runs their handlers in slots, settles the results in batches. `WorkerState` decides."""
 
 import asyncio
 import logging
@@ -22,40 +22,38 @@ from .background import BackgroundServices
 from .heartbeat import Heartbeat, LeaseListener
 from .registration import registration_row, worker_name
 from .runner import Runner, outcome_of
-from .shutdown import StopSignals, abandon
+from .shutdown import StopSignals, abandon_task
 from .slots import Slots
-from .state import Batch, Interrupt, WorkerState, reason_of
+from .state import Batch, Interrupt, WorkerState, cancel_reason
 
+log = logging.getLogger("detent.worker.worker")
 UNWRITABLE_ERRORS = (StoreRefused, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors that come from what is to be written, not from the store's state: saying it again cannot help."""
-
-
-async def settle_individually(engine: Engine, settled: Sequence[Settlement]) -> BatchResult:
-    """Somebody's outcome stops the whole batch: the others are settled, the culprit is refused."""
-    answer = BatchResult()
-    for said in settled:
-        try:
-            await engine.settle(said.id, said.token, said.outcome)
-        except DetentError as error:
-            answer.refused[said.id] = error
-        except UNWRITABLE_ERRORS as error:
-            told = f"its outcome cannot be stored: {type(error).__name__}: {error}"
-            answer.refused[said.id] = InvalidInput(told, code="OUTCOME_INVALID")
-    return answer
-
-
-log = logging.getLogger("detent.worker")
+"""Errors caused by the values to be written, not by the state of the store: writing them again cannot help."""
 DEFAULT_SLOTS = 64
 _POLL_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
-_LAST_WORD_SECONDS = 3.0
-"""How long a worker that must end waits for a store that does not answer, and for handlers that do not."""
+_SHUTDOWN_SECONDS = 3.0
+"""How long a worker that must end waits for a store that does not answer, and for handlers that do not end."""
 _IDLE_HORIZON: Micros = 5_000_000
 
 
+async def settle_individually(engine: Engine, settled: Sequence[Settlement]) -> BatchResult:
+    """Settle a batch one by one after it failed as a whole: only the settlements that fail alone are refused."""
+    result = BatchResult()
+    for settlement in settled:
+        try:
+            await engine.settle(settlement.id, settlement.token, settlement.outcome)
+        except DetentError as error:
+            result.refused[settlement.id] = error
+        except UNWRITABLE_ERRORS as error:
+            message = f"its outcome cannot be stored: {type(error).__name__}: {error}"
+            result.refused[settlement.id] = InvalidInput(message, code="OUTCOME_INVALID")
+    return result
+
+
 class Worker:
-    """Runs the handlers it knows until it is told to stop."""
+    """Runs handlers until it is stopped. Claims only jobs of the types it has a handler for."""
 
     def __init__(
         self,
@@ -87,7 +85,7 @@ class Worker:
         self.refused = 0
         self.draining = False
         self._queues = queues
-        self._excluded = exclude_contracts
+        self._exclude_contracts = exclude_contracts
         self._clock = clock or SystemClock()
         self.background = BackgroundServices(
             engine, self._clock, self.lease_seconds, config or Settings(), metrics_host, metrics_port
@@ -98,20 +96,20 @@ class Worker:
         self._runner = Runner(slots, processes)
         self._slots = Slots(slots, self._execute)
         self._running: dict[str, tuple[asyncio.Task[None], Context, Handler]] = {}
-        self._nudge = asyncio.Event()
+        self._state_changed = asyncio.Event()
         self._idle = asyncio.Event()
-        self._stops = 0
-        self._given_up = False
-        self._quiet = False
+        self._stop_calls = 0
+        self._grace_over = False
+        self._idle_seen_once = False
         self._closing = False
         self._reclaimed_at = float("-inf")
-        self._word = False
-        """We were woken by word of new work, not by the clock."""
+        self._woken_by_notification = False
+        """True: a notification of new work ended the last wait, not the poll interval."""
         self._started_at = engine.store.now()
         self._timeout_codes = {name: c.code("timeout") for name, c in engine.contracts.items()}
 
     async def run(self, *, handle_signals: bool = True) -> int:
-        """Work until stopped (or idle, if asked); 0 when everything was handed back in good order."""
+        """Work until stopped (or idle, with `until_idle`); 0 if every job was settled or handed back."""
         loop = asyncio.get_running_loop()
         signals = StopSignals(loop, self.stop, self._clock) if handle_signals else None
         heartbeat = self._heartbeat(loop)
@@ -126,8 +124,8 @@ class Worker:
             for follower in followers:
                 follower.cancel()
             await asyncio.gather(*followers, return_exceptions=True)
-            await self._hand_back_the_rest()
-            await self._end(helpers)
+            await self._hand_back_remaining()
+            await self._cancel_tasks(helpers)
             await asyncio.to_thread(heartbeat.stop)
             self._runner.close()
             self.background.close()
@@ -137,173 +135,175 @@ class Worker:
                 await self.engine.store.write(lambda tx: tx.drop_worker(self.id))
         return 0 if self.state.done else 1
 
-    def _heartbeat(self, loop: asyncio.AbstractEventLoop, keeper: LeaseListener | None = None) -> Heartbeat:
+    def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
         return Heartbeat(
             self.engine,
             self.lease_seconds,
-            lambda: self.state.leases(self._clock.monotonic(), self.lease_seconds),
-            self._row,
-            lambda answer: loop.call_soon_threadsafe(self._heard, answer),
-            keeper,
-            lambda act: loop.call_soon_threadsafe(self._ordered, act),
+            lambda: self.state.leases_to_extend(self._clock.monotonic(), self.lease_seconds),
+            self._registration_row,
+            lambda answer: loop.call_soon_threadsafe(self._on_heartbeat_answer, answer),
+            listener,
+            lambda act: loop.call_soon_threadsafe(self._on_command, act),
         )
 
-    async def _hand_back_the_rest(self) -> None:
-        """run() was cancelled or broke off: what is still ours goes back, if the store takes it."""
+    async def _hand_back_remaining(self) -> None:
+        """run() was cancelled or failed: hand back the jobs the worker still holds, if the store answers."""
         while self.state.in_flight:
             self.state.batch_failed()
         self.state.stop()
-        self._give_up()
+        self._hand_back_running()
         with suppress(Exception):
-            async with asyncio.timeout(_LAST_WORD_SECONDS):
-                while (order := self.state.order()) is not None:
-                    self.state.batch_done(await self._settle_and_claim(order), order)
+            async with asyncio.timeout(_SHUTDOWN_SECONDS):
+                while (batch := self.state.next_batch()) is not None:
+                    self.state.batch_done(await self._settle_and_claim(batch), batch)
 
-    async def _end(self, helpers: list[asyncio.Task[None]]) -> None:
-        """End every task; a handler that refuses to be cancelled is left behind, fenced."""
+    async def _cancel_tasks(self, helpers: list[asyncio.Task[None]]) -> None:
+        """Cancel every task. A handler that ignores its cancellation is left running; its token is stale by then."""
         self._closing = True
         tasks = [*helpers, *self._slots.tasks]
         for task in tasks:
             task.cancel()
-        _, stubborn = await asyncio.wait(tasks, timeout=_LAST_WORD_SECONDS / 3)
-        for task in stubborn:
-            abandon(task)
-        if stubborn:
-            log.warning("%d handlers did not end when they were stopped and are left behind", len(stubborn))
+        _, still_running = await asyncio.wait(tasks, timeout=_SHUTDOWN_SECONDS / 3)
+        for task in still_running:
+            abandon_task(task)
+        if still_running:
+            log.warning("%d handlers ignored their cancellation and are left running", len(still_running))
 
     def stop(self) -> None:
-        """Once: finish what runs, within the grace. Twice: hand everything back now."""
-        self._stops += 1
-        if self._stops == 1:
+        """First call: finish running jobs within the grace. Second call: hand back everything now."""
+        self._stop_calls += 1
+        if self._stop_calls == 1:
             log.info("stopping: %d jobs are still running", len(self.state.held))
             self.state.stop()
             self._slots.clear()
-            asyncio.get_running_loop().call_later(self.grace_seconds, self._give_up)
+            asyncio.get_running_loop().call_later(self.grace_seconds, self._hand_back_running)
         else:
-            self._give_up()
-        self._nudge.set()
+            self._hand_back_running()
+        self._state_changed.set()
 
     def drain(self) -> None:
-        """Claim nothing more, let what runs come to its end however long it takes, then end."""
+        """Claim nothing more, wait without a limit for the running jobs, then end."""
         self.draining = True
         self.state.stop()
         self._slots.clear()
-        self._nudge.set()
+        self._state_changed.set()
 
-    def _ordered(self, act: str) -> None:
+    def _on_command(self, act: str) -> None:
         if act == DRAIN:
             self.drain()
         else:
             self.stop()
 
     def wake(self) -> None:
-        """Something may have become claimable."""
-        self.state.heard_of_work()
+        """Jobs may have become claimable."""
+        self.state.notify_work_available()
         self._idle.clear()
-        self._nudge.set()
+        self._state_changed.set()
 
-    def _give_up(self) -> None:
-        self._given_up = True
-        self._interrupt(self.state.give_up())
-        self._nudge.set()
+    def _hand_back_running(self) -> None:
+        self._grace_over = True
+        self._interrupt(self.state.hand_back_running())
+        self._state_changed.set()
 
     async def _settle_and_claim_loop(self, *, leads: bool = True) -> None:
-        """Settle and claim until nothing is left to do; others run beside the one that leads if the store can."""
+        """Settle and claim until the worker is done. Further loops run beside the leading one if the store can."""
         pause = _FIRST_PAUSE_SECONDS
         claimed: list[Claimed] = []
         while not self.state.done:
-            order = self.state.order()
-            flight = asyncio.create_task(self._settle_and_claim(order)) if order else None
-            self._slots.start(claimed)  # after the order is on its way: they run while the store works
+            batch = self.state.next_batch()
+            transaction = asyncio.create_task(self._settle_and_claim(batch)) if batch else None
+            self._slots.start(claimed)  # after the batch is sent: the handlers run while the store works
             if claimed:
-                self._look_round()
+                self._wake_loops()
             claimed = []
-            if order is None or flight is None:
-                await self._rest(leads)
+            if batch is None or transaction is None:
+                await self._wait_for_change(leads)
                 continue
             try:
-                answer = await self._landed(flight, order)
+                result = await self._batch_result(transaction, batch)
             except Exception as error:
-                self.state.batch_failed(order)
-                self._reclaim_grace.lost()
-                if self._given_up and pause >= _LAST_WORD_SECONDS / 4:
-                    log.error("stopping without the store: %d jobs are left to their leases", len(order.settled))
+                self.state.batch_failed(batch)
+                self._reclaim_grace.store_lost()
+                if self._grace_over and pause >= _SHUTDOWN_SECONDS / 4:
+                    log.error("stopping without the store: the leases of %d jobs will expire", len(batch.settled))
                     return
-                log.warning("the store did not take our work, trying again in %.2f s: %s", pause, error)
+                log.warning("settling and claiming failed, trying again in %.2f s: %s", pause, error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
                 continue
-            self._reclaim_grace.back()
+            self._reclaim_grace.store_back()
             if pause > _FIRST_PAUSE_SECONDS:
                 log.info("the store answers again")
             pause = _FIRST_PAUSE_SECONDS
-            self.done += len(order.settled) - len(answer.refused) - len(answer.later)
-            for job_id, refusal in answer.refused.items():
+            self.done += len(batch.settled) - len(result.refused) - len(result.later)
+            for job_id, refusal in result.refused.items():
                 self.refused += 1
                 log.warning("job %s: %s", job_id, refusal)
             if self._sweeper is not None:
-                self._sweeper.expect(said.outcome for said in order.settled)
-            claimed = self.state.batch_done(answer, order)
-            self._histograms.picked_up(claimed, self.engine.store.now())
-            self._interrupt(self.state.superseded())
+                self._sweeper.expect_timeouts(settlement.outcome for settlement in batch.settled)
+            claimed = self.state.batch_done(result, batch)
+            self._histograms.record_pickups(claimed, self.engine.store.now())
+            self._interrupt(self.state.pop_superseded())
             if not claimed:
-                self._look_round()
+                self._wake_loops()
 
-    def _look_round(self) -> None:
-        """The other loops look again; who has had enough listens. Called after handlers are started: they go first."""
-        self._nudge.set()
+    def _wake_loops(self) -> None:
+        """Wake the other loops, and wait for notifications if no more jobs are wanted. Handlers are started first."""
+        self._state_changed.set()
         if not self.state.wants_jobs:
             self._idle.set()
 
-    async def _rest(self, leads: bool) -> None:
-        """Until something happens; or, if asked, the end of work when nothing is left to wait for."""
-        self._nudge.clear()
+    async def _wait_for_change(self, leads: bool) -> None:
+        """Wait until the state changes. With `until_idle`, the leading loop stops the worker when no work is left."""
+        self._state_changed.clear()
         if not leads:
-            await self._nudge.wait()
-        elif not self.until_idle or self.state.held or self.state.in_flight or not await self._nothing_left():
-            self._quiet = False
-            await self._nudge.wait()
-        elif self._quiet and not self.state.wants_jobs:
+            await self._state_changed.wait()
+        elif not self.until_idle or self.state.held or self.state.in_flight or not await self._no_work_left():
+            self._idle_seen_once = False
+            await self._state_changed.wait()
+        elif self._idle_seen_once and not self.state.wants_jobs:
             self.state.stop()
-        else:  # what became claimable before we looked is found by one more claim
-            self._quiet = self.state.wants_jobs = True
+        else:  # one more claim, for jobs that became claimable before the check
+            self._idle_seen_once = self.state.wants_jobs = True
 
-    async def _landed(self, flight: "asyncio.Task[BatchResult]", order: Batch) -> BatchResult:
-        """An order's end, even if we are cancelled meanwhile: a claim nobody heard of would be lost time."""
+    async def _batch_result(self, transaction: "asyncio.Task[BatchResult]", batch: Batch) -> BatchResult:
+        """The result of a batch. If this task is cancelled, the claimed jobs are still recorded, to be handed back."""
         try:
-            return await asyncio.shield(flight)
+            return await asyncio.shield(transaction)
         except asyncio.CancelledError:
             with suppress(Exception):
-                answer = await asyncio.wait_for(flight, _LAST_WORD_SECONDS)
+                result = await asyncio.wait_for(transaction, _SHUTDOWN_SECONDS)
                 self.state.stop()
-                self.state.batch_done(answer, order)
+                self.state.batch_done(result, batch)
             raise
 
-    async def _settle_and_claim(self, order: Batch) -> BatchResult:
+    async def _settle_and_claim(self, batch: Batch) -> BatchResult:
         try:
-            return await self.engine.settle_and_claim(order.settled, self._request(order.want) if order.want else None)
+            request = self._claim_request(batch.claim_limit) if batch.claim_limit else None
+            return await self.engine.settle_and_claim(batch.settled, request)
         except UNWRITABLE_ERRORS as error:
-            if not order.settled:
+            if not batch.settled:
                 raise
-            log.error("one of %d results cannot be stored (%s); each is tried alone", len(order.settled), error)
-            self.state.heard_of_work()
-            return await settle_individually(self.engine, order.settled)
+            log.error("one of %d results cannot be stored (%s); settling each alone", len(batch.settled), error)
+            self.state.notify_work_available()
+            return await settle_individually(self.engine, batch.settled)
 
-    def _request(self, want: int) -> ClaimRequest:
-        """Expired leases of others are looked for now and then; rather not while a new job waits to be started."""
+    def _claim_request(self, limit: int) -> ClaimRequest:
+        """Expired leases are reclaimed from time to time, less often after a notification: new jobs start first."""
         now = self._clock.monotonic()
         every = min(_POLL_SECONDS / 2, self.lease_seconds / 3)
         since = now - self._reclaimed_at
-        reclaim = self._reclaim_grace.over and (since >= 2 * every or (since >= every and not self._word))
+        due = since >= 2 * every or (since >= every and not self._woken_by_notification)
+        reclaim = self._reclaim_grace.over and due
         if reclaim:
             self._reclaimed_at = now
         return self.engine.claim_request(
             self.id,
-            want,
+            limit,
             self.lease_seconds,
             job_types=frozenset(self.handlers),
             queues=self._queues,
-            exclude_contracts=self._excluded,
+            exclude_contracts=self._exclude_contracts,
             reclaim=reclaim,
         )
 
@@ -311,7 +311,7 @@ class Worker:
         handler = self.handlers[claimed.job_type]
         timeout = handler.options.timeout if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
         began = self._clock.monotonic()
-        if not self.state.started(claimed.id, began, timeout):
+        if not self.state.handler_started(claimed.id, began, timeout):
             return
         options = handler.options
         context = Context(claimed, self.engine, options.park_seconds, strict_steps=options.strict_steps)
@@ -322,86 +322,86 @@ class Worker:
         except asyncio.CancelledError as cancelled:
             if self._closing:
                 raise
-            # Stopped by us, or cancelled by something inside the handler: then that is its failure.
+            # Cancelled by the worker, or by code inside the handler: the latter is a failure of the job.
             outcome = Stopped() if task.cancelling() else outcome_of(cancelled, handler, contract.codes)
-        while task.cancelling():  # or the next job in this slot would look cancelled
+        while task.cancelling():  # otherwise the next job in this slot would look cancelled
             task.uncancel()
         if self._running.get(claimed.id, (None, None))[1] is context:
             del self._running[claimed.id]
-        self._histograms.executed(claimed, self._clock.monotonic() - began)
-        in_time = self.state.ended(claimed.id, claimed.token, outcome)
-        self._nudge.set()
+        self._histograms.record_execution(claimed, self._clock.monotonic() - began)
+        in_time = self.state.handler_ended(claimed.id, claimed.token, outcome)
+        self._state_changed.set()
         if not in_time and not isinstance(outcome, Stopped):
-            await self._tell_late(claimed, outcome)
+            await self._report_late_result(claimed, outcome)
 
-    async def _tell_late(self, claimed: Claimed, outcome: Outcome) -> None:
-        """A result of a job that was taken from us is refused and noted; nothing else would tell of it."""
-        if any(said.id == claimed.id for said in self.state.unsettled()):
-            return  # what we ourselves said in its place goes first
+    async def _report_late_result(self, claimed: Claimed, outcome: Outcome) -> None:
+        """Settle a job that was taken from this worker: the engine refuses it and writes the note of the refusal."""
+        if any(settlement.id == claimed.id for settlement in self.state.unsettled()):
+            return  # the worker's own settlement (a timeout, a stop) must be committed first
         self.refused += 1
         try:
             await self.engine.settle(claimed.id, claimed.token, outcome)
         except Exception as refusal:
             log.warning("job %s: its late result was dropped: %s", claimed.id, refusal)
 
-    def _interrupt(self, orders: Iterable[Interrupt]) -> None:
-        for order in orders:
-            task, context, handler = self._running.get(order.id, (None, None, None))
+    def _interrupt(self, interrupts: Iterable[Interrupt]) -> None:
+        for interrupt in interrupts:
+            task, context, handler = self._running.get(interrupt.id, (None, None, None))
             if task is None or context is None or handler is None:
-                self._slots.drop(order.id)
+                self._slots.drop(interrupt.id)
                 continue
-            context.ask_to_stop(reason_of(order.why) if order.gentle else order.why)
-            if order.gentle:
+            context.request_stop(cancel_reason(interrupt.reason) if interrupt.cooperative else interrupt.reason)
+            if interrupt.cooperative:
                 continue
-            log.warning("job %s: %s, its handler is being stopped", order.id, order.why)
-            if handler.mode == "loop":  # elsewhere it runs on, fenced, and its slot with it
+            log.warning("job %s: %s, its handler is being stopped", interrupt.id, interrupt.reason)
+            if handler.mode == "loop":  # threads and processes run on in their slot; their token is stale
                 task.cancel()
         if self.state.finished:
-            self._nudge.set()
+            self._state_changed.set()
 
-    def _heard(self, answer: Extended) -> None:
-        self._interrupt(self.state.extended(answer, self._clock.monotonic()))
-        self._nudge.set()
+    def _on_heartbeat_answer(self, answer: Extended) -> None:
+        self._interrupt(self.state.heartbeat_answered(answer, self._clock.monotonic()))
+        self._state_changed.set()
 
     async def _tick(self) -> None:
-        """One timer for all deadlines."""
+        """One timer for the deadlines of all jobs."""
         while True:
-            self._reclaim_grace.look()
-            self._interrupt(self.state.ticked(self._clock.monotonic(), self._timeout_codes))
+            self._reclaim_grace.check_clocks()
+            self._interrupt(self.state.tick(self._clock.monotonic(), self._timeout_codes))
             deadline = self.state.next_deadline()
             pause = 0.1 if deadline is None else min(0.1, max(0.001, deadline - self._clock.monotonic()))
             await asyncio.sleep(pause)
 
     async def _watch(self) -> None:
-        """While there is room, wait for word of new work; a poll each second is the floor."""
+        """While slots are free, wait for a notification of new work, at most until the next poll."""
         watch = self.engine.store.watch()
         while True:
             await self._idle.wait()
             try:
-                self._word = await watch.changed(await self._until_due())
-            except Exception as error:  # a worker that does not listen is alive but deaf
-                log.warning("cannot hear of new work, looking again in %g s: %s", _POLL_SECONDS, error)
+                self._woken_by_notification = await watch.changed(await self._seconds_until_due())
+            except Exception as error:
+                log.warning("waiting for notifications failed, polling every %g s: %s", _POLL_SECONDS, error)
                 await asyncio.sleep(_POLL_SECONDS)
             self.wake()
 
-    async def _until_due(self) -> float:
+    async def _seconds_until_due(self) -> float:
         due: int | None = await self.engine.store.read(lambda tx: tx.next_due())
-        opens = self.engine.store.held_back()[1]
+        opens = self.engine.store.limits_on_last_claim()[1]
         due = min((moment for moment in (due, opens) if moment is not None), default=None)
         if due is None:
             return _POLL_SECONDS
-        # What is overdue and was not claimed is not for us: the longer it is, the more rarely we look.
+        # A job that is overdue and was not claimed is not for this worker: poll the less often, the longer it is due.
         return min(_POLL_SECONDS, max(0.001, abs(due - self.engine.store.now()) / 1_000_000))
 
-    async def _nothing_left(self) -> bool:
+    async def _no_work_left(self) -> bool:
         types = list(self.handlers)
-        if self.engine.store.held_back()[0]:
+        if self.engine.store.limits_on_last_claim()[0]:
             return False
         try:
-            return not await self.engine.store.read(lambda tx: tx.anything_left(types, _IDLE_HORIZON))
+            return not await self.engine.store.read(lambda tx: tx.any_leased_or_due(types, _IDLE_HORIZON))
         except DetentError as error:
-            log.warning("cannot see whether anything is left: %s", error)
+            log.warning("checking for remaining work failed: %s", error)
             return False
 
-    def _row(self) -> WorkerRow:
+    def _registration_row(self) -> WorkerRow:
         return registration_row(self, self._queues, self._started_at)

@@ -1,4 +1,4 @@
-"""What can be said of a database without opening it for work: its schema, its durability, whether it can be written."""
+"""Inspects a database without opening an engine: schema version, durability, whether it is writable."""
 
 import os
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from detent.client.connect import store_from
 from detent.stores.sqlite.migrate import migrations, schema_version
 from detent.stores.sqlite.store import SqliteStore
 
-_SAFE = {
-    "EXTRA": "fsync on every commit and of the folder",
+_DURABILITY = {
+    "EXTRA": "fsync on every commit, including the folder",
     "FULL": "fsync on every commit",
-    "NORMAL": "fsync at checkpoints only: a power loss may cost the last commits",
-    "OFF": "no fsync: a power loss may destroy the file",
+    "NORMAL": "fsync at checkpoints only: a power loss may lose the last commits",
+    "OFF": "no fsync: a power loss may corrupt the file",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """One database as it lies there. schema None: there is none yet; problem: why it cannot be used."""
+    """What is known of a database. schema None: no tables yet; problem: why it cannot be used."""
 
-    where: str
+    location: str
     schema: int | None
     newest: int
     durability: str
@@ -34,13 +34,13 @@ class Database:
 
 
 def durability(url: str) -> str:
-    """For the first line of a worker: what a commit is worth here."""
+    """What a commit survives on this database; printed when a worker starts."""
     store = store_from(url)
     if isinstance(store, SqliteStore):
-        return _SAFE[store.synchronous.upper()]
+        return _DURABILITY[store.synchronous.upper()]
     from . import server  # asyncpg is an extra
 
-    return server.durability(server.look(url)[0])
+    return server.durability(server.read_facts(url)[0])
 
 
 def describe(url: str) -> Database:
@@ -60,9 +60,9 @@ def scripts(url: str) -> list[tuple[int, str]]:
 def _describe_server(url: str) -> Database:
     from . import server
 
-    facts, problem = server.look(url)
+    facts, problem = server.read_facts(url)
     return Database(
-        where=shown_url(url),
+        location=shown_url(url),
         schema=facts.get("schema") or None,
         newest=server.newest(),
         durability=server.durability(facts),
@@ -75,23 +75,23 @@ def _describe_server(url: str) -> Database:
 
 
 def shown_url(url: str) -> str:
-    """A URL without its password."""
+    """The URL with its password masked."""
     scheme, mark, rest = url.partition("://")
-    access, at, place = rest.rpartition("@")
-    user, colon, _ = access.partition(":")
-    return f"{scheme}{mark}{user}{':***' if colon else ''}{at}{place}" if at else url
+    credentials, at, host = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    return f"{scheme}{mark}{user}{':***' if colon else ''}{at}{host}" if at else url
 
 
 def _describe_file(store: SqliteStore) -> Database:
     path = Path(store.path)
     exists = store.path == ":memory:" or path.exists()
-    schema, problem = _look(path) if exists and store.path != ":memory:" else (None, _cannot_write(path))
+    schema, problem = _read_schema(path) if exists and store.path != ":memory:" else (None, _write_problem(path))
     level = store.synchronous.upper()
     return Database(
-        where=str(path),
+        location=str(path),
         schema=schema or None,
         newest=migrations()[-1][0],
-        durability=_SAFE[level],
+        durability=_DURABILITY[level],
         durable=level in ("FULL", "EXTRA"),
         engine=f"SQLite {apsw.sqlite_lib_version()}",
         exists=exists,
@@ -99,26 +99,26 @@ def _describe_file(store: SqliteStore) -> Database:
     )
 
 
-def _look(path: Path) -> tuple[int | None, str | None]:
+def _read_schema(path: Path) -> tuple[int | None, str | None]:
     try:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            return schema_version(connection), _cannot_write(path)
+            return schema_version(connection), _write_problem(path)
         finally:
             connection.close()
     except apsw.Error as error:
         return None, f"{path} cannot be read: {error}"
 
 
-def _cannot_write(path: Path) -> str | None:
-    """WAL writes two more files beside the database, so the folder counts too."""
+def _write_problem(path: Path) -> str | None:
+    """Why the database cannot be written. WAL keeps two more files beside it, so the folder must be writable too."""
     folder = path.parent
     if not folder.is_dir():
-        return f"there is no folder {folder}; create it"
+        return f"folder {folder} does not exist; create it"
     if path.is_dir():
-        return f"{path} is a folder, not a file; choose another name"
+        return f"{path} is a folder, not a file; choose another path"
     if path.exists() and not os.access(path, os.W_OK):
         return f"{path} is not writable; change its permissions"
     if not os.access(folder, os.W_OK):
-        return f"the folder {folder} is not writable, and SQLite keeps its log there; change its permissions"
+        return f"folder {folder} is not writable, and SQLite writes its WAL file there; change its permissions"
     return None

@@ -1,4 +1,4 @@
-"""`detent doctor`: looks for what is wrong, and says for each finding what to do. Changes nothing."""
+"""`detent doctor`: checks an installation and says for each problem what to do. Changes nothing."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from rich.text import Text
 
 from detent.cli.connection import on_engine
 from detent.cli.options import AsJson, Url
-from detent.cli.output import FINE, NO, counted, say_json, show_table
+from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_json, print_table
 from detent.client.connect import default_url, store_from
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.io import contract_to
@@ -27,70 +27,75 @@ from .database import Database, describe, shown_url
 from .finding import Finding
 from .stream_health import check_streams
 
-_LOOK_AT = 1_000
-_CLOCKS_APART: Micros = 2 * SECOND
+_MAX_EXPIRED = 1_000
+_MAX_CLOCK_SKEW: Micros = 2 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """What the doctor looks at, read from the database."""
+class Snapshot:
+    """What the checks need to know, read from the database."""
 
-    pulse: Stats
+    stats: Stats
     expired: list[Job]
     newest: Job | None
     changed: list[str]
 
     @property
     def live(self) -> list[WorkerRow]:
-        return [worker for worker in self.pulse.workers if is_live(worker, self.pulse.now)]
+        return [worker for worker in self.stats.workers if is_live(worker, self.stats.now)]
 
 
 def doctor(url: Url = None, as_json: AsJson = False) -> int:
-    """Check the database, the workers, the leases and the clock; exits with 1 when something is wrong."""
+    """Check the database, workers, leases, clocks, alerts and settings; exits with 1 if a check fails."""
     target = url or default_url()
-    findings = list(examine(target))
+    findings = list(run_checks(target))
     ok = all(finding.ok for finding in findings)
     if as_json:
-        rows = [{"check": f.check, "ok": f.ok, "says": f.says, "do": f.do or None} for f in findings]
-        say_json({"ok": ok, "url": shown_url(target), "checks": rows})
+        rows = [{"check": f.check, "ok": f.ok, "says": f.message, "do": f.advice or None} for f in findings]
+        print_json({"ok": ok, "url": shown_url(target), "checks": rows})
     else:
-        show_table(
-            ("check", "", "finding"),
+        print_table(
+            ("check", "", "result"),
             [
-                [f.check, Text("ok", "green") if f.ok else Text("wrong", "bold red"), f"{f.says}{_then(f)}"]
+                [f.check, Text("ok", "green") if f.ok else Text("FAIL", "bold red"), f"{f.message}{_advice_line(f)}"]
                 for f in findings
             ],
         )
-    return FINE if ok else NO
+    return EXIT_OK if ok else EXIT_NO
 
 
-def _then(finding: Finding) -> str:
-    return f"\n-> {finding.do}" if finding.do else ""
+def _advice_line(finding: Finding) -> str:
+    return f"\n-> {finding.advice}" if finding.advice else ""
 
 
-def examine(url: str) -> Iterator[Finding]:
+def run_checks(url: str) -> Iterator[Finding]:
     database = describe(url)
-    yield _file(database)
+    yield _location(database)
     yield _schema(database)
     yield _durability(database)
     if database.problem or database.schema != database.newest:
         return
     try:
-        chart = on_engine(url, _read)
+        snapshot = on_engine(url, _read_snapshot)
     except DetentError as error:
-        yield Finding("open", False, f"the database does not open: {error}", "stop what blocks it, then ask again")
+        yield Finding(
+            "open",
+            False,
+            f"cannot open the database: {error}",
+            "stop the process that blocks it, then run doctor again",
+        )
         return
-    yield _contracts(chart)
-    yield _workers(chart)
-    yield from _types(chart)
-    yield _leases(chart)
-    yield _clock(chart)
+    yield _contracts(snapshot)
+    yield _workers(snapshot)
+    yield from _types(snapshot)
+    yield _leases(snapshot)
+    yield _clock(snapshot)
     yield from check_streams(url)
-    yield from _database(url)
+    yield from _database_checks(url)
     yield from on_engine(url, doctor_monitoring.findings)
 
 
-def _database(url: str) -> Iterator[Finding]:
+def _database_checks(url: str) -> Iterator[Finding]:
     store = store_from(url)
     if isinstance(store, SqliteStore):
         yield from doctor_sqlite.findings(store.path)
@@ -100,98 +105,108 @@ def _database(url: str) -> Iterator[Finding]:
     yield from doctor_postgres.findings(url)
 
 
-async def _read(engine: Engine) -> Chart:
-    async def look(tx: Tx) -> tuple[list[Job], list[Job]]:
-        return await tx.expired(_LOOK_AT, list(engine.contracts)), await tx.jobs(Filter(limit=1))
+async def _read_snapshot(engine: Engine) -> Snapshot:
+    async def read(tx: Tx) -> tuple[list[Job], list[Job]]:
+        return await tx.expired(_MAX_EXPIRED, list(engine.contracts)), await tx.jobs(Filter(limit=1))
 
-    pulse = await read_stats(engine)
-    expired, newest = await engine.store.read(look)
-    changed = [name for name, own in CONTRACTS.items() if contract_to(engine.contracts[name]) != contract_to(own)]
-    return Chart(pulse, expired, newest[0] if newest else None, changed)
+    stats = await read_stats(engine)
+    expired, newest = await engine.store.read(read)
+    changed = [
+        name for name, builtin in CONTRACTS.items() if contract_to(engine.contracts[name]) != contract_to(builtin)
+    ]
+    return Snapshot(stats, expired, newest[0] if newest else None, changed)
 
 
-def _file(database: Database) -> Finding:
+def _location(database: Database) -> Finding:
     kind = database.kind
     if database.problem:
-        return Finding(kind, False, database.problem, f"fix that, or name another {kind} with --url")
+        return Finding(kind, False, database.problem, f"fix this, or choose another {kind} with --url")
     if not database.exists:
-        says = f"{database.where} does not exist"
-        return Finding(kind, False, says, "run `detent migrate` to make it, or name the right file with --url")
-    return Finding(kind, True, f"{database.where} can be read and written ({database.engine})")
+        message = f"{database.location} does not exist"
+        return Finding(kind, False, message, "run `detent migrate` to create it, or set the right file with --url")
+    return Finding(kind, True, f"{database.location} is readable and writable ({database.engine})")
 
 
 def _schema(database: Database) -> Finding:
-    have, newest = database.schema, database.newest
-    if have == newest:
-        return Finding("schema", True, f"version {have}")
-    if have is None:
-        return Finding("schema", False, "there is none yet", "run `detent migrate`")
-    if have > newest:
-        return Finding("schema", False, f"version {have}, this Detent knows {newest}", "upgrade this Detent")
-    return Finding("schema", False, f"version {have}, this Detent needs {newest}", "run `detent migrate`")
+    version, newest = database.schema, database.newest
+    if version == newest:
+        return Finding("schema", True, f"version {version}")
+    if version is None:
+        return Finding("schema", False, "the database has no schema yet", "run `detent migrate`")
+    if version > newest:
+        return Finding("schema", False, f"version {version}, this Detent supports {newest}", "upgrade this Detent")
+    return Finding("schema", False, f"version {version}, this Detent needs {newest}", "run `detent migrate`")
 
 
 def _durability(database: Database) -> Finding:
-    cure = {"file": "open the store with synchronous=FULL", "server": "set fsync, full_page_writes, synchronous_commit"}
-    do = "" if database.durable else cure[database.kind]
-    return Finding("durability", database.durable, database.durability, do)
+    fixes = {
+        "file": "open the store with synchronous=FULL",
+        "server": "set fsync, full_page_writes and synchronous_commit to on",
+    }
+    advice = "" if database.durable else fixes[database.kind]
+    return Finding("durability", database.durable, database.durability, advice)
 
 
-def _contracts(chart: Chart) -> Finding:
-    used = sorted({contract for contract, *_ in chart.pulse.counts})
-    says = f"jobs live under {', '.join(used)}" if used else "no job yet"
-    note = f"; set otherwise than Detent carries them: {', '.join(chart.changed)}" if chart.changed else ""
-    return Finding("contracts", True, says + note)
+def _contracts(snapshot: Snapshot) -> Finding:
+    used = sorted({contract for contract, *_ in snapshot.stats.counts})
+    message = f"used by jobs: {', '.join(used)}" if used else "no jobs yet"
+    note = f"; changed from the built-in version: {', '.join(snapshot.changed)}" if snapshot.changed else ""
+    return Finding("contracts", True, message + note)
 
 
-def _workers(chart: Chart) -> Finding:
-    """No worker is wrong only while there is something to do."""
-    live, gone = chart.live, len(chart.pulse.workers) - len(chart.live)
-    left = sum(number for _, _, phase, number in chart.pulse.counts if phase != Phase.FINAL)
-    silent = f", {gone} not seen for three leases" if gone else ""
-    says = f"{counted(len(live), 'live worker')}{silent}; {counted(left, 'job')} unfinished"
-    if not live and left:
-        return Finding("workers", False, says, "start one with `detent worker APP`")
-    return Finding("workers", True, says)
+def _workers(snapshot: Snapshot) -> Finding:
+    """Fails without a live worker only if jobs are unfinished."""
+    live, lost = snapshot.live, len(snapshot.stats.workers) - len(snapshot.live)
+    unfinished = sum(number for _, _, phase, number in snapshot.stats.counts if phase != Phase.FINAL)
+    lost_note = f", {lost} without a heartbeat for three leases" if lost else ""
+    message = f"{pluralize(len(live), 'live worker')}{lost_note}; {pluralize(unfinished, 'unfinished job')}"
+    if not live and unfinished:
+        return Finding("workers", False, message, "start one with `detent worker APP`")
+    return Finding("workers", True, message)
 
 
-def _types(chart: Chart) -> Iterator[Finding]:
-    """Jobs that are due and that no live worker would take."""
-    alone = [
+def _types(snapshot: Snapshot) -> Iterator[Finding]:
+    """Finds due jobs whose type and queue no live worker serves."""
+    unserved = [
         row
-        for row in chart.pulse.backlog
-        if row.due and not any(handles(w, row.job_type) and serves(w, row.queue) for w in chart.live)
+        for row in snapshot.stats.backlog
+        if row.due and not any(handles(w, row.job_type) and serves(w, row.queue) for w in snapshot.live)
     ]
-    for row in alone:
-        jobs = f"{counted(row.due, 'job')} of type {row.job_type} due in queue {row.queue}"
+    for row in unserved:
+        jobs = f"{pluralize(row.due, 'job')} of type {row.job_type} due in queue {row.queue}"
         yield Finding(
             "types",
             False,
-            f"{jobs} and no live worker takes them",
-            f"start a worker that declares {row.job_type} and serves {row.queue}",
+            f"{jobs}, but no live worker runs them",
+            f"start a worker that handles {row.job_type} and serves queue {row.queue}",
         )
-    if not alone:
-        yield Finding("types", True, "every type with due jobs has a live worker")
+    if not unserved:
+        yield Finding("types", True, "every job type with due jobs has a live worker")
 
 
-def _leases(chart: Chart) -> Finding:
-    """A sweeper may rightly wait one lease before it takes a job away."""
-    patience = max((worker.lease for worker in chart.live), default=0)
-    late = [job for job in chart.expired if (job.lease_until or 0) + patience <= chart.pulse.now]
+def _leases(snapshot: Snapshot) -> Finding:
+    """Finds expired leases that were not reclaimed. A sweeper may wait one lease before it reclaims a job."""
+    grace = max((worker.lease for worker in snapshot.live), default=0)
+    late = [job for job in snapshot.expired if (job.lease_until or 0) + grace <= snapshot.stats.now]
     if not late:
-        return Finding("leases", True, "none ran out unnoticed")
+        return Finding("leases", True, "no expired lease is waiting to be reclaimed")
     oldest = min(job.lease_until or 0 for job in late)
-    number = f"{len(late)}{'+' if len(late) == _LOOK_AT else ''}"
-    says = f"{number} ran out and nobody swept them, the oldest {span(chart.pulse.now - oldest)} ago"
-    return Finding("leases", False, says, "start a worker: each one sweeps; if one is up, see its log")
+    number = f"{len(late)}{'+' if len(late) == _MAX_EXPIRED else ''}"
+    message = f"{number} expired and not reclaimed, the oldest {span(snapshot.stats.now - oldest)} ago"
+    return Finding(
+        "leases",
+        False,
+        message,
+        "start a worker: every worker reclaims expired leases; if one is running, check its log",
+    )
 
 
-def _clock(chart: Chart) -> Finding:
-    now = chart.pulse.now
-    marks = [chart.newest.updated_at] if chart.newest else []
-    marks += [worker.seen_at for worker in chart.pulse.workers]
-    ahead = max(marks, default=now) - now
-    if ahead > _CLOCKS_APART:
-        says = f"the database holds moments {span(ahead)} ahead of this machine's clock ({iso(now)})"
-        return Finding("clock", False, says, "let all machines follow one time server")
-    return Finding("clock", True, f"{iso(now)}, not behind what is stored")
+def _clock(snapshot: Snapshot) -> Finding:
+    now = snapshot.stats.now
+    times = [snapshot.newest.updated_at] if snapshot.newest else []
+    times += [worker.seen_at for worker in snapshot.stats.workers]
+    ahead = max(times, default=now) - now
+    if ahead > _MAX_CLOCK_SKEW:
+        message = f"the database contains times {span(ahead)} ahead of this machine's clock ({iso(now)})"
+        return Finding("clock", False, message, "synchronise the clocks of all machines (NTP)")
+    return Finding("clock", True, f"{iso(now)}, not behind the stored times")

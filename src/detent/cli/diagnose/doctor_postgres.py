@@ -1,4 +1,4 @@
-"""The doctor's checks of a Postgres server: version, old snapshots, indexes, vacuum, its clock. Reads only."""
+"""The doctor's checks of a Postgres server: version, clock, old snapshots, indexes, vacuum. Reads only."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from detent.engine.reads.why import span
 from detent.stores.postgres.store import PostgresStore
 from detent.system.clock import SystemClock
 
-from .doctor_sqlite import EXPECTED
+from .doctor_sqlite import REQUIRED_INDEXES
 from .finding import Finding
 
-_OLDEST = 140_000
+_MIN_VERSION = 140_000
 _OLD_SNAPSHOT_SECONDS = 300
-_APART_SECONDS = 2.0
-_DEAD_AT_LEAST = 10_000
+_MAX_SKEW_SECONDS = 2.0
+_MIN_DEAD_ROWS = 10_000
 _SNAPSHOTS = """
 SELECT pid, coalesce(application_name, ''), state, extract(epoch FROM clock_timestamp() - xact_start)::float8
 FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend'
@@ -33,17 +33,17 @@ FROM pg_stat_user_tables WHERE relid IN (to_regclass('jobs'), to_regclass('event
 
 def findings(url: str) -> Iterator[Finding]:
     store = store_from(url)
-    assert isinstance(store, PostgresStore), "asked about servers only"
-    yield from asyncio.run(_look(store.url))
+    assert isinstance(store, PostgresStore), "the caller checks the kind of store"
+    yield from asyncio.run(_read_findings(store.url))
 
 
-async def _look(url: str) -> list[Finding]:
+async def _read_findings(url: str) -> list[Finding]:
     connection: Any = await asyncpg.connect(url, timeout=5.0, statement_cache_size=0)
     try:
         clock = SystemClock()
         before = clock.now()
-        theirs = await connection.fetchval("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
-        apart = abs(theirs - (before + clock.now()) // 2) / SECOND
+        server_time = await connection.fetchval("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+        apart = abs(server_time - (before + clock.now()) // 2) / SECOND
         number = int(await connection.fetchval("SHOW server_version_num"))
         autovacuum = await connection.fetchval("SHOW autovacuum")
         snapshots, indexes = await connection.fetch(_SNAPSHOTS), await connection.fetch(_INDEXES)
@@ -54,47 +54,57 @@ async def _look(url: str) -> list[Finding]:
 
 
 def _version(number: int) -> Finding:
-    told = f"PostgreSQL {number // 10_000}.{number % 10_000}"
-    return Finding("version", number >= _OLDEST, told, "" if number >= _OLDEST else "upgrade to PostgreSQL 14 or newer")
+    version = f"PostgreSQL {number // 10_000}.{number % 10_000}"
+    return Finding(
+        "version",
+        number >= _MIN_VERSION,
+        version,
+        "" if number >= _MIN_VERSION else "upgrade to PostgreSQL 14 or newer",
+    )
 
 
 def _clock(apart: float) -> Finding:
-    says = f"the server's clock and this machine's are {apart:.2f} s apart"
-    if apart > _APART_SECONDS:
-        return Finding("skew", False, says, "let both follow one time server; leases go by the server's clock")
-    return Finding("skew", True, says)
+    message = f"the clocks of the server and this machine differ by {apart:.2f} s"
+    if apart > _MAX_SKEW_SECONDS:
+        return Finding("skew", False, message, "synchronise both clocks (NTP); leases use the server's clock")
+    return Finding("skew", True, message)
 
 
 def _snapshots(rows: list[Any]) -> Finding:
     age = rows[0][3] or 0.0 if rows else 0.0
     if not rows or age < _OLD_SNAPSHOT_SECONDS:
-        return Finding("snapshots", True, "nobody keeps an old one")
+        return Finding("snapshots", True, "no old snapshot is open")
     pid, name, state, _ = rows[0]
-    says = f"process {pid} ({name or 'no name'}, {state}) keeps a snapshot for {span(int(age * SECOND))}"
+    message = f"process {pid} ({name or 'no name'}, {state}) has kept a snapshot open for {span(int(age * SECOND))}"
     return Finding(
-        "snapshots", False, says, f"end it: SELECT pg_terminate_backend({pid}); until then nothing is vacuumed"
+        "snapshots",
+        False,
+        message,
+        f"end it: SELECT pg_terminate_backend({pid}); until then vacuum cannot remove dead rows",
     )
 
 
 def _indexes(rows: list[Any]) -> Finding:
-    there: dict[str, bool] = {row[0]: row[1] for row in rows}
-    broken = sorted((EXPECTED - set(there)) | {name for name, valid in there.items() if not valid})
+    existing: dict[str, bool] = {row[0]: row[1] for row in rows}
+    broken = sorted((REQUIRED_INDEXES - set(existing)) | {name for name, valid in existing.items() if not valid})
     if broken:
-        do = "REINDEX what is invalid; `detent migrate --sql` prints how missing ones are made"
-        return Finding("indexes", False, f"missing or invalid: {', '.join(broken)}", do)
-    return Finding("indexes", True, "all there and valid")
+        advice = "REINDEX the invalid ones; `detent migrate --sql` prints the definitions of missing ones"
+        return Finding("indexes", False, f"missing or invalid: {', '.join(broken)}", advice)
+    return Finding("indexes", True, "all required indexes exist and are valid")
 
 
 def _vacuum(rows: list[Any], autovacuum: str) -> Iterator[Finding]:
     if autovacuum == "off":
-        yield Finding("vacuum", False, "autovacuum is off: claiming slows down by the hour", "set autovacuum = on")
+        yield Finding("vacuum", False, "autovacuum is off: claiming gets slower over time", "set autovacuum = on")
         return
     for name, live, dead, scans, probes, since in rows:
-        says = f"{name}: {dead} dead rows beside {live} live ones"
+        message = f"{name}: {dead} dead rows, {live} live rows"
         ago = "never" if since is None else f"{span(int(since * SECOND))} ago"
-        bloated = dead > _DEAD_AT_LEAST and dead > live
-        do = f"VACUUM {name}; last vacuumed by itself {ago}" if bloated else ""
-        yield Finding("vacuum", not bloated, says, do)
+        bloated = dead > _MIN_DEAD_ROWS and dead > live
+        advice = f"run VACUUM {name}; last autovacuum: {ago}" if bloated else ""
+        yield Finding("vacuum", not bloated, message, advice)
         if name == "jobs" and scans > 1_000 and scans > (probes or 0):
-            told = f"jobs was read whole {scans} times, by index {probes or 0} times"
-            yield Finding("index use", False, told, "look for foreign queries on jobs, or ANALYZE jobs")
+            usage = f"table jobs: {scans} full scans, {probes or 0} index scans"
+            yield Finding(
+                "index use", False, usage, "look for queries of other applications on jobs, or run ANALYZE jobs"
+            )

@@ -1,13 +1,13 @@
-"""What a check of the doctor says."""
+"""The result of one check of `detent doctor`."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was found, and what to do if it is wrong."""
+    """One check: its result, and what to do if it failed."""
 
     check: str
     ok: bool
-    says: str
-    do: str = ""
+    message: str
+    advice: str = ""

@@ -1,4 +1,4 @@
-"""`detent simulate`: seeds of virtual time with every fault there is; and planted bugs, to see the instruments work."""
+"""`detent simulate`: seeded runs in virtual time with injected faults; planted bugs show that violations are found."""
 
 import logging
 from collections.abc import Iterator
@@ -10,92 +10,94 @@ from rich.console import Console
 from rich.progress import Progress
 
 from detent.cli.options import AsJson, option
-from detent.cli.output import FINE, NO, counted, say, say_json, show_table
+from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_json, print_line, print_table
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import UnknownContract
-from detent.proof.controlled_store import HONEST, Hooks
+from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks
 from detent.proof.explore.explore import STATES, explore
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.simulate import Run, Summary, simulate
 
 Seeds = Annotated[int, option("--seeds", "How many seeds to run.", min=0)]
-First = Annotated[int, option("--seed", "The first seed; the same one always gives the same run.")]
-OfContract = Annotated[str | None, option("--contract", "Only jobs of this contract; default: drawn by the seed.")]
-PlantedBug = Annotated[str | None, option("--bug", "Break the engine on purpose: see --list-bugs.")]
-ListBugs = Annotated[bool, option("--list-bugs", "List the planted bugs and stop.")]
-Explore = Annotated[bool, option("--explore", "Also search every interleaving of two workers and two jobs.")]
-States = Annotated[int, option("--states", "States the search visits per contract, at most.", min=1)]
+FirstSeed = Annotated[int, option("--seed", "The first seed; a seed always gives the same run.")]
+SimulatedContract = Annotated[
+    str | None, option("--contract", "Only jobs of this contract; default: chosen by the seed.")
+]
+PlantedBug = Annotated[str | None, option("--bug", "Plant this bug in the engine; --list-bugs lists them.")]
+ListBugs = Annotated[bool, option("--list-bugs", "List the bugs that can be planted and exit.")]
+Explore = Annotated[bool, option("--explore", "Also explore all interleavings of two workers and two jobs.")]
+States = Annotated[int, option("--states", "Maximum number of states to explore per contract.", min=1)]
 
 
 def simulate_command(
     seeds: Seeds = 100,
-    seed: First = 0,
-    contract: OfContract = None,
+    seed: FirstSeed = 0,
+    contract: SimulatedContract = None,
     bug: PlantedBug = None,
     list_bugs: ListBugs = False,
     explored: Explore = False,
     states: States = STATES,
-    verbose: Annotated[bool, option("--verbose", "Let what is played out log its warnings.")] = False,
+    verbose: Annotated[bool, option("--verbose", "Show the log messages of the simulated processes.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Run workers, sweepers, producers and operators in virtual time, with faults; nothing outside is touched."""
+    """Simulate workers, sweepers, producers and operators with faults in virtual time; no database is used."""
     if list_bugs:
         return _list_bugs(as_json)
     if contract is not None and contract not in CONTRACTS:
-        known = ", ".join(sorted(CONTRACTS))
-        raise UnknownContract(f"contract {contract!r} is not known; known are {known}", contract=contract)
+        names = ", ".join(sorted(CONTRACTS))
+        raise UnknownContract(f"contract {contract!r} does not exist; available: {names}", contract=contract)
     hooks = _hooks(bug)
     digests: list[str] = []
-    with _bar(seeds, shown=not as_json) as tick, _silence(verbose):
+    with _progress_bar(seeds, shown=not as_json) as advance, _silence(verbose):
 
-        def one_done(run: Run) -> None:
+        def on_run_done(run: Run) -> None:
             digests.append(run.digest)
-            tick()
+            advance()
 
-        summary = simulate(range(seed, seed + seeds), contract=contract, hooks=hooks, progress=one_done)
-    told: dict[str, Any] = {**summary.as_dict(), "seed": seed, "contract": contract, "bug": bug}
-    told["digest"] = digests[0] if seeds == 1 else None
+        summary = simulate(range(seed, seed + seeds), contract=contract, hooks=hooks, progress=on_run_done)
+    report: dict[str, Any] = {**summary.as_dict(), "seed": seed, "contract": contract, "bug": bug}
+    report["digest"] = digests[0] if seeds == 1 else None
     if explored or (bug and summary.ok):
         with _silence(verbose):
-            told["explored"] = _explore(contract, hooks, states)
-        told["ok"] = summary.ok and all(search["ok"] for search in told["explored"])
+            report["explored"] = _explore(contract, hooks, states)
+        report["ok"] = summary.ok and all(search["ok"] for search in report["explored"])
     if as_json:
-        say_json(told)
+        print_json(report)
     else:
-        _tell(summary, told)
-    return FINE if told["ok"] else NO
+        _print_report(summary, report)
+    return EXIT_OK if report["ok"] else EXIT_NO
 
 
 def _hooks(bug: str | None) -> Hooks:
     if bug is None:
-        return HONEST
+        return DEFAULT_HOOKS
     if bug not in BUGS:
-        raise typer.BadParameter(f"no planted bug is called {bug!r}; `detent simulate --list-bugs` lists them")
+        raise typer.BadParameter(f"bug {bug!r} does not exist; `detent simulate --list-bugs` lists the names")
     return BUGS[bug].hooks
 
 
 def _explore(contract: str | None, hooks: Hooks, states: int) -> list[dict[str, Any]]:
-    """Contract by contract, until one breaks."""
-    found = []
+    """Explore one contract after another, until a violation is found."""
+    searches = []
     for name in [contract] if contract else CONTRACTS:
         search = explore(CONTRACTS[name], states=states, hooks=hooks)
-        found.append(search.as_dict())
+        searches.append(search.as_dict())
         if not search.ok:
             break
-    return found
+    return searches
 
 
 def _list_bugs(as_json: bool) -> int:
     if as_json:
-        say_json({"bugs": [{"name": bug.name, "says": bug.says} for bug in BUGS.values()]})
+        print_json({"bugs": [{"name": bug.name, "says": bug.description} for bug in BUGS.values()]})
     else:
-        show_table(("bug", "what it does"), [[bug.name, bug.says] for bug in BUGS.values()])
-    return FINE
+        print_table(("bug", "what it does"), [[bug.name, bug.description] for bug in BUGS.values()])
+    return EXIT_OK
 
 
 @contextmanager
 def _silence(verbose: bool) -> Iterator[None]:
-    """Losses and outages are played, so nobody needs to be warned of them."""
+    """Suppress log messages: losses and outages are simulated."""
     log = logging.getLogger("detent")
     level = log.level
     if not verbose:
@@ -107,30 +109,33 @@ def _silence(verbose: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _bar(seeds: int, *, shown: bool) -> Iterator[Any]:
+def _progress_bar(seeds: int, *, shown: bool) -> Iterator[Any]:
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
         task = bar.add_task("simulating", total=seeds)
         yield lambda: bar.advance(task)
 
 
-def _tell(summary: Summary, told: dict[str, Any]) -> None:
+def _print_report(summary: Summary, report: dict[str, Any]) -> None:
     if summary.seeds:
         faults = sum(summary.faults.values())
-        size = f"{counted(summary.seeds, 'seed')}, {counted(summary.jobs, 'job')}, {counted(summary.events, 'event')}"
-        say(f"{size}, {counted(faults, 'fault')}, {summary.stale_refused} stale results refused")
+        counts = {"seed": summary.seeds, "job": summary.jobs, "event": summary.events, "fault": faults}
+        size = ", ".join(pluralize(number, word) for word, number in counts.items())
+        print_line(f"{size}, {pluralize(summary.stale_refused, 'stale result')} refused")
     for violation in summary.violations[:10]:
-        say(f"seed {violation['seed']}: {violation['rule']}: {violation['detail']} (job {violation['job_id'] or '-'})")
+        print_line(
+            f"seed {violation['seed']}: {violation['rule']}: {violation['detail']} (job {violation['job_id'] or '-'})"
+        )
     if summary.shrunk:
         config = {key: value for key, value in summary.shrunk.items() if key != "violation"}
-        say("the smallest run found that breaks the same rule:")
-        say("  " + ", ".join(f"{key}={value}" for key, value in config.items()))
-        say(f"  {summary.shrunk['violation']['detail']}")
-    for search in told.get("explored", ()):
-        end = "all there are" if search["exhausted"] else f"to depth {search['depth']}"
-        say(f"explored {search['contract']}: {search['states']} states, {end}")
+        print_line("smallest run found that violates the same rule:")
+        print_line("  " + ", ".join(f"{key}={value}" for key, value in config.items()))
+        print_line(f"  {summary.shrunk['violation']['detail']}")
+    for search in report.get("explored", ()):
+        extent = "complete" if search["exhausted"] else f"to depth {search['depth']}"
+        print_line(f"explored {search['contract']}: {search['states']} states, {extent}")
         if search["violation"]:
-            say(f"{search['violation']['rule']}: {search['violation']['detail']}")
+            print_line(f"{search['violation']['rule']}: {search['violation']['detail']}")
             for line in search["violation"]["path"]:
-                say(f"  {line}")
-    say("every promise held" if told["ok"] else "a promise was BROKEN")
+                print_line(f"  {line}")
+    print_line("no violations" if report["ok"] else "VIOLATIONS FOUND")

@@ -1,44 +1,44 @@
-"""The command that takes the pulse: `stats`."""
+"""`detent stats`: counts jobs, dead letters and workers."""
 
 from detent.cli.connection import on_engine
 from detent.cli.options import AsJson, Url
-from detent.cli.output import counted, say, say_json, show_fields, show_table
+from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table
 from detent.engine.reads.stats import oldest_due, read_stats, stats_view
 from detent.engine.reads.why import span
 
-from .stream_health import look_at_streams, streams_line
+from .stream_health import describe_stream, read_streams
 
 
 def stats(url: Url = None, as_json: AsJson = False) -> None:
     """Count jobs by status and phase, the backlog, dead letters and workers."""
-    pulse = on_engine(url, read_stats)
-    view = stats_view(pulse)
-    streams = look_at_streams(url)
+    snapshot = on_engine(url, read_stats)
+    view = stats_view(snapshot)
+    streams = read_streams(url)
     if streams is not None:
         view["streams"] = streams.view()
     if as_json:
-        say_json(view)
+        print_json(view)
         return
     if not view["jobs"]:
-        say("no jobs yet; `detent enqueue TYPE` makes one")
+        print_line("No jobs yet. Create one with `detent enqueue TYPE`.")
         return
-    show_table(
+    print_table(
         ("contract", "status", "phase", ">jobs"),
-        [[contract, status, phase, number] for contract, status, phase, number in sorted(pulse.counts)],
+        [[contract, status, phase, number] for contract, status, phase, number in sorted(snapshot.counts)],
     )
-    say()
-    workers, oldest = view["workers"], oldest_due(pulse)
+    print_line()
+    workers, oldest = view["workers"], oldest_due(snapshot)
     paused = ", ".join(f"{pause['kind'].replace('_', ' ')} {pause['name']}" for pause in view["paused"])
-    show_fields(
+    print_fields(
         {
             "jobs": view["jobs"],
-            "due now": view["due"] if oldest is None else f"{view['due']}, the oldest for {span(pulse.now - oldest)}",
-            "due later": view["later"],
-            "held": view["held"],
-            "dead letters": ", ".join(f"{number} {fate}" for fate, number in sorted(pulse.dead_letters.items()))
+            "ready jobs": view["due"] if oldest is None else f"{view['due']}, oldest for {span(snapshot.now - oldest)}",
+            "scheduled jobs": view["later"],
+            "running jobs": view["held"],
+            "dead letters": ", ".join(f"{number} {status}" for status, number in sorted(snapshot.dead_letters.items()))
             or "none",
-            "workers": f"{workers['live']} live, {workers['busy']} of {counted(workers['slots'], 'slot')} busy",
-            "paused": paused or "nothing",
-            **{one.stream: streams_line(one) for one in (streams.found if streams else ())},
+            "workers": f"{workers['live']} live, {workers['busy']} of {pluralize(workers['slots'], 'slot')} busy",
+            "paused": paused or "none",
+            **{health.stream: describe_stream(health) for health in (streams.streams if streams else ())},
         }
     )

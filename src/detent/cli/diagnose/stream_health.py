@@ -1,4 +1,4 @@
-"""Pending and lag of the streams, for `stats` and `doctor`, where a Redis is named."""
+"""Pending and lag of the Redis streams, for `stats` and `doctor`, if a Redis is configured."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,75 +14,75 @@ from detent.ports.stream import Health, StreamSettings, StreamUnavailable
 if TYPE_CHECKING:
     from .finding import Finding
 
-_MANY_PARCELS = 10_000
+_MAX_OUTBOX_ITEMS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Streams:
-    """One look at the wire: what is still to be published, and the streams if the server answers."""
+class StreamsOverview:
+    """The number of unpublished outbox items, and the health of each stream if Redis answers."""
 
     outbox: int
     problem: str | None
-    found: list[Health]
+    streams: list[Health]
 
     def view(self) -> dict[str, Any]:
-        streams = [health._asdict() for health in self.found]
+        streams = [health._asdict() for health in self.streams]
         return {"outbox": self.outbox, "problem": self.problem, "streams": streams}
 
 
-def look_at_streams(url: str | None) -> Streams | None:
-    """None: no Redis is named. A server that does not answer is told, not raised."""
+def read_streams(url: str | None) -> StreamsOverview | None:
+    """None if no Redis is configured. A Redis that does not answer is reported in `problem`, not raised."""
     from detent.client.stream_app import stream_settings
 
     if not redis_url():
         return None
-    outbox = on_engine(url, _outbox_items)
+    outbox = on_engine(url, _count_outbox_items)
     try:
-        found = asyncio.run(_health(stream_settings()))
+        streams = asyncio.run(_read_health(stream_settings()))
     except StreamUnavailable as error:
-        return Streams(outbox, error.message, [])
-    return Streams(outbox, None, found)
+        return StreamsOverview(outbox, error.message, [])
+    return StreamsOverview(outbox, None, streams)
 
 
-async def _outbox_items(engine: Engine) -> int:
+async def _count_outbox_items(engine: Engine) -> int:
     return await engine.store.read(lambda tx: tx.count_outbox_items())
 
 
-async def _health(settings: StreamSettings) -> list[Health]:
-    wire = stream_transport_from(settings)
+async def _read_health(settings: StreamSettings) -> list[Health]:
+    transport = stream_transport_from(settings)
     try:
-        return await wire.health()
+        return await transport.health()
     finally:
-        await wire.close()
+        await transport.close()
 
 
-def streams_line(one: Health) -> str:
-    idle = one.oldest_idle_ms
-    waits = "" if idle is None else f", the oldest silent for {span(idle * 1_000)}"
-    return f"{one.length} long, {one.pending} pending{waits}, {one.lag} not delivered yet"
+def describe_stream(health: Health) -> str:
+    idle = health.oldest_idle_ms
+    oldest = "" if idle is None else f", oldest idle for {span(idle * 1_000)}"
+    return f"{health.length} messages, {health.pending} pending{oldest}, {health.lag} not delivered yet"
 
 
 def check_streams(url: str) -> Iterator["Finding"]:
-    """A stream is ill when nobody answers, nobody reads, or what is pending is given to nobody."""
+    """Fails if Redis does not answer, a stream has no reader, or pending messages are not handed to other workers."""
     from detent.client.stream_app import stream_settings
 
     from .finding import Finding
 
-    seen = look_at_streams(url)
-    if seen is None:
+    overview = read_streams(url)
+    if overview is None:
         return
-    if seen.problem:
-        yield Finding("streams", False, seen.problem, "start Redis, or set DETENT_REDIS_URL to the right one")
+    if overview.problem:
+        yield Finding("streams", False, overview.problem, "start Redis, or correct DETENT_REDIS_URL")
         return
-    limit = 2_000 * stream_settings().visibility_timeout_s
-    for one in seen.found:
-        says = f"{one.stream}: {streams_line(one)}"
-        do = ""
-        if (one.oldest_idle_ms or 0) > limit:
-            do = "start `detent orchestrate`: it gives them to other workers"
-        elif one.lag and not one.consumers:
-            do = f"start a reader of {one.group}: a worker with --transport redis, or `detent orchestrate`"
-        yield Finding("streams", not do, says, do)
-    full = seen.outbox > _MANY_PARCELS
-    do = "start `detent orchestrate`, or see its log" if full else ""
-    yield Finding("outbox", not full, f"{seen.outbox} not published yet", do)
+    max_idle_ms = 2_000 * stream_settings().visibility_timeout_s
+    for health in overview.streams:
+        message = f"{health.stream}: {describe_stream(health)}"
+        advice = ""
+        if (health.oldest_idle_ms or 0) > max_idle_ms:
+            advice = "start `detent orchestrate`: it hands pending messages to other workers"
+        elif health.lag and not health.consumers:
+            advice = f"start a reader of group {health.group}: a worker with --transport redis, or `detent orchestrate`"
+        yield Finding("streams", not advice, message, advice)
+    full = overview.outbox > _MAX_OUTBOX_ITEMS
+    advice = "start `detent orchestrate`, or check its log" if full else ""
+    yield Finding("outbox", not full, f"{overview.outbox} items not published yet", advice)

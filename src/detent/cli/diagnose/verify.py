@@ -1,4 +1,4 @@
-"""Commands that prove: `verify` holds a database against its contracts, `replay` a history against one."""
+"""`detent verify` checks a database against its contracts, `detent replay` checks a history against one."""
 
 import tempfile
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from rich.progress import Progress as Bar
 
 from detent.cli.connection import on_engine
 from detent.cli.operate.contracts import find_contract
-from detent.cli.options import AsJson, OfContract, Url, option
-from detent.cli.output import FINE, NO, counted, say, say_json, show_table
+from detent.cli.options import AsJson, ContractFilter, Url, option
+from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_json, print_line, print_table
 from detent.client.connect import default_url
 from detent.core.contract.gate_b2 import GATE_B2
 from detent.core.errors import StoreUnavailable
 from detent.core.times import from_iso
 from detent.engine import Engine
-from detent.proof.replay.gate_b2_cases import Result, run_gate_b2_cases
-from detent.proof.replay.history import Played, read_history, replay_history
+from detent.proof.replay.gate_b2_cases import CaseResult, run_gate_b2_cases
+from detent.proof.replay.history import HistoryReplay, read_history, replay_history
 from detent.proof.verify.rules import RULES, Finding, Report
 from detent.proof.verify.verify import CHUNK, Progress, Scope
 from detent.proof.verify.verify import verify as verified
@@ -30,58 +30,62 @@ from .database import describe
 
 Since = Annotated[str | None, option("--since", "Only jobs that changed at or after this ISO-8601 time.")]
 OneJob = Annotated[str | None, option("--job", "Only this job.")]
-ListRules = Annotated[bool, option("--rules", "List the rules and stop.")]
-Chunk = Annotated[int, option("--chunk", "Jobs per snapshot.", min=1, max=100_000)]
-Gate = Annotated[str | None, typer.Argument(metavar="[GATE]", help="gate-b2: its five cases.", show_default=False)]
+ListRules = Annotated[bool, option("--rules", "List the rules and exit.")]
+Chunk = Annotated[int, option("--chunk", "How many jobs to read per transaction.", min=1, max=100_000)]
+Gate = Annotated[
+    str | None, typer.Argument(metavar="[GATE]", help="gate-b2: run its five acceptance cases.", show_default=False)
+]
 History = Annotated[Path | None, option("--history", "A file of events: a JSON array, or one JSON value per line.")]
 PlayedOn = Annotated[
-    str | None, option("--url", "Play the gate on this database, which keeps its five jobs; default: one thrown away.")
+    str | None, option("--url", "Run the cases on this database, which keeps the five jobs; default: a temporary one.")
 ]
-Against = Annotated[str | None, option("--contract", "The contract the history is held against, or a FILE.toml.")]
+Against = Annotated[str | None, option("--contract", "The contract to check the history against, or a FILE.toml.")]
 
 
 def verify(
     since: Since = None,
     job: OneJob = None,
-    contract: OfContract = None,
+    contract: ContractFilter = None,
     rules: ListRules = False,
     chunk: Chunk = CHUNK,
     url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Hold every job against its log and its contract; says which rule is broken where."""
+    """Check every job against its log and its contract, and list the violated rules."""
     if rules:
         return _list_rules(as_json)
     scope = Scope(job, contract, None if since is None else from_iso(since, field="--since"))
     target = url or default_url()
     if target.startswith("sqlite:") and describe(target).schema is None:
-        raise StoreUnavailable(f"there is no Detent database at {target}; nothing to verify, check --url")
+        raise StoreUnavailable(f"there is no Detent database at {target}; check --url")
     with _progress(shown=not as_json) as tick:
 
-        async def look(engine: Engine) -> Report:
+        async def act(engine: Engine) -> Report:
             if contract is not None:
-                engine.contract(contract)  # an unknown one is refused, or nothing would be found wrong with it
+                engine.contract(
+                    contract
+                )  # raises UnknownContract; otherwise a misspelt name would match no job and pass
             return await verified(engine.store, engine.contracts, scope, chunk=chunk, progress=tick)
 
-        report = on_engine(target, look)
+        report = on_engine(target, act)
     if as_json:
-        say_json(report.as_dict())
+        print_json(report.as_dict())
     else:
-        _tell(report)
-    return FINE if report.ok else NO
+        _print_report(report)
+    return EXIT_OK if report.ok else EXIT_NO
 
 
 def _list_rules(as_json: bool) -> int:
     if as_json:
-        say_json({"rules": RULES})
+        print_json({"rules": RULES})
     else:
-        show_table(("rule", "what must hold"), list(RULES.items()))
-    return FINE
+        print_table(("rule", "what it requires"), list(RULES.items()))
+    return EXIT_OK
 
 
 @contextmanager
 def _progress(*, shown: bool) -> Iterator[Progress]:
-    """A bar on stderr where somebody looks at it; it leaves nothing behind."""
+    """A progress bar on stderr if it is a terminal; it is erased at the end."""
     console = Console(stderr=True)
     columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"), TimeRemainingColumn())
     with Bar(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
@@ -89,25 +93,26 @@ def _progress(*, shown: bool) -> Iterator[Progress]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _tell(report: Report) -> None:
-    size = f"{counted(report.jobs, 'job')}, {counted(report.events, 'event')}"
-    for title, found in (("violations", report.violations), ("warnings", report.warnings)):
-        if found:
-            show_table(("job", ">seq", "rule", "detail"), [_cells(one) for one in found], title=title)
-            say()
+def _print_report(report: Report) -> None:
+    size = f"{pluralize(report.jobs, 'job')}, {pluralize(report.events, 'event')}"
+    for title, findings in (("violations", report.violations), ("warnings", report.warnings)):
+        if findings:
+            print_table(("job", ">seq", "rule", "detail"), [_row(finding) for finding in findings], title=title)
+            print_line()
     if report.left_out:
-        say(f"{report.left_out} more were found and left out")
-    warned = f", {counted(len(report.warnings), 'warning')}" if report.warnings else ""
+        print_line(f"{report.left_out} more violations are not shown")
+    warnings = f", {pluralize(len(report.warnings), 'warning')}" if report.warnings else ""
     if report.ok:
-        say(f"{size}: rows, logs and contracts agree{warned}")
+        print_line(f"{size} checked, no violations{warnings}")
     else:
-        broken = len({finding.rule for finding in report.violations})
-        number = counted(len(report.violations), "violation")
-        say(f"{size}: {number} of {counted(broken, 'rule')}{warned}; `detent verify --rules` explains the rules")
+        rules = len({finding.rule for finding in report.violations})
+        number = pluralize(len(report.violations), "violation")
+        hint = "`detent verify --rules` explains the rules"
+        print_line(f"{size} checked, {number} of {pluralize(rules, 'rule')}{warnings}; {hint}")
 
 
-def _cells(found: Finding) -> list[str | int | None]:
-    return [found.job_id or "-", found.seq, found.rule, found.detail]
+def _row(finding: Finding) -> list[str | int | None]:
+    return [finding.job_id or "-", finding.seq, finding.rule, finding.detail]
 
 
 def replay(
@@ -118,53 +123,54 @@ def replay(
     url: PlayedOn = None,
     as_json: AsJson = False,
 ) -> int:
-    """Play the acceptance cases of gate-b2, or a history from a file against a contract."""
+    """Run the acceptance cases of gate-b2, or check the history in a file against a contract."""
     if (gate is None) == (history is None):
-        raise typer.BadParameter(f"name the gate ({GATE_B2.name}) or give a --history, one of the two")
+        raise typer.BadParameter(f"give either {GATE_B2.name} or --history FILE")
     if history is not None:
         return _replay_history(history, contract, url, as_json)
     if gate != GATE_B2.name:
-        raise typer.BadParameter(f"{gate!r} has no cases to replay; {GATE_B2.name} has")
-    return _replay_gate(url if _was_typed(context, "url") else None, as_json)
+        raise typer.BadParameter(f"{gate!r} has no acceptance cases; only {GATE_B2.name} has")
+    return _replay_gate(url if _is_on_command_line(context, "url") else None, as_json)
 
 
-def _was_typed(context: typer.Context, name: str) -> bool:
-    """Not merely set in the environment: $DETENT_URL may be the database of an application at work."""
+def _is_on_command_line(context: typer.Context, name: str) -> bool:
+    """Whether the option was typed. A value from $DETENT_URL may be the database of a running application."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def _replay_history(file: Path, contract: str | None, url: str | None, as_json: bool) -> int:
     if contract is None:
-        raise typer.BadParameter("--history needs the --contract to hold it against")
+        raise typer.BadParameter("--history needs --contract")
     try:
         text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from None
-    table = find_contract(contract, url)
-    played = replay_history(table, read_history(text))
+    target = find_contract(contract, url)
+    result = replay_history(target, read_history(text))
     if as_json:
-        say_json(played.as_dict())
+        print_json(result.as_dict())
     else:
-        for line in _told(played, table.name):
-            say(line)
-    return FINE if played.ok else NO
+        for line in _describe(result, target.name):
+            print_line(line)
+    return EXIT_OK if result.ok else EXIT_NO
 
 
-def _told(played: Played, contract: str) -> Iterator[str]:
-    size = counted(played.events, "event")
-    if played.ok:
-        yield f"{size}: legal under {contract}, ends in {played.derived or 'nothing: no event of this contract'}"
+def _describe(result: HistoryReplay, contract: str) -> Iterator[str]:
+    size = pluralize(result.events, "event")
+    if result.ok:
+        end = f"ends with status {result.derived}" if result.derived else "no event of this contract"
+        yield f"{size}: legal under {contract}, {end}"
         return
-    wrong = played.strict
-    yield f"{size}: illegal under {contract} at index {wrong.index}"
-    yield f"  {wrong.event} in status {wrong.status or '(nothing)'}"
-    yield f"  legal there: {', '.join(wrong.legal) or 'nothing, the job has ended'}"
-    yield f"  by its last word alone the job would be {played.derived}"
+    violation = result.strict
+    yield f"{size}: illegal under {contract} at index {violation.index}"
+    yield f"  event {violation.event} in status {violation.status or '(none)'}"
+    yield f"  legal events: {', '.join(violation.legal) or 'none, the job has finished'}"
+    yield f"  status according to the last event alone: {result.derived}"
 
 
 def _replay_gate(url: str | None, as_json: bool) -> int:
-    """In a database of its own that is thrown away, unless one is named."""
+    """Run the cases on the database of `url`, or on a temporary one."""
     if url is not None:
         results = on_engine(url, run_gate_b2_cases)
     else:
@@ -172,15 +178,15 @@ def _replay_gate(url: str | None, as_json: bool) -> int:
             results = on_engine(f"sqlite:///{folder}/replay.db", run_gate_b2_cases)
     ok = all(result.ok for result in results)
     if as_json:
-        say_json({"ok": ok, "cases": [result.as_dict() for result in results]})
-        return FINE if ok else NO
-    show_table(("case", "", ">retries", "steps"), [_case_cells(result) for result in results])
+        print_json({"ok": ok, "cases": [result.as_dict() for result in results]})
+        return EXIT_OK if ok else EXIT_NO
+    print_table(("case", "", ">retries", "transitions"), [_case_row(result) for result in results])
     for problem in (f"{result.id}: {problem}" for result in results for problem in result.problems):
-        say(problem)
-    say(f"{GATE_B2.name}: {'passed' if ok else 'NOT passed'}")
-    return FINE if ok else NO
+        print_line(problem)
+    print_line(f"{GATE_B2.name}: {'passed' if ok else 'NOT passed'}")
+    return EXIT_OK if ok else EXIT_NO
 
 
-def _case_cells(result: Result) -> list[str | int | None]:
+def _case_row(result: CaseResult) -> list[str | int | None]:
     retries = result.records[-1]["retry_count"] if result.records else None
     return [result.id, "ok" if result.ok else "FAILED", retries, result.path]

@@ -1,4 +1,4 @@
-"""`detent jobs`: acting on one job. cancel, abort, signal, requeue, reopen."""
+"""`detent jobs`, commands that change one job: cancel, abort, signal, requeue, reopen."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from detent.cli.app_option import App, application
-from detent.cli.option_groups import Asked, Place, spread
-from detent.cli.options import Actor, JobId, Tenant, actor_or_user, json_value, option
+from detent.cli.app_option import App, load_optional_app
+from detent.cli.option_groups import ConnectionOptions, TenantAuditOptions, expand_option_groups
+from detent.cli.options import Actor, JobId, Tenant, actor_or_user, option, parse_json
 from detent.core.contract.model import Contract
 from detent.core.errors import NotFound
 from detent.core.job import Job
 from detent.engine import Engine, Submitted
 from detent.engine.reads.views import job_view, submitted_view
 
-from .editor import in_editor
+from .editor import edit_text
 
 if TYPE_CHECKING:
     from detent.client.app import Detent
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
-    """What a new job is to have instead of what the dead one had."""
+class RepairOptions:
+    """What the new job of a requeue takes from the dead letter, and what it replaces."""
 
-    payload: Annotated[str | None, option("--payload", "Another payload for the new job, as a JSON object.")] = None
-    edit: Annotated[bool, option("--edit", "Open the payload in $EDITOR first.")] = False
+    payload: Annotated[str | None, option("--payload", "Replace the payload of the new job: a JSON object.")] = None
+    edit: Annotated[bool, option("--edit", "Edit the payload in $EDITOR first.")] = False
     take_steps: Annotated[
-        bool, option("--take-steps", "Take over the steps that were recorded; they do not run again.")
+        bool, option("--take-steps", "Copy the recorded steps to the new job; they do not run again.")
     ] = False
 
 
@@ -41,112 +41,118 @@ def register(group: typer.Typer) -> None:
         ("requeue", requeue),
         ("reopen", reopen),
     ):
-        group.command(name)(spread(command))
+        group.command(name)(expand_option_groups(command))
 
 
 def cancel(
     job_id: JobId,
-    force: Annotated[bool, option("--force", "Do not wait for the holder to obey.")] = False,
+    force: Annotated[bool, option("--force", "Cancel at once instead of asking the worker that runs the job.")] = False,
     *,
-    by: Asked,
-    place: Place,
+    audit: TenantAuditOptions,
+    connection: ConnectionOptions,
 ) -> None:
-    """Cancel a job: at once, or by asking its holder, as the contract says."""
-    _act(place, lambda engine: engine.cancel(job_id, **by.told(), force=force))
+    """Cancel a job: at once, or by asking the worker that runs it, depending on the contract."""
+    _change_job(connection, lambda engine: engine.cancel(job_id, **audit.as_arguments(), force=force))
 
 
-def abort(job_id: JobId, by: Asked, place: Place) -> None:
-    """Give up a job that no worker holds: it fails for good, with a dead letter where the contract has them."""
-    _act(place, lambda engine: engine.abort(job_id, **by.told()))
+def abort(job_id: JobId, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
+    """Fail a job that no worker is running, for good; a dead letter is written if the contract has dead letters."""
+    _change_job(connection, lambda engine: engine.abort(job_id, **audit.as_arguments()))
 
 
-def reopen(job_id: JobId, by: Asked, place: Place) -> None:
-    """Run the same ended job again, where the contract has such an edge."""
-    _act(place, lambda engine: engine.reopen(job_id, **by.told()))
+def reopen(job_id: JobId, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
+    """Run the same finished job again, if its contract has an edge for that."""
+    _change_job(connection, lambda engine: engine.reopen(job_id, **audit.as_arguments()))
 
 
-def _act(place: Place, call: Callable[[Engine], Awaitable[Job]]) -> None:
+def _change_job(connection: ConnectionOptions, call: Callable[[Engine], Awaitable[Job]]) -> None:
     async def act(engine: Engine) -> tuple[Contract, Job]:
         job = await call(engine)
         return engine.contract(job.contract), job
 
-    contract, job = place.run(act)
-    asked = "; the holder is asked to stop" if job.cancel_requested else ""
-    place.tell(job_view(contract, job), f"{job.id} {job.status}{asked}")
+    contract, job = connection.run(act)
+    request = "; its worker was asked to stop" if job.cancel_requested else ""
+    connection.print_result(job_view(contract, job), f"{job.id} {job.status}{request}")
 
 
 def signal(
     job_id: JobId,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name the job waits under.")],
-    data: Annotated[str | None, option("--data", "What the job is told, as JSON; - reads stdin, @FILE a file.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the signal.")],
+    data: Annotated[
+        str | None, option("--data", "The data of the signal as JSON; - reads stdin, @FILE a file.")
+    ] = None,
     actor: Actor = None,
     tenant: Tenant = None,
     *,
-    place: Place,
+    connection: ConnectionOptions,
 ) -> None:
-    """Send a job the signal it waits for, or will wait for."""
-    value = json_value(data, "--data")
+    """Send a signal to a job; a job that does not wait for it yet receives it when it does."""
+    value = parse_json(data, "--data")
 
     async def act(engine: Engine) -> tuple[Contract, Job, bool]:
         job, first = await engine.signal(job_id, name, value, actor=actor_or_user(actor), tenant=tenant)
         return engine.contract(job.contract), job, first
 
-    contract, job, first = place.run(act)
-    said = f"told {name!r}" if first else f"had {name!r} already, and the first one counts"
-    place.tell({"first": first, "job": job_view(contract, job)}, f"{job.id} {said}; it is {job.status}")
+    contract, job, first = connection.run(act)
+    outcome = f"received signal {name!r}" if first else f"already has signal {name!r}; this one was ignored"
+    view = {"first": first, "job": job_view(contract, job)}
+    connection.print_result(view, f"{job.id} {outcome}; status {job.status}")
 
 
 def requeue(
-    some_id: Annotated[str, typer.Argument(metavar="ID", help="The dead letter, or the job that left it.")],
+    some_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the dead letter or of its job.")],
     *,
-    repair: Repair,
-    by: Asked,
+    repair: RepairOptions,
+    audit: TenantAuditOptions,
     app: App = None,
-    place: Place,
+    connection: ConnectionOptions,
 ) -> None:
-    """Make a new job of a dead letter: fresh counters, the same effect keys, linked to what it came from."""
-    known = application(app)
-    given: Any = json_value(repair.payload, "--payload")
+    """Requeue a dead letter as a new job: counters start at zero, effect keys stay the same, both are linked."""
+    application = load_optional_app(app)
+    request = RequeueRequest(some_id, audit, repair, parse_json(repair.payload, "--payload"))
 
     async def act(engine: Engine) -> tuple[Contract, Submitted]:
-        made = await _requeued(engine, Requeue(some_id, by, repair, given), known)
-        return engine.contract(made.job.contract), made
+        submitted = await _requeue(engine, request, application)
+        return engine.contract(submitted.job.contract), submitted
 
-    contract, made = place.of(known).run(act)
-    said = f"{made.job.id} {made.job.status}, made of {made.job.requeued_from}"
-    place.tell(submitted_view(contract, made), said)
+    contract, submitted = connection.with_app(application).run(act)
+    job = submitted.job
+    connection.print_result(
+        submitted_view(contract, submitted), f"{job.id} {job.status}, requeued from {job.requeued_from}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Requeue:
-    """What was asked for on the command line."""
+class RequeueRequest:
+    """The arguments of a requeue command."""
 
     some_id: str
-    by: Asked
-    repair: Repair
+    audit: TenantAuditOptions
+    repair: RepairOptions
     payload: Any
 
 
-async def _requeued(engine: Engine, asked: Requeue, known: "Detent | None") -> Submitted:
-    """By the letter's own id, else by the id of a job that has ended."""
-    told = asked.by.told()
+async def _requeue(engine: Engine, request: RequeueRequest, app: "Detent | None") -> Submitted:
+    """Requeue the dead letter with this id, else the finished job with this id."""
+    arguments = request.audit.as_arguments()
     try:
-        dead_letter = await engine.dead_letter(asked.some_id, tenant=asked.by.tenant)
+        dead_letter = await engine.dead_letter(request.some_id, tenant=request.audit.tenant)
     except NotFound:
-        job = await engine.job(asked.some_id, tenant=asked.by.tenant)
-        payload = _repaired(asked, job.payload, job.job_type, known)
-        return await engine.requeue_job(job.id, payload=payload, **told)
-    payload = _repaired(asked, dead_letter.payload, dead_letter.job_type, known)
-    return await engine.requeue(dead_letter.id, payload=payload, take_steps=asked.repair.take_steps, **told)
+        job = await engine.job(request.some_id, tenant=request.audit.tenant)
+        payload = _new_payload(request, job.payload, job.job_type, app)
+        return await engine.requeue_job(job.id, payload=payload, **arguments)
+    payload = _new_payload(request, dead_letter.payload, dead_letter.job_type, app)
+    return await engine.requeue(dead_letter.id, payload=payload, take_steps=request.repair.take_steps, **arguments)
 
 
-def _repaired(asked: Requeue, stored: str, job_type: str, known: "Detent | None") -> Any:
-    """The payload that was given or edited, as the handler would take it; None: the stored one is good."""
-    given = asked.payload
-    if asked.repair.edit:
-        shown = stored if given is None else json.dumps(given)
-        given = json_value(in_editor(json.dumps(json.loads(shown), indent=2, ensure_ascii=False)), "the payload")
-    job = known.jobs.get(job_type) if known else None
-    if given is None or job is None or not isinstance(given, dict):
-        return given
-    return job.handler.payload((), given)
+def _new_payload(request: RequeueRequest, stored: str, job_type: str, app: "Detent | None") -> Any:
+    """The payload from the command line or the editor, validated by the handler; None keeps the stored one."""
+    payload = request.payload
+    if request.repair.edit:
+        text = stored if payload is None else json.dumps(payload)
+        edited = edit_text(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+        payload = parse_json(edited, "the payload")
+    job = app.jobs.get(job_type) if app else None
+    if payload is None or job is None or not isinstance(payload, dict):
+        return payload
+    return job.handler.payload((), payload)

@@ -1,4 +1,4 @@
-"""`detent dlq`: the dead letters of every contract. list, show, requeue, discard; one, or all that match."""
+"""`detent dlq`: list, show, requeue and discard dead letters of all contracts, one at a time or by filter."""
 
 import json
 from collections.abc import Callable
@@ -8,12 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.app_option import App, application
-from detent.cli.option_groups import Asked, Page, Place, spread
-from detent.cli.options import DryRun, InQueue, OfContract, OfType, Rate, Tenant, Text, Yes, option
-from detent.cli.output import asked, counted, say, say_json, shortened, show_fields, show_table, when
+from detent.cli.app_option import App, load_optional_app
+from detent.cli.option_groups import ConnectionOptions, PageOptions, TenantAuditOptions, expand_option_groups
+from detent.cli.options import ContractFilter, DryRun, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, Yes, option
+from detent.cli.output import (
+    confirm,
+    pluralize,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    relative_time,
+    shorten,
+)
 from detent.core.job import DeadLetter, Micros
-from detent.core.schedule import read_every
+from detent.core.schedule import parse_interval
 from detent.engine import Engine
 from detent.engine.control.dead_letters import Discard
 from detent.engine.control.dead_letters_bulk import (
@@ -25,220 +34,219 @@ from detent.engine.control.dead_letters_bulk import (
 from detent.engine.reads.views import dead_letter_view
 from detent.ports.listing import Filter
 
-from .actions import Repair, requeue
+from .actions import RepairOptions, requeue
 
-group = typer.Typer(help="Look at dead letters, requeue or discard them.", no_args_is_help=True)
+group = typer.Typer(help="Inspect, requeue and discard dead letters.", no_args_is_help=True)
 
 DeadLetterId = Annotated[str, typer.Argument(metavar="DLQ_ID", help="The dead letter's id.", show_default=False)]
-MaybeId = Annotated[
-    str | None, typer.Argument(metavar="[ID]", help="The dead letter (or its job); without it: all that match.")
+OptionalId = Annotated[
+    str | None,
+    typer.Argument(metavar="[ID]", help="The dead letter (or its job); without it: all open ones that match."),
 ]
-Everything = Annotated[bool, option("--all", "Every open dead letter there is.")]
+AllOpen = Annotated[bool, option("--all", "All open dead letters.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where the job was."""
-
-    queue: InQueue = None
-    contract: OfContract = None
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What it was and what became of it."""
-
-    job_type: OfType = None
-    error_code: Annotated[str | None, option("--error-code", "Only this error code.")] = None
-    older_than: Annotated[
-        str | None, option("--older-than", "Only those given up longer ago than this: 30s, 5m, 2h, 7d.")
-    ] = None
-    newer_than: Annotated[
-        str | None,
-        option("--newer-than", "Only those given up within this: 30s, 5m, 2h, 7d."),
-    ] = None
-    text: Text = None
-
-    @property
-    def of_any_age(self) -> bool:
-        return self.older_than is None and self.newer_than is None
-
-    def aged(self, chosen: Filter, now: Micros) -> Filter:
-        until = None if self.older_than is None else now - read_every(self.older_than)
-        since = None if self.newer_than is None else now - read_every(self.newer_than)
-        return replace(chosen, until=until, since=since)
-
-
-class Fate(StrEnum):
-    """What became of a dead letter."""
-
+class DeadLetterStatus(StrEnum):
     OPEN = "open"
     REQUEUED = "requeued"
     DISCARDED = "discarded"
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetterFilterOptions:
+    """Selects dead letters by their job, their error and their age."""
+
+    queue: QueueFilter = None
+    contract: ContractFilter = None
+    job_type: TypeFilter = None
+    error_code: Annotated[str | None, option("--error-code", "Only this error code.")] = None
+    older_than: Annotated[str | None, option("--older-than", "Only dead letters older than this: 30s, 5m, 2h, 7d.")] = (
+        None
+    )
+    newer_than: Annotated[str | None, option("--newer-than", "Only dead letters newer than this: 30s, 5m, 2h, 7d.")] = (
+        None
+    )
+    text: TextFilter = None
+
+    @property
+    def is_any_age(self) -> bool:
+        return self.older_than is None and self.newer_than is None
+
+    def without_age(self, tenant: str | None) -> Filter:
+        """The filter for the store, except for the age, which needs the store's clock."""
+        return Filter(
+            self.contract, None, None, self.queue, tenant, self.job_type, self.text, error_code=self.error_code
+        )
+
+    def add_age(self, filter: Filter, now: Micros) -> Filter:
+        until = None if self.older_than is None else now - parse_interval(self.older_than)
+        since = None if self.newer_than is None else now - parse_interval(self.newer_than)
+        return replace(filter, until=until, since=since)
+
+
 @group.command("list")
-@spread
+@expand_option_groups
 def list_dead_letters(
-    status: Annotated[Fate | None, option("--status", "Only these.")] = None,
+    status: Annotated[DeadLetterStatus | None, option("--status", "Only this status.")] = None,
     *,
-    where: Where,
+    which: DeadLetterFilterOptions,
     tenant: Tenant = None,
-    kind: Kind,
-    part: Page,
-    place: Place,
+    page_options: PageOptions,
+    connection: ConnectionOptions,
 ) -> None:
     """List dead letters, newest first."""
-    chosen = replace(_filter(where, tenant, kind), status=status and str(status), before=part.cursor, limit=part.limit)
+    limit = page_options.limit
+    filter = replace(which.without_age(tenant), status=status and str(status), before=page_options.cursor, limit=limit)
 
     async def act(engine: Engine) -> tuple[Micros, list[DeadLetter]]:
         now = engine.store.now()
-        return now, await engine.dead_letters(replace(kind.aged(chosen, now), limit=part.limit + 1))
+        return now, await engine.dead_letters(replace(which.add_age(filter, now), limit=limit + 1))
 
-    now, found = place.run(act)
-    page, next_cursor = part.of(found, lambda one: one.id)
-    if place.as_json:
-        say_json({"items": [dead_letter_view(item) for item in page], "next_cursor": next_cursor})
+    now, dead_letters = connection.run(act)
+    page, next_cursor = page_options.paginate(dead_letters, lambda dead_letter: dead_letter.id)
+    if connection.as_json:
+        print_json({"items": [dead_letter_view(item) for item in page], "next_cursor": next_cursor})
         return
     if not page:
-        everything = chosen == Filter(limit=part.limit) and kind.of_any_age
-        say("no dead letters" if everything else "no dead letters match")
+        is_unfiltered = filter == Filter(limit=limit) and which.is_any_age
+        print_line("No dead letters." if is_unfiltered else "No dead letters match.")
         return
-    show_table(("dlq_id", "job_id", "type", "status", "error", "since", "proposed by"), [_row(now, i) for i in page])
+    print_table(("dlq_id", "job_id", "type", "status", "error", "created", "proposed by"), [_row(now, i) for i in page])
     if next_cursor:
-        say(f"more: --cursor {next_cursor}")
-
-
-def _filter(where: Where, tenant: str | None, kind: Kind) -> Filter:
-    return Filter(where.contract, None, None, where.queue, tenant, kind.job_type, kind.text, error_code=kind.error_code)
+        print_line(f"next page: --cursor {next_cursor}")
 
 
 def _row(now: Micros, item: DeadLetter) -> list[str | None]:
-    error = shortened(f"{item.error_code}: {item.error_message or ''}", 48)
-    return [item.id, item.job_id, item.job_type, item.status, error, when(now, item.created_at), item.proposed_by]
+    error = shorten(f"{item.error_code}: {item.error_message or ''}", 48)
+    created = relative_time(now, item.created_at)
+    return [item.id, item.job_id, item.job_type, item.status, error, created, item.proposed_by]
 
 
 @group.command("show")
-@spread
-def show(dlq_id: DeadLetterId, tenant: Tenant = None, *, place: Place) -> None:
-    """Show one dead letter: payload, error, what happened to its job and what people did to it."""
-    told = place.run(lambda engine: dead_letter_history(engine, dlq_id, tenant=tenant))
-    if place.as_json:
-        say_json(told)
+@expand_option_groups
+def show(dlq_id: DeadLetterId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
+    """Show one dead letter: payload, error, the events of its job, and what operators did with it."""
+    view = connection.run(lambda engine: dead_letter_history(engine, dlq_id, tenant=tenant))
+    if connection.as_json:
+        print_json(view)
         return
-    history, acts = told.pop("history"), told.pop("acts")
-    told |= {name: json.dumps(told[name], ensure_ascii=False) for name in ("payload_json", "context_json")}
-    show_fields(told)
-    say()
-    show_table(("at", "event", "change", "actor"), [_event(event) for event in history])
-    for one in acts:
-        why = f": {one['reason']}" if one["reason"] else ""
-        say(f"{one['at']} {one['act']} by {one['actor']}{why}")
+    history, audit_entries = view.pop("history"), view.pop("acts")
+    view |= {name: json.dumps(view[name], ensure_ascii=False) for name in ("payload_json", "context_json")}
+    print_fields(view)
+    print_line()
+    print_table(("at", "event", "change", "actor"), [_event_row(event) for event in history])
+    for entry in audit_entries:
+        reason = f": {entry['reason']}" if entry["reason"] else ""
+        print_line(f"{entry['at']} {entry['act']} by {entry['actor']}{reason}")
 
 
-def _event(event: dict[str, Any]) -> list[str | None]:
+def _event_row(event: dict[str, Any]) -> list[str | None]:
     change = "note" if event["note"] else f"{event['source'] or '·'} -> {event['target']}"
     return [event["at"], event["event"], change, event["actor"]]
 
 
 @group.command("requeue")
-@spread
+@expand_option_groups
 def requeue_dead_letters(
-    some_id: MaybeId = None,
+    some_id: OptionalId = None,
     *,
-    where: Where,
-    kind: Kind,
-    everything: Everything = False,
+    which: DeadLetterFilterOptions,
+    all_open: AllOpen = False,
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    repair: Repair,
-    by: Asked,
+    repair: RepairOptions,
+    audit: TenantAuditOptions,
     app: App = None,
-    place: Place,
+    connection: ConnectionOptions,
 ) -> int:
-    """Make new jobs of dead letters: of one, or of all open ones that match, after saying how many."""
-    chosen = _filter(where, by.tenant, kind)
-    _one_or_many(some_id, chosen, kind, everything)
+    """Requeue dead letters as new jobs: one by its id, or all open ones that match, after a confirmation."""
+    filter = which.without_age(audit.tenant)
+    _check_selection(some_id, filter, which, all_open)
     if some_id is not None:
-        requeue(some_id, repair=repair, by=by, app=app, place=place)
+        requeue(some_id, repair=repair, audit=audit, app=app, connection=connection)
         return 0
     if repair.payload is not None or repair.edit:
-        raise typer.BadParameter("--payload and --edit repair one dead letter; name it")
-    known = application(app)
+        raise typer.BadParameter("--payload and --edit need the ID of one dead letter")
+    application = load_optional_app(app)
 
     async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
-        matching = kind.aged(chosen, engine.store.now())
+        matching = which.add_age(filter, engine.store.now())
         options: dict[str, Any] = {"rate": rate, "take_steps": repair.take_steps, "dry_run": dry}
-        if known is not None:
-            options["check"] = known.dead_letters.check
-        return await requeue_many(engine, matching, actor=by.who, reason=by.reason, **options)
+        if application is not None:
+            options["check"] = application.dead_letters.check
+        return await requeue_many(engine, matching, actor=audit.actor_name, reason=audit.reason, **options)
 
     def run(dry: bool) -> DeadLetterBulkResult:
-        return place.of(known).run(lambda engine: act(engine, dry))
+        return connection.with_app(application).run(lambda engine: act(engine, dry))
 
-    return _in_bulk(run, "requeued", dry_run, yes, place.as_json)
+    return _run_in_bulk(run, "requeued", dry_run, yes, connection.as_json)
 
 
 @group.command("discard")
-@spread
+@expand_option_groups
 def discard(
-    dlq_id: MaybeId = None,
+    dlq_id: OptionalId = None,
     *,
-    where: Where,
-    kind: Kind,
-    everything: Everything = False,
+    which: DeadLetterFilterOptions,
+    all_open: AllOpen = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    by: Asked,
-    place: Place,
+    audit: TenantAuditOptions,
+    connection: ConnectionOptions,
 ) -> int:
-    """Throw dead letters away. Where the contract asks for two people, the first proposes, another confirms."""
-    chosen = _filter(where, by.tenant, kind)
-    _one_or_many(dlq_id, chosen, kind, everything)
+    """Discard dead letters. If the contract requires two people, the first proposes and another confirms."""
+    filter = which.without_age(audit.tenant)
+    _check_selection(dlq_id, filter, which, all_open)
     if dlq_id is not None:
-        _discard_one(dlq_id, by, place)
+        _discard_one(dlq_id, audit, connection)
         return 0
 
     async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
-        matching = kind.aged(chosen, engine.store.now())
-        return await discard_many(engine, matching, person=by.who, reason=by.reason, dry_run=dry)
+        matching = which.add_age(filter, engine.store.now())
+        return await discard_many(engine, matching, person=audit.actor_name, reason=audit.reason, dry_run=dry)
 
-    return _in_bulk(lambda dry: place.run(lambda e: act(e, dry)), "discarded", dry_run, yes, place.as_json)
+    def run(dry: bool) -> DeadLetterBulkResult:
+        return connection.run(lambda engine: act(engine, dry))
+
+    return _run_in_bulk(run, "discarded", dry_run, yes, connection.as_json)
 
 
-def _discard_one(dlq_id: str, by: Asked, place: Place) -> None:
+def _discard_one(dlq_id: str, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     async def act(engine: Engine) -> Discard:
-        return await engine.discard(dlq_id, person=by.who, reason=by.reason, tenant=by.tenant)
+        return await engine.discard(dlq_id, person=audit.actor_name, reason=audit.reason, tenant=audit.tenant)
 
-    done = place.run(act)
-    said = "discarded" if done.confirmed else "proposed; another person confirms it with the same command"
-    place.tell({"confirmed": done.confirmed, "item": dead_letter_view(done.item)}, f"{dlq_id} {said}")
+    discarded = connection.run(act)
+    proposed = "discard proposed; another person confirms it with the same command"
+    view = {"confirmed": discarded.confirmed, "item": dead_letter_view(discarded.item)}
+    connection.print_result(view, f"{dlq_id} {'discarded' if discarded.confirmed else proposed}")
 
 
-def _one_or_many(some_id: str | None, chosen: Filter, kind: Kind, everything: bool) -> None:
-    """All of them is said, not meant by saying nothing."""
-    by_filter = everything or not kind.of_any_age or replace(chosen, tenant_id=None) != Filter()
-    if some_id is None and not by_filter and chosen.tenant_id is None:
-        raise typer.BadParameter("name a dead letter, say which with --type, --queue, --error-code …, or --all")
+def _check_selection(some_id: str | None, filter: Filter, which: DeadLetterFilterOptions, all_open: bool) -> None:
+    """An id, or a filter, or --all: without any of them a bulk command must not mean all dead letters."""
+    by_filter = all_open or not which.is_any_age or replace(filter, tenant_id=None) != Filter()
+    if some_id is None and not by_filter and filter.tenant_id is None:
+        raise typer.BadParameter("give the ID of a dead letter, a filter like --type, --queue, --error-code, or --all")
     if some_id is not None and by_filter:
-        raise typer.BadParameter("name one dead letter, or choose many by a filter, not both")
+        raise typer.BadParameter("give the ID of one dead letter or a filter, not both")
 
 
-def _in_bulk(run: Callable[[bool], DeadLetterBulkResult], done: str, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """How many, a question, and then what came of it."""
-    seen = run(True)
-    number = seen.matched - seen.for_two
-    two = f"; {seen.for_two} more need two people, one by one" if seen.for_two else ""
-    sentence = f"{counted(number, 'dead dead_letter')} would be {done}{two}"
-    go = not dry_run and number > 0 and asked(sentence, yes, as_json)
-    told = run(False) if go else seen
+def _run_in_bulk(
+    run: Callable[[bool], DeadLetterBulkResult], done: str, dry_run: bool, yes: bool, as_json: bool
+) -> int:
+    """Count with a dry run, ask for confirmation, run, print the result."""
+    preview = run(True)
+    number = preview.matched - preview.for_two
+    two = f"; {preview.for_two} more need two people and must be discarded one by one" if preview.for_two else ""
+    sentence = f"{pluralize(number, 'dead letter')} would be {done}{two}"
+    confirmed = not dry_run and number > 0 and confirm(sentence, yes, as_json)
+    result = run(False) if confirmed else preview
     if as_json:
-        say_json(told.as_dict(dry_run=not go))
-    elif go:
-        say(f"{counted(told.done, 'dead dead_letter')} {done}{two}")
-        for refusal in told.refusals:
-            say(f"{refusal['dlq_id']} left: {refusal['code']}: {refusal['message']}")
+        print_json(result.as_dict(dry_run=not confirmed))
+    elif confirmed:
+        print_line(f"{pluralize(result.done, 'dead letter')} {done}{two}")
+        for refusal in result.refusals:
+            print_line(f"{refusal['dlq_id']} skipped: {refusal['code']}: {refusal['message']}")
     elif dry_run or not number:
-        say(sentence)
-    return 0 if (go and not told.refused) or dry_run or not number else 1
+        print_line(sentence)
+    return 0 if (confirmed and not result.refused) or dry_run or not number else 1

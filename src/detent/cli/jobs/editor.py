@@ -1,4 +1,4 @@
-"""A text in the editor of the person at the terminal."""
+"""Lets the user edit a text in $VISUAL or $EDITOR."""
 
 import os
 import shlex
@@ -9,8 +9,8 @@ from pathlib import Path
 import typer
 
 
-def in_editor(text: str) -> str:
-    """The text as it was left in $VISUAL or $EDITOR."""
+def edit_text(text: str) -> str:
+    """Open the text in $VISUAL or $EDITOR and return what was saved."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "payload.json"
@@ -18,5 +18,5 @@ def in_editor(text: str) -> str:
         try:
             subprocess.run([*shlex.split(editor), str(path)], check=True)
         except (OSError, ValueError, subprocess.CalledProcessError) as error:
-            raise typer.BadParameter(f"the editor {editor!r} did not end well ({error}); set $EDITOR") from None
+            raise typer.BadParameter(f"the editor {editor!r} failed ({error}); set $EDITOR") from None
         return path.read_text("utf-8")

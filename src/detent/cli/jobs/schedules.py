@@ -8,10 +8,37 @@ from zoneinfo import ZoneInfo
 
 import typer
 
-from detent.cli.app_option import App, application
-from detent.cli.option_groups import Asked, Page, Place, Signed, spread
-from detent.cli.options import DryRun, InQueue, Limit, OfContract, OfType, Rate, Tenant, Text, Yes, json_value, option
-from detent.cli.output import asked, counted, say, say_json, shortened, show_fields, show_table, when
+from detent.cli.app_option import App, load_optional_app
+from detent.cli.option_groups import (
+    AuditOptions,
+    ConnectionOptions,
+    PageOptions,
+    TenantAuditOptions,
+    expand_option_groups,
+)
+from detent.cli.options import (
+    ContractFilter,
+    DryRun,
+    Limit,
+    QueueFilter,
+    Rate,
+    Tenant,
+    TextFilter,
+    TypeFilter,
+    Yes,
+    option,
+    parse_json,
+)
+from detent.cli.output import (
+    confirm,
+    pluralize,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    relative_time,
+    shorten,
+)
 from detent.core.job import Micros
 from detent.core.schedule import Fire, Misfire, Overlap, Schedule
 from detent.core.times import iso
@@ -22,285 +49,308 @@ from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import Preview, schedule_view
 from detent.ports.listing import Filter
 
-group = typer.Typer(help="Make jobs at their time, again and again.", no_args_is_help=True)
+group = typer.Typer(
+    help="Manage schedules: jobs that are created at a time, at an interval or by cron.", no_args_is_help=True
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name or id.", show_default=False)]
 
 
 @dataclass(frozen=True, slots=True)
-class When:
-    """When it fires."""
+class TimingOptions:
+    """When the schedule runs."""
 
-    cron: Annotated[str | None, option("--cron", "Five fields (or six, seconds first), or @daily and the like.")] = None
-    every: Annotated[str | None, option("--every", "A span: 30s, 5m, 1h30m, 2d.")] = None
-    at: Annotated[str | None, option("--at", "Once, at this moment: 2030-01-31T12:00:00Z.")] = None
-    tz: Annotated[str | None, option("--tz", "The zone of cron times, like Europe/Berlin; default UTC.")] = None
+    cron: Annotated[
+        str | None, option("--cron", "A cron expression of five fields (six: seconds first), or @daily etc.")
+    ] = None
+    every: Annotated[str | None, option("--every", "An interval: 30s, 5m, 1h30m, 2d.")] = None
+    at: Annotated[str | None, option("--at", "Once, at this time: 2030-01-31T12:00:00Z.")] = None
+    tz: Annotated[str | None, option("--tz", "The time zone of --cron, like Europe/Berlin; default UTC.")] = None
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What it makes."""
+class JobOptions:
+    """The jobs that the schedule creates."""
 
     payload: Annotated[
         str | None, option("--payload", "The arguments as a JSON object; - reads stdin, @FILE a file.")
     ] = None
-    contract: Annotated[str | None, option("--contract", "The contract its jobs live under; default standard.")] = None
+    contract: Annotated[str | None, option("--contract", "The contract of its jobs; default standard.")] = None
     queue: Annotated[str | None, option("--queue", "The queue of its jobs.")] = None
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """How its jobs run, and what is done about fires that are missed or too early."""
+class RunOptions:
+    """How its jobs run, and what happens to missed and overlapping runs."""
 
     priority: Annotated[int | None, option("--priority", "The priority of its jobs, -100 to 100.")] = None
-    max_retries: Annotated[int | None, option("--max-retries", "Tries after the first.", min=0)] = None
-    timeout_ms: Annotated[int | None, option("--timeout-ms", "How long one try may take.", min=1)] = None
-    limit_key: Annotated[str | None, option("--limit-key", "What limits per key count its jobs under.")] = None
+    max_retries: Annotated[int | None, option("--max-retries", "Retries after the first attempt.", min=0)] = None
+    timeout_ms: Annotated[int | None, option("--timeout-ms", "Timeout of one attempt in milliseconds.", min=1)] = None
+    limit_key: Annotated[str | None, option("--limit-key", "The key of its jobs for limits per key.")] = None
     deadline: Annotated[
         float | None,
-        option("--deadline", "Seconds after it is due a job that nobody began ends."),
+        option("--deadline", "Cancel a job that has not started this many seconds after it was due."),
     ] = None
-    starts_at: Annotated[str | None, option("--starts-at", "No fire before this moment.")] = None
-    ends_at: Annotated[str | None, option("--ends-at", "No fire after this moment.")] = None
-    jitter: Annotated[float | None, option("--jitter", "Each job is due up to so many seconds later.", min=0)] = None
+    starts_at: Annotated[str | None, option("--starts-at", "No run before this time.")] = None
+    ends_at: Annotated[str | None, option("--ends-at", "No run after this time.")] = None
+    jitter: Annotated[
+        float | None, option("--jitter", "Delay each job by a random time of up to this many seconds.", min=0)
+    ] = None
     misfire: Annotated[
-        Misfire | None, option("--misfire", "Fires missed: none, one or all of them are made up for.")
+        Misfire | None, option("--misfire", "Missed runs: skip them, run once for all of them, or run each.")
     ] = None
-    misfire_limit: Annotated[int | None, option("--misfire-limit", "How many `all` makes up for.", min=1)] = None
-    misfire_grace: Annotated[float | None, option("--misfire-grace", "So many seconds late is on time.", min=0)] = None
-    overlap: Annotated[Overlap | None, option("--overlap", "While a job of an earlier fire has not ended.")] = None
+    misfire_limit: Annotated[
+        int | None, option("--misfire-limit", "With --misfire all: how many missed runs to make up for.", min=1)
+    ] = None
+    misfire_grace: Annotated[
+        float | None, option("--misfire-grace", "A run up to this many seconds late does not count as missed.", min=0)
+    ] = None
+    overlap: Annotated[
+        Overlap | None,
+        option(
+            "--overlap", "If a job of an earlier run is unfinished: allow the new one, skip it, or cancel the earlier."
+        ),
+    ] = None
 
 
-def said(*bundles: When | Work | Rules) -> dict[str, Any]:
-    """The fields of a request among the options, as far as they were given; a payload is read first."""
-    given = {one.name: getattr(bundle, one.name) for bundle in bundles for one in fields(bundle)}
-    return {name: value for name, value in given.items() if value is not None and name != "payload"}
+def _request_fields(*groups: TimingOptions | JobOptions | RunOptions) -> dict[str, Any]:
+    """The options that are set, as fields of a ScheduleRequest; without the payload, which is parsed separately."""
+    options = {field.name: getattr(group, field.name) for group in groups for field in fields(group)}
+    return {name: value for name, value in options.items() if value is not None and name != "payload"}
 
 
 @group.command("list")
-@spread
+@expand_option_groups
 def list_schedules(
     tenant: Tenant = None,
-    queue: InQueue = None,
-    contract: OfContract = None,
-    job_type: OfType = None,
-    text: Text = None,
+    queue: QueueFilter = None,
+    contract: ContractFilter = None,
+    job_type: TypeFilter = None,
+    text: TextFilter = None,
     *,
-    part: Page,
-    place: Place,
+    page_options: PageOptions,
+    connection: ConnectionOptions,
 ) -> None:
     """List schedules, newest first."""
-    chosen = Filter(contract, None, None, queue, tenant, job_type, text, part.cursor, part.limit)
+    filter = Filter(contract, None, None, queue, tenant, job_type, text, page_options.cursor, page_options.limit)
 
     async def act(engine: Engine) -> tuple[Micros, list[Schedule]]:
-        return engine.store.now(), await acts.listed(engine, replace(chosen, limit=part.limit + 1))
+        return engine.store.now(), await acts.list_schedules(engine, replace(filter, limit=page_options.limit + 1))
 
-    now, found = place.run(act)
-    page, next_cursor = part.of(found, lambda one: one.id)
-    if place.as_json:
-        say_json({"schedules": [schedule_view(one) for one in page], "next_cursor": next_cursor})
+    now, schedules = connection.run(act)
+    page, next_cursor = page_options.paginate(schedules, lambda schedule: schedule.id)
+    if connection.as_json:
+        print_json({"schedules": [schedule_view(schedule) for schedule in page], "next_cursor": next_cursor})
         return
     if not page:
-        say("no schedules" if chosen == Filter(limit=part.limit) else "no schedules match")
+        print_line("No schedules." if filter == Filter(limit=page_options.limit) else "No schedules match.")
         return
-    columns = ("name", "when", "type", "next", "last", ">fires", ">missed", "state")
-    show_table(columns, [_row(now, one) for one in page])
+    columns = ("name", "when", "type", "next run", "last run", ">runs", ">missed", "state")
+    print_table(columns, [_row(now, schedule) for schedule in page])
     if next_cursor:
-        say(f"more: --cursor {next_cursor}")
+        print_line(f"next page: --cursor {next_cursor}")
 
 
-def _row(now: Micros, one: Schedule) -> list[str | int | None]:
-    coming = when(now, one.next_fire_at) if one.next_fire_at is not None else None
-    last = when(now, one.last_fire_at) if one.last_fire_at is not None else None
-    return [one.name, _when(one), one.job_type, coming, last, one.fires, one.misfires, _state(one)]
+def _row(now: Micros, schedule: Schedule) -> list[str | int | None]:
+    next_run = relative_time(now, schedule.next_fire_at)
+    last_run = relative_time(now, schedule.last_fire_at)
+    counts = (schedule.fires, schedule.misfires)
+    return [schedule.name, _timing(schedule), schedule.job_type, next_run, last_run, *counts, _state(schedule)]
 
 
-def _when(one: Schedule) -> str:
-    zone = f" {one.timezone}" if one.kind == "cron" and one.timezone != "UTC" else ""
-    return f"{one.kind} {one.expression}{zone}"
+def _timing(schedule: Schedule) -> str:
+    zone = f" {schedule.timezone}" if schedule.kind == "cron" and schedule.timezone != "UTC" else ""
+    return f"{schedule.kind} {schedule.expression}{zone}"
 
 
-def _state(one: Schedule) -> str:
-    if one.paused_at is not None:
+def _state(schedule: Schedule) -> str:
+    if schedule.paused_at is not None:
         return "paused"
-    if one.last_error:
-        return shortened(one.last_error, 48)
-    return "ended" if one.next_fire_at is None else ""
+    if schedule.last_error:
+        return shorten(schedule.last_error, 48)
+    return "finished" if schedule.next_fire_at is None else ""
 
 
 @group.command("show")
-@spread
-def show(name: Name, tenant: Tenant = None, limit: Limit = 10, *, place: Place) -> None:
-    """Show one schedule and its last fires."""
+@expand_option_groups
+def show(name: Name, tenant: Tenant = None, limit: Limit = 10, *, connection: ConnectionOptions) -> None:
+    """Show one schedule and its last runs."""
 
     async def act(engine: Engine) -> tuple[Schedule, list[Fire]]:
-        one = await acts.get(engine, name, tenant=tenant)
-        return one, await acts.fires(engine, one.id, limit=limit)
+        schedule = await acts.get(engine, name, tenant=tenant)
+        return schedule, await acts.fires(engine, schedule.id, limit=limit)
 
-    one, fires = place.run(act)
-    told = [{"fire_at": iso(fire.fire_at), "job_id": fire.job_id, "made_at": iso(fire.made_at)} for fire in fires]
-    if place.as_json:
-        say_json({**schedule_view(one), "last_fires": told})
+    schedule, fires = connection.run(act)
+    runs = [{"fire_at": iso(fire.fire_at), "job_id": fire.job_id, "made_at": iso(fire.made_at)} for fire in fires]
+    if connection.as_json:
+        print_json({**schedule_view(schedule), "last_fires": runs})
         return
-    show_fields({**schedule_view(one), "payload": one.payload})
-    if told:
-        say()
-        show_table(("fire", "job"), [[fire["fire_at"], fire["job_id"]] for fire in told])
+    print_fields({**schedule_view(schedule), "payload": schedule.payload})
+    if runs:
+        print_line()
+        print_table(("run at", "job"), [[run["fire_at"], run["job_id"]] for run in runs])
 
 
 @group.command("add")
-@spread
+@expand_option_groups
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the new schedule.", show_default=False)],
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as in @app.job(TYPE).")],
     *,
-    when: When,
-    work: Work,
-    tenant: Annotated[str | None, option("--tenant", "Whose jobs they are; default: default.")] = None,
-    rules: Rules,
-    paused: Annotated[bool, option("--paused", "Do not fire until it is resumed.")] = False,
-    by: Signed,
+    timing: TimingOptions,
+    job: JobOptions,
+    tenant: Annotated[str | None, option("--tenant", "The tenant of its jobs; default: default.")] = None,
+    run_options: RunOptions,
+    paused: Annotated[bool, option("--paused", "Create it paused; `schedules resume` starts it.")] = False,
+    audit: AuditOptions,
     app: App = None,
-    place: Place,
+    connection: ConnectionOptions,
 ) -> None:
-    """Add a schedule: --cron, --every or --at says when it fires."""
-    known = application(app)
-    asked_for = said(when, work, rules)
-    given = json_value(work.payload, "--payload")
+    """Add a schedule; --cron, --every or --at sets when it runs."""
+    application = load_optional_app(app)
+    request_fields = _request_fields(timing, job, run_options)
+    payload = parse_json(job.payload, "--payload")
     if tenant is not None:
-        asked_for["tenant_id"] = tenant
-    if known is not None:
-        ask = replace(known.schedules.request(name, job_type, given), **asked_for)
+        request_fields["tenant_id"] = tenant
+    if application is not None:
+        request = replace(application.schedules.request(name, job_type, payload), **request_fields)
     else:
-        ask = ScheduleRequest(name, job_type, payload=given, **asked_for)
-    _told(place.of(known), lambda engine: acts.add(engine, ask, **by.told(), paused=paused), "added")
+        request = ScheduleRequest(name, job_type, payload=payload, **request_fields)
+    _change_schedule(
+        connection.with_app(application),
+        lambda engine: acts.add(engine, request, **audit.as_arguments(), paused=paused),
+        "added",
+    )
 
 
 @group.command("edit")
-@spread
+@expand_option_groups
 def edit(
     name: Name,
     *,
-    when: When,
-    work: Work,
-    rules: Rules,
+    timing: TimingOptions,
+    job: JobOptions,
+    run_options: RunOptions,
     unset: Annotated[
-        list[str] | None, option("--unset", "Take back what was said: --unset ends-at.", metavar="NAME")
+        list[str] | None, option("--unset", "Reset this option to its default: --unset ends-at.", metavar="NAME")
     ] = None,
-    version: Annotated[int | None, option("--version", "Only if it is still at this version.")] = None,
-    by: Asked,
+    version: Annotated[int | None, option("--version", "Change it only if it still has this version.")] = None,
+    audit: TenantAuditOptions,
     app: App = None,
-    place: Place,
+    connection: ConnectionOptions,
 ) -> None:
-    """Change a schedule while it runs; what is not said stays as it is."""
-    known = application(app)
-    changes = dict.fromkeys(name.replace("-", "_") for name in unset or ()) | said(when, work, rules)
-    given = json_value(work.payload, "--payload")
+    """Change a schedule; options that are left out keep their value."""
+    application = load_optional_app(app)
+    changes = dict.fromkeys(name.replace("-", "_") for name in unset or ()) | _request_fields(timing, job, run_options)
+    payload = parse_json(job.payload, "--payload")
 
     async def act(engine: Engine) -> Schedule:
-        if given is not None:
-            there = await acts.get(engine, name, tenant=by.tenant)
-            handler = known.jobs.get(there.job_type) if known else None
-            changes["payload"] = handler.handler.payload((), given) if handler else given
-        return await acts.edit(engine, name, changes, **by.told(), version=version)
+        if payload is not None:
+            schedule = await acts.get(engine, name, tenant=audit.tenant)
+            definition = application.jobs.get(schedule.job_type) if application else None
+            changes["payload"] = definition.handler.payload((), payload) if definition else payload
+        return await acts.edit(engine, name, changes, **audit.as_arguments(), version=version)
 
-    _told(place.of(known), act, "changed")
+    _change_schedule(connection.with_app(application), act, "changed")
 
 
 @group.command("pause")
-@spread
-def pause(name: Name, by: Asked, place: Place) -> None:
-    """Let a schedule rest; jobs it has made go on."""
-    _told(place, lambda engine: acts.pause(engine, name, **by.told()), "paused")
+@expand_option_groups
+def pause(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
+    """Pause a schedule; jobs it has already created continue."""
+    _change_schedule(connection, lambda engine: acts.pause(engine, name, **audit.as_arguments()), "paused")
 
 
 @group.command("resume")
-@spread
-def resume(name: Name, by: Asked, place: Place) -> None:
-    """Let a paused schedule fire again, from now on."""
-    _told(place, lambda engine: acts.resume(engine, name, **by.told()), "goes on")
+@expand_option_groups
+def resume(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
+    """Resume a paused schedule; runs that passed meanwhile are not made up for."""
+    _change_schedule(connection, lambda engine: acts.resume(engine, name, **audit.as_arguments()), "resumed")
 
 
 @group.command("remove")
-@spread
-def remove(name: Name, by: Asked, place: Place) -> None:
-    """Remove a schedule; jobs it has made stay."""
-    gone = place.run(lambda engine: acts.remove(engine, name, **by.told()))
-    back = "; the code declares it, so the next worker that starts brings it back" if gone.declared else ""
-    place.tell(schedule_view(gone), f"{gone.name} removed{back}")
+@expand_option_groups
+def remove(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
+    """Remove a schedule; jobs it has already created stay."""
+    removed = connection.run(lambda engine: acts.remove(engine, name, **audit.as_arguments()))
+    note = "; it is declared in code, so the next worker that starts adds it again" if removed.declared else ""
+    connection.print_result(schedule_view(removed), f"{removed.name} removed{note}")
 
 
-def _told(place: Place, act: Callable[[Engine], Awaitable[Schedule]], done: str) -> None:
-    one = place.run(act)
-    coming = "" if one.next_fire_at is None else f"; next fire {iso(one.next_fire_at)}"
-    place.tell(schedule_view(one), f"{one.name} {done}{coming}")
+def _change_schedule(connection: ConnectionOptions, act: Callable[[Engine], Awaitable[Schedule]], done: str) -> None:
+    schedule = connection.run(act)
+    next_run = "" if schedule.next_fire_at is None else f"; next run {iso(schedule.next_fire_at)}"
+    connection.print_result(schedule_view(schedule), f"{schedule.name} {done}{next_run}")
 
 
 @group.command("preview")
-@spread
+@expand_option_groups
 def preview(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The schedule's name or id.")] = None,
     *,
-    when: When,
-    after: Annotated[str | None, option("--after", "Those behind this moment instead of now.")] = None,
-    count: Annotated[int, option("--count", "How many fires.", min=1, max=1_000)] = 5,
+    timing: TimingOptions,
+    after: Annotated[str | None, option("--after", "Runs after this time instead of now.")] = None,
+    count: Annotated[int, option("--count", "How many runs.", min=1, max=1_000)] = 5,
     tenant: Tenant = None,
-    place: Place,
+    connection: ConnectionOptions,
 ) -> None:
-    """Show the next fires of a schedule, or of one that is only thought of."""
-    thought_of: dict[str, Any] = {"cron": when.cron, "every": when.every, "at": when.at}
-    if (name is None) == (not any(thought_of.values())):
-        raise typer.BadParameter("name a schedule, or say --cron, --every or --at")
+    """Show the next runs of a schedule, or of the timing given by --cron, --every or --at."""
+    unsaved: dict[str, Any] = {"cron": timing.cron, "every": timing.every, "at": timing.at}
+    if (name is None) == (not any(unsaved.values())):
+        raise typer.BadParameter("give the NAME of a schedule, or one of --cron, --every and --at")
 
     async def act(engine: Engine) -> tuple[str, list[Preview]]:
         if name is None:
-            ask = ScheduleRequest("preview", "preview", tz=when.tz, **thought_of)
-            return when.tz or "UTC", await acts.preview(engine, ask, count, after=after)
-        one = await acts.get(engine, name, tenant=tenant)
-        return one.timezone, await acts.preview(engine, one.id, count, after=after)
+            request = ScheduleRequest("preview", "preview", tz=timing.tz, **unsaved)
+            return timing.tz or "UTC", await acts.preview(engine, request, count, after=after)
+        schedule = await acts.get(engine, name, tenant=tenant)
+        return schedule.timezone, await acts.preview(engine, schedule.id, count, after=after)
 
-    zone, fires = place.run(act)
-    if place.as_json:
-        told = [{"fire_at": iso(fire.fire_at), "due_at": iso(fire.due_at)} for fire in fires]
-        say_json({"timezone": zone, "fires": told})
+    zone, runs = connection.run(act)
+    if connection.as_json:
+        fires = [{"fire_at": iso(run.fire_at), "due_at": iso(run.due_at)} for run in runs]
+        print_json({"timezone": zone, "fires": fires})
         return
-    if not fires:
-        say("no fire is to come")
+    if not runs:
+        print_line("No more runs.")
         return
-    show_table(("fire", f"in {zone}", "due"), [[iso(f.fire_at), _local(f.fire_at, zone), iso(f.due_at)] for f in fires])
+    rows = [[iso(run.fire_at), _local(run.fire_at, zone), iso(run.due_at)] for run in runs]
+    print_table(("run at", f"in {zone}", "due"), rows)
 
 
-def _local(moment: Micros, zone: str) -> str:
-    return f"{datetime.fromtimestamp(moment // 1_000_000, ZoneInfo(zone)):%a %Y-%m-%d %H:%M:%S %z}"
+def _local(at: Micros, zone: str) -> str:
+    return f"{datetime.fromtimestamp(at // 1_000_000, ZoneInfo(zone)):%a %Y-%m-%d %H:%M:%S %z}"
 
 
 @group.command("backfill")
-@spread
+@expand_option_groups
 def backfill_command(
     name: Name,
-    first: Annotated[str, option("--from", "The first moment: 2026-01-01T00:00:00Z.")],
-    last: Annotated[str, option("--to", "The last moment.")],
+    first: Annotated[str, option("--from", "Start of the range: 2026-01-01T00:00:00Z.")],
+    last: Annotated[str, option("--to", "End of the range.")],
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     *,
-    by: Asked,
-    place: Place,
+    audit: TenantAuditOptions,
+    connection: ConnectionOptions,
 ) -> int:
-    """Make the jobs of fires that have passed and have none; says how many, and asks."""
+    """Create the missing jobs of past runs, after a confirmation."""
 
     def run(dry: bool) -> Backfill:
-        return place.run(lambda engine: backfill(engine, name, first, last, **by.told(), rate=rate, dry_run=dry))
+        return connection.run(
+            lambda engine: backfill(engine, name, first, last, **audit.as_arguments(), rate=rate, dry_run=dry)
+        )
 
-    seen = run(True)
-    had = f"; {seen.known} of {counted(seen.fires, 'fire')} have theirs" if seen.known else ""
-    sentence = f"{counted(seen.made, 'job')} would be made{had}"
-    go = not dry_run and seen.made > 0 and asked(sentence, yes, place.as_json)
-    done = run(False) if go else seen
-    if place.as_json:
-        say_json({"dry_run": not go, **done.as_dict()})
-    elif go:
-        say(f"{counted(done.made, 'job')} made")
-    elif dry_run or not seen.made:
-        say(sentence)
-    return 0 if go or dry_run or not seen.made else 1
+    preview = run(True)
+    existing = f"; {preview.known} of {pluralize(preview.fires, 'run')} already have a job" if preview.known else ""
+    sentence = f"{pluralize(preview.made, 'job')} would be created{existing}"
+    confirmed = not dry_run and preview.made > 0 and confirm(sentence, yes, connection.as_json)
+    result = run(False) if confirmed else preview
+    if connection.as_json:
+        print_json({"dry_run": not confirmed, **result.as_dict()})
+    elif confirmed:
+        print_line(f"{pluralize(result.made, 'job')} created")
+    elif dry_run or not preview.made:
+        print_line(sentence)
+    return 0 if confirmed or dry_run or not preview.made else 1

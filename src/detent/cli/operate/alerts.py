@@ -1,4 +1,4 @@
-"""`detent alerts`: what fires, the rules, what was told to whom, and a test of a sink."""
+"""`detent alerts`: lists alerts, rules and deliveries; evaluates the rules; tests a sink."""
 
 import json
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import typer
 
 from detent.cli.connection import on_engine
 from detent.cli.options import AsJson, Limit, Url, option
-from detent.cli.output import FINE, NO, say, say_json, show_table, tell, when
+from detent.cli.output import EXIT_NO, EXIT_OK, print_json, print_line, print_result, print_table, relative_time
 from detent.core.alerts import Alert, Delivery, Rule, State
 from detent.core.errors import NotFound
 from detent.core.job import Micros
@@ -18,63 +18,73 @@ from detent.engine.metrics.alert_export import prometheus_rules
 from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import Settings, load_settings
 
-group = typer.Typer(help="See what fires, the rules and the sinks.", invoke_without_command=True)
-Config = Annotated[str | None, option("--config", "The settings file; default: detent.toml here, if there is one.")]
+group = typer.Typer(help="List alerts, rules and deliveries; evaluate rules; test sinks.", invoke_without_command=True)
+Config = Annotated[
+    str | None, option("--config", "The settings file; default: detent.toml in this folder, if it exists.")
+]
 
 
 @group.callback()
 def alerts(
     context: typer.Context,
     prometheus: Annotated[
-        bool, option("--prometheus-rules", "Print the rules as a rules file for Prometheus instead.")
+        bool, option("--prometheus-rules", "Print the rules as a Prometheus rules file instead.")
     ] = False,
     config: Config = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """List alerts: pending, firing, and what was resolved last."""
+    """List pending, firing and recently resolved alerts."""
     if context.invoked_subcommand is not None:
         return
     settings = load_settings(config)
     if prometheus:
         text = on_engine(url, lambda engine: _rules_file(engine, settings))
-        tell(as_json, {"rules_file": text}, text.rstrip())
+        print_result(as_json, {"rules_file": text}, text.rstrip())
         return
-    now, found = on_engine(url, _listing)
+    now, listed = on_engine(url, _read_alerts)
     if as_json:
-        say_json({"alerts": [acts.alert_view(alert) for alert in found]})
-    elif not found:
-        say("nothing fires; `detent alerts rules` shows what would")
+        print_json({"alerts": [acts.alert_view(alert) for alert in listed]})
+    elif not listed:
+        print_line("No alerts. `detent alerts rules` lists the rules.")
     else:
-        _show(now, found)
+        _print_alerts(now, listed)
 
 
 async def _rules_file(engine: Engine, settings: Settings) -> str:
     return prometheus_rules(settings.rules, engine.contracts)
 
 
-async def _listing(engine: Engine) -> tuple[Micros, list[Alert]]:
-    return engine.store.now(), await acts.listing(engine)
+async def _read_alerts(engine: Engine) -> tuple[Micros, list[Alert]]:
+    return engine.store.now(), await acts.list_alerts(engine)
 
 
-def _show(now: Micros, found: list[Alert]) -> None:
+def _print_alerts(now: Micros, listed: list[Alert]) -> None:
     order = {State.FIRING: 0, State.PENDING: 1, State.RESOLVED: 2}
     rows = [
-        [alert.rule, alert.severity, str(alert.state), when(now, alert.resolved_at or alert.since), alert.summary]
-        for alert in sorted(found, key=lambda one: (order[State(one.state)], one.severity, one.rule))
+        [
+            alert.rule,
+            alert.severity,
+            str(alert.state),
+            relative_time(now, alert.resolved_at or alert.since),
+            alert.summary,
+        ]
+        for alert in sorted(listed, key=lambda alert: (order[State(alert.state)], alert.severity, alert.rule))
     ]
-    show_table(("rule", "", "state", "since", "summary"), rows)
+    print_table(("rule", "severity", "state", "since", "summary"), rows)
 
 
 @group.command("rules")
 def rules(config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
-    """List the rules with their thresholds."""
+    """List the alert rules with their thresholds."""
     settings = load_settings(config)
     if as_json:
-        told = {"settings": settings.where, "interval_seconds": settings.alert_interval_seconds}
-        say_json({**told, "rules": [acts.rule_view(rule) for rule in settings.rules]})
+        source = {"settings": settings.path, "interval_seconds": settings.alert_interval_seconds}
+        print_json({**source, "rules": [acts.rule_view(rule) for rule in settings.rules]})
         return
-    show_table(("rule", "", ">threshold", "unit", "for", "what it says"), [_rule_row(rule) for rule in settings.rules])
+    print_table(
+        ("rule", "severity", ">threshold", "unit", "for", "meaning"), [_rule_row(rule) for rule in settings.rules]
+    )
 
 
 def _rule_row(rule: Rule) -> list[str]:
@@ -85,68 +95,71 @@ def _rule_row(rule: Rule) -> list[str]:
 
 @group.command("evaluate")
 def evaluate(config: Config = None, url: Url = None, as_json: AsJson = False) -> int:
-    """Evaluate every rule now and tell the sinks; exits with 1 while something fires."""
+    """Evaluate all rules now and notify the sinks; exits with 1 if an alert is firing."""
     settings = load_settings(config)
 
     async def act(engine: Engine) -> list[Alert]:
         maintenance = MaintenanceLoop(engine, settings)
         await maintenance.evaluate()
         await maintenance.deliver()
-        return await acts.listing(engine)
+        return await acts.list_alerts(engine)
 
     firing = [alert for alert in on_engine(url, act) if alert.state == State.FIRING]
-    said = [f"{alert.severity} {alert.rule}: {alert.summary}" for alert in firing] or ["nothing fires"]
-    tell(as_json, {"firing": [acts.alert_view(alert) for alert in firing]}, *said)
-    return NO if firing else FINE
+    lines = [f"{alert.severity} {alert.rule}: {alert.summary}" for alert in firing] or ["No alerts are firing."]
+    print_result(as_json, {"firing": [acts.alert_view(alert) for alert in firing]}, *lines)
+    return EXIT_NO if firing else EXIT_OK
 
 
 @group.command("deliveries")
 def deliveries(limit: Limit = 20, url: Url = None, as_json: AsJson = False) -> None:
-    """List what was told to sinks and what is still to be told."""
+    """List notifications to sinks: delivered, pending and failed."""
 
     async def act(engine: Engine) -> tuple[Micros, list[Delivery]]:
-        return engine.store.now(), await acts.deliveries(engine, limit)
+        return engine.store.now(), await acts.list_deliveries(engine, limit)
 
-    now, found = on_engine(url, act)
-    views = [acts.delivery_view(told) for told in found]
+    now, listed = on_engine(url, act)
+    views = [acts.delivery_view(delivery) for delivery in listed]
     if as_json:
-        say_json({"deliveries": views})
+        print_json({"deliveries": views})
         return
     if not views:
-        say("nothing was told to anyone yet")
+        print_line("No deliveries yet.")
         return
     rows = [
-        [one["rule"], one["news"], one["sink"], one["state"], one["attempts"], when(now, told.created_at)]
-        for one, told in zip(views, found, strict=True)
+        [
+            *(view[name] for name in ("rule", "news", "sink", "state", "attempts")),
+            relative_time(now, delivery.created_at),
+        ]
+        for view, delivery in zip(views, listed, strict=True)
     ]
-    show_table(("rule", "news", "sink", "state", ">tries", "made"), rows)
+    print_table(("rule", "event", "sink", "state", ">attempts", "created"), rows)
 
 
 @group.command("test")
-def try_sink(
-    sink: Annotated[str, typer.Argument(metavar="SINK", help="A sink of the settings; log is always there.")],
+def send_test_alert(
+    sink: Annotated[str, typer.Argument(metavar="SINK", help="The name of a sink in the settings, or log.")],
     config: Config = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Send a made-up alert to one sink, once, and tell whether it arrived."""
+    """Send one test alert to a sink and report whether it was delivered."""
     settings = load_settings(config)
-    found = settings.sinks.get(sink)
-    if found is None:
-        known = ", ".join(settings.sinks)
-        raise NotFound(f"there is no sink {sink!r} in the settings; known are {known}", code="SINK_NOT_FOUND")
+    target = settings.sinks.get(sink)
+    if target is None:
+        names = ", ".join(settings.sinks)
+        raise NotFound(f"sink {sink!r} is not in the settings; available: {names}", code="SINK_NOT_FOUND")
 
     async def act(engine: Engine) -> str | None:
-        return await found.tell(_made_up(engine), engine.store.now())
+        return await target.deliver(_test_delivery(engine), engine.store.now())
 
     error = on_engine(url, act)
-    said = f"{sink}: it arrived" if error is None else f"{sink}: it did not arrive: {error}"
-    tell(as_json, {"sink": sink, "arrived": error is None, "error": error}, said)
-    return FINE if error is None else NO
+    message = f"{sink}: delivered" if error is None else f"{sink}: not delivered: {error}"
+    print_result(as_json, {"sink": sink, "arrived": error is None, "error": error}, message)
+    return EXIT_OK if error is None else EXIT_NO
 
 
-def _made_up(engine: Engine) -> Delivery:
+def _test_delivery(engine: Engine) -> Delivery:
     now = engine.store.now()
-    alert = Alert("test", "all", State.FIRING, "P3", 1.0, "a test of this sink", now, now, None, None, now, 1, 1)
+    alert = Alert("test", "all", State.FIRING, "P3", 1.0, "test of this sink", now, now, None, None, now, 1, 1)
     body: dict[str, Any] = {**acts.alert_view(alert), "kind": "test", "labels": {}, "at": iso(now)}
     return Delivery(engine.ids.job(), alert.rule, alert.subject, "test", json.dumps(body), now, now, 1)

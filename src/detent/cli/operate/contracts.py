@@ -1,4 +1,4 @@
-"""`detent contract`: the lifecycles. list, show, check, draw."""
+"""`detent contract`: lists, shows, checks and draws contracts."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,17 @@ import typer
 from detent.cli.connection import open_engine
 from detent.cli.diagnose.database import describe
 from detent.cli.options import AsJson, Url
-from detent.cli.output import NO, complain, console, counted, say, say_json, show_table, table, tell
+from detent.cli.output import (
+    EXIT_NO,
+    console,
+    make_table,
+    pluralize,
+    print_error,
+    print_json,
+    print_line,
+    print_result,
+    print_table,
+)
 from detent.client.connect import default_url
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.io import contract_from_toml
@@ -17,25 +27,25 @@ from detent.core.contract.model import Contract, Phase
 from detent.core.errors import ContractError, UnknownContract
 from detent.engine.reads.views import contract_view, contracts_view
 
-from .diagram import draw as drawn
+from .diagram import contract_diagram
 
-group = typer.Typer(help="Look at contracts, check your own, draw them.", no_args_is_help=True)
+group = typer.Typer(help="List, show, check and draw contracts.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A contract's name, or a FILE.toml.", show_default=False)]
-File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="A declared contract.", show_default=False)]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of a contract, or a FILE.toml.", show_default=False)
+]
+File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="A contract declared in TOML.", show_default=False)]
 
 
 @group.command("list")
 def list_contracts(url: Url = None, as_json: AsJson = False) -> None:
-    """List the contracts Detent carries and those this database has met."""
-    known = _known(url)
-    rows = contracts_view(known)
+    """List the built-in contracts and those stored in this database."""
+    rows = contracts_view(_available_contracts(url))
     if as_json:
-        say_json({"contracts": rows})
+        print_json({"contracts": rows})
         return
     columns = ("name", ">statuses", ">edges", ">retries", "dead letters", "")
-    marks = {True: "yes", False: "no"}
-    show_table(
+    print_table(
         columns,
         [
             [
@@ -43,8 +53,8 @@ def list_contracts(url: Url = None, as_json: AsJson = False) -> None:
                 row["statuses"],
                 row["edges"],
                 row["max_retries"],
-                marks[row["dead_letters"]],
-                "default" if row["default"] else "" if row["carried"] else "your own",
+                "yes" if row["dead_letters"] else "no",
+                "default" if row["default"] else "" if row["carried"] else "custom",
             ]
             for row in rows
         ],
@@ -53,42 +63,40 @@ def list_contracts(url: Url = None, as_json: AsJson = False) -> None:
 
 @group.command("show")
 def show(name: Name, url: Url = None, as_json: AsJson = False) -> None:
-    """Show a contract's table: statuses with phases, edges with moves, codes and retries."""
-    declared = contract_view(find_contract(name, url))
+    """Show a contract: statuses with phases, edges with moves, error codes and the retry rule."""
+    view = contract_view(find_contract(name, url))
     if as_json:
-        say_json(declared)
+        print_json(view)
         return
-    say(f"contract {declared['name']}")
-    phases = {
-        phase: ", ".join(status for status, its in declared["statuses"].items() if its == phase) for phase in Phase
-    }
-    show_table(("phase", "statuses"), [[str(phase), statuses or "-"] for phase, statuses in phases.items()])
-    say()
-    rows = [[edge["move"] or "-", edge["source"] or "·", edge["event"], edge["target"]] for edge in declared["edges"]]
-    console().print(table(("move", "source", "event", "target"), rows))
-    say()
-    show_table(("refusal", "code"), [[key, code or "the cause's own"] for key, code in declared["codes"].items()])
-    say()
-    show_table(("retry", ""), [[key, _plain(value)] for key, value in declared["retry"].items() if value is not None])
+    print_line(f"contract {view['name']}")
+    phases = {phase: ", ".join(status for status, p in view["statuses"].items() if p == phase) for phase in Phase}
+    print_table(("phase", "statuses"), [[str(phase), statuses or "-"] for phase, statuses in phases.items()])
+    print_line()
+    rows = [[edge["move"] or "-", edge["source"] or "·", edge["event"], edge["target"]] for edge in view["edges"]]
+    console().print(make_table(("move", "source", "event", "target"), rows))
+    print_line()
+    print_table(("error", "code"), [[key, code or "code of the last failure"] for key, code in view["codes"].items()])
+    print_line()
+    print_table(("retry", ""), [[key, _as_text(value)] for key, value in view["retry"].items() if value is not None])
 
 
-def _plain(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @group.command("check")
 def check(file: File, as_json: AsJson = False) -> int:
-    """Check a declared contract: is it a machine, does every edge refine the phases?"""
+    """Check a contract declared in TOML: unique transitions, reachable statuses, edges that match the phases."""
     try:
-        contract = contract_from_toml(_text(file))
+        contract = contract_from_toml(_read_text(file))
     except ContractError as error:
         if not as_json:
-            return complain(error, as_json=False)
-        say_json({"ok": False, **error.as_dict()})
-        return NO
-    facts = {"ok": True, "name": contract.name, "statuses": len(contract.statuses), "edges": len(contract.edges)}
-    size = f"{counted(len(contract.statuses), 'status', 'statuses')}, {counted(len(contract.edges), 'edge')}"
-    tell(as_json, facts, f"{contract.name} is a contract: {size}")
+            return print_error(error, as_json=False)
+        print_json({"ok": False, **error.as_dict()})
+        return EXIT_NO
+    view = {"ok": True, "name": contract.name, "statuses": len(contract.statuses), "edges": len(contract.edges)}
+    size = f"{pluralize(len(contract.statuses), 'status', 'statuses')}, {pluralize(len(contract.edges), 'edge')}"
+    print_result(as_json, view, f"{contract.name} is valid: {size}")
     return 0
 
 
@@ -96,38 +104,38 @@ def check(file: File, as_json: AsJson = False) -> int:
 def draw(name: Name, url: Url = None, as_json: AsJson = False) -> None:
     """Draw a contract as a mermaid state diagram."""
     contract = find_contract(name, url)
-    picture = drawn(contract)
-    tell(as_json, {"name": contract.name, "mermaid": picture}, picture)
+    diagram = contract_diagram(contract)
+    print_result(as_json, {"name": contract.name, "mermaid": diagram}, diagram)
 
 
 def find_contract(name: str, url: str | None) -> Contract:
-    """A file, a carried contract, or one the database has met; the first two need no database."""
+    """A contract from a TOML file, a built-in one, or one stored in the database; only the last needs a database."""
     if name.endswith(".toml"):
-        return contract_from_toml(_text(Path(name)))
+        return contract_from_toml(_read_text(Path(name)))
     if name in CONTRACTS:
         return CONTRACTS[name]
-    known = _known(url)
-    if name not in known:
-        listed = ", ".join(sorted(known))
-        raise UnknownContract(f"contract {name!r} is not known; known are {listed}", contract=name)
-    return known[name]
+    contracts = _available_contracts(url)
+    if name not in contracts:
+        names = ", ".join(sorted(contracts))
+        raise UnknownContract(f"contract {name!r} does not exist; available: {names}", contract=name)
+    return contracts[name]
 
 
-def _known(url: str | None) -> dict[str, Contract]:
-    """What Detent carries, and what the database has met if there is one; none is made for the question."""
+def _available_contracts(url: str | None) -> dict[str, Contract]:
+    """The built-in contracts and those stored in the database, which is not created if it does not exist."""
     target = url or default_url()
     if describe(target).schema is None:
         return dict(CONTRACTS)
 
-    async def look() -> dict[str, Contract]:
+    async def read() -> dict[str, Contract]:
         engine = await open_engine(target)
         await engine.close()
         return engine.contracts
 
-    return asyncio.run(look())
+    return asyncio.run(read())
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,16 +1,16 @@
-"""A contract as a picture: a mermaid state diagram generated from its table."""
+"""A contract as a mermaid state diagram, generated from its table."""
 
 import re
 
 from detent.core.contract.model import Contract, Phase
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TAKEN = frozenset({"class", "classdef", "direction", "end", "note", "state", "style"})
-"""Words mermaid reads as its own, so that a status of that name gets an alias."""
+_RESERVED = frozenset({"class", "classdef", "direction", "end", "note", "state", "style"})
+"""Keywords of mermaid; a status with such a name gets an alias."""
 
 
-def draw(contract: Contract) -> str:
-    """Every edge once, with its move and event; each phase has its own colour."""
+def contract_diagram(contract: Contract) -> str:
+    """One arrow per edge, labelled with move and event; one colour per phase."""
     names = {status: _name(status, number) for number, status in enumerate(contract.statuses)}
     lines = ["stateDiagram-v2"]
     lines += [f'    state "{_quoted(status)}" as {name}' for status, name in names.items() if name != status]
@@ -35,7 +35,7 @@ COLOURS = {
 
 
 def _name(status: str, number: int) -> str:
-    return status if _PLAIN.fullmatch(status) and status.lower() not in _TAKEN else f"status_{number}"
+    return status if _PLAIN.fullmatch(status) and status.lower() not in _RESERVED else f"status_{number}"
 
 
 def _quoted(status: str) -> str:

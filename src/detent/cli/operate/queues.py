@@ -1,100 +1,99 @@
-"""`detent queues`: what is left to do per queue, and pausing queues, job types and tenants."""
+"""`detent queues`: lists queues with their backlog; pauses and resumes queues, job types and tenants."""
 
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
 
-from detent.cli.option_groups import Place, Signed, spread
+from detent.cli.option_groups import AuditOptions, ConnectionOptions, expand_option_groups
 from detent.cli.options import Actor, actor_or_user, option
-from detent.cli.output import say, say_json, show_table, when
+from detent.cli.output import print_json, print_line, print_table, relative_time
 from detent.core.job import Micros
 from detent.engine import Engine
-from detent.engine.reads.queues import look_at_queues
+from detent.engine.reads.queues import read_queues
 from detent.engine.reads.why import Pause
 
-from .limits import limit_group, numbers, tenant_group
+from .limits import format_limit, limit_group, tenant_group
 
-group = typer.Typer(help="See what is left to do, pause and resume, limit and weigh.", no_args_is_help=True)
+group = typer.Typer(help="List, pause, resume and limit queues; set tenant quotas.", no_args_is_help=True)
 group.add_typer(limit_group, name="limit")
 group.add_typer(tenant_group, name="tenant")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """One thing that can be paused."""
+class PauseTarget:
+    """A queue, a job type or a tenant."""
 
-    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue.")] = None
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue's name.")] = None
     job_type: Annotated[str | None, option("--type", "This job type, in every queue.")] = None
     tenant: Annotated[str | None, option("--tenant", "This tenant, in every queue.")] = None
 
-    def one(self) -> tuple[str, str]:
-        """Its kind and its name."""
-        named = [(kind, name) for kind, name in asdict(self).items() if name]
-        if len(named) != 1:
-            raise typer.BadParameter("name one thing: a QUEUE, --type TYPE or --tenant TENANT")
-        return named[0]
+    def kind_and_name(self) -> tuple[str, str]:
+        targets = [(kind, name) for kind, name in asdict(self).items() if name]
+        if len(targets) != 1:
+            raise typer.BadParameter("give exactly one of QUEUE, --type TYPE and --tenant TENANT")
+        return targets[0]
 
 
 @group.command("list")
-@spread
-def list_queues(place: Place) -> None:
-    """List the queues with what is due, comes later and is held, and everything that is paused."""
-    look = place.run(look_at_queues)
-    view = look.as_dict()
-    if place.as_json:
-        say_json(view)
+@expand_option_groups
+def list_queues(connection: ConnectionOptions) -> None:
+    """List queues with their ready, scheduled and running jobs, and all pauses and limits."""
+    overview = connection.run(read_queues)
+    view = overview.as_dict()
+    if connection.as_json:
+        print_json(view)
         return
-    now, queues, others = look.now, view["queues"], [pause for pause in look.pauses if pause.kind != "queue"]
+    now, queues = overview.now, view["queues"]
     if not queues:
-        say("no queues yet; `detent enqueue TYPE` makes one")
+        print_line("No queues yet. `detent enqueue TYPE` creates the first job and its queue.")
     else:
-        _show(now, queues, look.paused)
-    for pause in others:
-        say(f"paused: {pause.kind.replace('_', ' ')} {pause.name} {_by(now, pause)}")
-    for limit in look.limits:
-        say(f"limit: {limit.describe()}: {numbers(limit)}")
+        _print_queues(now, queues, overview.paused)
+    for pause in (pause for pause in overview.pauses if pause.kind != "queue"):
+        print_line(f"paused: {pause.kind.replace('_', ' ')} {pause.name} {_paused_by(now, pause)}")
+    for limit in overview.limits:
+        print_line(f"limit: {limit.describe()}: {format_limit(limit)}")
 
 
-def _show(now: Micros, queues: list[dict[str, Any]], paused: dict[str, Pause]) -> None:
-    columns = ("queue", ">due", ">later", ">held", ">workers", "types", "paused")
+def _print_queues(now: Micros, queues: list[dict[str, Any]], paused: dict[str, Pause]) -> None:
+    columns = ("queue", ">ready", ">scheduled", ">running", ">workers", "types", "paused")
     rows = []
     for row in queues:
         pause = paused.get(row["queue"])
-        numbers = [row["due"], row["later"], row["held"], row["workers"]]
-        rows.append([row["queue"], *numbers, ", ".join(row["job_types"]), _by(now, pause) if pause else ""])
-    show_table(columns, rows)
+        counts = [row["due"], row["later"], row["held"], row["workers"]]
+        rows.append([row["queue"], *counts, ", ".join(row["job_types"]), _paused_by(now, pause) if pause else ""])
+    print_table(columns, rows)
 
 
-def _by(now: Micros, pause: Pause) -> str:
-    return f"by {pause.actor} {when(now, pause.at)}{f' ({pause.reason})' if pause.reason else ''}"
+def _paused_by(now: Micros, pause: Pause) -> str:
+    return f"by {pause.actor} {relative_time(now, pause.at)}{f' ({pause.reason})' if pause.reason else ''}"
 
 
 @group.command("pause")
-@spread
-def pause(named: Named, by: Signed, place: Place) -> None:
-    """Let nobody claim from a queue, a job type or a tenant; what is under way goes on."""
-    kind, name = named.one()
-    told = by.told()
-    place.run(lambda engine: engine.pause(kind, name, **told))
-    said = f"{kind.replace('_', ' ')} {name} is paused; what is under way goes on"
-    place.tell({"kind": kind, "name": name, "paused": True, **told}, said)
+@expand_option_groups
+def pause(target: PauseTarget, audit: AuditOptions, connection: ConnectionOptions) -> None:
+    """Stop claiming jobs of a queue, a job type or a tenant; running jobs continue."""
+    kind, name = target.kind_and_name()
+    arguments = audit.as_arguments()
+    connection.run(lambda engine: engine.pause(kind, name, **arguments))
+    message = f"{kind.replace('_', ' ')} {name} paused; running jobs continue"
+    connection.print_result({"kind": kind, "name": name, "paused": True, **arguments}, message)
 
 
 @group.command("resume")
-@spread
-def resume(named: Named, actor: Actor = None, *, place: Place) -> int:
-    """End a pause."""
-    kind, name = named.one()
+@expand_option_groups
+def resume(target: PauseTarget, actor: Actor = None, *, connection: ConnectionOptions) -> int:
+    """Resume a paused queue, job type or tenant."""
+    kind, name = target.kind_and_name()
 
     async def act(engine: Engine) -> bool:
         pauses = await engine.store.read(lambda tx: tx.pauses())
-        was = any((kind, name) == (pause[0], pause[1]) for pause in pauses)
-        if was:
+        was_paused = any((kind, name) == (pause[0], pause[1]) for pause in pauses)
+        if was_paused:
             await engine.resume(kind, name, actor=actor_or_user(actor))
-        return was
+        return was_paused
 
-    was = place.run(act)
-    said = f"{kind.replace('_', ' ')} {name} {'goes on' if was else 'was not paused'}"
-    place.tell({"kind": kind, "name": name, "paused": False, "was_paused": was}, said)
-    return 0 if was else 1
+    was_paused = connection.run(act)
+    message = f"{kind.replace('_', ' ')} {name} {'resumed' if was_paused else 'was not paused'}"
+    connection.print_result({"kind": kind, "name": name, "paused": False, "was_paused": was_paused}, message)
+    return 0 if was_paused else 1

@@ -1,4 +1,4 @@
-"""`detent token`: who may use the API. create, list, revoke."""
+"""`detent token`: creates, lists and revokes API tokens."""
 
 from typing import Annotated
 
@@ -6,99 +6,102 @@ import typer
 
 from detent.cli.connection import on_engine
 from detent.cli.options import Actor, AsJson, Url, actor_or_user, option
-from detent.cli.output import say, say_json, show_table, tell, when
+from detent.cli.output import print_json, print_line, print_result, print_table, relative_time
 from detent.core.access import Role, Token
 from detent.core.job import Micros
 from detent.engine import Engine
 from detent.engine.control.access import create_token, list_tokens, revoke_token, token_view
 
-group = typer.Typer(help="Make and revoke tokens of the API.", no_args_is_help=True)
+group = typer.Typer(help="Create, list and revoke API tokens.", no_args_is_help=True)
 
 
 @group.command("create")
 def create(
-    name: Annotated[str, option("--name", "The person; one may have several tokens, and counts once.")],
-    role: Annotated[Role, option("--role", "What the token may do.")],
+    name: Annotated[str, option("--name", "The person; several tokens of a person count as one person in approvals.")],
+    role: Annotated[Role, option("--role", "The permissions of the token.")],
     acts_as: Annotated[
-        list[str] | None, option("--as", "A role among people, for approvals that ask for it; may be repeated.")
+        list[str] | None, option("--as", "A role for approvals that require roles; may be repeated.")
     ] = None,
-    tenant: Annotated[str | None, option("--tenant", "Bind it to this tenant.")] = None,
-    no_payloads: Annotated[bool, option("--no-payloads", "Show it no payloads, results nor error texts.")] = False,
-    expires_days: Annotated[float | None, option("--expires-days", "Good for so many days; default: no end.")] = None,
+    tenant: Annotated[str | None, option("--tenant", "Restrict the token to this tenant.")] = None,
+    no_payloads: Annotated[bool, option("--no-payloads", "Hide payloads, results and error messages.")] = False,
+    expires_days: Annotated[
+        float | None, option("--expires-days", "Days until the token expires; default: never.")
+    ] = None,
     actor: Actor = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. It is shown now and never again: only a digest is kept."""
-    who = actor_or_user(actor)
+    """Create a token. It is printed once: only a digest is stored."""
 
     async def act(engine: Engine) -> tuple[Micros, Token, str]:
-        kept, shown = await create_token(
+        token, secret = await create_token(
             engine,
             name,
             role,
-            actor=who,
+            actor=actor_or_user(actor),
             tenant=tenant,
             payloads=not no_payloads,
             expires_days=expires_days,
             roles=acts_as or (),
         )
-        return engine.store.now(), kept, shown
+        return engine.store.now(), token, secret
 
-    now, kept, shown = on_engine(url, act)
-    tell(as_json, {"token": shown, **token_view(kept, now)}, shown, f"{kept.role} token of {kept.person}; keep it safe")
+    now, token, secret = on_engine(url, act)
+    note = f"{token.role} token of {token.person}; store it now, it is not shown again"
+    print_result(as_json, {"token": secret, **token_view(token, now)}, secret, note)
 
 
 @group.command("list")
-def list_them(url: Url = None, as_json: AsJson = False) -> None:
-    """List tokens, without their secrets."""
+def list_command(url: Url = None, as_json: AsJson = False) -> None:
+    """List tokens without their secrets."""
 
     async def act(engine: Engine) -> tuple[Micros, list[Token]]:
         return engine.store.now(), await list_tokens(engine)
 
-    now, found = on_engine(url, act)
+    now, tokens = on_engine(url, act)
     if as_json:
-        say_json({"tokens": [token_view(token, now) for token in found]})
+        print_json({"tokens": [token_view(token, now) for token in tokens]})
         return
-    if not found:
-        say("no tokens; `detent token create --name YOU --role admin` makes one")
+    if not tokens:
+        print_line("No tokens. Create one with `detent token create --name YOU --role admin`.")
         return
-    show_table(
-        ("id", "name", "role", "tenant", "payloads", "made", "good"),
+    print_table(
+        ("id", "name", "role", "tenant", "payloads", "created", "status"),
         [
             [
                 token.id,
                 token.person,
                 token.role,
-                token.tenant_id or "every",
-                "yes" if token.payloads else "no",
-                when(now, token.created_at),
-                _good(token, now),
+                token.tenant_id or "all",
+                "visible" if token.payloads else "hidden",
+                relative_time(now, token.created_at),
+                _status(token, now),
             ]
-            for token in found
+            for token in tokens
         ],
     )
 
 
-def _good(token: Token, now: Micros) -> str:
+def _status(token: Token, now: Micros) -> str:
     if token.revoked_at is not None:
-        return f"revoked {when(now, token.revoked_at)}"
+        return f"revoked {relative_time(now, token.revoked_at)}"
     if token.expires_at is None:
-        return "yes"
-    return f"expires {when(now, token.expires_at)}" if token.stands(now) else f"expired {when(now, token.expires_at)}"
+        return "active"
+    verb = "expires" if token.is_valid(now) else "expired"
+    return f"{verb} {relative_time(now, token.expires_at)}"
 
 
 @group.command("revoke")
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", help="The token's id, as in the list.")],
+    token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", help="The token's id, see `detent token list`.")],
     actor: Actor = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a token for good."""
+    """Revoke a token; this cannot be undone."""
 
     async def act(engine: Engine) -> tuple[Micros, Token]:
         return engine.store.now(), await revoke_token(engine, token_id, actor=actor_or_user(actor))
 
     now, token = on_engine(url, act)
-    tell(as_json, token_view(token, now), f"{token.id} of {token.person} is revoked")
+    print_result(as_json, token_view(token, now), f"{token.id} of {token.person} revoked")

@@ -1,4 +1,4 @@
-"""How fast this database is from here: jobs of our own are submitted, worked off and picked up, and timed."""
+"""The measurements of `detent bench`: enqueues no-op jobs, runs them in a worker of this process, and times both."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,17 +12,17 @@ from detent.system.ids import RandomIds
 
 QUEUE = "detent-bench"
 SLOTS = 500
-AT_ONCE = 1_000
+BULK_SIZE = 1_000
 SINGLES = 200
 CALLERS = 16
 PICKUPS = 50
 MEASURES = {
-    "enqueue one by one": "jobs/s, one caller, a commit each",
-    "enqueue by 16 callers": "jobs/s, callers that wait for their own",
-    "enqueue in bulk": f"jobs/s, {AT_ONCE:,} a call",
+    "enqueue one by one": "jobs/s, one caller, one commit per job",
+    "enqueue by 16 callers": "jobs/s, each caller waits for its commit",
+    "enqueue in bulk": f"jobs/s, {BULK_SIZE:,} jobs per call",
     "drain": f"jobs/s, one worker in this process, {SLOTS} slots",
-    "pickup p50": "ms from the call to the handler, worker idle",
-    "pickup p99": "ms, the slowest of a hundred",
+    "pickup p50": "ms from enqueue to the start of the handler, idle worker",
+    "pickup p99": "ms, 99th percentile of the same",
 }
 
 
@@ -34,25 +34,25 @@ class Reading:
 
 
 class BenchRun:
-    """Jobs of one type in a queue of their own; other workers do not know the type."""
+    """One run. Its jobs have their own queue and a type that no other worker handles."""
 
     def __init__(self, url: str | None, jobs: int) -> None:
         self._clock = SystemClock()
         self._jobs = jobs
         self._app = Detent(url)
-        self._began: dict[str, float] = {}
-        self._all_began = asyncio.Event()
+        self._started_at: dict[str, float] = {}
+        self._all_started = asyncio.Event()
         self._expected = 0
         self._queue = f"{QUEUE}-{RandomIds().token()[:8]}"
         self._noop = self._app.job("detent.bench", queue=self._queue)(self._handle)
 
     async def _handle(self, ctx: Context) -> None:
-        self._began[ctx.job_id] = self._clock.monotonic()
-        if len(self._began) >= self._expected:
-            self._all_began.set()
+        self._started_at[ctx.job_id] = self._clock.monotonic()
+        if len(self._started_at) >= self._expected:
+            self._all_started.set()
 
     async def run(self, *, may_migrate: bool) -> list[Reading]:
-        """Leaves its jobs behind, ended, as any job is left."""
+        """Measure everything; the finished jobs stay in the database."""
         if may_migrate:
             engine = self._app.make_engine(may_migrate=True)
             await engine.open()
@@ -76,8 +76,8 @@ class BenchRun:
                 await self._noop.enqueue()
 
         async def bulk() -> None:
-            for start in range(0, self._jobs, AT_ONCE):
-                await self._noop.enqueue_many([{}] * min(AT_ONCE, self._jobs - start))
+            for start in range(0, self._jobs, BULK_SIZE):
+                await self._noop.enqueue_many([{}] * min(BULK_SIZE, self._jobs - start))
 
         return [
             Reading("enqueue one by one", await self._rate(one_by_one, singles), "jobs/s"),
@@ -86,23 +86,23 @@ class BenchRun:
         ]
 
     async def _rate(self, act: Callable[[], Awaitable[None]], number: int) -> float:
-        began = self._clock.monotonic()
+        start = self._clock.monotonic()
         await act()
-        return number / (self._clock.monotonic() - began)
+        return number / (self._clock.monotonic() - start)
 
     async def _work(self) -> list[Reading]:
         number = self._expected = self._jobs + 2 * min(SINGLES, self._jobs)
         worker = await self._app.worker(slots=SLOTS, queues=frozenset({self._queue}), until_idle=True)
         await worker.run(handle_signals=False)
-        first = min(self._began.values())
+        first = min(self._started_at.values())
         drained = Reading("drain", number / (self._clock.monotonic() - first), "jobs/s")
         worker = await self._app.worker(slots=SLOTS, queues=frozenset({self._queue}))
-        working = asyncio.create_task(worker.run(handle_signals=False))
+        running = asyncio.create_task(worker.run(handle_signals=False))
         try:
-            waits = sorted([await self._picked_up() for _ in range(PICKUPS + 1)][1:])
+            waits = sorted([await self._pickup_seconds() for _ in range(PICKUPS + 1)][1:])
         finally:
             worker.stop()
-            await working
+            await running
         points = quantiles(waits, n=100, method="inclusive")
         return [
             drained,
@@ -110,16 +110,16 @@ class BenchRun:
             Reading("pickup p99", points[98] * 1_000, "ms"),
         ]
 
-    async def _picked_up(self) -> float:
-        self._began.clear()
+    async def _pickup_seconds(self) -> float:
+        self._started_at.clear()
         self._expected = 1
-        self._all_began.clear()
+        self._all_started.clear()
         sent = self._clock.monotonic()
         handle = await self._noop.enqueue()
         async with asyncio.timeout(60):
-            await self._all_began.wait()
+            await self._all_started.wait()
             await handle.result()
-        return next(iter(self._began.values())) - sent
+        return next(iter(self._started_at.values())) - sent
 
 
 async def measure(url: str | None, jobs: int, *, may_migrate: bool = False) -> list[Reading]:

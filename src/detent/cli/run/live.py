@@ -1,4 +1,4 @@
-"""Worker, producer and a live terminal view in one process: what `detent up` shows."""
+"""`detent up`: worker, HTTP server, companions and a live terminal view in one process."""
 
 import asyncio
 import socket
@@ -23,7 +23,7 @@ from .orchestrate import stream_parts
 async def run_up(
     app: Detent, listening: socket.socket, *, slots: int, until_idle: bool, screen: bool, is_open: bool
 ) -> int:
-    """Work and serve until stopped; with a screen, redraw it twice a second."""
+    """Run the worker and the server until stopped; with a screen, redraw it twice per second."""
     engine = await app.ready()
     background, excluded = await stream_parts(app, slots)
     worker = await app.worker(slots=slots, until_idle=until_idle, exclude_contracts=excluded)
@@ -48,17 +48,17 @@ async def run_up(
 async def _show(app: Detent, engine: Engine, worker: Worker) -> None:
     with Live(refresh_per_second=4, screen=False) as live:
         while True:
-            live.update(await _picture(app, engine, worker))
+            live.update(await _render(app, engine, worker))
             await asyncio.sleep(0.5)
 
 
-async def _picture(app: Detent, engine: Engine, worker: Worker) -> Group:
+async def _render(app: Detent, engine: Engine, worker: Worker) -> Group:
     counts = await engine.store.read(lambda tx: tx.counts())
     jobs = await engine.jobs(Filter(limit=12))
     dead_letters = await engine.dead_letters(Filter(limit=3))
     head = (
         f"database {app.url} · worker {worker.id} · {worker.done} settled · "
-        f"{len(worker.state.held)}/{worker.state.slots} slots busy · Ctrl-C stops in good order"
+        f"{len(worker.state.held)}/{worker.state.slots} slots busy · Ctrl-C stops gracefully"
     )
     return Group(
         Panel(head, title="detent"), _counts_table(counts), _jobs_table(jobs), _dead_letters_table(dead_letters)
@@ -73,7 +73,7 @@ def _counts_table(counts: list[tuple[str, str, str, int]]) -> Table:
 
 
 def _jobs_table(jobs: list[Any]) -> Table:
-    table = Table("job", "type", "status", "tries", "updated", title="newest jobs  (detent jobs why ID)")
+    table = Table("job", "type", "status", "attempts", "updated", title="newest jobs  (detent jobs why ID)")
     for job in jobs:
         table.add_row(job.id, job.job_type, job.status, str(job.execution_no), iso(job.updated_at))
     return table

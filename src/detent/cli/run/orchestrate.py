@@ -1,4 +1,4 @@
-"""`detent orchestrate`, and what other commands need to know of Redis Streams."""
+"""`detent orchestrate`, and the Redis Streams options of other commands."""
 
 import asyncio
 import signal
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from detent.cli.diagnose.database import shown_url
 from detent.cli.loader import load_app
-from detent.cli.options import AsJson, LogForm, LogFormat, MaybeApp, option
-from detent.cli.output import FINE, tell
+from detent.cli.options import AsJson, LogFormat, LogFormatOption, OptionalApp, option
+from detent.cli.output import EXIT_OK, print_result
 from detent.client.connect import default_url, redis_url, store_from, stream_transport_from
 from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
-from detent.observability.job_logs import set_up
+from detent.observability.job_logs import configure_logging
 from detent.streams.orchestrator import Orchestrator
 
 if TYPE_CHECKING:
@@ -22,48 +22,54 @@ if TYPE_CHECKING:
 
 
 class Transport(StrEnum):
-    """Where a worker's tasks come from."""
+    """The source of a worker's tasks."""
 
     DATABASE = "database"
     REDIS = "redis"
 
 
-RedisUrl = Annotated[str | None, option("--redis-url", "The Redis or Valkey server: redis://host:6379/0.")]
+RedisUrl = Annotated[
+    str | None, option("--redis-url", "The Redis or Valkey server: redis://host:6379/0; default $DETENT_REDIS_URL.")
+]
 VisibilityTimeout = Annotated[
     float | None,
-    option("--visibility-timeout-s", "Without a sign of life for so long, a message goes to another worker.", min=0.1),
+    option(
+        "--visibility-timeout-s",
+        "Seconds without a heartbeat after which a message is given to another worker.",
+        min=0.1,
+    ),
 ]
 
 
 def orchestrate(
-    app: MaybeApp = None,
+    app: OptionalApp = None,
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
     max_deliveries: Annotated[
-        int | None, option("--max-deliveries", "Give a task up after so many lost workers; default never.", min=1)
+        int | None, option("--max-deliveries", "Fail a task after this many lost workers; default: never.", min=1)
     ] = None,
     url: Annotated[
         str | None, option("--url", "The database; default: the application's, else sqlite:///detent.db.")
     ] = None,
-    log_format: LogFormat = LogForm.TEXT,
+    log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
 ) -> int:
-    """Carry tasks to Redis Streams and results back, until SIGTERM or Ctrl-C. Several may run at once."""
+    """Publish tasks to Redis Streams and read results back until SIGTERM or Ctrl-C. Several may run at once."""
     from detent.client.stream_app import stream_settings
 
-    set_up(log_format)
+    configure_logging(log_format)
     application = load_app(app) if app else None
     settings = stream_settings(redis_url, visibility_timeout_s=visibility_timeout_s, max_deliveries=max_deliveries)
     if application is not None and url:
         application.url = url
     target = application.url if application is not None else url or default_url()
-    facts = {
+    view = {
         "url": shown_url(target),
         "redis_url": shown_url(settings.url),
         "task_stream": settings.task_stream,
         "visibility_timeout_s": settings.visibility_timeout_s,
     }
-    tell(as_json, facts, f"orchestrating {facts['url']} over {facts['redis_url']} ({settings.task_stream})")
+    print_result(as_json, view, f"orchestrating {view['url']} over {view['redis_url']} (stream {settings.task_stream})")
     return asyncio.run(_orchestrate(application, target, settings))
 
 
@@ -78,11 +84,11 @@ async def _orchestrate(app: "Detent | None", url: str, settings: "StreamSettings
         await part.run()
     finally:
         await engine.close()
-    return FINE
+    return EXIT_OK
 
 
 class OrchestratorPart:
-    """An orchestrator that can be told to stop."""
+    """Runs an orchestrator as a task that `stop` cancels."""
 
     def __init__(self, engine: "Engine", settings: "StreamSettings") -> None:
         self.orchestrator = Orchestrator(engine, stream_transport_from(settings))
@@ -94,7 +100,7 @@ class OrchestratorPart:
             return
         self._task = asyncio.create_task(self.orchestrator.run())
         await asyncio.wait([self._task])
-        await self.orchestrator.wire.close()
+        await self.orchestrator.transport.close()
         if not self._task.cancelled() and (error := self._task.exception()):
             raise error
 
@@ -105,7 +111,7 @@ class OrchestratorPart:
 
 
 class WorkerPart:
-    """A stream worker beside another worker, whose signals it leaves alone."""
+    """Runs a stream worker beside the main worker, which handles the signals."""
 
     def __init__(self, worker: "Worker") -> None:
         self.worker = worker
@@ -118,9 +124,9 @@ class WorkerPart:
 
 
 async def stream_parts(app: "Detent", slots: int) -> "tuple[list[OrchestratorPart | WorkerPart], frozenset[str]]":
-    """What `up` runs beside its worker where a Redis is named, and the contracts that worker then leaves alone.
+    """What `up` runs beside its worker if a Redis is configured, and the contracts that this worker then excludes.
 
-    Without a job of its own on the stream it only orchestrates: it would refuse the tools of other workers.
+    A stream worker is only started if the application has stream jobs: it would refuse tasks of other job types.
     """
     if not redis_url():
         return [], frozenset()
@@ -131,24 +137,24 @@ async def stream_parts(app: "Detent", slots: int) -> "tuple[list[OrchestratorPar
     parts: list[OrchestratorPart | WorkerPart] = [OrchestratorPart(engine, settings)]
     if has_stream_jobs(app):
         parts.append(WorkerPart(await app.worker(transport=str(Transport.REDIS), settings=settings, slots=slots)))
-    return parts, _wired(engine.contracts)
+    return parts, _stream_contracts(engine.contracts)
 
 
 def transport_options(
     app: "Detent", transport: Transport, url: str | None, visibility_timeout_s: float | None
 ) -> dict[str, Any]:
-    """Over Redis the settings; by the database, where a Redis carries the wired contracts, only the others."""
+    """Worker options: the stream settings for Redis; for the database, the stream contracts to exclude, if any."""
     if transport is Transport.REDIS:
         from detent.client.stream_app import stream_settings
 
         settings = stream_settings(url, visibility_timeout_s=visibility_timeout_s)
         return {"transport": str(transport), "settings": settings}
     if url or redis_url():
-        return {"exclude_contracts": _wired({**CONTRACTS, **app.contracts})}
+        return {"exclude_contracts": _stream_contracts({**CONTRACTS, **app.contracts})}
     return {}
 
 
-def _wired(contracts: Any) -> frozenset[str]:
+def _stream_contracts(contracts: Any) -> frozenset[str]:
     from detent.client.stream_app import stream_contract_names
 
     return stream_contract_names(contracts)

@@ -1,4 +1,4 @@
-"""Commands that make and do work: `up`, `worker`, `enqueue`, `migrate`."""
+"""The commands `worker`, `up`, `enqueue` and `migrate`."""
 
 import asyncio
 from pathlib import Path
@@ -13,62 +13,64 @@ from detent.cli.options import (
     Actor,
     AppUrl,
     AsJson,
-    LogForm,
     LogFormat,
-    MaybeApp,
+    LogFormatOption,
+    OptionalApp,
     Url,
     actor_or_user,
-    json_value,
     option,
-    seconds_or_moment,
+    parse_json,
+    seconds_or_time,
 )
-from detent.cli.output import say, tell
+from detent.cli.output import print_line, print_result
 from detent.client.connect import default_url
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
 from detent.engine import Engine, Submission, Submitted
 from detent.engine.reads.views import submitted_view
-from detent.observability.job_logs import set_up
+from detent.observability.job_logs import configure_logging
 from detent.observability.settings import load_settings
 
 from .orchestrate import RedisUrl, Transport, VisibilityTimeout, transport_options
-from .serve import Host, Port, told
+from .serve import Host, Port, start_message
 
 DEMO = Path("examples/demo.py")
 
 
 def worker(
     app: Annotated[str, typer.Argument(metavar="APP", envvar="DETENT_APP", help="module:app or file.py:app")],
-    queues: Annotated[str | None, option("--queues", "Serve these queues only: a,b.")] = None,
-    slots: Annotated[int | None, option("--slots", "How many jobs at once.", min=1)] = None,
+    queues: Annotated[str | None, option("--queues", "Only claim from these queues: a,b.")] = None,
+    slots: Annotated[int | None, option("--slots", "How many jobs run concurrently.", min=1)] = None,
     lease_seconds: Annotated[
-        float | None, option("--lease-seconds", "How long a job stays ours without a sign of life.", min=0.1)
+        float | None,
+        option("--lease-seconds", "Seconds without a heartbeat after which other workers may reclaim a job.", min=0.1),
     ] = None,
     until_idle: Annotated[
-        bool, option("--until-idle", "Stop when nothing is leased, claimable or due within 5 s.")
+        bool, option("--until-idle", "Exit when no job is leased, claimable or due within 5 s.")
     ] = False,
     transport: Annotated[
-        Transport, option("--transport", "Where the work comes from: the database itself, or Redis Streams.")
+        Transport, option("--transport", "The source of tasks: the database, or Redis Streams.")
     ] = Transport.DATABASE,
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
     metrics_port: Annotated[
         int | None, option("--metrics-port", "Serve GET /metrics for Prometheus on this port.", min=0, max=65_535)
     ] = None,
-    metrics_host: Annotated[str, option("--metrics-host", "The address to serve it on.")] = "127.0.0.1",
+    metrics_host: Annotated[str, option("--metrics-host", "The address for --metrics-port.")] = "127.0.0.1",
     config: Annotated[
-        str | None, option("--config", "Alerts, sinks, retention: a TOML file; default detent.toml here.")
+        str | None,
+        option("--config", "The settings file for alerts, sinks and retention; default: detent.toml in this folder."),
     ] = None,
     url: AppUrl = None,
-    log_format: LogFormat = LogForm.TEXT,
+    log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
 ) -> int:
     """Run the jobs of an application in this process until SIGTERM or Ctrl-C."""
-    set_up(log_format)
+    configure_logging(log_format)
     application = load_app(app)
     if url:
         application.url = url
-    options: dict[str, Any] = {"until_idle": until_idle, "queues": _names(queues)}
+    options: dict[str, Any] = {"until_idle": until_idle, "queues": _queue_names(queues)}
     options |= {"metrics_port": metrics_port, "metrics_host": metrics_host}
     if config is not None:
         options["config"] = load_settings(config)
@@ -78,30 +80,30 @@ def worker(
         options["lease_seconds"] = lease_seconds
     options |= transport_options(application, transport, redis_url, visibility_timeout_s)
     types = sorted(application.jobs)
-    facts = {"url": shown_url(application.url), "job_types": types, "queues": options["queues"]}
-    served = "every queue" if queues is None else f"queues {queues}"
+    view = {"url": shown_url(application.url), "job_types": types, "queues": options["queues"]}
+    source = "all queues" if queues is None else f"queues {queues}"
     if transport is Transport.REDIS:
-        served = f"stream {options['settings'].task_stream}"
+        source = f"stream {options['settings'].task_stream}"
     durable = durability(application.url)
-    say_start = f"working on {facts['url']} ({durable}): {', '.join(types) or 'no jobs'} from {served}"
-    tell(as_json, {**facts, "durability": durable}, say_start)
+    message = f"working on {view['url']} ({durable}): {', '.join(types) or 'no job types'} from {source}"
+    print_result(as_json, {**view, "durability": durable}, message)
     return asyncio.run(application.run_worker(**options))
 
 
 def up(
-    app: MaybeApp = None,
-    slots: Annotated[int, option("--slots", "How many jobs at once.", min=1)] = 64,
+    app: OptionalApp = None,
+    slots: Annotated[int, option("--slots", "How many jobs run concurrently.", min=1)] = 64,
     url: AppUrl = None,
     until_idle: Annotated[
-        bool, option("--until-idle", "Stop when nothing is leased, claimable or due within 5 s.")
+        bool, option("--until-idle", "Exit when no job is leased, claimable or due within 5 s.")
     ] = False,
-    no_screen: Annotated[bool, option("--no-screen", "Log instead of drawing a live view.")] = False,
+    no_screen: Annotated[bool, option("--no-screen", "Print log lines instead of the live view.")] = False,
     host: Host = "127.0.0.1",
     port: Port = 8400,
-    log_format: LogFormat = LogForm.TEXT,
+    log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
 ) -> int:
-    """Everything in one process: migrate, work, serve API and pages, run the application's companions, show it live."""
+    """Migrate, then run worker, API, dashboard, live view and the application's companions in one process."""
     from detent.web.http.serving import bind, check_address, run
 
     from .live import run_up
@@ -112,33 +114,33 @@ def up(
     is_open = on_engine(application.url, lambda engine: check_address(engine, host), may_migrate=True)
     listening = bind(host, port)
     if no_screen or as_json:
-        set_up(log_format)
+        configure_logging(log_format)
     types = sorted(application.jobs)
-    facts, serving = told(application, listening.getsockname(), durability(application.url), is_open)
-    work = f"runs {', '.join(types) or 'no jobs'}; Ctrl-C stops in good order"
-    said = f"up on {facts['url']} ({facts['durability']}): {work}"
-    tell(as_json, {**facts, "job_types": types}, said, serving)
-    drawn = not no_screen and not as_json
-    return run(run_up(application, listening, slots=slots, until_idle=until_idle, screen=drawn, is_open=is_open))
+    view, serving = start_message(application, listening.getsockname(), durability(application.url), is_open)
+    work = f"runs {', '.join(types) or 'no job types'}; Ctrl-C stops gracefully"
+    message = f"up on {view['url']} ({view['durability']}): {work}"
+    print_result(as_json, {**view, "job_types": types}, message, serving)
+    screen = not no_screen and not as_json
+    return run(run_up(application, listening, slots=slots, until_idle=until_idle, screen=screen, is_open=is_open))
 
 
 def _demo() -> str:
     if not DEMO.is_file():
         advice = "name your application, like `detent up app.py` or `detent up package.module:app`"
-        raise InvalidInput(f"{advice}; only in a checkout of Detent its demo runs without a name", code="APP_NOT_FOUND")
+        raise InvalidInput(f"{advice}; without APP, `up` runs {DEMO}, which does not exist here", code="APP_NOT_FOUND")
     return f"{DEMO}:app"
 
 
-async def _nothing(engine: Engine) -> None:
+async def _do_nothing(engine: Engine) -> None:
     return None
 
 
-def _names(text: str | None) -> list[str] | None:
+def _queue_names(text: str | None) -> list[str] | None:
     if text is None:
         return None
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise typer.BadParameter("--queues names no queue; write them like a,b")
+        raise typer.BadParameter("--queues is empty; write it like a,b")
     return names
 
 
@@ -147,31 +149,33 @@ def enqueue(
     payload: Annotated[
         str | None, option("--payload", "The arguments as a JSON object; - reads stdin, @FILE a file.")
     ] = None,
-    contract: Annotated[str | None, option("--contract", "The contract the job lives under; default standard.")] = None,
+    contract: Annotated[str | None, option("--contract", "The contract of the job; default standard.")] = None,
     queue: Annotated[str, option("--queue", "The queue.")] = "default",
-    key: Annotated[str | None, option("--key", "Idempotency key: the same key makes no second job.")] = None,
-    scope: Annotated[str | None, option("--scope", "Where the key is unique, if the contract asks.")] = None,
-    tenant: Annotated[str, option("--tenant", "Whose job it is.")] = "default",
-    at: Annotated[str | None, option("--at", "Not before this moment: 2030-01-31T12:00:00Z.")] = None,
-    delay: Annotated[float, option("--delay", "Not before this many seconds.", min=0)] = 0.0,
-    max_retries: Annotated[int | None, option("--max-retries", "Tries after the first.", min=0)] = None,
-    timeout_ms: Annotated[int | None, option("--timeout-ms", "How long one execution may take.", min=1)] = None,
-    priority: Annotated[int, option("--priority", "-100 to 100; higher goes first.", min=-100, max=100)] = 0,
-    limit_key: Annotated[str, option("--limit-key", "What limits per key count it under.")] = "",
-    deadline: Annotated[
-        str | None, option("--deadline", "It ends if nobody began it in so many seconds, or by then.")
+    key: Annotated[str | None, option("--key", "Idempotency key: the same key creates no second job.")] = None,
+    scope: Annotated[
+        str | None, option("--scope", "Scope in which the key is unique, for contracts that use scopes.")
     ] = None,
-    task_id: Annotated[str | None, option("--task-id", "The task, for contracts that have tasks.")] = None,
-    trace_id: Annotated[str | None, option("--trace-id", "The trace it belongs to.")] = None,
-    hold: Annotated[bool, option("--hold", "Wait for approval before the first execution.")] = False,
+    tenant: Annotated[str, option("--tenant", "The tenant of the job.")] = "default",
+    at: Annotated[str | None, option("--at", "Do not start before this time: 2030-01-31T12:00:00Z.")] = None,
+    delay: Annotated[float, option("--delay", "Do not start for this many seconds.", min=0)] = 0.0,
+    max_retries: Annotated[int | None, option("--max-retries", "Retries after the first attempt.", min=0)] = None,
+    timeout_ms: Annotated[int | None, option("--timeout-ms", "Timeout of one attempt in milliseconds.", min=1)] = None,
+    priority: Annotated[int, option("--priority", "-100 to 100; higher runs first.", min=-100, max=100)] = 0,
+    limit_key: Annotated[str, option("--limit-key", "The key of the job for limits per key.")] = "",
+    deadline: Annotated[
+        str | None, option("--deadline", "Cancel the job if it has not started within these seconds, or by this time.")
+    ] = None,
+    task_id: Annotated[str | None, option("--task-id", "The task id, for contracts that have tasks.")] = None,
+    trace_id: Annotated[str | None, option("--trace-id", "The trace id.")] = None,
+    hold: Annotated[bool, option("--hold", "Require an approval before the first execution.")] = False,
     actor: Actor = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit one job. Needs no application: a type that no worker knows yet waits for one."""
-    ask = Submission(
+    """Enqueue one job. Needs no application: a job whose type no worker handles yet waits for one."""
+    submission = Submission(
         job_type=job_type,
-        payload=json_value(payload, "--payload"),
+        payload=parse_json(payload, "--payload"),
         contract=contract,
         queue=queue,
         tenant_id=tenant,
@@ -186,36 +190,38 @@ def enqueue(
         trace_id=trace_id,
         hold=hold,
         limit_key=limit_key,
-        deadline=seconds_or_moment(deadline),
+        deadline=seconds_or_time(deadline),
         actor=actor_or_user(actor),
     )
 
     async def act(engine: Engine) -> tuple[Contract, Submitted]:
-        made = await engine.submit(ask)
-        return engine.contract(made.job.contract), made
+        submitted = await engine.submit(submission)
+        return engine.contract(submitted.job.contract), submitted
 
-    its_contract, made = on_engine(url, act)
-    known = " (the key was known: no new job)" if made.hit else ""
-    tell(as_json, submitted_view(its_contract, made), f"{made.job.id} {made.job.status}{known}")
+    job_contract, submitted = on_engine(url, act)
+    existing = " (existing job with this key; no new job was created)" if submitted.hit else ""
+    message = f"{submitted.job.id} {submitted.job.status}{existing}"
+    print_result(as_json, submitted_view(job_contract, submitted), message)
 
 
 def migrate(
-    sql: Annotated[bool, option("--sql", "Print the migrations instead of running them.")] = False,
+    sql: Annotated[bool, option("--sql", "Print the SQL of the migrations instead of running it.")] = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the database to this version's schema; an empty one gets it whole."""
+    """Create the schema in an empty database, or upgrade it to this version."""
     target = url or default_url()
     if sql:
         texts = scripts(target)
-        tell(as_json, {"migrations": [{"number": n, "sql": text} for n, text in texts]})
+        print_result(as_json, {"migrations": [{"number": n, "sql": text} for n, text in texts]})
         if not as_json:
             for number, text in texts:
-                say(f"-- migration {number:04}\n{text.rstrip()}")
+                print_line(f"-- migration {number:04}\n{text.rstrip()}")
         return
     before = describe(target).schema
-
-    on_engine(target, _nothing, may_migrate=True)
+    on_engine(target, _do_nothing, may_migrate=True)
     after = describe(target).schema
-    said = f"schema {after} is in place" if before == after else f"schema {before or 'none'} -> {after}"
-    tell(as_json, {"from": before, "schema": after, "migrated": before != after}, f"{shown_url(target)}: {said}")
+    migrated = f"schema {after} created" if before is None else f"migrated from schema {before} to {after}"
+    outcome = f"schema {after} is up to date" if before == after else migrated
+    view = {"from": before, "schema": after, "migrated": before != after}
+    print_result(as_json, view, f"{shown_url(target)}: {outcome}")

@@ -1,1 +1,1 @@
-"""Contracts: the declared table of statuses, edges and rules that a job obeys."""
+"""Contracts: tables of statuses, edges and rules that define the lifecycle of a job."""

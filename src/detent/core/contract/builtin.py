@@ -1,4 +1,4 @@
-"""The six contracts Detent carries. These files, and no others, spell a status."""
+"""The six built-in contracts. Status names appear in their files and nowhere else."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

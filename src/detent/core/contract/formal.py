@@ -1,4 +1,4 @@
-"""formal: the 9 x 10 table, where waiting is a status and a blocked job is never reclaimed."""
+"""formal: the 9 x 10 table of states and events. Waiting is a status, and a blocked job is never reclaimed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""gate-b2: three retries with jittered backoff, then the dead letters, then failed; frozen."""
+"""gate-b2: three retries with jittered backoff, then a dead letter and failed. max_retries is frozen."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Contracts as plain data: read from a mapping or TOML text, written back as one; the same checks as in Python."""
+"""Reads contracts from TOML or plain data and writes them as plain data. Validation is that of `Contract`."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ _FLAGS = (
     "task_attempts",
     "due_on_submit",
     "parks_as",
-    "wired",
+    "uses_stream",
     "heartbeat_note",
     "lease_seconds",
     "trace_form",
 )
 _SETS = ("unreachable", "cancel_requests", "retry_at_statuses", "approval_statuses")
-_KNOWN = frozenset(
+_KEYS = frozenset(
     {"name", "statuses", "edges", "codes", "retry", "loss", "stop", "snooze", "dead_letters", "keys", "approval_notes"}
     | set(_FLAGS)
     | set(_SETS)
@@ -35,18 +35,18 @@ def contract_from_toml(text: str) -> Contract:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ContractError(f"this is not TOML: {error}") from None
+        raise ContractError(f"the contract is not valid TOML: {error}") from None
     return contract_from(data)
 
 
 def contract_from(data: Mapping[str, Any]) -> Contract:
-    """Build and check a contract from plain data; every error names the row it found."""
-    unknown = set(data) - _KNOWN
+    """Build a contract from plain data; every error names the faulty key or row."""
+    unknown = set(data) - _KEYS
     if unknown:
-        raise ContractError(f"unknown keys {sorted(unknown)}; known: {', '.join(sorted(_KNOWN))}")
+        raise ContractError(f"unknown keys {sorted(unknown)}; use only {', '.join(sorted(_KEYS))}")
     if not isinstance(data.get("name"), str) or not isinstance(data.get("statuses"), Mapping):
         raise ContractError("a contract needs a name and a table [statuses] of status = phase")
-    _check_shapes(data)
+    _check_types(data)
     options: dict[str, Any] = {flag: data[flag] for flag in _FLAGS if data.get(flag) is not None}
     options |= {name: frozenset(data[name]) for name in _SETS if name in data}
     if data.get("snooze"):
@@ -67,7 +67,7 @@ def contract_from(data: Mapping[str, Any]) -> Contract:
 
 
 _TABLES = ("codes", "retry", "loss", "stop", "dead_letters", "keys", "approval_notes")
-_SHAPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+_TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     **dict.fromkeys(_TABLES, (Mapping, "a table")),
     **dict.fromkeys((*_SETS, "edges"), ((list, tuple), "a list")),
     **dict.fromkeys(_FLAGS, (bool, "true or false")),
@@ -76,15 +76,15 @@ _SHAPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 }
 
 
-def _check_shapes(data: Mapping[str, Any]) -> None:
-    for name, (kind, words) in _SHAPES.items():
+def _check_types(data: Mapping[str, Any]) -> None:
+    for name, (kind, description) in _TYPES.items():
         value = data.get(name)
         if value is not None and not isinstance(value, kind):
-            raise ContractError(f"{name} must be {words}, got {value!r}")
+            raise ContractError(f"{name} must be {description}, got {value!r}")
 
 
 def contract_to(contract: Contract) -> dict[str, Any]:
-    """The declaration of a contract; `contract_from` reads it back (views and envelopes are code and stay behind)."""
+    """A contract as plain data; `contract_from` reads it back. Views and envelopes are functions and left out."""
     dead = contract.dead_letters
     return {
         "name": contract.name,
@@ -121,21 +121,21 @@ def contract_to(contract: Contract) -> dict[str, Any]:
 def _edge(row: Mapping[str, Any], number: int) -> Edge:
     if not isinstance(row, Mapping):
         raise ContractError(f"edges[{number}] {row!r}: an edge is a table with move, source, event, target")
-    where = f"edges[{number}] {dict(row)}"
+    location = f"edges[{number}] {dict(row)}"
     extra = set(row) - {"move", "source", "event", "target"}
     if extra:
-        raise ContractError(f"{where}: unknown keys {sorted(extra)}")
+        raise ContractError(f"{location}: unknown keys {sorted(extra)}")
     if not isinstance(row.get("event"), str) or not isinstance(row.get("target"), str):
-        raise ContractError(f"{where}: an edge needs an event and a target")
-    move = _move(row["move"], where) if row.get("move") else None
+        raise ContractError(f"{location}: an edge needs an event and a target")
+    move = _move(row["move"], location) if row.get("move") else None
     return Edge(move, row.get("source") or None, row["event"], row["target"])
 
 
-def _move(name: Any, where: str) -> Move:
+def _move(name: Any, location: str) -> Move:
     try:
         return Move(name)
     except ValueError:
-        raise ContractError(f"{where}: {name!r} is not a move; use one of {', '.join(Move)}") from None
+        raise ContractError(f"{location}: {name!r} is not a move; use one of {', '.join(Move)}") from None
 
 
 def _phase(name: Any, status: str) -> Phase:
@@ -145,21 +145,21 @@ def _phase(name: Any, status: str) -> Phase:
         raise ContractError(f"statuses.{status}: {name!r} is not a phase; use one of {', '.join(Phase)}") from None
 
 
-def _rule(kind: type[Any], row: Any, where: str) -> Any:
+def _rule(kind: type[Any], row: Any, location: str) -> Any:
     try:
         return kind(**row)
     except TypeError as error:
-        raise ContractError(f"{where} {row}: {error}") from None
+        raise ContractError(f"{location} {row}: {error}") from None
 
 
 def _loss(row: Mapping[str, Any]) -> LossRule:
-    moved = {**row, "move": _move(row.get("move", Move.EXPIRE), "loss")}
-    return _rule(LossRule, moved, "loss")  # type: ignore[no-any-return]
+    values = {**row, "move": _move(row.get("move", Move.EXPIRE), "loss")}
+    return _rule(LossRule, values, "loss")  # type: ignore[no-any-return]
 
 
 def _stop(row: Mapping[str, Any]) -> StopRule:
-    moved = {**row, "move": _move(row["move"], "stop") if row.get("move") else None}
-    return _rule(StopRule, moved, "stop")  # type: ignore[no-any-return]
+    values = {**row, "move": _move(row["move"], "stop") if row.get("move") else None}
+    return _rule(StopRule, values, "stop")  # type: ignore[no-any-return]
 
 
 def _keys(row: Mapping[str, Any]) -> KeyRule:
@@ -171,9 +171,9 @@ _RETRY_FIELDS = ("max_retries", "frozen", "only_codes", "permanent_codes", "caps
 
 
 def _retry(row: Mapping[str, Any]) -> RetryRule:
-    own = {name: row[name] for name in _RETRY_FIELDS if row.get(name) is not None}
+    values = {name: row[name] for name in _RETRY_FIELDS if row.get(name) is not None}
     for name in ("only_codes", "permanent_codes"):
-        if name in own:
-            own[name] = frozenset(own[name])
+        if name in values:
+            values[name] = frozenset(values[name])
     backoff = backoff_from({name: value for name, value in row.items() if name not in _RETRY_FIELDS})
-    return _rule(RetryRule, {"backoff": backoff, **own}, "retry")  # type: ignore[no-any-return]
+    return _rule(RetryRule, {"backoff": backoff, **values}, "retry")  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""men: scheduled tasks that count attempts from 1 and retry two error codes only."""
+"""men: scheduled tasks. Attempts count from 1; only two error codes are retried."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A contract: statuses with phases, edges with moves, and the rules that go with them, checked when declared."""
+"""The contract model: statuses with phases, edges with moves, and rules. A contract is validated when it is built."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """What the engine must know of a status; the contract names the status itself."""
+    """What a status means to the engine. The names of the statuses belong to the contract.
+
+    CLAIMABLE: a worker may take the job. LEASED: a worker holds it. BLOCKED: it waits for a time, a signal, children or
+    an approval. FINAL: it has ended.
+    """
 
     CLAIMABLE = "claimable"
     LEASED = "leased"
@@ -22,7 +26,13 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """The engine's verbs."""
+    """What the engine can do with a job. A contract maps (move, status) to an edge.
+
+    SUBMIT, DEFER (due later) and HOLD (wait for approval) create a job. CLAIM gives it to a worker. SUCCEED, RETRY,
+    FAIL, WAIT, PARK (a long wait) and RELEASE (give it back) end an execution; EXPIRE and RECLAIM take a job from a lost
+    worker. WAKE ends a wait, REJECT an approval. CANCEL ends a job, REOPEN makes a finished one claimable again. FOLLOW
+    is committed together with the edge before it.
+    """
 
     SUBMIT = "SUBMIT"
     DEFER = "DEFER"
@@ -45,7 +55,7 @@ class Move(StrEnum):
 
 _C, _L, _B, _F = Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL
 
-JOINS: Mapping[Move, tuple[frozenset[Phase | None], frozenset[Phase]]] = MappingProxyType(
+MOVE_PHASES: Mapping[Move, tuple[frozenset[Phase | None], frozenset[Phase]]] = MappingProxyType(
     {
         Move.SUBMIT: (frozenset({None}), frozenset({_C, _B})),
         Move.DEFER: (frozenset({None}), frozenset({_B})),
@@ -66,12 +76,17 @@ JOINS: Mapping[Move, tuple[frozenset[Phase | None], frozenset[Phase]]] = Mapping
         Move.FOLLOW: (frozenset({_B}), frozenset({_B, _F})),
     }
 )
-"""The phase machine every contract refines: move -> (phases it may leave, phases it may enter)."""
+"""Move -> (phases it may leave, phases it may enter). Every edge of every contract must conform."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One legal step. No source: creation. No move: legal in a history, never issued by us."""
+    """One legal transition: `move` takes a job from status `source` to status `target` and logs `event`.
+
+    source None: creation. move None: accepted in a replayed history, never made by Detent.
+
+        Edge(Move.CLAIM, "queued", "job.claimed", "running")
+    """
 
     move: Move | None
     source: str | None
@@ -84,17 +99,17 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class LossRule:
-    """What a lost worker means for the job it held."""
+    """What happens to a job whose lease expired. charged: the loss counts as a failure."""
 
     move: Move = Move.EXPIRE
     charged: bool = True
     max_interruptions: int | None = None
-    """Uncharged losses allowed before the job is given up; None: any number."""
+    """Uncharged losses allowed before the job fails; None: any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """What a worker that stops in good order does with an unfinished job; no move: it leaves it to its lease."""
+    """What a worker does with an unfinished job when it shuts down. move None: it lets the lease expire."""
 
     move: Move | None = Move.RELEASE
     charged: bool = False
@@ -102,22 +117,22 @@ class StopRule:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRule:
-    """FAIL writes an item; a discard needs this many different people."""
+    """FAIL writes a dead letter. A discard needs this many different people."""
 
     discard_people: int = 2
     note: str | None = None
-    """Name of the note that tells of the item, if the contract has one."""
+    """Name of the note that records the dead letter; None: no note."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """Where an idempotency key is unique and what a hit with other content means."""
+    """In which scope an idempotency key is unique, and what must agree when a submission hits an existing key."""
 
     scope: tuple[str, ...] = ("tenant_id", "idempotency_scope")
     generated: bool = False
     max_length: int = 255
     same_content: str = "payload"
-    """What must agree on a hit: 'payload' (type and payload), 'critical' (critical_fields), 'nothing'."""
+    """What must agree on a hit: 'payload' (job type and payload), 'critical' (critical_fields), 'nothing'."""
     critical_fields: tuple[str, ...] = ()
     blank_is_absent: bool = False
     task_id_is_key: bool = False
@@ -142,7 +157,7 @@ CODES: Mapping[str, str | None] = MappingProxyType(
         "retry_exhausted": None,
     }
 )
-"""Every code a contract may rename. retry_exhausted None: the cause keeps its own code."""
+"""Every error code a contract may rename. retry_exhausted None: the failure keeps the code of its cause."""
 
 
 def _no_view(job: "Job") -> dict[str, Any]:
@@ -155,7 +170,26 @@ def _no_envelope(job: "Job", event: "Event") -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Contract:
-    """A lifecycle as data. Build it, and it has been checked; the engine obeys it and spells none of its statuses."""
+    """A job lifecycle as data: statuses, edges and rules. Raises ContractError on construction if it is not sound.
+
+        ticket = Contract(
+            name="ticket",
+            statuses={"open": Phase.CLAIMABLE, "running": Phase.LEASED, "done": Phase.FINAL, "failed": Phase.FINAL},
+            edges=(
+                Edge(Move.SUBMIT, None, "created", "open"),
+                Edge(Move.CLAIM, "open", "claimed", "running"),
+                Edge(Move.SUCCEED, "running", "done", "done"),
+                Edge(Move.RETRY, "running", "retried", "open"),
+                Edge(Move.FAIL, "running", "failed", "failed"),
+                Edge(Move.EXPIRE, "running", "lost", "open"),
+                Edge(Move.RELEASE, "running", "released", "open"),
+            ),
+        )
+        app = Detent("sqlite:///jobs.db", contracts=[ticket])
+
+    Besides: error codes (`codes`), the rules for retries (`retry`), lost workers (`loss`), shutdowns (`stop`), dead
+    letters (`dead_letters`) and idempotency keys (`keys`), and how jobs and events are shown (`view`, `envelope`).
+    """
 
     name: str
     statuses: Mapping[str, Phase]
@@ -167,117 +201,123 @@ class Contract:
     stop: StopRule = field(default_factory=StopRule)
     snooze: Move | None = None
     cancel_requests: frozenset[str] = frozenset()
-    """Statuses in which a cancel is a request to the holder (or the next one), not the edge itself."""
+    """Statuses in which a cancel only sets a request, which the current or next holder carries out."""
     dead_letters: DeadLetterRule | None = None
     keys: KeyRule = field(default_factory=KeyRule)
     retry_at_statuses: frozenset[str] = frozenset()
-    """Statuses in which, and only in which, next_retry_at is set."""
+    """next_retry_at is set in these statuses and in no other."""
     approval_statuses: frozenset[str] = frozenset()
-    """Blocked statuses that people end by approving or rejecting."""
+    """Blocked statuses that an approval or a rejection ends."""
     approval_notes: Mapping[str, str] = field(default_factory=dict)
     strict_signals: bool = False
     """True: while blocked, a signal with another name than the awaited one is refused."""
     repeat_is_noop: bool = False
-    """True: asking for the status a job already has, without a token, changes nothing and is no error."""
+    """True: a transition to the status the job already has, made without a token, is a no-op and not an error."""
     utc_only: bool = False
     retry_counter: str = "retries"
-    """The job's counter that this contract calls retry_count: 'retries' or 'failures'."""
+    """The counter of the job that this contract calls retry_count: 'retries' or 'failures'."""
     names_tasks: bool = False
-    """True: a job without a task_id is its own task."""
+    """True: a job submitted without a task_id uses its own id as task_id."""
     task_attempts: bool = False
-    """True: jobs with one task_id are numbered runs of that task."""
+    """True: jobs with the same task_id are numbered as attempts of that task."""
     parks_as: str | None = None
-    """The status a long wait is shown as in the view, where the row keeps its waiting status."""
+    """The status that the view shows for a long wait; the row keeps its waiting status."""
     due_on_submit: bool = False
-    """True: a job due now is created blocked and woken in the same commit."""
-    wired: bool = False
-    """True: the work travels on a stream where one is set up; what becomes claimable goes through the outbox."""
+    """True: a job that is due now is created blocked and woken in the same commit."""
+    uses_stream: bool = False
+    """True: claimable jobs are written to the outbox and published to a stream, if one is configured."""
     heartbeat_note: str | None = None
-    """Name of the note a worker leaves now and then beside a job it has held for long."""
+    """Name of the note a worker writes from time to time about a job it has held for long."""
     lease_seconds: float = 30.0
     trace_form: str = "trace-{job_id}"
-    """The trace id of a job that brings none; {job_id} and {unique} are filled in."""
+    """The trace id of a job submitted without one; {job_id} and {unique} are replaced."""
     view: Callable[["Job"], dict[str, Any]] = _no_view
     envelope: Callable[["Job", "Event"], dict[str, Any] | None] = _no_envelope
 
     def __post_init__(self) -> None:
-        from .validation import check
+        from .validation import validate
 
         object.__setattr__(self, "codes", MappingProxyType({**CODES, **self.codes}))
         object.__setattr__(self, "statuses", MappingProxyType(dict(self.statuses)))
-        check(self)
+        validate(self)
         object.__setattr__(self, "_by_move", {(e.move, e.source): e for e in self.edges if e.move})
         by_event: dict[tuple[str | None, str], dict[str, Edge]] = {}
         for edge in self.edges:
             by_event.setdefault((edge.source, edge.event), {}).setdefault(edge.target, edge)
         object.__setattr__(self, "_by_event", by_event)
-        object.__setattr__(self, "_last_word", {e.event: e.target for e in reversed(self.edges)})
+        object.__setattr__(self, "_status_by_event", {e.event: e.target for e in reversed(self.edges)})
         object.__setattr__(self, "_routes", {})
 
     def phase(self, status: str) -> Phase:
+        """The phase of a status; KeyError if the contract has no such status."""
         return self.statuses[status]
 
     def edge(self, source: str | None, move: Move) -> Edge | None:
-        found: Edge | None = self._by_move.get((move, source))  # type: ignore[attr-defined]
-        return found
+        """The edge of a move from this status; None if the move is illegal there. source None: creation."""
+        edge: Edge | None = self._by_move.get((move, source))  # type: ignore[attr-defined]
+        return edge
 
     def step(self, source: str | None, event: str, target: str | None = None) -> str | None:
-        """Where a history goes with this event, if that is legal; a logged target must be the table's."""
+        """The target status of this event, None if it is illegal. A given target must be one the table allows."""
         targets: dict[str, Edge] = self._by_event.get((source, event), {})  # type: ignore[attr-defined]
         if target is None:
             return next(iter(targets), None)
         return target if target in targets else None
 
     def steps(self, sources: Iterable[str | None], event: str) -> list[str]:
-        """Every status this event can lead to from any of these."""
+        """Every target status of this event from any of these sources."""
         table: dict[tuple[str | None, str], dict[str, Edge]] = self._by_event  # type: ignore[attr-defined]
         return list(dict.fromkeys(t for s in sources for t in table.get((s, event), ())))
 
     def route(self, source: str | None, move: Move) -> tuple[Edge, ...]:
-        """An edge and the follow-ups that are committed with it; empty when the move is illegal."""
+        """The edge of a move and the FOLLOW edges committed with it; empty if the move is illegal."""
         routes: dict[tuple[str | None, Move], tuple[Edge, ...]] = self._routes  # type: ignore[attr-defined]
-        known = routes.get((source, move))
-        if known is None:
+        route = routes.get((source, move))
+        if route is None:
             path = []
             edge = self.edge(source, move)
             while edge:
                 path.append(edge)
                 edge = self.edge(edge.target, Move.FOLLOW)
-            known = routes[(source, move)] = tuple(path)
-        return known
+            route = routes[(source, move)] = tuple(path)
+        return route
 
     def legal_events(self, source: str | None) -> list[str]:
+        """The names of all events that are legal in this status, sorted."""
         return sorted({e.event for e in self.edges if e.source == source})
 
     def legal_moves(self, source: str | None) -> list[Move]:
+        """All moves that are legal in this status."""
         return [e.move for e in self.edges if e.source == source and e.move]
 
     def in_phase(self, phase: Phase) -> list[str]:
-        return [status for status, its in self.statuses.items() if its is phase]
+        """The names of all statuses of this phase."""
+        return [status for status, status_phase in self.statuses.items() if status_phase is phase]
 
     @property
-    def ends_late(self) -> bool:
-        """Can a job that has missed its deadline be ended from wherever it may wait to begin?"""
-        waiting = [status for status in self.in_phase(Phase.CLAIMABLE) if status not in self.unreachable]
-        return all(self.edge(status, Move.CANCEL) for status in waiting)
+    def can_cancel_before_start(self) -> bool:
+        """True if every reachable claimable status has a CANCEL edge; start deadlines need it."""
+        claimable = [status for status in self.in_phase(Phase.CLAIMABLE) if status not in self.unreachable]
+        return all(self.edge(status, Move.CANCEL) for status in claimable)
 
     def code(self, name: str) -> str:
+        """What this contract calls an error code, for example `code("timeout")`; empty if it has none."""
         return self.codes[name] or ""
 
     @property
     def state_events(self) -> Mapping[str, str]:
-        """Event name -> the status it leads to when sources are not looked at."""
-        words: Mapping[str, str] = self._last_word  # type: ignore[attr-defined]
-        return words
+        """Event name -> the status it leads to, whatever the source."""
+        targets: Mapping[str, str] = self._status_by_event  # type: ignore[attr-defined]
+        return targets
 
     def with_options(self, **options: Any) -> "Contract":
-        """The same machine with other settings (backoff, lease_seconds, loss, ...)."""
+        """A copy of this contract with other settings (backoff, lease_seconds, loss, ...), validated again."""
         return replace(self, **options)
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """The answer of a replay: the status reached, or the first illegal step and what would have been legal."""
+class ReplayResult:
+    """The status a replay reached, or the first illegal event and the events that would have been legal."""
 
     status: str | None
     index: int | None = None
@@ -289,29 +329,29 @@ class Replayed:
         return self.index is None
 
 
-def replay(contract: Contract, events: Iterable["str | Event"]) -> Replayed:
-    """Strict: stops at the first illegal step. Events the contract does not know are passed over.
+def replay(contract: Contract, events: Iterable["str | Event"]) -> ReplayResult:
+    """Replay strictly: stop at the first illegal event. Events that are not in the contract are ignored.
 
-    Bare names may leave open how a job began; every possibility is followed until one remains.
+    Event names alone may leave the first status ambiguous; all possible statuses are followed until one remains.
     """
     possible: list[str | None] = [None]
-    known = contract.state_events
+    state_events = contract.state_events
     for index, event in enumerate(events):
         name = event if isinstance(event, str) else event.event
-        if name not in known:
+        if name not in state_events:
             continue
-        found = contract.steps(possible, name)
+        targets = contract.steps(possible, name)
         if not isinstance(event, str):
-            found = [status for status in found if status == event.target]
-        if not found:
+            targets = [status for status in targets if status == event.target]
+        if not targets:
             legal = sorted({e.event for e in contract.edges if e.source in possible})
-            return Replayed(possible[0], index, name, tuple(legal))
-        possible = list(found)
-    return Replayed(possible[0])
+            return ReplayResult(possible[0], index, name, tuple(legal))
+        possible = list(targets)
+    return ReplayResult(possible[0])
 
 
 def derive_status(contract: Contract, events: Iterable["str | Event"]) -> str | None:
-    """Tolerant: the last state event decides, whatever came before it."""
+    """Derive tolerantly: the last state event decides, whatever came before it."""
     status: str | None = None
     for event in events:
         if isinstance(event, str):

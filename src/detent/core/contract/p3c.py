@@ -1,4 +1,4 @@
-"""p3c: runs of a task, retried on a schedule, interrupted and resumed when their process dies."""
+"""p3c: numbered runs of a task, with scheduled retries; a run is interrupted and resumed when its process dies."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""standard: Detent's own contract and the default; everything the engine can do has a status here."""
+"""standard: the default contract, with a status for every feature of the engine."""
 
 from typing import Any
 

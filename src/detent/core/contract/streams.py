@@ -1,4 +1,4 @@
-"""streams: tasks whose work travels on Redis Streams while the database keeps the truth."""
+"""streams: tasks are delivered over Redis Streams; the database holds their state."""
 
 import json
 from enum import StrEnum
@@ -10,8 +10,8 @@ from detent.core.retry import Immediate, RetryRule
 from .model import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, StopRule
 
 
-class Report(StrEnum):
-    """What a worker that speaks only to the stream may say of a task."""
+class ResultStatus(StrEnum):
+    """The status a worker that uses only the stream may report in a result message."""
 
     CLAIMED = "claimed"
     SUCCEEDED = "succeeded"
@@ -78,7 +78,7 @@ STREAMS = Contract(
     approval_notes={"requested": "approval.requested", "rejected": "approval.rejected"},
     retry_counter="failures",
     names_tasks=True,
-    wired=True,
+    uses_stream=True,
     heartbeat_note="task.heartbeat",
     lease_seconds=300.0,
     view=_view,

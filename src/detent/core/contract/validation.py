@@ -1,14 +1,14 @@
-"""The load-time checks: a declaration that is not a sound machine is refused, and the faulty row is named."""
+"""Validation of contracts at load time. Every error names the faulty row."""
 
 from typing import Any
 
 from detent.core.errors import ContractError
 
-from .model import CODES, JOINS, Contract, Edge, Move, Phase
+from .model import CODES, MOVE_PHASES, Contract, Edge, Move, Phase
 
 
-def check(contract: Contract) -> None:
-    """Raise ContractError unless the table refines the phase machine and its rules fit the table."""
+def validate(contract: Contract) -> None:
+    """Raise ContractError unless every edge conforms to MOVE_PHASES and the rules fit the edges."""
     if not contract.name or not contract.statuses:
         raise ContractError("a contract needs a name and at least one status")
     for edge in contract.edges:
@@ -35,14 +35,14 @@ def _check_edge(contract: Contract, edge: Edge) -> None:
     target = contract.statuses[edge.target]
     if edge.move is None:
         if source is Phase.FINAL:
-            _fail(contract, f"edge {edge}: leaves a final status without the move REOPEN")
+            _fail(contract, f"edge {edge}: only the move REOPEN may leave a final status")
         return
-    leaves, enters = JOINS[edge.move]
+    leaves, enters = MOVE_PHASES[edge.move]
     if source not in leaves or target not in enters:
         _fail(
             contract,
-            f"edge {edge}: {edge.move} joins {_names(leaves)} with {_names(enters)}, "
-            f"not {source or 'nothing'} with {target}",
+            f"edge {edge}: {edge.move} must lead from {_names(leaves)} to {_names(enters)}, "
+            f"not from {source or 'nothing'} to {target}",
         )
 
 
@@ -53,17 +53,17 @@ def _check_deterministic(contract: Contract) -> None:
         if edge.move:
             other = by_move.setdefault((edge.move, edge.source), edge)
             if other is not edge:
-                _fail(contract, f"edges {other} and {edge}: one move from one status must have one edge")
+                _fail(contract, f"edges {other} and {edge}: a move may have only one edge from a status")
         other = by_event.setdefault((edge.source, edge.event), edge)
         if other.target != edge.target and (edge.source or edge.move is other.move):
-            _fail(contract, f"edges {other} and {edge}: one event from one status must have one target")
-    _check_last_word(contract)
+            _fail(contract, f"edges {other} and {edge}: an event may have only one target from a status")
+    _check_event_targets(contract)
 
 
-def _check_last_word(contract: Contract) -> None:
-    """derive_status looks at the last event alone, so an event name must fix its target.
+def _check_event_targets(contract: Contract) -> None:
+    """An event name must have one target, because `derive_status` uses the last event alone.
 
-    Creation is excepted: two moves may begin a job under one event name, and the logged target tells them apart.
+    Creation is excepted: two moves may create a job under one event name; the logged target distinguishes them.
     """
     targets: dict[str, Edge] = {}
     for edge in contract.edges:
@@ -74,13 +74,13 @@ def _check_last_word(contract: Contract) -> None:
 
 def _check_reachable(contract: Contract) -> None:
     if not any(e.move is Move.SUBMIT for e in contract.edges):
-        _fail(contract, "there is no SUBMIT edge: no job could ever be created")
+        _fail(contract, "it needs a SUBMIT edge, otherwise no job can be created")
     reached: set[str | None] = {None}
     grew = True
     while grew:
-        found = {e.target for e in contract.edges if e.source in reached} - reached
-        reached |= found
-        grew = bool(found)
+        new_statuses = {e.target for e in contract.edges if e.source in reached} - reached
+        reached |= new_statuses
+        grew = bool(new_statuses)
     for status in contract.statuses:
         if status not in reached and status not in contract.unreachable:
             _fail(contract, f"status {status!r} cannot be reached; declare it unreachable or add an edge")
@@ -93,15 +93,15 @@ def _check_exits(contract: Contract) -> None:
     for status, phase in contract.statuses.items():
         out = [e for e in contract.edges if e.source == status]
         if phase is not Phase.FINAL and not out:
-            _fail(contract, f"status {status!r} is {phase} but nothing leads out of it")
-        if phase is Phase.CLAIMABLE and not contract_has(contract, status, Move.CLAIM):
+            _fail(contract, f"status {status!r} is {phase} but has no edge that leaves it")
+        if phase is Phase.CLAIMABLE and not has_edge(contract, status, Move.CLAIM):
             _fail(contract, f"status {status!r} is claimable but has no CLAIM edge")
         for move in (Move.SUCCEED, Move.FAIL):
-            if phase is Phase.LEASED and not contract_has(contract, status, move):
+            if phase is Phase.LEASED and not has_edge(contract, status, move):
                 _fail(contract, f"status {status!r} is leased but has no {move} edge")
 
 
-def contract_has(contract: Contract, status: str, move: Move) -> bool:
+def has_edge(contract: Contract, status: str, move: Move) -> bool:
     return any(e.source == status and e.move is move for e in contract.edges)
 
 
@@ -127,7 +127,7 @@ def _check_rules(contract: Contract) -> None:
         if move not in _RULE_MOVES[rule]:
             _fail(contract, f"{rule} cannot be {move}; use one of {', '.join(sorted(map(str, _RULE_MOVES[rule])))}")
         for status in leased:
-            if move and not contract_has(contract, status, move):
+            if move and not has_edge(contract, status, move):
                 _fail(contract, f"{rule} is {move}, but status {status!r} has no such edge")
     sets = {
         "cancel_requests": contract.cancel_requests,
@@ -140,13 +140,13 @@ def _check_rules(contract: Contract) -> None:
                 _fail(contract, f"{rule} names {status!r}, which is not a status")
     if contract.dead_letters and any(e.move is Move.REOPEN for e in contract.edges):
         _fail(
-            contract, "a contract with dead_letters cannot REOPEN: what is buried comes back by requeue, as a new job"
+            contract, "a contract with dead_letters cannot have a REOPEN edge; a dead letter is requeued as a new job"
         )
-    if contract.wired and (contract.loss.move is not Move.RECLAIM or contract.retry_counter != "failures"):
-        _fail(contract, "a wired contract passes lost jobs on: loss.move must be RECLAIM, retry_counter failures")
+    if contract.uses_stream and (contract.loss.move is not Move.RECLAIM or contract.retry_counter != "failures"):
+        _fail(contract, "with uses_stream, loss.move must be RECLAIM and retry_counter must be failures")
     for name in contract.codes:
         if name not in CODES:
-            _fail(contract, f"codes.{name} is not a code; known: {', '.join(sorted(CODES))}")
+            _fail(contract, f"codes.{name} is not a code; use one of {', '.join(sorted(CODES))}")
 
 
 _RULE_MOVES: dict[str, frozenset[Move | None]] = {
@@ -154,21 +154,21 @@ _RULE_MOVES: dict[str, frozenset[Move | None]] = {
     "stop.move": frozenset({None, Move.RELEASE, Move.EXPIRE, Move.RETRY}),
     "snooze": frozenset({None, Move.RELEASE}),
 }
-_WORDS: dict[str, tuple[str, ...]] = {
+_ALLOWED_VALUES: dict[str, tuple[str, ...]] = {
     "keys.same_content": ("payload", "critical", "nothing"),
     "retry_counter": ("retries", "failures"),
 }
 
 
 def _check_values(contract: Contract) -> None:
-    """Words from their lists, numbers from their ranges, whoever wrote them and where."""
+    """Check enumerated values and the ranges of numbers."""
     retry, backoff = contract.retry, contract.retry.backoff.as_dict()
     for name, value in {
         "keys.same_content": contract.keys.same_content,
         "retry_counter": contract.retry_counter,
     }.items():
-        if value not in _WORDS[name]:
-            _fail(contract, f"{name} is {value!r}; use one of {', '.join(_WORDS[name])}")
+        if value not in _ALLOWED_VALUES[name]:
+            _fail(contract, f"{name} is {value!r}; use one of {', '.join(_ALLOWED_VALUES[name])}")
     if contract.parks_as is not None and contract.parks_as not in contract.statuses:
         _fail(contract, f"parks_as names {contract.parks_as!r}, which is not a status")
     for name in contract.approval_notes:
@@ -183,9 +183,9 @@ def _check_values(contract: Contract) -> None:
         numbers.append(("loss.max_interruptions", contract.loss.max_interruptions, 0))
     if contract.dead_letters:
         numbers.append(("dead_letters.discard_people", contract.dead_letters.discard_people, 1))
-    for name, value, least in numbers:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            _fail(contract, f"{name} must be a whole number of at least {least}, got {value!r}")
+    for name, value, minimum in numbers:
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            _fail(contract, f"{name} must be a whole number of at least {minimum}, got {value!r}")
     if backoff.get("delays_ms") == []:
         _fail(contract, "retry.delays_ms needs at least one delay")
     lease = contract.lease_seconds

@@ -1,1 +1,1 @@
-"""What operators and other callers do to jobs, dead letters, limits, tokens."""
+"""Operations on jobs, dead letters, limits and tokens that operators and applications call."""

@@ -1,4 +1,4 @@
-"""Tokens: made once and shown once, looked up by digest, revoked for good. Each change is in the audit."""
+"""API tokens: the secret is shown once and stored as a digest; revoking is final. Each change is in the audit log."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from detent.core.job import Micros
 from detent.core.times import SECOND, iso
 from detent.engine.submit.submission import check_name
 from detent.ports.access import AccessTx, Audit
-from detent.system.ids import secret
+from detent.system.ids import new_secret
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -22,14 +22,14 @@ ROLES = tuple(str(role) for role in Role)
 
 
 class Unauthorized(DetentError):
-    """No token, an unknown one, or one that is over."""
+    """No token, an unknown token, or one that is expired or revoked."""
 
     code = "UNAUTHORIZED"
     http_status = 401
 
 
 class Forbidden(DetentError):
-    """A known person whose role does not reach this far."""
+    """The token is valid, but its role does not allow the request."""
 
     code = "FORBIDDEN"
     http_status = 403
@@ -46,49 +46,51 @@ async def create_token(
     expires_days: float | None = None,
     roles: Sequence[str] = (),
 ) -> tuple[Token, str]:
-    """(the token as it is kept, the secret). The secret is not kept: this is the only time it is seen.
+    """Create a token; returns (the stored token, the secret). The secret is not stored and cannot be shown again.
 
-    roles: what the person is among people, for approvals that ask for one of these.
+    roles: the person's roles for approvals that require one; `role` is the level of access to the API.
     """
     check_name(person, "name")
     if role not in ROLES:
-        raise InvalidInput(f"{role!r} is no role; roles are {', '.join(ROLES)}", code="ROLE_INVALID", field="role")
+        raise InvalidInput(f"unknown role {role!r}; use one of {', '.join(ROLES)}", code="ROLE_INVALID", field="role")
     if tenant is not None:
         check_name(tenant, "tenant")
     if expires_days is not None and not 0 < expires_days <= MAX_DAYS:
-        raise InvalidInput(f"a token lasts up to {MAX_DAYS} days, and more than none", code="EXPIRY_INVALID")
-    names = _names(roles)
-    shown = PREFIX + secret()
+        raise InvalidInput(f"expires_days must be above 0 and at most {MAX_DAYS}", code="EXPIRY_INVALID")
+    names = _role_names(roles)
+    bearer_secret = PREFIX + new_secret()
 
     async def act(tx: AccessTx) -> Token:
         until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
         name = person.strip()
         token = Token(
-            engine.ids.job(), digest_of(shown), name, role, tenant, payloads, tx.now, actor, until, roles=names
+            engine.ids.job(), digest_of(bearer_secret), name, role, tenant, payloads, tx.now, actor, until, roles=names
         )
         await tx.put_token(token)
         data = {"person": name, "role": role, "payloads": payloads, **({"roles": list(names)} if names else {})}
         await tx.add_audit(Audit(actor, "token.create", token.id, tenant, None, data))
         return token
 
-    return await engine.store.write(act), shown
+    return await engine.store.write(act), bearer_secret
 
 
-def _names(roles: Sequence[str]) -> tuple[str, ...]:
+def _role_names(roles: Sequence[str]) -> tuple[str, ...]:
     if isinstance(roles, str) or len(roles) > MAX_ROLES:
-        raise InvalidInput(f"roles is a list of up to {MAX_ROLES} names", code="ROLE_INVALID", field="roles")
+        raise InvalidInput(f"roles must be a list of up to {MAX_ROLES} names", code="ROLE_INVALID", field="roles")
     for role in roles:
         check_name(role, "roles")
     return tuple(sorted({role.strip() for role in roles}))
 
 
 async def revoke_token(engine: "Engine", token_id: str, *, actor: str) -> Token:
-    """For good; a second time changes nothing."""
+    """Revoke a token; this is final and idempotent."""
 
     async def act(tx: AccessTx) -> Token:
         token = await tx.token(token_id)
         if token is None:
-            raise NotFound(f"there is no token {token_id!r}; `detent token list` shows them", code="TOKEN_NOT_FOUND")
+            raise NotFound(
+                f"token {token_id!r} does not exist; `detent token list` lists all tokens", code="TOKEN_NOT_FOUND"
+            )
         if token.revoked_at is not None:
             return token
         token = replace(token, revoked_at=tx.now)
@@ -106,8 +108,8 @@ async def list_tokens(engine: "Engine") -> list[Token]:
     return await engine.store.read(act)
 
 
-async def known_token(engine: "Engine", shown: str) -> Token | None:
-    digest = digest_of(shown)
+async def find_token(engine: "Engine", bearer_secret: str) -> Token | None:
+    digest = digest_of(bearer_secret)
 
     async def act(tx: AccessTx) -> Token | None:
         return await tx.token_by_digest(digest)
@@ -116,7 +118,7 @@ async def known_token(engine: "Engine", shown: str) -> Token | None:
 
 
 async def has_tokens(engine: "Engine") -> bool:
-    """Whether a token was ever made here, revoked ones included: an API that was closed stays closed."""
+    """True if a token was ever created, even if all are revoked: the API must then keep requiring a token."""
 
     async def act(tx: AccessTx) -> bool:
         return await tx.any_token()
@@ -132,7 +134,7 @@ def token_view(token: Token, now: Micros) -> dict[str, Any]:
         "roles": list(token.roles),
         "tenant": token.tenant_id,
         "payloads": token.payloads,
-        "valid": token.stands(now),
+        "valid": token.is_valid(now),
         "created_at": iso(token.created_at),
         "created_by": token.created_by,
         "expires_at": iso(token.expires_at),

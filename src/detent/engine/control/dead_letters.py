@@ -1,18 +1,18 @@
-"""Dead letters: requeued as a new job or discarded by as many people as the contract asks for."""
+"""Dead letters: requeued as a new job, or discarded by as many people as the contract requires."""
 
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from detent.core.contract.model import Phase
-from detent.core.decide import illegal
+from detent.core.decide import illegal_move
 from detent.core.errors import ApprovalRequired, DeadLetterConflict, NotFound, TenantViolation
 from detent.core.job import DeadLetter, Job
 from detent.engine.refusal import MOVE_REFUSED, Refused, find, refuse
 from detent.engine.submit import quotas
 from detent.engine.submit.prepare import Submitted, prepare
 from detent.engine.submit.submission import Submission
-from detent.engine.submit.submit import submit_within
+from detent.engine.submit.submit import submit_within_quotas
 from detent.ports.access import Audit
 from detent.ports.tx import Tx
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """The item, and whether it is gone or waits for another person's word."""
+    """The dead letter, and whether it is discarded (True) or waits for a second person to confirm (False)."""
 
     item: DeadLetter
     confirmed: bool
@@ -40,10 +40,10 @@ async def requeue(
     take_steps: bool,
     delay: float = 0.0,
 ) -> Submitted:
-    """A new job with fresh counters, linked to the item and bearing the same effect keys."""
+    """Create a new job with reset counters, linked to the dead letter and with the same effect keys."""
     item = await find_dead_letter(tx, dlq_id, tenant)
     contract = engine.contract(item.contract)
-    if new_id is not None and item.requeued_as == new_id:  # this very call was made before and its reply was lost
+    if new_id is not None and item.requeued_as == new_id:  # the same call committed before and its reply was lost
         return Submitted((await tx.lock([new_id]))[new_id])
     if item.status != "open":
         raise DeadLetterConflict(
@@ -54,16 +54,16 @@ async def requeue(
     await quotas.lock_quotas(tx, [item.tenant_id])
     origin = (await tx.lock([item.job_id])).get(item.job_id)
     content = json.loads(item.payload) if payload is None else payload
-    ask = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, delay=delay)
-    ask = replace(ask, requeued_from=dlq_id)
-    made = await _made_again(engine, tx, ask, origin, item.job_id, actor, new_id)
+    submission = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, delay=delay)
+    submission = replace(submission, requeued_from=dlq_id)
+    submitted = await _submit_copy(engine, tx, submission, origin, item.job_id, actor, new_id)
     if take_steps:
         for step in await tx.steps(item.job_id):
-            await tx.put_step(replace(step, job_id=made.job.id))
-    await tx.put_dead_letter(replace(item, status="requeued", updated_at=tx.now, requeued_as=made.job.id))
-    data = {"requeued_as": made.job.id, "repaired": payload is not None}
+            await tx.put_step(replace(step, job_id=submitted.job.id))
+    await tx.put_dead_letter(replace(item, status="requeued", updated_at=tx.now, requeued_as=submitted.job.id))
+    data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
     await tx.add_audit(Audit(actor, "dlq.requeue", dlq_id, item.tenant_id, reason, data))
-    return made
+    return submitted
 
 
 async def requeue_job(
@@ -76,30 +76,30 @@ async def requeue_job(
     tenant: str | None,
     new_id: str,
 ) -> Submitted | Refused:
-    """The same for any job that has ended; through its dead letter where it left an open one."""
+    """Create a new job from any finished job; through its dead letter if it has one."""
     job = await find(tx, job_id, tenant)
     contract = engine.contract(job.contract)
     if job.phase is not Phase.FINAL:
-        return await refuse(tx, job, illegal(contract, job, "requeue"), MOVE_REFUSED, actor)
+        return await refuse(tx, job, illegal_move(contract, job, "requeue"), MOVE_REFUSED, actor)
     item = await tx.dead_letter(job.dlq_id) if job.dlq_id else None
     if item is not None:
         return await requeue(engine, tx, item.id, actor, reason, payload, tenant, new_id, False)
     content = json.loads(job.payload) if payload is None else payload
-    ask = Submission(job.job_type, content, job.contract, job.queue, job.tenant_id, requeued_from=job.id)
-    made = await _made_again(engine, tx, ask, job, job.id, actor, new_id)
-    data = {"requeued_as": made.job.id, "repaired": payload is not None}
+    submission = Submission(job.job_type, content, job.contract, job.queue, job.tenant_id, requeued_from=job.id)
+    submitted = await _submit_copy(engine, tx, submission, job, job.id, actor, new_id)
+    data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
     await tx.add_audit(Audit(actor, "job.requeue", job.id, job.tenant_id, reason, data))
-    return made
+    return submitted
 
 
-async def _made_again(
-    engine: "Engine", tx: Tx, ask: Submission, origin: Job | None, root: str, actor: str, new_id: str | None
+async def _submit_copy(
+    engine: "Engine", tx: Tx, submission: Submission, origin: Job | None, root: str, actor: str, new_id: str | None
 ) -> Submitted:
-    """Fresh counters and a fresh key, the settings and effect keys of the first one."""
-    ask = replace(ask, actor=actor, id=new_id, effect_root=root)
+    """Submit with reset counters and without the old idempotency key, but with the origin's options and effect keys."""
+    submission = replace(submission, actor=actor, id=new_id, effect_root=root)
     if origin is not None:
-        ask = replace(
-            ask,
+        submission = replace(
+            submission,
             timeout_ms=origin.timeout_ms,
             max_retries=origin.max_retries,
             priority=origin.priority,
@@ -107,14 +107,14 @@ async def _made_again(
             limit_key=origin.limit_key,
             effect_root=origin.effect_root or root,
         )
-    (made,) = await submit_within(tx, [prepare(engine, ask, tx.now)])
-    return made
+    (submitted,) = await submit_within_quotas(tx, [prepare(engine, submission, tx.now)])
+    return submitted
 
 
 async def discard(
     engine: "Engine", tx: Tx, dlq_id: str, person: str, reason: str | None, tenant: str | None
 ) -> Discard:
-    """One person proposes, another confirms; where the contract asks for one person only, the first word is enough."""
+    """Discard at once, or propose and then confirm by another person, as the contract requires."""
     item = await find_dead_letter(tx, dlq_id, tenant)
     contract = engine.contract(item.contract)
     required = contract.code("approval_required")
@@ -145,7 +145,7 @@ async def discard(
 async def find_dead_letter(tx: Tx, dlq_id: str, tenant: str | None) -> DeadLetter:
     item = await tx.dead_letter(dlq_id)
     if item is None:
-        raise NotFound(f"there is no dead letter {dlq_id!r}", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
+        raise NotFound(f"dead letter {dlq_id!r} does not exist", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
     if tenant is not None and item.tenant_id != tenant:
         raise TenantViolation(f"dead letter {dlq_id} belongs to another tenant", dlq_id=dlq_id)
     return item

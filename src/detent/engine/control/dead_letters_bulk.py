@@ -1,4 +1,4 @@
-"""Dead letters by the hundred: requeued or discarded by a filter, in pages, each letter as if it were the only one."""
+"""Requeues or discards all dead letters that match a filter, page by page; one refusal does not affect the others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from detent.core.errors import ApprovalRequired, DetentError, InvalidInput, Stor
 from detent.core.job import DeadLetter, Micros
 from detent.core.times import SECOND, iso
 from detent.engine.reads.views import dead_letter_view, history_view
-from detent.engine.schedules.backfill import apart
+from detent.engine.schedules.backfill import interval_between_jobs
 from detent.ports.access import Audit
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     from detent.engine.engine import Engine
 
 PAGE = 200
-TOLD_AT_MOST = 100
+MAX_REFUSALS = 100
 Check = Callable[[DeadLetter], None]
-"""Raises if the letter's payload is none its handler would take."""
+"""Raises if the handler would refuse the dead letter's payload."""
 
 
 @dataclass(slots=True)
 class DeadLetterBulkResult:
-    """How many letters matched, were done, were left to two people, and were refused one by one."""
+    """How many dead letters matched, were done, need two people, and were refused."""
 
     matched: int = 0
     done: int = 0
     for_two: int = 0
-    """Under contracts that ask two people for a discard: left alone."""
+    """Left unchanged, because their contract requires two people for a discard."""
     refused: int = 0
     refusals: list[dict[str, str]] = field(default_factory=list)
-    """The first of them: dlq_id, code, message."""
+    """The first MAX_REFUSALS of them: dlq_id, code, message."""
     job_ids: list[str] = field(default_factory=list)
 
     def as_dict(self, *, dry_run: bool) -> dict[str, Any]:
-        told = {name: getattr(self, name) for name in ("matched", "done", "for_two", "refused", "refusals", "job_ids")}
-        return {"dry_run": dry_run, **told}
+        names = ("matched", "done", "for_two", "refused", "refusals", "job_ids")
+        return {"dry_run": dry_run, **{name: getattr(self, name) for name in names}}
 
     def refuse(self, dlq_id: str, error: DetentError) -> None:
         self.refused += 1
-        if len(self.refusals) < TOLD_AT_MOST:
+        if len(self.refusals) < MAX_REFUSALS:
             self.refusals.append({"dlq_id": dlq_id, "code": error.code, "message": error.message})
 
 
@@ -59,109 +59,115 @@ async def requeue_many(
     dry_run: bool = False,
     check: Check = lambda item: None,
 ) -> DeadLetterBulkResult:
-    """Requeue every open letter that matches now. rate: so many of the new jobs fall due a second.
+    """Requeue all open dead letters that match now. rate: how many of the new jobs fall due per second.
 
-    Letters that come while this runs are left alone, or a job that fails at once would be requeued for ever.
+    Dead letters created while this runs are ignored; otherwise a job that fails at once would be requeued forever.
     """
-    step = apart(rate)
-    chosen, found = await _chosen(engine, filter)
+    interval = interval_between_jobs(rate)
+    chosen, result = await _match_open(engine, filter)
     if dry_run:
-        return found
+        return result
 
-    async def one(tx: Tx, item: DeadLetter, number: int) -> None:
+    async def process_item(tx: Tx, item: DeadLetter, number: int) -> None:
         check(item)
-        delay = number * step / SECOND
-        made = await dead_letters.requeue(engine, tx, item.id, actor, reason, None, None, None, take_steps, delay)
-        found.job_ids.append(made.job.id)
+        delay = number * interval / SECOND
+        submitted = await dead_letters.requeue(engine, tx, item.id, actor, reason, None, None, None, take_steps, delay)
+        result.job_ids.append(submitted.job.id)
 
-    await _each(engine, chosen, found, one)
-    return found
+    await _process_pages(engine, chosen, result, process_item)
+    return result
 
 
 async def discard_many(
     engine: "Engine", filter: Filter, *, person: str, reason: str | None, dry_run: bool = False
 ) -> DeadLetterBulkResult:
-    """Discard every open letter that matches, where one person's word is enough."""
+    """Discard all open dead letters that match and whose contract requires one person only."""
     if not (person or "").strip() or not (reason or "").strip():
         raise ApprovalRequired("a discard needs a named person and a reason")
-    chosen, found = await _chosen(engine, filter)
+    chosen, result = await _match_open(engine, filter)
     counts = await engine.store.read(lambda tx: tx.count_dead_letters(chosen))
-    alone = {name for name in counts if _people(engine, name) == 1}
-    found.for_two = sum(number for name, number in counts.items() if name not in alone)
+    discardable = {name for name in counts if _people_needed(engine, name) == 1}
+    result.for_two = sum(number for name, number in counts.items() if name not in discardable)
     if dry_run:
-        return found
+        return result
 
-    async def one(tx: Tx, item: DeadLetter, number: int) -> None:
+    async def process_item(tx: Tx, item: DeadLetter, number: int) -> None:
         await dead_letters.discard(engine, tx, item.id, person, reason, None)
 
-    for name in sorted(alone):
-        await _each(engine, replace(chosen, contract=name), found, one)
-    return found
+    for name in sorted(discardable):
+        await _process_pages(engine, replace(chosen, contract=name), result, process_item)
+    return result
 
 
-def _people(engine: "Engine", contract: str) -> int:
+def _people_needed(engine: "Engine", contract: str) -> int:
     rule = engine.contract(contract).dead_letters
     return rule.discard_people if rule else 1
 
 
-async def _chosen(engine: "Engine", filter: Filter) -> tuple[Filter, DeadLetterBulkResult]:
-    """The open letters among those asked for, as they are now, and how many they are."""
+async def _match_open(engine: "Engine", filter: Filter) -> tuple[Filter, DeadLetterBulkResult]:
+    """The filter limited to dead letters that are open now, and the number of matches."""
     if filter.status not in (None, OPEN):
-        told = f"only open dead letters can be requeued or discarded, not {filter.status} ones"
-        raise InvalidInput(told, code="FILTER_INVALID", field="status")
+        raise InvalidInput(
+            f"only open dead letters can be requeued or discarded, not {filter.status} ones",
+            code="FILTER_INVALID",
+            field="status",
+        )
 
-    async def look(tx: Tx) -> tuple[Filter, dict[str, int]]:
+    async def read_matches(tx: Tx) -> tuple[Filter, dict[str, int]]:
         until = tx.now if filter.until is None else min(filter.until, tx.now)
         chosen = replace(filter, status=OPEN, until=until, limit=PAGE)
         return chosen, await tx.count_dead_letters(chosen)
 
-    chosen, counts = await engine.store.read(look)
+    chosen, counts = await engine.store.read(read_matches)
     return chosen, DeadLetterBulkResult(matched=sum(counts.values()))
 
 
-async def _each(
-    engine: "Engine", chosen: Filter, found: DeadLetterBulkResult, one: Callable[[Tx, DeadLetter, int], Any]
+async def _process_pages(
+    engine: "Engine", chosen: Filter, result: DeadLetterBulkResult, process_item: Callable[[Tx, DeadLetter, int], Any]
 ) -> None:
-    """Page by page; a page in which one is refused is done again, each letter for itself."""
+    """One transaction per page; if one dead letter of a page is refused, one transaction per dead letter."""
     page = await engine.dead_letters(chosen)
     while page:
         try:
-            await _together(engine, page, found, one)
+            await _process_page(engine, page, result, process_item)
         except StoreUnavailable:
             raise
         except DetentError:
             for item in page:
                 try:
-                    await _together(engine, [item], found, one)
+                    await _process_page(engine, [item], result, process_item)
                 except StoreUnavailable:
                     raise
                 except DetentError as error:
-                    found.refuse(item.id, error)
+                    result.refuse(item.id, error)
         page = await engine.dead_letters(replace(chosen, before=page[-1].id))
 
 
-async def _together(
-    engine: "Engine", page: list[DeadLetter], found: DeadLetterBulkResult, one: Callable[[Tx, DeadLetter, int], Any]
+async def _process_page(
+    engine: "Engine",
+    page: list[DeadLetter],
+    result: DeadLetterBulkResult,
+    process_item: Callable[[Tx, DeadLetter, int], Any],
 ) -> None:
-    known = len(found.job_ids)
+    job_count = len(result.job_ids)
 
     async def act(tx: Tx) -> None:
-        del found.job_ids[known:]  # an act that lost a race is repeated from its beginning
-        for number, item in enumerate(page, found.done):
-            await one(tx, item, number)
+        del result.job_ids[job_count:]  # the transaction may run again after a conflict
+        for number, item in enumerate(page, result.done):
+            await process_item(tx, item, number)
 
     try:
-        await engine._again(act)
+        await engine._retry_on_conflict(act)
     except BaseException:
-        del found.job_ids[known:]
+        del result.job_ids[job_count:]
         raise
-    found.done += len(page)
+    result.done += len(page)
 
 
 async def dead_letter_history(
     engine: "Engine", dlq_id: str, *, tenant: str | None = None, payloads: bool = True
 ) -> dict[str, Any]:
-    """A dead letter with what happened to its job, and what people did to the letter."""
+    """A dead letter with its job's history and the audit entries of the dead letter."""
 
     async def act(tx: Tx) -> dict[str, Any]:
         item = await dead_letters.find_dead_letter(tx, dlq_id, tenant)

@@ -1,15 +1,15 @@
-"""What others do to a job from outside: cancel, abort, reopen, signal, transition."""
+"""Operations on a job from outside its execution: cancel, abort, reopen, signal, transition."""
 
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from detent.core.contract.model import Contract, Move, Phase
-from detent.core.decide import decide, illegal
+from detent.core.decide import decide, illegal_move
 from detent.core.errors import DetentError, InvalidInput, SignalRefused
 from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Note, Signal
 from detent.core.outcome import may_retry
-from detent.engine.execution.settle import lacks
+from detent.engine.execution.settle import not_supported
 from detent.engine.refusal import MOVE_REFUSED, Refused, find, refuse
 from detent.engine.submit import quotas
 from detent.engine.submit.submission import check_name, json_text
@@ -26,7 +26,7 @@ MAX_SIGNAL_BYTES = 1 << 16
 async def cancel(
     engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None, force: bool
 ) -> Job | Refused:
-    """The edge at once, or a request to the holder where the contract says so."""
+    """Cancel now, or request it from the worker that holds the job, as the contract defines for this status."""
     job = await find(tx, job_id, tenant)
     contract = engine.contract(job.contract)
     if job.status in contract.cancel_requests and not force:
@@ -37,8 +37,8 @@ async def cancel(
 async def _request_cancel(tx: Tx, job: Job, actor: str, reason: str | None) -> Job:
     if job.cancel_requested is not None:
         return job
-    asked = {"actor": actor, "reason": reason, "at": tx.now}
-    after = replace(job, cancel_requested=json.dumps(asked, ensure_ascii=False))
+    request = {"actor": actor, "reason": reason, "at": tx.now}
+    after = replace(job, cancel_requested=json.dumps(request, ensure_ascii=False))
     at = max(tx.now, job.updated_at)
     note = Note(job.id, job.version, "cancel.requested", at, actor, job.execution_no, {"reason": reason})
     await tx.apply([Change(before=job, after=after, notes=[note])])
@@ -49,11 +49,11 @@ async def _request_cancel(tx: Tx, job: Job, actor: str, reason: str | None) -> J
 async def abort(
     engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None
 ) -> Job | Refused:
-    """Give up a job that is not running."""
+    """Make a job fail that no worker holds."""
     job = await find(tx, job_id, tenant)
     contract = engine.contract(job.contract)
     if job.phase is Phase.LEASED:
-        return await refuse(tx, job, illegal(contract, job, "abort"), MOVE_REFUSED, actor)
+        return await refuse(tx, job, illegal_move(contract, job, "abort"), MOVE_REFUSED, actor)
     failure = Failure(job.error_code or "ABORTED", job.error_message or reason or f"aborted by {actor}", "Aborted")
     facts = Facts(actor=actor, reason=reason or "aborted", charged=False, failure=failure, dlq_id=engine.ids.job())
     return await move_job(engine, tx, contract, job, Move.FAIL, facts, "job.abort")
@@ -63,36 +63,38 @@ async def reopen(
     engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None
 ) -> Job | Refused:
     job = await find(tx, job_id, tenant)
-    quota = await quotas.lock_quotas(tx, [job.tenant_id])
+    tenant_quotas = await quotas.lock_quotas(tx, [job.tenant_id])
     facts = Facts(actor=actor, reason=reason)
-    done = await move_job(engine, tx, engine.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
-    if isinstance(done, Job):
-        await quotas.check_backlogs(tx, quota, [job.tenant_id])
-    return done
+    result = await move_job(engine, tx, engine.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
+    if isinstance(result, Job):
+        await quotas.check_backlogs(tx, tenant_quotas, [job.tenant_id])
+    return result
 
 
 async def transition(
     engine: "Engine", tx: Tx, job_id: str, new_status: str, actor: str, tenant: str | None
 ) -> Job | Refused:
-    """Ask the table for the one edge into a status, with its follow-ups; refused like any other move."""
+    """Take the contract's edge into a status, with its follow-up edges; refused if there is none."""
     job = await find(tx, job_id, tenant)
     contract = engine.contract(job.contract)
     if new_status == job.status:
         if contract.repeat_is_noop:
             return job
-        return await refuse(tx, job, illegal(contract, job, f"-> {new_status}"), MOVE_REFUSED, actor)
+        return await refuse(tx, job, illegal_move(contract, job, f"-> {new_status}"), MOVE_REFUSED, actor)
     moves = [e.move for e in contract.edges if e.source == job.status and e.target == new_status and e.move]
     if not moves:
-        return await refuse(tx, job, illegal(contract, job, f"-> {new_status}"), MOVE_REFUSED, actor)
+        return await refuse(tx, job, illegal_move(contract, job, f"-> {new_status}"), MOVE_REFUSED, actor)
     move = moves[0]
-    facts = _as_if_it_happened(engine, contract, job, move, actor)
+    facts = _facts_for_forced_move(engine, contract, job, move, actor)
     if move is Move.RETRY and facts.failure and not may_retry(contract, job, facts.failure):
-        return await refuse(tx, job, illegal(contract, job, f"-> {new_status} (no tries left)"), MOVE_REFUSED, actor)
+        return await refuse(
+            tx, job, illegal_move(contract, job, f"-> {new_status} (no retries left)"), MOVE_REFUSED, actor
+        )
     return await move_job(engine, tx, contract, job, move, facts, "job.transition")
 
 
-def _as_if_it_happened(engine: "Engine", contract: Contract, job: Job, move: Move, actor: str) -> Facts:
-    """What a worker, a failure or a loss would have told decide."""
+def _facts_for_forced_move(engine: "Engine", contract: Contract, job: Job, move: Move, actor: str) -> Facts:
+    """The facts that a worker, a failure or a lost lease would have passed to decide."""
     failure, delay = None, 0
     if move in (Move.RETRY, Move.FAIL):
         failure = Failure(contract.code("execution_failed"), f"set by {actor}", "Transition")
@@ -115,19 +117,23 @@ def _as_if_it_happened(engine: "Engine", contract: Contract, job: Job, move: Mov
 async def signal(
     engine: "Engine", tx: Tx, job_id: str, name: str, data: Any, actor: str | None, tenant: str | None
 ) -> tuple[Job, bool]:
-    """(the job, whether this signal was news). The first under a name wins; early ones are kept for the wait."""
+    """(the job, True if this is the first signal of this name). The first wins; early signals are kept for the wait."""
     check_name(name, "signal name")
     text = json_text(data, "SIGNAL_NOT_JSON", "the signal's data")
     if len(text.encode()) > MAX_SIGNAL_BYTES:
-        raise InvalidInput(f"the signal has over {MAX_SIGNAL_BYTES} bytes; pass a reference", code="SIGNAL_TOO_LARGE")
+        raise InvalidInput(
+            f"the signal's data exceeds {MAX_SIGNAL_BYTES} bytes; pass a reference", code="SIGNAL_TOO_LARGE"
+        )
     job = await find(tx, job_id, tenant)
     contract = engine.contract(job.contract)
     if not any(edge.move is Move.WAIT for edge in contract.edges):
-        raise lacks(contract, "a wait, so a signal has nobody to reach")
+        raise not_supported(contract, "a wait, so its jobs take no signals")
     if await tx.signal(job.id, name):
         return job, False
     if job.phase is Phase.FINAL:
-        raise SignalRefused(f"job {job.id} has ended; nothing waits for {name!r}", code="JOB_FINAL", status=job.status)
+        raise SignalRefused(
+            f"job {job.id} has finished, it cannot receive {name!r}", code="JOB_FINAL", status=job.status
+        )
     waiting = job.phase is Phase.BLOCKED
     if contract.strict_signals and waiting and job.wait_name != name:
         raise SignalRefused(
@@ -135,7 +141,7 @@ async def signal(
         )
     awaited = waiting and job.wait_name == name and job.wait_kind not in (APPROVAL, CHILDREN)
     if not awaited and await tx.count_signals(job.id) >= MAX_SIGNALS:
-        raise SignalRefused(f"job {job.id} already keeps {MAX_SIGNALS} signals", code="SIGNAL_LIMIT")
+        raise SignalRefused(f"job {job.id} already has {MAX_SIGNALS} signals, the maximum", code="SIGNAL_LIMIT")
     at = max(tx.now, job.updated_at)
     await tx.add_signal(Signal(job.id, name, text, actor, at))
     await tx.add_notes([Note(job.id, job.version, "signal.received", at, actor, job.execution_no, {"name": name})])

@@ -1,4 +1,4 @@
-"""One act on many jobs: some dozens in a commit, each refused or done as if it were the only one."""
+"""One operation on many jobs, a batch per transaction; one refusal does not affect the others."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ from . import dead_letters, job_control
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
 
-TOGETHER = 50
-TOLD_AT_MOST = 20
+BATCH = 50
+MAX_REFUSALS = 20
 Act = Callable[[Tx, str], Awaitable[Any]]
 
 
 @dataclass(slots=True)
 class BulkResult:
-    """How many were done, and the first of those that were refused."""
+    """How many jobs were done and refused, and the first MAX_REFUSALS errors."""
 
     done: int = 0
     refused: int = 0
@@ -29,57 +29,57 @@ class BulkResult:
 
     def refuse(self, job_id: str, error: DetentError) -> None:
         self.refused += 1
-        if len(self.refusals) < TOLD_AT_MOST:
+        if len(self.refusals) < MAX_REFUSALS:
             self.refusals.append({"job_id": job_id, "code": error.code, "detail": error.message})
 
 
 async def cancel_many(
     engine: "Engine", ids: Sequence[str], *, actor: str, reason: str | None, tenant: str | None
 ) -> BulkResult:
-    async def one(tx: Tx, job_id: str) -> Any:
+    async def process_job(tx: Tx, job_id: str) -> Any:
         return await job_control.cancel(engine, tx, job_id, actor, reason, tenant, False)
 
-    return await _each(engine, ids, one)
+    return await _run_in_batches(engine, ids, process_job)
 
 
 async def requeue_many(
     engine: "Engine", ids: Sequence[str], *, actor: str, reason: str | None, tenant: str | None
 ) -> BulkResult:
-    fresh = {job_id: engine.ids.job() for job_id in ids}
+    new_ids = {job_id: engine.ids.job() for job_id in ids}
 
-    async def one(tx: Tx, job_id: str) -> Any:
-        return await dead_letters.requeue_job(engine, tx, job_id, actor, reason, None, tenant, fresh[job_id])
+    async def process_job(tx: Tx, job_id: str) -> Any:
+        return await dead_letters.requeue_job(engine, tx, job_id, actor, reason, None, tenant, new_ids[job_id])
 
-    return await _each(engine, ids, one)
+    return await _run_in_batches(engine, ids, process_job)
 
 
-async def _each(engine: "Engine", ids: Sequence[str], one: Act) -> BulkResult:
-    """A commit that one of them breaks is done again, each for itself."""
-    found = BulkResult()
-    for start in range(0, len(ids), TOGETHER):
-        batch = ids[start : start + TOGETHER]
+async def _run_in_batches(engine: "Engine", ids: Sequence[str], process_job: Act) -> BulkResult:
+    """One transaction per batch; if one job of a batch raises an error, one transaction per job."""
+    result = BulkResult()
+    for start in range(0, len(ids), BATCH):
+        batch = ids[start : start + BATCH]
         try:
-            _told(found, await engine.write(partial(_together, batch, one)))
+            _add_results(result, await engine.write(partial(_run_batch, batch, process_job)))
         except StoreUnavailable:
             raise
         except DetentError:
             for job_id in batch:
                 try:
-                    _told(found, await engine.write(partial(_together, [job_id], one)))
+                    _add_results(result, await engine.write(partial(_run_batch, [job_id], process_job)))
                 except StoreUnavailable:
                     raise
                 except DetentError as error:
-                    found.refuse(job_id, error)
-    return found
+                    result.refuse(job_id, error)
+    return result
 
 
-async def _together(batch: Sequence[str], one: Act, tx: Tx) -> list[tuple[str, Any]]:
-    return [(job_id, await one(tx, job_id)) for job_id in batch]
+async def _run_batch(batch: Sequence[str], process_job: Act, tx: Tx) -> list[tuple[str, Any]]:
+    return [(job_id, await process_job(tx, job_id)) for job_id in batch]
 
 
-def _told(found: BulkResult, answers: list[tuple[str, Any]]) -> None:
-    for job_id, answer in answers:
-        if isinstance(answer, Refused):
-            found.refuse(job_id, answer.error)
+def _add_results(result: BulkResult, outcomes: list[tuple[str, Any]]) -> None:
+    for job_id, outcome in outcomes:
+        if isinstance(outcome, Refused):
+            result.refuse(job_id, outcome.error)
         else:
-            found.done += 1
+            result.done += 1

@@ -1,4 +1,4 @@
-"""The engine's acts on limits, and on what is agreed with tenants: set while everything runs, audited."""
+"""Limits and tenant quotas: they can be changed while workers run; each change is in the audit log."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from detent.core.errors import InvalidInput, NotFound
-from detent.core.job import Micros
-from detent.core.limits import MAX_NUMBER, Limit, Meter, limit_of
+from detent.core.limits import MAX_NUMBER, Limit, make_limit
 from detent.engine.submit.submission import check_name
 from detent.ports.access import Audit
 from detent.ports.limits import TenantQuota
@@ -20,74 +19,66 @@ if TYPE_CHECKING:
     from .tenancy import TenantEngine
 
 T = TypeVar("T")
-_DECLARED = "app"
-"""Who sets what the application's code declares."""
+_DECLARED_BY = "app"
+"""The audit log's actor for limits that the application declares in code."""
 
 
 class LimitActs:
-    """Mixed into the engine."""
+    """The engine's methods for limits and tenant quotas; a mixin of Engine."""
 
     store: Store
     _quotas: dict[str, TenantQuota] | None
 
-    async def _again(self, act: Callable[[Tx], Awaitable[T]]) -> T:
-        raise NameError("_again")
+    async def _retry_on_conflict(self, act: Callable[[Tx], Awaitable[T]]) -> T:
+        raise NameError("_retry_on_conflict")
 
     def for_tenant(self, tenant: str) -> "TenantEngine":
-        """Every act within one tenant; what is another's is TENANT_SCOPE_VIOLATION."""
+        """The engine limited to one tenant; access to another tenant's jobs raises TENANT_SCOPE_VIOLATION."""
         from .tenancy import TenantEngine
 
         return TenantEngine(cast("Engine", self), tenant)
 
-    async def limit(self, *, actor: str, reason: str | None = None, **said: Any) -> Limit:
-        """Set a limit: queue=, job_type=, tenant=, key= (what it bounds), per=, concurrency=, rate=(N, seconds)."""
-        return await self._set_limit(_limit(said), actor, reason)
+    async def set_limit(self, *, actor: str, reason: str | None = None, **options: Any) -> Limit:
+        """Set a limit. Scope: queue=, job_type=, tenant=, key=, per=. Bound: concurrency=, rate=(N, seconds)."""
+        return await self._store_limit(_limit(options), actor, reason)
 
-    async def _set_limit(self, limit: Limit, actor: str, reason: str | None, declared: str | None = None) -> Limit:
+    async def _store_limit(self, limit: Limit, actor: str, reason: str | None, declared: str | None = None) -> Limit:
         async def act(tx: Tx) -> Limit:
             await tx.put_limit(limit, declared)
-            told = limit.as_dict()
-            await tx.add_audit(Audit(actor, "limit.set", limit.describe(), limit.tenant_id, reason, told))
-            return next(one for one, _ in await tx.limits() if one.scope == limit.scope)
+            await tx.add_audit(Audit(actor, "limit.set", limit.describe(), limit.tenant_id, reason, limit.as_dict()))
+            return next(stored for stored, _ in await tx.limits() if stored.scope == limit.scope)
 
-        return await self._again(act)
+        return await self._retry_on_conflict(act)
 
     async def declare_limits(self, limits: Sequence[Limit]) -> None:
-        """What code declares holds until an operator says otherwise; code that says something new holds again."""
+        """Store the limits declared in code. An operator's change is kept until the declaration itself changes."""
         if not limits:
             return
-        known = {limit.scope: declared for limit, declared in await self.store.read(lambda tx: tx.limits())}
+        declared = {limit.scope: text for limit, text in await self.store.read(lambda tx: tx.limits())}
         for limit in limits:
-            said = json.dumps(limit.as_dict(), sort_keys=True)
-            if known.get(limit.scope) != said:
-                await self._set_limit(limit, _DECLARED, None, said)
+            declaration = json.dumps(limit.as_dict(), sort_keys=True)
+            if declared.get(limit.scope) != declaration:
+                await self._store_limit(limit, _DECLARED_BY, None, declaration)
 
     async def limits(self) -> list[Limit]:
         return [limit for limit, _ in await self.store.read(lambda tx: tx.limits())]
 
-    async def remove_limit(self, *, actor: str, reason: str | None = None, **said: Any) -> Limit:
-        """Take a limit away, named by what it bounds."""
-        scope = _limit({**said, "concurrency": 1}).scope
+    async def remove_limit(self, *, actor: str, reason: str | None = None, **options: Any) -> Limit:
+        """Remove the limit with this scope (queue=, job_type=, tenant=, key=, per=)."""
+        requested = _limit({**options, "concurrency": 1})
 
         async def act(tx: Tx) -> Limit:
-            found = next((limit for limit, _ in await tx.limits() if limit.scope == scope), None)
-            if found is None:
-                asked = replace(_limit({**said, "concurrency": 1}), concurrency=None).describe()
-                raise NotFound(f"there is no limit on {asked}; `detent queues limit list` shows all", code="NO_LIMIT")
-            await tx.drop_limit(found.id)
-            await tx.add_audit(Audit(actor, "limit.remove", found.describe(), found.tenant_id, reason))
-            return found
+            limit = next((stored for stored, _ in await tx.limits() if stored.scope == requested.scope), None)
+            if limit is None:
+                scope = replace(requested, concurrency=None).describe()
+                raise NotFound(
+                    f"there is no limit on {scope}; `detent queues limit list` lists all limits", code="NO_LIMIT"
+                )
+            await tx.drop_limit(limit.id)
+            await tx.add_audit(Audit(actor, "limit.remove", limit.describe(), limit.tenant_id, reason))
+            return limit
 
-        return await self._again(act)
-
-    async def gauges(self, job_id: str) -> list[tuple[Meter, int, Micros]]:
-        """The limits that concern a job, how many each counts as held, and the moment that was read at."""
-
-        async def act(tx: Tx) -> list[tuple[Meter, int, Micros]]:
-            found = (await tx.lock([job_id])).get(job_id)
-            return [(meter, held, tx.now) for meter, held in await tx.gauges([found])] if found else []
-
-        return await self.store.read(act)
+        return await self._retry_on_conflict(act)
 
     async def set_quota(
         self,
@@ -99,7 +90,7 @@ class LimitActs:
         max_payload: int | None = None,
         reason: str | None = None,
     ) -> TenantQuota:
-        """What a tenant is given: its weight beside others, quotas for its backlog and payloads. None leaves as is."""
+        """Set a tenant's claim weight and its quotas for backlog and payload size. None keeps the stored value."""
         check_name(tenant, "tenant")
         for name, value, least in (
             ("weight", weight, 1),
@@ -110,19 +101,19 @@ class LimitActs:
                 isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_NUMBER
             ):
                 raise InvalidInput(
-                    f"{name} must be a whole number of at least {least}", code="QUOTA_INVALID", field=name
+                    f"{name} must be a whole number from {least} to {MAX_NUMBER}", code="QUOTA_INVALID", field=name
                 )
 
         async def act(tx: Tx) -> TenantQuota:
             old = {quota.tenant_id: quota for quota in await tx.tenants()}.get(tenant, TenantQuota(tenant))
-            said = {"weight": weight, "max_backlog": max_backlog, "max_payload": max_payload}
-            known: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
-            quota = old._replace(**known)
+            values = {"weight": weight, "max_backlog": max_backlog, "max_payload": max_payload}
+            changes: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+            quota = old._replace(**changes)
             await tx.put_tenant(quota)
             await tx.add_audit(Audit(actor, "tenant.set_quota", tenant, tenant, reason, quota._asdict()))
             return quota
 
-        quota = await self._again(act)
+        quota = await self._retry_on_conflict(act)
         self._quotas = None
         return quota
 
@@ -130,20 +121,20 @@ class LimitActs:
         return await self.store.read(lambda tx: tx.tenants())
 
     async def remove_quota(self, tenant: str, *, actor: str, reason: str | None = None) -> bool:
-        """Forget weight and quotas of a tenant; False: there were none."""
+        """Remove a tenant's weight and quotas; False if it had none."""
 
         async def act(tx: Tx) -> bool:
-            known = any(quota.tenant_id == tenant for quota in await tx.tenants())
-            if known:
+            exists = any(quota.tenant_id == tenant for quota in await tx.tenants())
+            if exists:
                 await tx.drop_tenant(tenant)
                 await tx.add_audit(Audit(actor, "tenant.forget", tenant, tenant, reason))
-            return known
+            return exists
 
-        return await self._again(act)
+        return await self._retry_on_conflict(act)
 
 
-def _limit(said: dict[str, Any]) -> Limit:
+def _limit(options: dict[str, Any]) -> Limit:
     try:
-        return limit_of(**said)
+        return make_limit(**options)
     except TypeError as error:
         raise InvalidInput(f"limit(): {error}", code="OPTION_UNKNOWN") from None

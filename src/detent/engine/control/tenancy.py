@@ -1,4 +1,4 @@
-"""One tenant's view of the engine: every read and write within it, all else is TENANT_SCOPE_VIOLATION."""
+"""The engine limited to one tenant: reads and writes of other tenants' jobs raise TENANT_SCOPE_VIOLATION."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from detent.core.errors import InvalidInput, TenantViolation
 from detent.core.job import DeadLetter, Job, Micros
 from detent.engine.reads.why import Why, why
-from detent.engine.submit.prepare import Made, Submitted
+from detent.engine.submit.prepare import Submitted, SubmittedId
 from detent.engine.submit.submission import Submission, check_name
 from detent.ports.access import Audit
 from detent.ports.limits import TenantQuota
@@ -19,42 +19,45 @@ if TYPE_CHECKING:
     from detent.engine.engine import Engine
     from detent.engine.reads.views import History
 
-UNSAID = "default"
-"""The tenant of a submission that names none; within a tenant it is that tenant's."""
+DEFAULT_TENANT = "default"
+"""The tenant_id of a submission that names none; TenantEngine replaces it by its tenant."""
 
 
 class TenantEngine:
-    """What a tenant may do. Claiming, settling, pausing, pruning and limits are the operator's, and are not here."""
+    """The operations a tenant may use. Claim, settle, pause, prune and limits are for operators and not included."""
 
     def __init__(self, engine: "Engine", tenant: str) -> None:
         check_name(tenant, "tenant")
         self.engine = engine
         self.tenant = tenant
 
-    async def submit(self, ask: Submission) -> Submitted:
-        return (await self.submit_many([ask]))[0]
+    async def submit(self, submission: Submission) -> Submitted:
+        return (await self.submit_many([submission]))[0]
 
-    async def submit_many(self, asks: Sequence[Submission]) -> list[Submitted]:
-        return await self.engine.submit_many([await self._own(ask) for ask in asks])
+    async def submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        return await self.engine.submit_many([await self._scoped(submission) for submission in submissions])
 
-    async def submit_uniform(self, ask: Submission, payloads: Sequence[Any]) -> list[Made]:
-        return await self.engine.submit_uniform(await self._own(ask), payloads)
+    async def submit_uniform(self, submission: Submission, payloads: Sequence[Any]) -> list[SubmittedId]:
+        return await self.engine.submit_uniform(await self._scoped(submission), payloads)
 
-    async def _own(self, ask: Submission) -> Submission:
-        if ask.tenant_id not in (UNSAID, self.tenant):
-            raise self._crossing(f"a job of tenant {ask.tenant_id}")
-        if ask.requeued_from is not None or ask.effect_root is not None:
-            raise InvalidInput("a job is linked to another by requeueing it, not by hand", code="LINK_INVALID")
-        if ask.parent_id is not None:
-            await self.job(ask.parent_id)
-        return replace(ask, tenant_id=self.tenant)
+    async def _scoped(self, submission: Submission) -> Submission:
+        if submission.tenant_id not in (DEFAULT_TENANT, self.tenant):
+            raise self._violation(f"a job of tenant {submission.tenant_id}")
+        if submission.requeued_from is not None or submission.effect_root is not None:
+            raise InvalidInput(
+                "requeued_from and effect_root cannot be set in a submission; requeue the job instead",
+                code="LINK_INVALID",
+            )
+        if submission.parent_id is not None:
+            await self.job(submission.parent_id)
+        return replace(submission, tenant_id=self.tenant)
 
-    def _crossing(self, what: str) -> TenantViolation:
-        return TenantViolation(f"{what} is out of reach for tenant {self.tenant}; use your own")
+    def _violation(self, what: str) -> TenantViolation:
+        return TenantViolation(f"tenant {self.tenant} has no access to {what}")
 
     def _within(self, filter: Filter) -> Filter:
         if filter.tenant_id not in (None, self.tenant):
-            raise self._crossing(f"the list of tenant {filter.tenant_id}")
+            raise self._violation(f"the list of tenant {filter.tenant_id}")
         return replace(filter, tenant_id=self.tenant)
 
     async def job(self, job_id: str) -> Job:
@@ -103,11 +106,10 @@ class TenantEngine:
         return await self.engine.dead_letters(self._within(filter or Filter()))
 
     async def quota(self) -> TenantQuota:
-        """What was agreed with this tenant."""
-        return next(
-            (one for one in await self.engine.tenant_quotas() if one.tenant_id == self.tenant), TenantQuota(self.tenant)
-        )
+        """This tenant's weight and quotas."""
+        tenant_quotas = await self.engine.tenant_quotas()
+        return next((quota for quota in tenant_quotas if quota.tenant_id == self.tenant), TenantQuota(self.tenant))
 
     async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
-        """What people did to things of this tenant, among the last so many entries of all."""
+        """This tenant's audit entries among the last `limit` entries of all tenants."""
         return [row for row in await self.engine.audit(limit) if row[2].tenant_id == self.tenant]

@@ -1,1 +1,1 @@
-"""Running jobs: settling, steps, sweeping, children, approvals."""
+"""Executing jobs: settling, steps, sweeps, children, approvals."""

@@ -1,11 +1,11 @@
-"""Playing an execution by hand: a lease is taken like a worker's and ended at once, without calling any handler."""
+"""Runs one execution without a handler: claims the job under a lease and settles it at once with a chosen outcome."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from detent.core.contract.model import Move, Phase
-from detent.core.decide import decide, illegal
+from detent.core.decide import decide, illegal_move
 from detent.core.errors import DetentError
 from detent.core.job import Facts, Failure, Job
 from detent.core.outcome import Failed, Outcome, Succeeded
@@ -14,65 +14,65 @@ from detent.engine.refusal import MOVE_REFUSED, Refused, find, refuse, unwrap
 from detent.ports.access import Audit
 from detent.ports.tx import Tx
 
-from .settle import Settlement, settle_in
+from .settle import Settlement, settle_job
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
 
 INTERNAL = "internal:"
-"""How a holder is called that is no worker: what it holds may be played on."""
+"""Prefix of the worker name of such claims; a job claimed by one may be run manually again."""
 
 
 class ManualRun(StrEnum):
-    """How the execution ends."""
+    """The outcome of the execution; the values are stored in the audit log."""
 
-    WELL = "well"
-    FOR_GOOD = "for good"
-    FOR_NOW = "for now"
+    SUCCEED = "well"
+    FAIL = "for good"
+    RETRY = "for now"
 
 
 @dataclass(frozen=True, slots=True)
 class ManualRunResult:
-    """Where the job is after it, and the delay that was drawn if it is to be tried again."""
+    """The job afterwards, and the retry delay if it will be retried."""
 
     job: Job
     retry_after_ms: int | None
 
     def as_dict(self) -> dict[str, Any]:
-        again = self.retry_after_ms is not None
+        retries = self.retry_after_ms is not None
         return {
             "job_id": self.job.id,
             "final_status": self.job.status,
             "retry_count": self.job.retries,
             "dlq_id": self.job.dlq_id,
             "retry_after_ms": self.retry_after_ms,
-            "retry_at": iso(self.job.due_at) if again else None,
+            "retry_at": iso(self.job.due_at) if retries else None,
         }
 
 
 async def run_manually(
     engine: "Engine", job_id: str, how: ManualRun, *, actor: str, tenant: str | None = None
 ) -> ManualRunResult:
-    """One execution, whether it is due or not; refused for a job that has ended or that somebody else holds."""
+    """Run one execution, even if the job is not due yet; refused if it has finished or a worker holds it."""
     token = engine.ids.token()
 
     async def act(tx: Tx) -> Job | Refused:
         job = await find(tx, job_id, tenant)
-        held = await _take(engine, tx, job, actor, token)
+        held = await _claim(engine, tx, job, actor, token)
         if isinstance(held, Refused):
             return held
-        said = Settlement(job.id, held.token or token, job.contract, _outcome(engine, held, how))
-        done = await settle_in(engine, tx, held, said)
-        if not isinstance(done, Refused):
+        settlement = Settlement(job.id, held.token or token, job.contract, _outcome(engine, held, how))
+        settled = await settle_job(engine, tx, held, settlement)
+        if not isinstance(settled, Refused):
             await tx.add_audit(Audit(actor, "job.play", job.id, job.tenant_id, None, {"end": str(how)}))
-        return done
+        return settled
 
     job = unwrap(await engine.store.write(act))
-    again = job.phase is not Phase.FINAL and job.due_at is not None
-    return ManualRunResult(job, ((job.due_at or 0) - job.updated_at) // 1_000 if again else None)
+    retries = job.phase is not Phase.FINAL and job.due_at is not None
+    return ManualRunResult(job, ((job.due_at or 0) - job.updated_at) // 1_000 if retries else None)
 
 
-async def _take(engine: "Engine", tx: Tx, job: Job, actor: str, token: str) -> Job | Refused:
+async def _claim(engine: "Engine", tx: Tx, job: Job, actor: str, token: str) -> Job | Refused:
     contract = engine.contract(job.contract)
     if job.phase is Phase.LEASED and (job.worker or "").startswith(INTERNAL):
         return job
@@ -84,7 +84,7 @@ async def _take(engine: "Engine", tx: Tx, job: Job, actor: str, token: str) -> J
     )
     try:
         if job.phase is not Phase.CLAIMABLE:
-            raise illegal(contract, job, "run")
+            raise illegal_move(contract, job, "run")
         change = decide(contract, job, Move.CLAIM, tx.now, facts)
     except DetentError as error:
         return await refuse(tx, job, error, MOVE_REFUSED, actor)
@@ -93,9 +93,9 @@ async def _take(engine: "Engine", tx: Tx, job: Job, actor: str, token: str) -> J
 
 
 def _outcome(engine: "Engine", job: Job, how: ManualRun) -> Outcome:
-    if how is ManualRun.WELL:
+    if how is ManualRun.SUCCEED:
         return Succeeded(None)
     code = engine.contract(job.contract).code("execution_failed")
-    passing = how is ManualRun.FOR_NOW
-    told = "failed for now, as asked" if passing else "failed for good, as asked"
-    return Failed(Failure(code, told, "ManualRunResult", retryable=passing))
+    retryable = how is ManualRun.RETRY
+    message = "manual run: retryable failure" if retryable else "manual run: permanent failure"
+    return Failed(Failure(code, message, "ManualRun", retryable=retryable))

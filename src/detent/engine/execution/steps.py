@@ -1,4 +1,4 @@
-"""Steps a running job records under its token: one statement if all is well, a second look if it is not."""
+"""Step records of a running job, checked by its lease token: one statement, or a locked retry if that is refused."""
 
 from typing import TYPE_CHECKING
 
@@ -16,26 +16,26 @@ STEP_REFUSED = "step.refused"
 STEP_ORPHANED = "step.orphaned"
 
 
-def has_none_yet(claimed: Claimed) -> bool:
-    """In its first execution a job begins without steps, unless it took over another's."""
+def has_no_recorded_steps(claimed: Claimed) -> bool:
+    """True in a job's first execution, unless it took over the steps of the job it was requeued from."""
     return claimed.execution_no == 1 and claimed.effect_root == claimed.id
 
 
-async def recorded(engine: "Engine", claimed: Claimed) -> list[Step]:
-    """Every step of the job so far."""
-    if has_none_yet(claimed):
+async def recorded_steps(engine: "Engine", claimed: Claimed) -> list[Step]:
+    """All steps the job has recorded."""
+    if has_no_recorded_steps(claimed):
         return []
     return await engine.store.read(lambda tx: tx.steps(claimed.id))
 
 
-async def record(engine: "Engine", step: Step, token: str) -> None:
-    """Write one step; StaleLease, noted, if the job is no longer ours. The same said again is said once."""
+async def record_step(engine: "Engine", step: Step, token: str) -> None:
+    """Write one step. Idempotent. If the lease is lost, write a note and raise StaleLease."""
     if not await engine.store.record_step(step, token):
-        unwrap(await engine.store.write(lambda tx: look_again(tx, step, token)))
+        unwrap(await engine.store.write(lambda tx: _record_after_lock(tx, step, token)))
 
 
-async def record_last(tx: Tx, step: Step, token: str) -> None:
-    """In a transaction that has more in it than this: a refusal undoes all of it, so it is raised, not noted."""
+async def record_step_or_raise(tx: Tx, step: Step, token: str) -> None:
+    """Write one step in a handler's transaction. A refusal is raised instead of noted, so all of it rolls back."""
     if not await tx.record_step(step, token):
         raise _stale(step)
 
@@ -49,44 +49,45 @@ async def note_refusal(engine: "Engine", step: Step, error: StaleLease) -> None:
     await engine.store.write(act)
 
 
-async def look_again(tx: Tx, step: Step, token: str) -> Refused | None:
-    """The row was held by somebody, the step was recorded by a call whose reply was lost, or the lease is gone."""
+async def _record_after_lock(tx: Tx, step: Step, token: str) -> Refused | None:
+    """Record the step under the row lock. The first try failed because the row was locked, because this step was
+    already recorded by a call whose reply was lost, or because the lease is lost."""
     job = (await tx.lock([step.job_id])).get(step.job_id)
     if job is None:
-        return Refused(StaleLease(f"job {step.job_id} does not exist any more; drop its work", job_id=step.job_id))
-    ours = job.token == token and job.phase is Phase.LEASED
-    if ours and (await tx.record_step(step, token) or await _is_ours(tx, step)):
+        return Refused(StaleLease(f"job {step.job_id} no longer exists; stop working on it", job_id=step.job_id))
+    leased = job.token == token and job.phase is Phase.LEASED
+    if leased and (await tx.record_step(step, token) or await _is_already_recorded(tx, step)):
         return None
     return await refuse(tx, job, _stale(step), STEP_REFUSED, None)
 
 
 def _stale(step: Step) -> StaleLease:
     return StaleLease(
-        f"the lease on job {step.job_id} was lost; its step {step.name!r} is not recorded, stop working on it",
+        f"the lease on job {step.job_id} was lost, its step {step.name!r} is not recorded; stop working on it",
         job_id=step.job_id,
         asked=step.name,
     )
 
 
-async def _is_ours(tx: Tx, step: Step) -> bool:
-    """A name is used once in an execution, so what stands under it from this execution is this very step."""
-    found = await tx.step(step.job_id, step.name)
-    return found is not None and found.execution_no == step.execution_no and found.digest == step.digest
+async def _is_already_recorded(tx: Tx, step: Step) -> bool:
+    """A step name is used once per execution, so a record of this name and execution is this step."""
+    stored = await tx.step(step.job_id, step.name)
+    return stored is not None and stored.execution_no == step.execution_no and stored.digest == step.digest
 
 
-async def note_orphans(engine: "Engine", claimed: Claimed, names: list[str]) -> None:
-    """Steps the code no longer asks for: each told once, beside the log."""
+async def note_orphaned_steps(engine: "Engine", claimed: Claimed, names: list[str]) -> None:
+    """Write one note for each recorded step that the handler's code no longer runs."""
 
     async def act(tx: Tx) -> None:
         job = (await tx.lock([claimed.id])).get(claimed.id)
         if job is not None and job.token == claimed.token and job.phase is Phase.LEASED:
-            await tx.add_notes(await orphan_notes(tx, job, names))
+            await tx.add_notes(await orphaned_step_notes(tx, job, names))
 
     await engine.store.write(act)
 
 
-async def orphan_notes(tx: Tx, job: Job, names: list[str]) -> list[Note]:
-    told = {(note.data or {}).get("name") for note in await tx.notes(job.id) if note.name == STEP_ORPHANED}
+async def orphaned_step_notes(tx: Tx, job: Job, names: list[str]) -> list[Note]:
+    noted = {(note.data or {}).get("name") for note in await tx.notes(job.id) if note.name == STEP_ORPHANED}
     at = max(tx.now, job.updated_at)
-    fresh = [name for name in names if name not in told]
-    return [Note(job.id, job.version, STEP_ORPHANED, at, job.worker, job.execution_no, {"name": n}) for n in fresh]
+    new_names = [name for name in names if name not in noted]
+    return [Note(job.id, job.version, STEP_ORPHANED, at, job.worker, job.execution_no, {"name": n}) for n in new_names]

@@ -1,4 +1,4 @@
-"""Maintenance in bounded passes: leases that ran out, jobs whose moment came. Any process may run it at any time."""
+"""Sweeps: expired leases, due waits and passed deadlines, in bounded batches. Any process may run them at any time."""
 
 from typing import TYPE_CHECKING
 
@@ -6,12 +6,12 @@ from detent.core.contract.model import Move
 from detent.core.decide import decide
 from detent.core.job import APPROVAL, Facts, Failure, Job, Signal
 from detent.core.outcome import after_loss
-from detent.engine.reads.workers import note_losses
+from detent.engine.reads.workers import record_losses
 from detent.ports.claims import Claimed, ClaimRequest
 from detent.ports.tx import Tx
 
 from . import approvals
-from .settle import obey_cancel
+from .settle import apply_requested_cancel
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -21,27 +21,27 @@ TOO_LATE = "DEADLINE_EXCEEDED"
 
 
 async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
-    """Take jobs from workers whose lease ran out, charged or not as the contract says."""
+    """Take jobs back from workers whose lease has expired. The contract decides if this counts as a failure."""
     names = [c.name for c in engine.contracts.values() if c.loss.move is not Move.RECLAIM]
     changed = []
     for job in await tx.expired(limit, names):
         facts = Facts(actor=ACTOR, dlq_id=engine.ids.job(), data={"worker": job.worker})
         contract = engine.contract(job.contract)
-        change = obey_cancel(contract, after_loss(contract, job, tx.now, facts, engine.jitter), tx.now)
+        change = apply_requested_cancel(contract, after_loss(contract, job, tx.now, facts, engine.jitter), tx.now)
         await tx.apply([change])
         changed.append(change)
-    await note_losses(tx, changed)
+    await record_losses(tx, changed)
     return [change.after for change in changed]
 
 
-async def end_late(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
-    """Jobs that nobody holds at their deadline come too late to be of use: they end."""
+async def cancel_past_deadline(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
+    """Cancel jobs that were not started by their deadline."""
     changed = []
-    for job in await tx.late(limit, list(engine.contracts)):
+    for job in await tx.past_deadline(limit, list(engine.contracts)):
         contract = engine.contract(job.contract)
         if not contract.edge(job.status, Move.CANCEL):
             continue
-        failure = Failure(TOO_LATE, "the job had not begun by its deadline", "DeadlineExceeded")
+        failure = Failure(TOO_LATE, "the job was not started by its deadline", "DeadlineExceeded")
         facts = Facts(actor=ACTOR, reason="deadline", failure=failure, charged=False)
         change = decide(contract, job, Move.CANCEL, tx.now, facts)
         await tx.apply([change])
@@ -50,8 +50,8 @@ async def end_late(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
 
 
 async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
-    """Wake blocked jobs whose moment came: scheduled ones, and waits that ran into their timeout."""
-    changed = await end_late(engine, tx, limit)
+    """Wake blocked jobs that are due (scheduled, or their wait timed out) and cancel jobs past their deadline."""
+    changed = await cancel_past_deadline(engine, tx, limit)
     for job in await tx.due_blocked(limit, list(engine.contracts)):
         contract = engine.contract(job.contract)
         if job.wait_kind == APPROVAL:
@@ -70,7 +70,7 @@ async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
 
 
 async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claimed]:
-    """Take over expired leases of contracts whose jobs go from holder to holder."""
+    """Claim jobs with an expired lease directly for this worker, under contracts whose loss move is RECLAIM."""
     names = [
         c.name
         for c in engine.contracts.values()
@@ -78,8 +78,8 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
     ]
     if not names:
         return []
-    taken, changed = [], []
-    for job in await tx.lost_to(request, names):
+    claimed, changed = [], []
+    for job in await tx.reclaimable(request, names):
         facts = Facts(
             worker=request.worker,
             token=request.token,
@@ -90,9 +90,9 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
         change = decide(engine.contract(job.contract), job, Move.RECLAIM, tx.now, facts)
         await tx.apply([change])
         changed.append(change)
-        taken.append(claimed_of(change.after, request.token))
-    await note_losses(tx, changed)
-    return taken
+        claimed.append(claimed_of(change.after, request.token))
+    await record_losses(tx, changed)
+    return claimed
 
 
 def claimed_of(job: Job, token: str) -> Claimed:

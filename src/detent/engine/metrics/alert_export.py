@@ -1,4 +1,4 @@
-"""Our alert rules as a rules file for Prometheus, written from the same table we evaluate ourselves."""
+"""Exports the alert rules as a Prometheus rules file, from the same table that Detent evaluates."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from .alert_kinds import KINDS
 
 
 def prometheus_rules(rules: Sequence[Rule], contracts: Mapping[str, Contract]) -> str:
-    """YAML; every text is quoted as JSON quotes it, which YAML reads the same."""
+    """The rules as YAML; texts are quoted as JSON strings, which are valid YAML."""
     lines = ["groups:", "- name: detent", "  rules:"]
     for rule in rules:
         if not rule.enabled:
@@ -24,6 +24,6 @@ def prometheus_rules(rules: Sequence[Rule], contracts: Mapping[str, Contract]) -
             "    labels:",
             f"      severity: {json.dumps(rule.severity)}",
             "    annotations:",
-            f"      summary: {json.dumps(f'{kind.says} ({rule.name}, threshold {rule.threshold:g} {kind.unit})')}",
+            f"      summary: {json.dumps(f'{kind.summary} ({rule.name}, threshold {rule.threshold:g} {kind.unit})')}",
         ]
     return "\n".join(lines) + "\n"

@@ -1,11 +1,11 @@
-"""What can be wrong: one entry a kind, with how we measure it and how Prometheus would, from one table."""
+"""The kinds of alerts: for each, the measurement that Detent evaluates and the equal Prometheus expression."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from detent.core.alerts import Measured, Rule
+from detent.core.alerts import Measurement, Rule
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Loss, Micros
 from detent.core.times import SECOND
@@ -20,7 +20,7 @@ _ENDS = (Move.SUCCEED, *_FAILURES)
 
 
 class MissedSchedule(NamedTuple):
-    """A schedule whose moment has passed, or that missed one lately."""
+    """A schedule whose next fire is overdue, or that missed one recently."""
 
     tenant_id: str
     name: str
@@ -30,7 +30,7 @@ class MissedSchedule(NamedTuple):
     last_error: str | None
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         return self.name if self.tenant_id == "default" else f"{self.tenant_id}/{self.name}"
 
     def late(self, now: Micros) -> Micros:
@@ -39,7 +39,7 @@ class MissedSchedule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Everything the rules look at, read in one transaction; nothing in it grows with finished jobs."""
+    """The inputs of all rules, read in one transaction; its size does not grow with the number of finished jobs."""
 
     now: Micros
     contracts: Mapping[str, Contract]
@@ -48,7 +48,7 @@ class Readings:
     sums: Mapping[tuple[str, Key], int]
     slots: list[tuple[int, str, Key, int]]
     due: list[tuple[Group, Micros]]
-    """Kinds with due jobs, and since when the oldest is due."""
+    """Groups with due jobs, and since when the oldest is due."""
     workers: list[WorkerRow]
     pauses: list[Pause]
     running: list[tuple[str, str, int, Micros]]
@@ -58,7 +58,7 @@ class Readings:
 
     def recent(self, log: str, seconds: float) -> Iterator[tuple[Key, int]]:
         since = (self.now - int(seconds * SECOND)) // SLOT
-        return ((key, number) for slot, its, key, number in self.slots if its == log and slot >= since)
+        return ((key, number) for slot, slot_log, key, number in self.slots if slot_log == log and slot >= since)
 
     def group(self, key: Key) -> Group:
         return self.groups.get(key.lane_group, UNKNOWN)
@@ -67,8 +67,8 @@ class Readings:
         edge = edge_of(self.contracts.get(self.group(key).contract), key.source, key.event, key.target)
         return edge.move if edge else None
 
-    def standing(self) -> Counter[tuple[Group, str]]:
-        """How many unfinished jobs of each kind stand in each status: arrivals less departures."""
+    def jobs_by_status(self) -> Counter[tuple[Group, str]]:
+        """Unfinished jobs by group and status: events that enter the status minus events that leave it."""
         numbers: Counter[tuple[Group, str]] = Counter()
         for (log, key), number in self.sums.items():
             if log != EVENTS:
@@ -85,206 +85,215 @@ class Readings:
         return ("queue", queue) in paused or ("job_type", job_type) in paused
 
     def unserved(self) -> list[tuple[Group, Micros]]:
-        """Kinds with due jobs that no live worker takes, though nobody paused them."""
+        """Groups with due jobs that are not paused and that no live worker claims."""
         live = [worker for worker in self.workers if is_live(worker, self.now)]
         return [
-            (kind, oldest)
-            for kind, oldest in self.due
-            if not self.is_paused(kind.queue, kind.job_type)
-            and not any(handles(w, kind.job_type) and serves(w, kind.queue) for w in live)
+            (group, oldest)
+            for group, oldest in self.due
+            if not self.is_paused(group.queue, group.job_type)
+            and not any(handles(w, group.job_type) and serves(w, group.queue) for w in live)
         ]
 
     def waiting(self) -> dict[str, Micros]:
-        """Since when the oldest due job of each queue waits; what somebody paused is meant to wait."""
+        """The due time of the oldest due job of each queue; paused jobs are left out, they are meant to wait."""
         oldest: dict[str, Micros] = {}
-        for kind, due in self.due:
-            if not self.is_paused(kind.queue, kind.job_type):
-                oldest[kind.queue] = min(due, oldest.get(kind.queue, due))
+        for group, due in self.due:
+            if not self.is_paused(group.queue, group.job_type):
+                oldest[group.queue] = min(due, oldest.get(group.queue, due))
         return oldest
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """says: what it is about; unit: of the threshold; promql: the same question to our own metrics."""
+class AlertKind:
+    """summary: what is wrong; unit: of the threshold; promql: the same check on Detent's Prometheus metrics."""
 
-    says: str
+    summary: str
     unit: str
-    measure: Callable[[Rule, Readings], Iterable[Measured]]
+    measure: Callable[[Rule, Readings], Iterable[Measurement]]
     promql: Callable[[Rule, Mapping[str, Contract]], str]
 
 
 def retry_statuses(contract: Contract) -> set[str]:
-    """Statuses a job enters by a retry and by nothing else that is normal."""
+    """Statuses that a job enters by a retry, and not by a submit or a wake."""
     retried = {edge.target for edge in contract.edges if edge.move is Move.RETRY}
     return retried - {edge.target for edge in contract.edges if edge.move in (Move.SUBMIT, Move.WAKE)}
 
 
-def _retrying_share(rule: Rule, found: Readings) -> Iterator[Measured]:
+def _retrying_share(rule: Rule, readings: Readings) -> Iterator[Measurement]:
     alive: Counter[str] = Counter()
     retrying: Counter[str] = Counter()
-    for (group, status), number in found.standing().items():
-        if _wanted(rule, group):
+    for (group, status), number in readings.jobs_by_status().items():
+        if _matches(rule, group):
             alive[group.contract] += number
-            if status in retry_statuses(found.contracts[group.contract]):
+            if status in retry_statuses(readings.contracts[group.contract]):
                 retrying[group.contract] += number
     for contract, number in retrying.items():
         share = number / alive[contract] if alive[contract] > 0 else 0.0
-        says = f"{number} of {alive[contract]} unfinished {contract} jobs wait for a retry ({share:.0%})"
-        yield Measured({"contract": contract}, share, says, alive[contract])
+        summary = f"{number} of {alive[contract]} unfinished {contract} jobs wait for a retry ({share:.0%})"
+        yield Measurement({"contract": contract}, share, summary, alive[contract])
 
 
-def _dlq_arrivals(rule: Rule, found: Readings) -> Iterator[Measured]:
+def _dlq_arrivals(rule: Rule, readings: Readings) -> Iterator[Measurement]:
     arrived: Counter[str] = Counter()
-    for key, number in found.recent(EVENTS, rule.window_seconds):
-        contract = found.contracts.get(found.group(key).contract)
-        if contract and contract.dead_letters and _wanted(rule, found.group(key)) and found.move(key) is Move.FAIL:
-            arrived[found.tenants.get(key.party, "other")] += number
+    for key, number in readings.recent(EVENTS, rule.window_seconds):
+        contract = readings.contracts.get(readings.group(key).contract)
+        if (
+            contract
+            and contract.dead_letters
+            and _matches(rule, readings.group(key))
+            and readings.move(key) is Move.FAIL
+        ):
+            arrived[readings.tenants.get(key.party, "other")] += number
     for tenant, number in arrived.items():
         if rule.tenant_id in (None, tenant):
-            says = f"{number} jobs of tenant {tenant} became dead letters within {_window(rule)}"
-            yield Measured({"tenant": tenant}, number, says)
+            summary = f"{number} jobs of tenant {tenant} became dead letters within {_window(rule)}"
+            yield Measurement({"tenant": tenant}, number, summary)
 
 
-def _illegal_transitions(rule: Rule, found: Readings) -> Iterator[Measured]:
-    refused = sum(n for key, n in found.recent(NOTES, rule.window_seconds) if key.event == MOVE_REFUSED)
-    yield Measured({}, refused, f"{refused} moves were refused as illegal within {_window(rule)}")
+def _illegal_transitions(rule: Rule, readings: Readings) -> Iterator[Measurement]:
+    refused = sum(n for key, n in readings.recent(NOTES, rule.window_seconds) if key.event == MOVE_REFUSED)
+    yield Measurement({}, refused, f"{refused} moves were refused as illegal within {_window(rule)}")
 
 
-def _no_worker(rule: Rule, found: Readings) -> Iterator[Measured]:
-    for kind, oldest in found.unserved():
-        if _wanted(rule, kind):
-            waits = found.now - oldest
-            says = (
-                f"jobs of type {kind.job_type} in queue {kind.queue} wait for {span(waits)}, no live worker takes them"
-            )
-            yield Measured({"queue": kind.queue, "job_type": kind.job_type}, waits / SECOND, says)
+def _no_worker(rule: Rule, readings: Readings) -> Iterator[Measurement]:
+    for group, oldest in readings.unserved():
+        if _matches(rule, group):
+            age = readings.now - oldest
+            jobs = f"jobs of type {group.job_type} in queue {group.queue}"
+            summary = f"{jobs} have been due for {span(age)}, but no live worker runs them"
+            yield Measurement({"queue": group.queue, "job_type": group.job_type}, age / SECOND, summary)
 
 
-def _backlog_age(rule: Rule, found: Readings) -> Iterator[Measured]:
-    for queue, due in replace(found, due=[row for row in found.due if _wanted(rule, row[0])]).waiting().items():
-        waits = found.now - due
-        yield Measured({"queue": queue}, waits / SECOND, f"the oldest due job in queue {queue} waits for {span(waits)}")
+def _backlog_age(rule: Rule, readings: Readings) -> Iterator[Measurement]:
+    for queue, due in replace(readings, due=[row for row in readings.due if _matches(rule, row[0])]).waiting().items():
+        age = readings.now - due
+        summary = f"the oldest due job in queue {queue} has waited for {span(age)}"
+        yield Measurement({"queue": queue}, age / SECOND, summary)
 
 
-def _stuck_running(rule: Rule, found: Readings) -> Iterator[Measured]:
-    for queue, job_type, number, since in found.running:
+def _stuck_running(rule: Rule, readings: Readings) -> Iterator[Measurement]:
+    for queue, job_type, number, since in readings.running:
         if rule.queue in (None, queue) and rule.job_type in (None, job_type):
-            runs = found.now - since
-            says = f"of {number} running {job_type} jobs in queue {queue} the oldest runs for {span(runs)}"
-            yield Measured({"queue": queue, "job_type": job_type}, runs / SECOND, says)
+            age = readings.now - since
+            summary = f"the oldest of {number} running {job_type} jobs in queue {queue} has run for {span(age)}"
+            yield Measurement({"queue": queue, "job_type": job_type}, age / SECOND, summary)
 
 
-def _schedule_missed(rule: Rule, found: Readings) -> Iterator[Measured]:
-    """Late by so many seconds; a fire that was missed for good counts as too late while the window lasts."""
-    since = found.now - int(rule.window_seconds * SECOND)
-    for one in found.missed:
-        late = one.late(found.now)
-        why = f" ({one.last_error})" if one.last_error else ""
-        value, says = late / SECOND, f"schedule {one.called} should have fired {span(late)} ago{why}"
-        if one.last_misfire_at is not None and one.last_misfire_at >= since:
+def _schedule_missed(rule: Rule, readings: Readings) -> Iterator[Measurement]:
+    """Seconds by which a fire is late; a missed fire counts as at least the threshold during the rule's window."""
+    since = readings.now - int(rule.window_seconds * SECOND)
+    for schedule in readings.missed:
+        late = schedule.late(readings.now)
+        error = f" ({schedule.last_error})" if schedule.last_error else ""
+        value, summary = late / SECOND, f"schedule {schedule.label} should have fired {span(late)} ago{error}"
+        if schedule.last_misfire_at is not None and schedule.last_misfire_at >= since:
             value = max(value, rule.threshold)
-            says = f"schedule {one.called} missed its fire {span(found.now - one.last_misfire_at)} ago{why}"
-        yield Measured({"schedule": one.called}, value, says)
+            age = readings.now - schedule.last_misfire_at
+            summary = f"schedule {schedule.label} missed a fire {span(age)} ago{error}"
+        yield Measurement({"schedule": schedule.label}, value, summary)
 
 
-def _lease_losses(rule: Rule, found: Readings) -> Iterator[Measured]:
-    since = found.now - int(rule.window_seconds * SECOND)
-    lost = [loss.worker for loss in found.losses if loss.at >= since]
-    says = f"{len(lost)} jobs were taken from {len(set(lost))} lost workers within {_window(rule)}"
-    yield Measured({}, len(lost), says)
+def _lease_losses(rule: Rule, readings: Readings) -> Iterator[Measurement]:
+    since = readings.now - int(rule.window_seconds * SECOND)
+    lost = [loss.worker for loss in readings.losses if loss.at >= since]
+    summary = f"{len(lost)} jobs were taken back from {len(set(lost))} lost workers within {_window(rule)}"
+    yield Measurement({}, len(lost), summary)
 
 
-def _error_rate(rule: Rule, found: Readings) -> Iterator[Measured]:
+def _error_rate(rule: Rule, readings: Readings) -> Iterator[Measurement]:
     ended: Counter[tuple[str, str]] = Counter()
     failed: Counter[tuple[str, str]] = Counter()
-    for key, number in found.recent(EVENTS, rule.window_seconds):
-        group, move = found.group(key), found.move(key)
-        if _wanted(rule, group) and move in _ENDS:
+    for key, number in readings.recent(EVENTS, rule.window_seconds):
+        group, move = readings.group(key), readings.move(key)
+        if _matches(rule, group) and move in _ENDS:
             ended[group.queue, group.job_type] += number
             failed[group.queue, group.job_type] += number if move in _FAILURES else 0
     for (queue, job_type), number in ended.items():
-        wrong = failed[queue, job_type]
-        says = f"{wrong} of {number} executions of {job_type} in queue {queue} failed within {_window(rule)}"
-        yield Measured({"queue": queue, "job_type": job_type}, wrong / number, says, number)
+        failures = failed[queue, job_type]
+        summary = f"{failures} of {number} executions of {job_type} in queue {queue} failed within {_window(rule)}"
+        yield Measurement({"queue": queue, "job_type": job_type}, failures / number, summary, number)
 
 
-def _wanted(rule: Rule, group: Group) -> bool:
-    asked = ((rule.contract, group.contract), (rule.queue, group.queue), (rule.job_type, group.job_type))
-    return all(mine in (None, its) for mine, its in asked)
+def _matches(rule: Rule, group: Group) -> bool:
+    pairs = ((rule.contract, group.contract), (rule.queue, group.queue), (rule.job_type, group.job_type))
+    return all(rule_value in (None, group_value) for rule_value, group_value in pairs)
 
 
 def _window(rule: Rule) -> str:
     return span(int(rule.window_seconds * SECOND))
 
 
-def _where(rule: Rule, *more: str) -> str:
+def _label_selector(rule: Rule, *more: str) -> str:
     named = (("contract", rule.contract), ("queue", rule.queue), ("job_type", rule.job_type))
     tests = [*more, *(f'{label}="{value}"' for label, value in named if value is not None)]
     return "{" + ",".join(tests) + "}" if tests else ""
 
 
-def _one(labels: str, metric: str) -> str:
-    """Every process tells the same sums, so one of them is taken, never their sum."""
+def _max_by(labels: str, metric: str) -> str:
+    """Every process exports the same totals, so they must be combined with max, not sum."""
     return f"max by ({labels}) ({metric})"
 
 
-_KIND = "contract, queue, job_type"
+_GROUP_LABELS = "contract, queue, job_type"
 
 
-def _rose(rule: Rule, metric: str, labels: str) -> str:
+def _max_increase(rule: Rule, metric: str, labels: str) -> str:
     return f"max by ({labels}) (increase({metric}[{int(rule.window_seconds)}s]))"
 
 
 def _share_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
     statuses = "|".join(sorted({status for c in contracts.values() for status in retry_statuses(c)}))
     test = f'status=~"{statuses}"'
-    waiting = f"sum by (contract) ({_one(f'{_KIND}, status', 'detent_jobs' + _where(rule, test))})"
-    alive = f"sum by (contract) ({_one(f'{_KIND}, status', 'detent_jobs' + _where(rule))})"
+    waiting = f"sum by (contract) ({_max_by(f'{_GROUP_LABELS}, status', 'detent_jobs' + _label_selector(rule, test))})"
+    alive = f"sum by (contract) ({_max_by(f'{_GROUP_LABELS}, status', 'detent_jobs' + _label_selector(rule))})"
     return f"{waiting} / {alive} >= {rule.threshold:g} and {alive} >= {rule.min_count}"
 
 
 def _dlq_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
     tenant = [f'tenant_id="{rule.tenant_id}"'] if rule.tenant_id else []
     metric = "detent_dead_letters_total" + ("{" + tenant[0] + "}" if tenant else "")
-    return f"{_rose(rule, metric, 'tenant_id')} >= {rule.threshold:g}"
+    return f"{_max_increase(rule, metric, 'tenant_id')} >= {rule.threshold:g}"
 
 
 def _illegal_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
     test = 'note="' + MOVE_REFUSED + '"'
-    return f"{_rose(rule, f'detent_notes_total{{{test}}}', 'note')} >= {rule.threshold:g}"
+    return f"{_max_increase(rule, f'detent_notes_total{{{test}}}', 'note')} >= {rule.threshold:g}"
 
 
 def _gauge_promql(metric: str, labels: str) -> Callable[[Rule, Mapping[str, Contract]], str]:
-    return lambda rule, contracts: f"{_one(labels, metric + _where(rule))} >= {rule.threshold:g}"
+    return lambda rule, contracts: f"{_max_by(labels, metric + _label_selector(rule))} >= {rule.threshold:g}"
 
 
 def _losses_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
-    return f"sum({_rose(rule, 'detent_lease_losses_total', 'charged')}) >= {rule.threshold:g}"
+    return f"sum({_max_increase(rule, 'detent_lease_losses_total', 'charged')}) >= {rule.threshold:g}"
 
 
 def _errors_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
-    def rose(moves: Iterable[Move]) -> str:
+    def increase(moves: Iterable[Move]) -> str:
         test = 'move=~"' + "|".join(moves) + '"'
-        inner = _rose(rule, "detent_events_total" + _where(rule, test), f"{_KIND}, event, move")
+        inner = _max_increase(
+            rule, "detent_events_total" + _label_selector(rule, test), f"{_GROUP_LABELS}, event, move"
+        )
         return f"sum by (queue, job_type) ({inner})"
 
-    return f"{rose(_FAILURES)} / {rose(_ENDS)} >= {rule.threshold:g} and {rose(_ENDS)} >= {rule.min_count}"
+    ends = increase(_ENDS)
+    return f"{increase(_FAILURES)} / {ends} >= {rule.threshold:g} and {ends} >= {rule.min_count}"
 
 
-KINDS: Mapping[str, Kind] = {
-    "retrying_share": Kind("too many unfinished jobs wait for a retry", "share", _retrying_share, _share_promql),
-    "dlq_arrivals": Kind("a tenant's jobs become dead letters too fast", "jobs", _dlq_arrivals, _dlq_promql),
-    "illegal_transitions": Kind("illegal moves are asked for again and again", "moves", _illegal_transitions,
+KINDS: Mapping[str, AlertKind] = {
+    "retrying_share": AlertKind("too many unfinished jobs wait for a retry", "share", _retrying_share, _share_promql),
+    "dlq_arrivals": AlertKind("many jobs of one tenant become dead letters", "jobs", _dlq_arrivals, _dlq_promql),
+    "illegal_transitions": AlertKind("many moves are refused as illegal", "moves", _illegal_transitions,
         _illegal_promql),
-    "no_worker": Kind("due jobs that no live worker takes", "seconds", _no_worker,
+    "no_worker": AlertKind("due jobs have no live worker", "seconds", _no_worker,
         _gauge_promql("detent_unserved_seconds", "queue, job_type")),
-    "backlog_age": Kind("a queue's oldest due job waits too long", "seconds", _backlog_age,
+    "backlog_age": AlertKind("a queue's oldest due job waits too long", "seconds", _backlog_age,
         _gauge_promql("detent_backlog_oldest_seconds", "queue")),
-    "stuck_running": Kind("an execution takes too long", "seconds", _stuck_running,
+    "stuck_running": AlertKind("an execution takes too long", "seconds", _stuck_running,
         _gauge_promql("detent_running_oldest_seconds", "queue, job_type")),
-    "schedule_missed": Kind("a schedule did not fire when it should", "seconds", _schedule_missed,
+    "schedule_missed": AlertKind("a schedule did not fire on time", "seconds", _schedule_missed,
         _gauge_promql("detent_schedule_late_seconds", "schedule")),
-    "lease_losses": Kind("workers lose their jobs", "jobs", _lease_losses, _losses_promql),
-    "error_rate": Kind("executions of a type fail", "share", _error_rate, _errors_promql),
+    "lease_losses": AlertKind("many jobs are taken back from lost workers", "jobs", _lease_losses, _losses_promql),
+    "error_rate": AlertKind("many executions of a job type fail", "share", _error_rate, _errors_promql),
 }  # fmt: skip
-"""Every kind a rule may name."""
+"""All kinds that a rule can use, by name."""

@@ -1,7 +1,8 @@
-"""What the logs add up to: every event and note counted once, in commit order, by whichever process comes by.
+"""Counts every event and note exactly once, in commit order; any process may do it.
 
-The sums are stored with the place up to which they hold, so they equal the log's after any restart. A stretch is
-counted in a reading transaction; adding it up is a compare-and-set, so of several who counted the same one adds.
+The totals are stored with the log position up to which they are complete, so they are exact after any restart. A range
+of the log is counted in a read transaction. Adding its counts is a compare-and-set of the position, so if several
+processes count the same range, one of them adds it.
 """
 
 import json
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
 
 EVENTS, NOTES, LOSSES = "events", "notes", "losses"
 SLOT = 10 * SECOND
-"""How finely the last hours are told apart."""
+"""Length of the time slots in which recent events are counted, in microseconds."""
 KEEP_SLOTS = 2 * 3_600 * SECOND // SLOT
-_FIRST_STRETCH = 4_096
-_LONGEST_STRETCH = 1 << 40
-_HOT = "abcdefgh"
-"""The places of the query that counts without sorting."""
-_ENOUGH = 20_000
-"""Rows in one stretch; fewer make the next one longer, more make it shorter."""
+_FIRST_RANGE = 4_096
+_MAX_RANGE = 1 << 40
+_PLACES = "abcdefgh"
+"""Suffixes of the parameters of count_hot_events, which counts eight kinds of events without sorting."""
+_TARGET_ROWS = 20_000
+"""Target number of events per range; the size of the next range is adapted to it."""
 
 
 class Group(NamedTuple):
-    """One kind of job."""
+    """Jobs of one contract, queue and job type."""
 
     contract: str
     queue: str
@@ -42,7 +43,7 @@ UNKNOWN = Group("other", "other", "other")
 
 
 class Key(NamedTuple):
-    """One edge walked by one kind of job; party only where it matters whose job it was."""
+    """One edge taken by jobs of one group. party: the tenant's number for FAIL edges, else 0."""
 
     lane_group: int
     party: int
@@ -52,8 +53,8 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """A stretch of one log: where it ends, and what happened in it, in all and by moment."""
+class CountedRange:
+    """The counts of one range of a log, in total and by time slot. end: the end of the log when it was read."""
 
     log: str
     position: int
@@ -64,72 +65,75 @@ class Counted:
     slots: Mapping[tuple[int, Key], int]
 
 
-class Follower:
-    """Counts on from where the database says. Knows only how long the next stretch should be."""
+class EventCounter:
+    """Counts from the stored position on. Its only state is the size of the next range and the frequent kinds."""
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._stretch = {EVENTS: _FIRST_STRETCH, NOTES: _FIRST_STRETCH}
-        self._hot: list[list[Any]] = []
-        """The kinds of events there were most of in the last stretch, as rows of the query."""
+        self._range_size = {EVENTS: _FIRST_RANGE, NOTES: _FIRST_RANGE}
+        self._frequent: list[list[Any]] = []
+        """The most frequent kinds of events in the last range, as rows of the query."""
         self.groups: dict[int, Group] = {}
 
     async def catch_up(self, steps: int = 64) -> bool:
-        """Count what was logged meanwhile, at most so many stretches of each log; True if nothing is left."""
+        """Count new log entries, at most `steps` ranges of each log; True if the end was reached."""
         return all([await self._catch_up(log, steps) for log in (EVENTS, NOTES)])
 
     async def _catch_up(self, log: str, steps: int) -> bool:
         for _ in range(steps):
-            found = await self._engine.store.read(partial(self._count, log))
-            if found.until == found.position:
+            counted = await self._engine.store.read(partial(self._count, log))
+            if counted.until == counted.position:
                 return True
-            await self._engine.store.write(partial(_add_up, found))
-            rows = sum(found.sums.values())
-            if rows < _ENOUGH // 2:
-                self._stretch[log] = min(self._stretch[log] * 4, _LONGEST_STRETCH)
-            elif rows > _ENOUGH * 2:
-                self._stretch[log] = max(self._stretch[log] // 2, 1)
-            if found.until >= found.end:
+            await self._engine.store.write(partial(_add_counts, counted))
+            rows = sum(counted.sums.values())
+            if rows < _TARGET_ROWS // 2:
+                self._range_size[log] = min(self._range_size[log] * 4, _MAX_RANGE)
+            elif rows > _TARGET_ROWS * 2:
+                self._range_size[log] = max(self._range_size[log] // 2, 1)
+            if counted.until >= counted.end:
                 return True
         return False
 
-    async def _count(self, log: str, tx: Tx) -> Counted:
+    async def _count(self, log: str, tx: Tx) -> CountedRange:
         position, version = {row[0]: row[1:3] for row in await tx.query("tails")}.get(log, (0, 0))
         await tx.query("tail_mode")
         end = (await tx.query(f"tail_end_{log}"))[0][0]
-        until = max(position, min(end, position + self._stretch[log]))
+        until = max(position, min(end, position + self._range_size[log]))
         rows = await self._rows(tx, log, position, until) if until > position else []
         if any(row[1] not in self.groups for row in rows):
-            self.groups = await groups(tx)
-        sums, slots = _sorted_out(rows, self.groups, self._engine.contracts)
-        return Counted(log, position, version, until, end, sums, slots)
+            self.groups = await read_groups(tx)
+        sums, slots = _sum_rows(rows, self.groups, self._engine.contracts)
+        return CountedRange(log, position, version, until, end, sums, slots)
 
     async def _rows(self, tx: Tx, log: str, position: int, until: int) -> list[Any]:
-        """Under load nearly all events are of a few kinds: those are counted without sorting, if that tells all."""
+        """Under load nearly all events are of a few kinds. If the range has only these, one query without a sort
+        is enough; else the general query runs."""
         values = {"position": position, "until": until, "slot": SLOT}
-        if log == EVENTS and self._hot:
-            (found,) = await tx.query("count_hot_events", **values, **_names(self._hot))
-            total, first, last, *numbers = found
+        if log == EVENTS and self._frequent:
+            (row,) = await tx.query("count_hot_events", **values, **_frequent_parameters(self._frequent))
+            total, first, last, *numbers = row
             if first == last and sum(numbers) == total:
-                return [[*row[:6], first, n] for row, n in zip(self._hot, numbers, strict=False) if n]
+                return [[*row[:6], first, n] for row, n in zip(self._frequent, numbers, strict=False) if n]
         rows = await tx.query(f"count_{log}", **values)
         if log == EVENTS:
             kinds = {(row[0], row[3], row[4]): row for row in rows if row[0] is not None}
-            self._hot = [list(row) for row in sorted(kinds.values(), key=lambda row: -row[7])[: len(_HOT)]]
+            self._frequent = [list(row) for row in sorted(kinds.values(), key=lambda row: -row[7])[: len(_PLACES)]]
         return rows
 
 
-def _names(hot: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """The values of the query's places; a place without a kind asks for one that does not exist."""
-    names: dict[str, Any] = {}
-    for place, dead_letter in enumerate(_HOT):
-        lane, source, event = (hot[place][0], hot[place][3], hot[place][4]) if place < len(hot) else (-1, "", "")
-        names |= {f"lane_{dead_letter}": lane, f"source_{dead_letter}": source, f"event_{dead_letter}": event}
-    return names
+def _frequent_parameters(frequent: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """The parameters of count_hot_events; an unused place gets values that match no event."""
+    parameters: dict[str, Any] = {}
+    for place, suffix in enumerate(_PLACES):
+        lane, source, event = (
+            (frequent[place][0], frequent[place][3], frequent[place][4]) if place < len(frequent) else (-1, "", "")
+        )
+        parameters |= {f"lane_{suffix}": lane, f"source_{suffix}": source, f"event_{suffix}": event}
+    return parameters
 
 
-async def count_going(engine: "Engine", tx: Tx, ids: Sequence[str]) -> None:
-    """Before jobs are deleted: what of their logs nobody has counted is counted as it goes."""
+async def count_before_delete(engine: "Engine", tx: Tx, ids: Sequence[str]) -> None:
+    """Before jobs are deleted, count those of their log entries that are not counted yet."""
     for log in (EVENTS, NOTES):
         await tx.change("first_tail", log=log)
     await tx.query("lock_tails")
@@ -137,61 +141,61 @@ async def count_going(engine: "Engine", tx: Tx, ids: Sequence[str]) -> None:
     for log in (EVENTS, NOTES):
         rows = await tx.query(f"count_going_{log}", ids=text, slot=SLOT)
         if rows:
-            sums, slots = _sorted_out(rows, await groups(tx), engine.contracts)
-            await _store(tx, log, sums, slots)
+            sums, slots = _sum_rows(rows, await read_groups(tx), engine.contracts)
+            await _add_rows(tx, log, sums, slots)
             await tx.change("recount_tail", log=log)
 
 
-async def clamp(tx: Tx) -> None:
-    """After jobs were deleted: a position never lies beyond the end of its log."""
+async def clamp_positions(tx: Tx) -> None:
+    """After jobs are deleted, move stored positions back to the end of their log if they are beyond it."""
     for log in (EVENTS, NOTES):
         await tx.change(f"clamp_tail_{log}")
 
 
-async def groups(tx: Tx) -> dict[int, Group]:
+async def read_groups(tx: Tx) -> dict[int, Group]:
     return {0: UNKNOWN} | {row[0]: Group(*row[1:]) for row in await tx.query("lane_groups")}
 
 
 async def count_losses(tx: Tx, charged: int, uncharged: int) -> None:
-    """Jobs taken from lost workers, in the transaction that takes them."""
-    told = {Key(0, 0, "", "charged", ""): charged, Key(0, 0, "", "uncharged", ""): uncharged}
-    await _store(tx, LOSSES, {key: number for key, number in told.items() if number}, {})
+    """Count jobs taken back from lost workers, in the transaction that takes them back."""
+    counts = {Key(0, 0, "", "charged", ""): charged, Key(0, 0, "", "uncharged", ""): uncharged}
+    await _add_rows(tx, LOSSES, {key: number for key, number in counts.items() if number}, {})
 
 
-async def _add_up(found: Counted, tx: Tx) -> bool:
-    await tx.change("first_tail", log=found.log)
-    values = {"log": found.log, "position": found.position, "version": found.version, "until": found.until}
+async def _add_counts(counted: CountedRange, tx: Tx) -> bool:
+    await tx.change("first_tail", log=counted.log)
+    values = {"log": counted.log, "position": counted.position, "version": counted.version, "until": counted.until}
     if not await tx.change("advance_tail", **values):
         return False
-    await _store(tx, found.log, found.sums, found.slots)
+    await _add_rows(tx, counted.log, counted.sums, counted.slots)
     return True
 
 
-async def _store(tx: Tx, log: str, sums: Mapping[Key, int], slots: Mapping[tuple[int, Key], int]) -> None:
+async def _add_rows(tx: Tx, log: str, sums: Mapping[Key, int], slots: Mapping[tuple[int, Key], int]) -> None:
     if sums:
         await tx.change("add_tallies", log=log, rows=json.dumps([[*key, number] for key, number in sums.items()]))
     oldest = tx.now // SLOT - KEEP_SLOTS
-    fresh = [[slot, *key, number] for (slot, key), number in slots.items() if slot >= oldest]
-    if fresh:
-        await tx.change("add_tally_slots", log=log, rows=json.dumps(fresh))
+    recent = [[slot, *key, number] for (slot, key), number in slots.items() if slot >= oldest]
+    if recent:
+        await tx.change("add_tally_slots", log=log, rows=json.dumps(recent))
 
 
-def _sorted_out(
-    rows: Iterable[Any], known: Mapping[int, Group], contracts: Mapping[str, Contract]
+def _sum_rows(
+    rows: Iterable[Any], groups: Mapping[int, Group], contracts: Mapping[str, Contract]
 ) -> tuple[Counter[Key], Counter[tuple[int, Key]]]:
     sums: Counter[Key] = Counter()
     slots: Counter[tuple[int, Key]] = Counter()
     for _, group, party, source, event, target, slot, number in rows:
-        edge = edge_of(contracts.get(known.get(group, UNKNOWN).contract), source, event, target)
-        whose = party if edge is not None and edge.move is Move.FAIL else 0
-        key = Key(group, whose, source, event, target)
+        edge = edge_of(contracts.get(groups.get(group, UNKNOWN).contract), source, event, target)
+        counted_party = party if edge is not None and edge.move is Move.FAIL else 0
+        key = Key(group, counted_party, source, event, target)
         sums[key] += number
         slots[slot, key] += number
     return sums, slots
 
 
 def edge_of(contract: Contract | None, source: str, event: str, target: str) -> Edge | None:
-    """The edge of the table an event walked; None for what the contract does not know (any more)."""
+    """The contract's edge that this event took; None if the contract has no such edge (any more)."""
     if contract is None:
         return None
     for edge in contract.edges:

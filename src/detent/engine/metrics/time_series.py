@@ -1,7 +1,7 @@
-"""How it has been going: throughput and latency by ten seconds, added up from the log in commit order, kept for a week.
+"""Throughput and latency in slots of ten seconds, summed from the log in commit order and kept for a week.
 
-Like the tallies, a stretch is read in one transaction and added up by compare-and-set in another, so several processes
-that record count everything once.
+As in event_counts, a range of the log is read in one transaction and added by compare-and-set in another, so that
+several recording processes count every event once.
 """
 
 import json
@@ -14,7 +14,7 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.times import SECOND, iso
 from detent.ports.tx import Tx
 
-from .event_counts import UNKNOWN, Group, edge_of, groups
+from .event_counts import UNKNOWN, Group, edge_of, read_groups
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -23,16 +23,16 @@ LOG = "series"
 SLOT = 10 * SECOND
 KEEP_SLOTS = 8 * 86_400 * SECOND // SLOT
 SPANS = {"hour": (3_600, 30), "day": (86_400, 900), "week": (604_800, 7_200)}
-"""Span -> (its seconds, the seconds of one point)."""
-_FIRST_STRETCH = 4_096
-_LONGEST_STRETCH = 1 << 40
-_ENOUGH = 5_000
+"""Name of a span -> (its length in seconds, seconds per point)."""
+_FIRST_RANGE = 4_096
+_MAX_RANGE = 1 << 40
+_TARGET_EVENTS = 5_000
 _COLUMNS = 8
 SUBMITTED, SUCCEEDED, FAILED, RETRIED, WAITS, WAITED, RUNS, RAN = range(_COLUMNS)
 
 
 class Timed(NamedTuple):
-    """Events of one kind within ten seconds: how many, and how long jobs had been where they found them, together."""
+    """Events of one kind in one slot. took: total microseconds that their jobs spent in the source status."""
 
     lane_group: int
     source: str
@@ -45,8 +45,8 @@ class Timed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A part of the log, added up."""
+class SummedRange:
+    """The sums of one range of the log. end: the end of the log when it was read."""
 
     position: int
     version: int
@@ -56,102 +56,102 @@ class Stretch:
     sums: Mapping[int, list[int]]
 
 
-class Recorder:
-    """Goes on from where the database says; knows only how long the next stretch should be."""
+class SeriesRecorder:
+    """Sums events from the stored position on. Its only state is the size of the next range."""
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._stretch = _FIRST_STRETCH
+        self._range_size = _FIRST_RANGE
         self._groups: dict[int, Group] = {}
 
     async def catch_up(self, steps: int = 16) -> bool:
-        """Add up what was logged meanwhile, in at most so many stretches; True if nothing is left."""
+        """Sum new events in at most `steps` ranges; True if the end of the log was reached."""
         for _ in range(steps):
-            found = await self._engine.store.read(self._look)
-            if found.until == found.position:
+            summed = await self._engine.store.read(self._read_range)
+            if summed.until == summed.position:
                 return True
-            await self._engine.store.write(partial(_add, found))
-            if found.events < _ENOUGH // 2:
-                self._stretch = min(self._stretch * 4, _LONGEST_STRETCH)
-            elif found.events > _ENOUGH * 2:
-                self._stretch = max(self._stretch // 2, 1)
-            if found.until >= found.end:
+            await self._engine.store.write(partial(_add_sums, summed))
+            if summed.events < _TARGET_EVENTS // 2:
+                self._range_size = min(self._range_size * 4, _MAX_RANGE)
+            elif summed.events > _TARGET_EVENTS * 2:
+                self._range_size = max(self._range_size // 2, 1)
+            if summed.until >= summed.end:
                 return True
         return False
 
-    async def _look(self, tx: Tx) -> Stretch:
+    async def _read_range(self, tx: Tx) -> SummedRange:
         position, version = {row[0]: row[1:3] for row in await tx.query("tails")}.get(LOG, (0, 0))
         await tx.query("tail_mode")
         end = (await tx.query("tail_end_events"))[0][0]
-        until = min(end, position + self._stretch)
+        until = min(end, position + self._range_size)
         rows: list[Timed] = []
         if until > position:
             values = {"position": position, "until": until, "slot": SLOT}
             rows = [Timed(*row) for row in await tx.query("time_events", **values)]
         if any(row.lane_group not in self._groups for row in rows):
-            self._groups = await groups(tx)
-        sums = added_up(rows, self._groups, self._engine.contracts)
-        return Stretch(position, version, until, end, sum(row.number for row in rows), sums)
+            self._groups = await read_groups(tx)
+        sums = sum_events(rows, self._groups, self._engine.contracts)
+        return SummedRange(position, version, until, end, sum(row.number for row in rows), sums)
 
 
-async def _add(found: Stretch, tx: Tx) -> None:
+async def _add_sums(summed: SummedRange, tx: Tx) -> None:
     await tx.change("first_tail", log=LOG)
-    values = {"log": LOG, "position": found.position, "version": found.version, "until": found.until}
+    values = {"log": LOG, "position": summed.position, "version": summed.version, "until": summed.until}
     if not await tx.change("advance_tail", **values):
         return
     oldest = tx.now // SLOT - KEEP_SLOTS
-    rows = [[slot, *sums] for slot, sums in found.sums.items() if slot >= oldest]
+    rows = [[slot, *sums] for slot, sums in summed.sums.items() if slot >= oldest]
     if rows:
         await tx.change("add_series", rows=json.dumps(rows))
     await tx.change("drop_series", before=oldest)
 
 
-def added_up(
-    rows: Iterable[Timed], known: Mapping[int, Group], contracts: Mapping[str, Contract]
+def sum_events(
+    rows: Iterable[Timed], groups: Mapping[int, Group], contracts: Mapping[str, Contract]
 ) -> dict[int, list[int]]:
-    """What each event means, by the contract's table; what the table does not know (any more) is left out."""
+    """Sum events per slot by the meaning of their contract's edge; events without an edge are left out."""
     sums: dict[int, list[int]] = {}
     for row in rows:
-        contract = contracts.get(known.get(row.lane_group, UNKNOWN).contract)
+        contract = contracts.get(groups.get(row.lane_group, UNKNOWN).contract)
         edge = edge_of(contract, row.source, row.event, row.target)
         if contract is None or edge is None:
             continue
-        its = sums.setdefault(row.slot, [0] * _COLUMNS)
+        slot_sums = sums.setdefault(row.slot, [0] * _COLUMNS)
         if edge.source is None:
-            its[SUBMITTED] += row.number
-        if edge.move is Move.CLAIM and not _was_told_to_wait(contract, row):
-            its[WAITS] += row.number
-            its[WAITED] += row.took
+            slot_sums[SUBMITTED] += row.number
+        if edge.move is Move.CLAIM and not _waited_for_retry(contract, row):
+            slot_sums[WAITS] += row.number
+            slot_sums[WAITED] += row.took
         if edge.source is not None and contract.phase(edge.source) is Phase.LEASED:
-            its[RUNS] += row.number
-            its[RAN] += row.took
+            slot_sums[RUNS] += row.number
+            slot_sums[RAN] += row.took
         if edge.move is Move.RETRY:
-            its[RETRIED] += row.number
+            slot_sums[RETRIED] += row.number
         elif edge.move is Move.SUCCEED:
-            its[SUCCEEDED] += row.number
+            slot_sums[SUCCEEDED] += row.number
         elif edge.move is not Move.CANCEL and contract.phase(edge.target) is Phase.FINAL:
-            its[FAILED] += row.number
+            slot_sums[FAILED] += row.number
     return sums
 
 
-def _was_told_to_wait(contract: Contract, row: Timed) -> bool:
-    """A retry waits because it should; only what was ready at once tells how quickly jobs are picked up."""
+def _waited_for_retry(contract: Contract, row: Timed) -> bool:
+    """True for a job claimed after a retry: it waited for its backoff, so it does not count for the claim latency."""
     return any(e.move is Move.RETRY and e.event == row.before and e.target == row.source for e in contract.edges)
 
 
 async def series_view(engine: "Engine", span: str) -> dict[str, Any]:
-    """Whole points only: the one under way would look like a fall."""
+    """The series for one span. Only complete points: the current one would look like a drop."""
     seconds, width = SPANS[span]
     slots = width * SECOND // SLOT
 
-    async def look(tx: Tx) -> tuple[int, list[Any]]:
+    async def read(tx: Tx) -> tuple[int, list[Any]]:
         last = tx.now // (width * SECOND)
         first = last - seconds // width
         return last, await tx.query("series", width=slots, first=first * slots, last=last * slots)
 
-    last, rows = await engine.store.read(look)
-    found = {row[0]: [int(value) for value in row[1:]] for row in rows}
-    points = [_point(at, width, found.get(at, [0] * _COLUMNS)) for at in range(last - seconds // width, last)]
+    last, rows = await engine.store.read(read)
+    sums = {row[0]: [int(value) for value in row[1:]] for row in rows}
+    points = [_point(at, width, sums.get(at, [0] * _COLUMNS)) for at in range(last - seconds // width, last)]
     return {"span": span, "at": iso(last * width * SECOND), "bucket_seconds": width, "points": points}
 
 

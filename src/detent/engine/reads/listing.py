@@ -1,4 +1,4 @@
-"""Pages of jobs and dead letters, newest first, however many there are: a rare match costs a bounded look."""
+"""Pages of jobs and dead letters, newest first. A filter with rare matches reads a bounded number of rows per page."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
@@ -13,38 +13,40 @@ from detent.system.clock import SystemClock
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
 
-_WINDOW, _WIDEST = 5_000, 40_000
-_TEXT_WINDOW, _TEXT_WIDEST = 500, 5_000
-"""A text is looked for in payloads, which may be large."""
-_CHOICES = tuple(field.name for field in fields(Filter) if field.name not in ("before", "limit"))
+_WINDOW, _MAX_WINDOW = 5_000, 40_000
+_TEXT_WINDOW, _MAX_TEXT_WINDOW = 500, 5_000
+"""Smaller, because a text search reads payloads, which may be large."""
+_FILTER_FIELDS = tuple(field.name for field in fields(Filter) if field.name not in ("before", "limit"))
 Row = TypeVar("Row", Job, DeadLetter)
-Look = Callable[[Tx, Filter, int], Awaitable[tuple[list[Row], str | None]]]
+ReadWindow = Callable[[Tx, Filter, int], Awaitable[tuple[list[Row], str | None]]]
 
 
 async def list_jobs(engine: "Engine", chosen: Filter, *, seconds: float = 0.15) -> tuple[list[Job], str | None]:
-    """(a page, where the next one begins). With a filter a page may be short of its limit, or empty, and yet
-    have a next one: so many jobs were looked at, and the time for one page was over."""
-    return await _page(engine, chosen, seconds, lambda tx, asked, scan: tx.job_window(asked, scan))
+    """(a page of jobs, the cursor of the next page or None). With a filter, a page that has a next one may be shorter
+    than the limit or empty: reading stops when the time for one page is over."""
+    return await _page(engine, chosen, seconds, lambda tx, page_filter, scan: tx.job_window(page_filter, scan))
 
 
 async def list_dead_letters(
     engine: "Engine", chosen: Filter, *, seconds: float = 0.15
 ) -> tuple[list[DeadLetter], str | None]:
-    """The same of dead letters."""
-    return await _page(engine, chosen, seconds, lambda tx, asked, scan: tx.dead_letter_window(asked, scan))
+    """Like list_jobs, for dead letters."""
+    return await _page(engine, chosen, seconds, lambda tx, page_filter, scan: tx.dead_letter_window(page_filter, scan))
 
 
-async def _page(engine: "Engine", chosen: Filter, seconds: float, look: Look[Row]) -> tuple[list[Row], str | None]:
+async def _page(
+    engine: "Engine", chosen: Filter, seconds: float, read_window: ReadWindow[Row]
+) -> tuple[list[Row], str | None]:
     if chosen.limit < 1:
-        raise InvalidInput("a page has at least one job", code="LIMIT_INVALID", field="limit")
+        raise InvalidInput("limit must be at least 1", code="LIMIT_INVALID", field="limit")
     clock = SystemClock()
     end = clock.monotonic() + seconds
     page: list[Row] = []
     cursor, (window, widest) = chosen.before, _windows(chosen)
     while True:
-        asked = replace(chosen, before=cursor, limit=chosen.limit + 1 - len(page))
-        found, last = await engine.store.read(lambda tx: look(tx, asked, window))  # noqa: B023
-        page += found
+        page_filter = replace(chosen, before=cursor, limit=chosen.limit + 1 - len(page))
+        rows, last = await engine.store.read(lambda tx: read_window(tx, page_filter, window))  # noqa: B023
+        page += rows
         if len(page) > chosen.limit:
             return page[: chosen.limit], page[chosen.limit - 1].id
         if last is None or last == cursor:
@@ -56,8 +58,8 @@ async def _page(engine: "Engine", chosen: Filter, seconds: float, look: Look[Row
 
 
 def _windows(chosen: Filter) -> tuple[int, int]:
-    """How many rows the first look is at, and the widest one."""
-    if all(getattr(chosen, name) is None for name in _CHOICES):
-        return chosen.limit + 1, _WIDEST
+    """(rows read by the first query, most rows read by one query)."""
+    if all(getattr(chosen, name) is None for name in _FILTER_FIELDS):
+        return chosen.limit + 1, _MAX_WINDOW
     searched = chosen.text is not None or chosen.text_outside is not None
-    return (_TEXT_WINDOW, _TEXT_WIDEST) if searched else (_WINDOW, _WIDEST)
+    return (_TEXT_WINDOW, _MAX_TEXT_WINDOW) if searched else (_WINDOW, _MAX_WINDOW)

@@ -1,4 +1,4 @@
-"""Queues as people see them: what is due, comes later and is held in each, who serves it, and what is paused."""
+"""The state of all queues: ready, scheduled and running jobs, live workers, pauses and limits."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """One look at all of them."""
+    """The state of all queues, read in one transaction."""
 
     now: Micros
     backlog: list[Backlog]
@@ -56,11 +56,11 @@ def pause_view(pause: Pause) -> dict[str, Any]:
     return {**pause._asdict(), "at": iso(pause.at)}
 
 
-async def look_at_queues(engine: "Engine") -> Queues:
-    async def look(tx: Tx) -> Queues:
+async def read_queues(engine: "Engine") -> Queues:
+    async def read(tx: Tx) -> Queues:
         live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
         pauses = [Pause(*row) for row in await tx.pauses()]
         limits = [limit for limit, _ in await tx.limits()]
         return Queues(tx.now, await tx.backlog(), pauses, live, limits)
 
-    return await engine.store.read(look)
+    return await engine.store.read(read)

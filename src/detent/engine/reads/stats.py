@@ -1,4 +1,4 @@
-"""One look at everything that is counted: jobs by status, the backlog, dead letters, workers, pauses."""
+"""Statistics: jobs by status, the backlog, dead letters, workers and pauses, read in one transaction."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """One look at everything that is counted."""
+    """The numbers of one transaction; counts are (contract, status, phase, number of jobs)."""
 
     now: Micros
     counts: list[tuple[str, str, str, int]]
@@ -29,52 +29,52 @@ class Stats:
 
 
 async def read_stats(engine: "Engine") -> Stats:
-    async def look(tx: Tx) -> Stats:
+    async def read(tx: Tx) -> Stats:
         counts, backlog, dead_letters = await tx.counts(), await tx.backlog(), await tx.dead_letter_counts()
         return Stats(
             tx.now, counts, backlog, dead_letters, await tx.workers(), [Pause(*row) for row in await tx.pauses()]
         )
 
-    return await engine.store.read(look)
+    return await engine.store.read(read)
 
 
-def oldest_due(pulse: Stats) -> Micros | None:
-    return min((row.oldest_due for row in pulse.backlog if row.oldest_due is not None), default=None)
+def oldest_due(stats: Stats) -> Micros | None:
+    return min((row.oldest_due for row in stats.backlog if row.oldest_due is not None), default=None)
 
 
-def stats_view(pulse: Stats) -> dict[str, Any]:
+def stats_view(stats: Stats) -> dict[str, Any]:
     statuses: dict[str, dict[str, int]] = {}
     phases = {str(phase): 0 for phase in Phase}
-    for contract, status, phase, number in sorted(pulse.counts):
+    for contract, status, phase, number in sorted(stats.counts):
         statuses.setdefault(contract, {})[status] = number
         phases[phase] += number
-    live = [worker for worker in pulse.workers if is_live(worker, pulse.now)]
+    live = [worker for worker in stats.workers if is_live(worker, stats.now)]
     return {
         "statuses": statuses,
         "phases": phases,
         "jobs": sum(phases.values()),
-        "due": sum(row.due for row in pulse.backlog),
-        "later": sum(row.later for row in pulse.backlog),
-        "held": sum(row.held for row in pulse.backlog),
-        "oldest_due_at": iso(oldest_due(pulse)),
-        "dead_letters": pulse.dead_letters,
+        "due": sum(row.due for row in stats.backlog),
+        "later": sum(row.later for row in stats.backlog),
+        "held": sum(row.held for row in stats.backlog),
+        "oldest_due_at": iso(oldest_due(stats)),
+        "dead_letters": stats.dead_letters,
         "workers": {
             "live": len(live),
             "busy": sum(worker.busy for worker in live),
             "slots": sum(worker.slots for worker in live),
         },
-        "paused": [pause_view(pause) for pause in pulse.pauses],
-        "at": iso(pulse.now),
+        "paused": [pause_view(pause) for pause in stats.pauses],
+        "at": iso(stats.now),
     }
 
 
 async def stats_of_tenant(engine: "Engine", tenant: str) -> dict[str, Any]:
-    """What one tenant may know: its own jobs and dead letters, nothing of what is shared."""
+    """The statistics a tenant may see: its jobs and dead letters, without workers, queues and pauses."""
 
-    async def look(tx: Tx) -> Stats:
+    async def read(tx: Tx) -> Stats:
         counts = [tuple(row) for row in await tx.query("counts_of_tenant", tenant=tenant)]
         dead_letters = {row[0]: row[1] for row in await tx.query("dead_letters_of_tenant", tenant=tenant)}
         return Stats(tx.now, counts, [], dead_letters, [], [])
 
-    view = stats_view(await engine.store.read(look))
+    view = stats_view(await engine.store.read(read))
     return {name: view[name] for name in ("statuses", "phases", "jobs", "dead_letters", "at")}

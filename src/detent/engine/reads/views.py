@@ -1,4 +1,4 @@
-"""How jobs, events and dead letters look from outside: the same shapes in REST, CLI and Python."""
+"""Jobs, events and dead letters as JSON objects: the same in REST, CLI and Python."""
 
 import json
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from detent.core.times import iso
 if TYPE_CHECKING:
     from detent.engine.submit.prepare import Submitted
 
-_PLAIN_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
-"""What an event tells those who may not see payloads: codes, never texts that came out of a handler."""
+_UNREDACTED_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
+"""The event data that callers without payload access see: codes, never texts from a handler."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A job with both its logs."""
+    """A job with its events and notes."""
 
     contract: Contract
     job: Job
@@ -35,9 +35,9 @@ class History:
 
 
 def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> dict[str, Any]:
-    """A job as the API shows it; payloads False hides what it carries."""
+    """A job as the API shows it; payloads False hides payload, result and error message."""
     if not payloads:
-        job = blind_job(job)
+        job = redact_job(job)
     return {
         "id": job.id,
         "job_type": job.job_type,
@@ -71,37 +71,38 @@ def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> dict[str
         "updated_at": iso(job.updated_at),
         "started_at": iso(job.started_at),
         "finished_at": iso(job.finished_at),
-        "view": _hidden(contract.view(job)) if not payloads else contract.view(job),
+        "view": _redact_view(contract.view(job)) if not payloads else contract.view(job),
     }
 
 
-def _hidden(view: dict[str, Any]) -> dict[str, Any]:
+def _redact_view(view: dict[str, Any]) -> dict[str, Any]:
     return {name: None if name in ("payload", "payload_json", "output") else value for name, value in view.items()}
 
 
-def blind_job(job: Job) -> Job:
-    """The job without what it carries; whatever is shown of it can tell no more."""
+def redact_job(job: Job) -> Job:
+    """The job without payload, result and error message, so that no view of it can leak them."""
     return replace(job, payload="{}", result=None, error_message=None)
 
 
-def blind_event(event: Event) -> Event:
-    return replace(event, data=_plain(event.data))
+def redact_event(event: Event) -> Event:
+    return replace(event, data=_redact_data(event.data))
 
 
-def blind_note(note: Note) -> Note:
-    return replace(note, data=_plain(note.data))
+def redact_note(note: Note) -> Note:
+    return replace(note, data=_redact_data(note.data))
 
 
-def _plain(data: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if data is None else {name: value for name, value in data.items() if name in _PLAIN_DATA}
+def _redact_data(data: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if data is None else {name: value for name, value in data.items() if name in _UNREDACTED_DATA}
 
 
-def submitted_view(contract: Contract, made: "Submitted", *, payloads: bool = True) -> dict[str, Any]:
-    """What POST /jobs answers."""
-    shown: dict[str, Any] = {"idempotent_hit": made.hit, "job": job_view(contract, made.job, payloads=payloads)}
+def submitted_view(contract: Contract, submitted: "Submitted", *, payloads: bool = True) -> dict[str, Any]:
+    """The response of POST /jobs."""
+    job = submitted.job
+    view: dict[str, Any] = {"idempotent_hit": submitted.hit, "job": job_view(contract, job, payloads=payloads)}
     if contract.keys.task_id_is_key:
-        shown["task"] = contract.view(made.job if payloads else blind_job(made.job))
-    return shown
+        view["task"] = contract.view(job if payloads else redact_job(job))
+    return view
 
 
 def event_view(contract: Contract, job: Job, event: Event) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def event_view(contract: Contract, job: Job, event: Event) -> dict[str, Any]:
 
 
 def note_view(job: Job, note: Note, status: str) -> dict[str, Any]:
-    """A note reads like an event that leaves the job where it is."""
+    """A note in the form of an event that does not change the status."""
     return {
         "seq": note.seq,
         "event": note.name,
@@ -140,10 +141,10 @@ def note_view(job: Job, note: Note, status: str) -> dict[str, Any]:
 def history_view(
     contract: Contract, job: Job, events: list[Event], notes: list[Note], *, payloads: bool = True
 ) -> list[dict[str, Any]]:
-    """Both logs read as one: each note behind the event it follows."""
+    """Events and notes in one list: each note comes after the event it follows."""
     if not payloads:
-        job, events = blind_job(job), [blind_event(event) for event in events]
-        notes = [blind_note(note) for note in notes]
+        job, events = redact_job(job), [redact_event(event) for event in events]
+        notes = [redact_note(note) for note in notes]
     status_at = {event.seq: event.target for event in events}
     rows = [(event.seq, 0, event_view(contract, job, event)) for event in events]
     rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
@@ -174,16 +175,16 @@ def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> dict[str, An
     }
 
 
-_SHOWN = ("name", "statuses", "edges", "codes", "retry")
+_CONTRACT_PARTS = ("name", "statuses", "edges", "codes", "retry")
 
 
 def contract_view(contract: Contract) -> dict[str, Any]:
-    """A contract's table; notes are not edges."""
+    """A contract's statuses, edges, error codes and retry rule; notes are not edges."""
     declared = contract_to(contract)
-    return {part: declared[part] for part in _SHOWN}
+    return {part: declared[part] for part in _CONTRACT_PARTS}
 
 
-def contracts_view(known: Mapping[str, Contract]) -> list[dict[str, Any]]:
+def contracts_view(contracts: Mapping[str, Contract]) -> list[dict[str, Any]]:
     return [
         {
             "name": contract.name,
@@ -194,5 +195,5 @@ def contracts_view(known: Mapping[str, Contract]) -> list[dict[str, Any]]:
             "max_retries": contract.retry.max_retries,
             "dead_letters": contract.dead_letters is not None,
         }
-        for contract in sorted(known.values(), key=lambda one: one.name)
+        for contract in sorted(contracts.values(), key=lambda contract: contract.name)
     ]

@@ -1,4 +1,4 @@
-"""Workers as others see them: who holds what, orders from afar, and what was taken from those that were lost."""
+"""Workers: the jobs they hold, the commands sent to them, and the jobs that were taken back from lost workers."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from detent.engine.engine import Engine
 
 DRAIN, STOP = "drain", "stop"
-ORDERS = (DRAIN, STOP)
-_HELD_AT_MOST = 10_000
-_LOSSES_AT_MOST = 10_000
+COMMANDS = (DRAIN, STOP)
+_MAX_HELD_JOBS = 10_000
+_MAX_LOSSES = 10_000
 KEEP_LOSSES = 7 * 86_400 * SECOND
 KEEP_WORKERS = 86_400 * SECOND
 
 
 class WorkerCommand(NamedTuple):
-    """What a worker was told from afar. drain: finish what runs, then end; stop: as SIGTERM would."""
+    """A command for one worker. drain: finish the running jobs, then exit; stop: as on SIGTERM."""
 
     worker: str
     act: str
@@ -37,7 +37,7 @@ class WorkerCommand(NamedTuple):
 
 
 class HeldJob(NamedTuple):
-    """A job in a worker's hands. since: when this execution began."""
+    """A job that a worker holds. since: when this execution started."""
 
     id: str
     worker: str
@@ -50,24 +50,23 @@ class HeldJob(NamedTuple):
     lease_until: Micros
 
     def view(self) -> dict[str, Any]:
-        told = self._asdict()
-        return {**told, "since": iso(self.since), "lease_until": iso(self.lease_until)}
+        return {**self._asdict(), "since": iso(self.since), "lease_until": iso(self.lease_until)}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOverview:
-    """Every worker that introduced itself, what each holds, and what it was told."""
+    """All registered workers, the jobs each holds, and the commands sent to them."""
 
     now: Micros
     workers: list[WorkerRow]
     held: dict[str, list[HeldJob]]
-    orders: dict[str, WorkerCommand]
+    commands: dict[str, WorkerCommand]
 
     def views(self) -> list[dict[str, Any]]:
         return [self.view(worker) for worker in self.workers]
 
     def view(self, row: WorkerRow) -> dict[str, Any]:
-        order = self.orders.get(row.id)
+        command = self.commands.get(row.id)
         return {
             "id": row.id,
             "live": is_live(row, self.now),
@@ -84,31 +83,35 @@ class WorkerOverview:
             "started_at": iso(row.started_at),
             "seen_at": iso(row.seen_at),
             "held": [job.view() for job in self.held.get(row.id, [])],
-            "order": {**order._asdict(), "at": iso(order.at)} if order else None,
+            "order": {**command._asdict(), "at": iso(command.at)} if command else None,
         }
 
 
 async def read_workers(engine: "Engine") -> WorkerOverview:
     async def act(tx: Tx) -> WorkerOverview:
         held: dict[str, list[HeldJob]] = {}
-        for row in await tx.query("held_jobs", limit=_HELD_AT_MOST):
+        for row in await tx.query("held_jobs", limit=_MAX_HELD_JOBS):
             job = HeldJob(*row)
             held.setdefault(job.worker, []).append(job)
-        orders = {row[0]: WorkerCommand(*row) for row in await tx.query("orders")}
-        return WorkerOverview(tx.now, await tx.workers(), held, orders)
+        commands = {row[0]: WorkerCommand(*row) for row in await tx.query("orders")}
+        return WorkerOverview(tx.now, await tx.workers(), held, commands)
 
     return await engine.store.read(act)
 
 
-async def order(engine: "Engine", worker: str, act: str, *, actor: str, reason: str | None = None) -> WorkerCommand:
-    """Tell one worker to drain or to stop; it sees the order within a second or so."""
-    if act not in ORDERS:
-        raise InvalidInput(f"a worker can be told to {' or '.join(ORDERS)}, not {act!r}", code="WORKER_ORDER_INVALID")
+async def send_command(
+    engine: "Engine", worker: str, act: str, *, actor: str, reason: str | None = None
+) -> WorkerCommand:
+    """Send drain or stop to one worker; it reads the command within about a second."""
+    if act not in COMMANDS:
+        raise InvalidInput(f"unknown worker command {act!r}; use {' or '.join(COMMANDS)}", code="WORKER_ORDER_INVALID")
 
     async def write(tx: Tx) -> WorkerCommand:
         row = next((row for row in await tx.workers() if row.id == worker), None)
         if row is None or not is_live(row, tx.now):
-            raise NotFound(f"there is no live worker {worker!r}; `detent workers` lists them", code="WORKER_NOT_FOUND")
+            raise NotFound(
+                f"no live worker has the id {worker!r}; `detent workers` lists all workers", code="WORKER_NOT_FOUND"
+            )
         await tx.change("put_order", worker=worker, act=act, actor=actor, reason=reason, now=tx.now)
         await tx.add_audit(Audit(actor, f"worker.{act}", worker, None, reason))
         return WorkerCommand(worker, act, actor, reason, tx.now)
@@ -116,20 +119,20 @@ async def order(engine: "Engine", worker: str, act: str, *, actor: str, reason: 
     return await engine.store.write(write)
 
 
-async def order_of(tx: Tx, worker: str) -> WorkerCommand | None:
+async def command_for(tx: Tx, worker: str) -> WorkerCommand | None:
     rows = await tx.query("order_of", worker=worker)
     return WorkerCommand(*rows[0]) if rows else None
 
 
-async def note_losses(tx: Tx, changes: Sequence[Change]) -> None:
-    """Remember what was taken from whom, in the transaction that takes it."""
+async def record_losses(tx: Tx, changes: Sequence[Change]) -> None:
+    """Record the jobs taken back from workers, in the transaction that takes them back."""
     if not changes:
         return
-    seen = {row.id: row.seen_at for row in await tx.workers()}
+    seen_at = {row.id: row.seen_at for row in await tx.workers()}
     charged = 0
     for change in changes:
         before, after = change.before, change.after
-        assert before is not None and before.worker is not None, "what is lost was held"
+        assert before is not None and before.worker is not None, "a lost job was held by a worker"
         was_charged = after.failures > before.failures
         charged += was_charged
         loss = Loss(
@@ -140,7 +143,7 @@ async def note_losses(tx: Tx, changes: Sequence[Change]) -> None:
             queue=before.queue,
             contract=before.contract,
             tenant_id=before.tenant_id,
-            seen_at=seen.get(before.worker),
+            seen_at=seen_at.get(before.worker),
             lease_until=before.lease_until or tx.now,
             at=tx.now,
             charged=was_charged,
@@ -153,16 +156,16 @@ async def note_losses(tx: Tx, changes: Sequence[Change]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What became of the jobs one lost worker held."""
+    """The jobs that were taken back from one lost worker."""
 
     worker: str
     losses: list[Loss]
 
     @property
-    def took(self) -> Micros:
-        """From the worker's last sign of life, or the first lease that ran out, to the last job taken back."""
-        begun = min(loss.seen_at if loss.seen_at is not None else loss.lease_until for loss in self.losses)
-        return max(0, max(loss.at for loss in self.losses) - begun)
+    def duration(self) -> Micros:
+        """From the worker's last heartbeat, or its first expired lease, to the last job taken back."""
+        start = min(loss.seen_at if loss.seen_at is not None else loss.lease_until for loss in self.losses)
+        return max(0, max(loss.at for loss in self.losses) - start)
 
     def view(self) -> dict[str, Any]:
         seen = [loss.seen_at for loss in self.losses if loss.seen_at is not None]
@@ -171,7 +174,7 @@ class Recovery:
             "last_seen_at": iso(min(seen)) if seen else None,
             "began_at": iso(min(loss.at for loss in self.losses)),
             "ended_at": iso(max(loss.at for loss in self.losses)),
-            "took_seconds": self.took / SECOND,
+            "took_seconds": self.duration / SECOND,
             "reclaimed": len(self.losses),
             "charged": sum(loss.charged for loss in self.losses),
             "given_up": sum(loss.given_up for loss in self.losses),
@@ -190,16 +193,17 @@ class Recovery:
         }
 
     def sentence(self) -> str:
-        told = self.view()
+        view = self.view()
         return (
-            f"recovered from the loss of {self.worker}: {told['reclaimed']} jobs reclaimed, {told['charged']} charged, "
-            f"{told['given_up']} given up, {told['took_seconds']:.1f} s after its last sign of life"
+            f"recovered from the loss of worker {self.worker}: {view['reclaimed']} jobs reclaimed, "
+            f"{view['charged']} counted as failures, {view['given_up']} failed permanently, "
+            f"{view['took_seconds']:.1f} s after its last heartbeat"
         )
 
 
 async def recoveries(engine: "Engine", since: Micros = 0) -> list[Recovery]:
-    """One report a lost worker, the newest first; kept for a week."""
-    rows = await engine.store.read(lambda tx: tx.query("losses", since=since, limit=_LOSSES_AT_MOST))
+    """One report per lost worker, newest first; losses are kept for a week."""
+    rows = await engine.store.read(lambda tx: tx.query("losses", since=since, limit=_MAX_LOSSES))
     by_worker: dict[str, list[Loss]] = {}
     for row in rows:
         loss = Loss(*row)
@@ -207,12 +211,12 @@ async def recoveries(engine: "Engine", since: Micros = 0) -> list[Recovery]:
     return [Recovery(worker, losses) for worker, losses in by_worker.items()]
 
 
-async def tidy(engine: "Engine") -> None:
-    """Drop what was kept of workers and losses long ago."""
-    await engine.store.write(_tidy)
+async def delete_old_worker_rows(engine: "Engine") -> None:
+    """Delete old rows of workers, commands and losses."""
+    await engine.store.write(_delete_old_worker_rows)
 
 
-async def _tidy(tx: Tx) -> None:
+async def _delete_old_worker_rows(tx: Tx) -> None:
     await tx.change("drop_losses", before=tx.now - KEEP_LOSSES)
     await tx.change("drop_workers", before=tx.now - KEEP_WORKERS)
     await tx.change("drop_orders", before=tx.now - KEEP_WORKERS)

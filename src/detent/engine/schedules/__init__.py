@@ -1,1 +1,1 @@
-"""Schedules: definitions, due runs, backfill."""
+"""Schedules: definitions, due fires, backfill."""

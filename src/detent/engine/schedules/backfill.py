@@ -1,4 +1,4 @@
-"""Backfill: jobs for the fires of a range that has passed, as far as they have none. Ordered by people."""
+"""Backfill: creates the missing jobs for a schedule's fires in a past range, on request of a person."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +11,7 @@ from detent.core.errors import InvalidInput, QuotaExceeded
 from detent.core.job import Micros
 from detent.core.schedule import Schedule, fires_between
 from detent.core.times import SECOND, iso
-from detent.engine.pruning import forgotten
+from detent.engine.pruning import fires_deleted_until
 from detent.ports.access import Audit
 from detent.ports.tx import Tx
 
@@ -28,11 +28,14 @@ _BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """How many fires the range has, how many had their job before, and how many got one now, or would."""
+    """The result of a backfill; the field names are those of the JSON."""
 
     fires: int
+    """Fires in the range."""
     known: int = 0
+    """Fires that had a job before."""
     made: int = 0
+    """Jobs created now; in a dry run, jobs that would be created."""
     job_ids: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -40,12 +43,12 @@ class Backfill:
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _BackfillOptions:
     schedule: Schedule
     actor: str
     reason: str | None
-    apart: Micros
-    """How much later each job falls due than the one before."""
+    interval: Micros
+    """The delay between the due times of two jobs."""
 
 
 async def backfill(
@@ -60,76 +63,91 @@ async def backfill(
     rate: float | None = None,
     dry_run: bool = False,
 ) -> Backfill:
-    """A job for every fire from first to last that has none. rate: so many jobs a second fall due.
+    """Create a job for each fire from first to last that has none. rate: how many jobs fall due per second.
 
-    Repeated after a crash it goes on where it was. It is no fire of the clock: overlap and misfire rules do not apply.
+    Repeat it after a crash to continue. The schedule's overlap and misfire rules do not apply.
     """
     schedule = await get(engine, reference, tenant=tenant)
-    moments = _range(engine, schedule, first, last)
-    limit = await engine.store.read(partial(forgotten, schedule.id))
+    moments = _fire_times(engine, schedule, first, last)
+    limit = await engine.store.read(partial(fires_deleted_until, schedule.id))
     if limit is not None and moments and moments[0] <= limit:
-        told = f"which fires up to {iso(limit)} made jobs is no longer known; begin behind that moment"
-        raise InvalidInput(told, code="BACKFILL_FORGOTTEN", field="from", limit=iso(limit))
-    order = _Order(schedule, actor, reason, apart(rate))
-    found = Backfill(len(moments))
+        raise InvalidInput(
+            f"the records of fires up to {iso(limit)} were pruned; start after that time",
+            code="BACKFILL_FORGOTTEN",
+            field="from",
+            limit=iso(limit),
+        )
+    options = _BackfillOptions(schedule, actor, reason, interval_between_jobs(rate))
+    result = Backfill(len(moments))
     for start in range(0, len(moments), _BATCH):
         part = moments[start : start + _BATCH]
-        missing = await engine.store.read(partial(_missing, schedule, part))
+        missing = await engine.store.read(partial(_without_job, schedule, part))
         if dry_run:
-            found = replace(found, known=found.known + len(part) - len(missing), made=found.made + len(missing))
+            known = result.known + len(part) - len(missing)
+            result = replace(result, known=known, made=result.made + len(missing))
         elif missing:
-            made = await _made(engine, order, missing, found.made)
-            known = found.known + len(part) - len(made)
-            found = replace(found, known=known, made=found.made + len(made), job_ids=(*found.job_ids, *made))
+            job_ids = await _create_jobs_in_transaction(engine, options, missing, result.made)
+            known = result.known + len(part) - len(job_ids)
+            all_ids = (*result.job_ids, *job_ids)
+            result = replace(result, known=known, made=result.made + len(job_ids), job_ids=all_ids)
         else:
-            found = replace(found, known=found.known + len(part))
-    return found
+            result = replace(result, known=result.known + len(part))
+    return result
 
 
-async def _missing(schedule: Schedule, part: list[Micros], tx: Tx) -> list[Micros]:
-    have = {fire.fire_at for fire in await tx.fires(schedule.id, part[0], part[-1], MAX_FIRES * 10)}
-    return [moment for moment in part if moment not in have]
+async def _without_job(schedule: Schedule, part: list[Micros], tx: Tx) -> list[Micros]:
+    fired = {fire.fire_at for fire in await tx.fires(schedule.id, part[0], part[-1], MAX_FIRES * 10)}
+    return [moment for moment in part if moment not in fired]
 
 
-async def _made(engine: "Engine", order: _Order, moments: list[Micros], before: int) -> list[str]:
+async def _create_jobs_in_transaction(
+    engine: "Engine", options: _BackfillOptions, moments: list[Micros], before: int
+) -> list[str]:
     try:
-        return await engine._again(partial(_make, engine, order, moments, before))
+        return await engine._retry_on_conflict(partial(_create_jobs, engine, options, moments, before))
     except QuotaExceeded as error:
-        told = f"{error.message}: {before} jobs of this backfill were made, repeated it goes on behind them"
-        raise QuotaExceeded(told, **error.extra, made=before) from None
+        message = f"{error.message}; {before} jobs of this backfill were created, repeat it to continue"
+        raise QuotaExceeded(message, **error.extra, made=before) from None
 
 
-async def _make(engine: "Engine", order: _Order, moments: list[Micros], before: int, tx: Tx) -> list[str]:
-    made: list[str] = []
+async def _create_jobs(
+    engine: "Engine", options: _BackfillOptions, moments: list[Micros], before: int, tx: Tx
+) -> list[str]:
+    job_ids: list[str] = []
     for moment in moments:
-        later = (before + len(made)) * order.apart
-        job = await make_job(engine, tx, order.schedule, moment, order.actor, later)
+        later = (before + len(job_ids)) * options.interval
+        job = await make_job(engine, tx, options.schedule, moment, options.actor, later)
         if job is not None:
-            made.append(job.id)
-    if made:
-        told = {"from": iso(moments[0]), "to": iso(moments[-1]), "jobs": len(made)}
-        subject, tenant = order.schedule.id, order.schedule.tenant_id
-        await tx.add_audit(Audit(order.actor, "schedule.backfill", subject, tenant, order.reason, told))
-    return made
+            job_ids.append(job.id)
+    if job_ids:
+        data = {"from": iso(moments[0]), "to": iso(moments[-1]), "jobs": len(job_ids)}
+        subject, tenant = options.schedule.id, options.schedule.tenant_id
+        await tx.add_audit(Audit(options.actor, "schedule.backfill", subject, tenant, options.reason, data))
+    return job_ids
 
 
-def _range(engine: "Engine", schedule: Schedule, first: str | datetime, last: str | datetime) -> list[Micros]:
+def _fire_times(engine: "Engine", schedule: Schedule, first: str | datetime, last: str | datetime) -> list[Micros]:
     start, end = moment_of(first, "from", schedule.timezone), moment_of(last, "to", schedule.timezone)
     if end < start or end > engine.store.now():
-        told = "a backfill runs from an earlier moment to a later one that has passed; what is to come fires by itself"
-        raise InvalidInput(told, code=INVALID, field="to")
+        raise InvalidInput("'to' must not be before 'from', nor in the future", code=INVALID, field="to")
     moments = list(islice(fires_between(schedule, start, end), MAX_FIRES + 1))
     if len(moments) > MAX_FIRES:
-        told = f"more than {MAX_FIRES} fires lie in this range; take a shorter one, then the next"
-        raise InvalidInput(told, code="BACKFILL_TOO_LARGE", limit=MAX_FIRES)
+        raise InvalidInput(
+            f"the range has more than {MAX_FIRES} fires; split it into shorter ranges",
+            code="BACKFILL_TOO_LARGE",
+            limit=MAX_FIRES,
+        )
     return moments
 
 
-def apart(rate: float | None) -> Micros:
-    """The time between two jobs at so many a second; None: all at once."""
+def interval_between_jobs(rate: float | None) -> Micros:
+    """The delay between two jobs at `rate` jobs per second; None: no delay."""
     if rate is None:
         return 0
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0.001 <= rate <= 1_000_000:
-        told = f"rate must be a number of jobs a second from 0.001 to 1000000, got {str(rate)[:40]!r}"
-        raise InvalidInput(told, code="RATE_INVALID", field="rate")
+        raise InvalidInput(
+            f"rate must be a number of jobs per second from 0.001 to 1000000, got {str(rate)[:40]!r}",
+            code="RATE_INVALID",
+            field="rate",
+        )
     return int(SECOND / rate)

@@ -1,4 +1,4 @@
-"""What people and code do to schedules: add, edit, pause, resume, remove, preview, declare."""
+"""Operations on schedules: add, edit, pause, resume, remove, list, preview, declare."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from detent.core.errors import DetentError, InvalidInput, NotFound, TenantViolation, VersionConflict
 from detent.core.job import Micros
-from detent.core.schedule import Fire, Schedule, fires_between, next_fire, shift
+from detent.core.schedule import Fire, Schedule, fires_between, jitter_delay, next_fire
 from detent.core.times import SECOND, iso
 from detent.engine.refusal import Refused, unwrap
 from detent.ports.access import Audit
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 
-from .request import INVALID, ScheduleRequest, edited, make, moment_of, request_of
+from .request import INVALID, ScheduleRequest, apply_changes, build_schedule, moment_of, request_of
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
 
-CODE = "code"
-"""Who changes a schedule when a declaration in code does."""
+DECLARED_BY = "code"
+"""The audit log's actor for schedules that the application declares in code."""
 MAX_PREVIEW = 1_000
 
 
@@ -34,7 +34,7 @@ class ScheduleExists(DetentError):
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A fire to come: its moment, and when its job will be due."""
+    """A future fire: its time, and when its job will be due (later by the jitter)."""
 
     fire_at: Micros
     due_at: Micros
@@ -42,31 +42,35 @@ class Preview:
 
 async def add(
     engine: "Engine",
-    ask: ScheduleRequest,
+    request: ScheduleRequest,
     *,
     actor: str,
     reason: str | None = None,
     paused: bool = False,
     new_id: str | None = None,
 ) -> Schedule:
-    """A new schedule; it fires from now on. With the same new_id the call may be repeated after a lost reply."""
-    fresh = new_id or engine.ids.job()
+    """Create a schedule. With the same new_id the call can be repeated safely after a lost reply."""
+    schedule_id = new_id or engine.ids.job()
 
     async def act(tx: Tx) -> Schedule:
-        made = make(engine, ask, tx.now, schedule_id=fresh)
-        if made.next_fire_at is None:
-            told = f"schedule {ask.name!r} would never fire: its end or its one moment has passed"
-            raise InvalidInput(told, code=engine.contract(ask.contract).code("invalid_schedule"), field="at")
+        schedule = build_schedule(engine, request, tx.now, schedule_id=schedule_id)
+        if schedule.next_fire_at is None:
+            raise InvalidInput(
+                f"schedule {request.name!r} would never fire, its last time has passed; use a time in the future",
+                code=engine.contract(request.contract).code("invalid_schedule"),
+                field="at",
+            )
         if paused:
-            made = replace(made, paused_at=tx.now, next_fire_at=None)
-        if not await tx.put_schedule(made):
-            there = [one for one in await tx.schedules_called(fresh) if one.id == fresh]
-            if there:
-                return there[0]
-            told = f"there is a schedule {ask.name!r} already; choose another name, or edit that one"
-            raise ScheduleExists(told, name=ask.name)
-        await tx.add_audit(Audit(actor, "schedule.add", made.id, made.tenant_id, reason, definition(made)))
-        return made
+            schedule = replace(schedule, paused_at=tx.now, next_fire_at=None)
+        if not await tx.put_schedule(schedule):
+            existing = [s for s in await tx.schedules_matching(schedule_id) if s.id == schedule_id]
+            if existing:
+                return existing[0]
+            raise ScheduleExists(
+                f"a schedule named {request.name!r} exists; choose another name, or edit that one", name=request.name
+            )
+        await tx.add_audit(Audit(actor, "schedule.add", schedule.id, schedule.tenant_id, reason, definition(schedule)))
+        return schedule
 
     return await engine.store.write(act)
 
@@ -81,25 +85,27 @@ async def edit(
     tenant: str | None = None,
     version: int | None = None,
 ) -> Schedule:
-    """Change fields of a request. version: refuse if the schedule is no longer at this one."""
+    """Change fields of a schedule. version: raise VersionConflict if the schedule has another version."""
 
     async def act(tx: Tx) -> Schedule | Refused:
         before = await find(tx, reference, tenant)
         if version is not None and before.version != version:
-            told = f"schedule {before.name!r} is at version {before.version}, not {version}; look again and repeat"
-            return Refused(VersionConflict(told, name=before.name, version=before.version))
-        made = make(engine, edited(request_of(before), changes), tx.now, schedule_id=before.id)
-        after = _in_place_of(before, made, tx.now, before.declared)
+            message = (
+                f"schedule {before.name!r} is at version {before.version}, not {version}; read it again and repeat"
+            )
+            return Refused(VersionConflict(message, name=before.name, version=before.version))
+        new = build_schedule(engine, apply_changes(request_of(before), changes), tx.now, schedule_id=before.id)
+        after = _replacement(before, new, tx.now, before.declared)
         await _change(tx, before, after, actor, "schedule.edit", reason, _differences(before, after))
         return after
 
-    return unwrap(await engine._again(act))
+    return unwrap(await engine._retry_on_conflict(act))
 
 
 async def pause(
     engine: "Engine", reference: str, *, actor: str, reason: str | None = None, tenant: str | None = None
 ) -> Schedule:
-    """No fires until it is resumed; those whose moment passes meanwhile are not made up for."""
+    """Stop its fires until it is resumed; fires that fall into the pause are not caught up."""
 
     async def act(tx: Tx) -> Schedule:
         before = await find(tx, reference, tenant)
@@ -109,52 +115,54 @@ async def pause(
         await _change(tx, before, after, actor, "schedule.pause", reason)
         return after
 
-    return await engine._again(act)
+    return await engine._retry_on_conflict(act)
 
 
 async def resume(
     engine: "Engine", reference: str, *, actor: str, reason: str | None = None, tenant: str | None = None
 ) -> Schedule:
-    """From now on it fires again."""
+    """End a pause: it fires again from now on."""
 
     async def act(tx: Tx) -> Schedule:
         before = await find(tx, reference, tenant)
         if before.paused_at is None:
             return before
         after = replace(before, paused_at=None, version=before.version + 1, updated_at=tx.now)
-        after = replace(after, next_fire_at=next_fire(after, _behind(before, tx.now)))
+        after = replace(after, next_fire_at=next_fire(after, _next_fire_after(before, tx.now)))
         await _change(tx, before, after, actor, "schedule.resume", reason)
         return after
 
-    return await engine._again(act)
+    return await engine._retry_on_conflict(act)
 
 
 async def remove(
     engine: "Engine", reference: str, *, actor: str, reason: str | None = None, tenant: str | None = None
 ) -> Schedule:
-    """Its jobs stay, and what is known of its fires stays with them."""
+    """Delete a schedule; its jobs and the records of its fires are kept."""
 
     async def act(tx: Tx) -> Schedule:
-        gone = await find(tx, reference, tenant)
-        await tx.drop_schedule(gone.id)
-        await tx.add_audit(Audit(actor, "schedule.remove", gone.id, gone.tenant_id, reason, definition(gone)))
-        return gone
+        schedule = await find(tx, reference, tenant)
+        await tx.drop_schedule(schedule.id)
+        await tx.add_audit(
+            Audit(actor, "schedule.remove", schedule.id, schedule.tenant_id, reason, definition(schedule))
+        )
+        return schedule
 
-    return await engine._again(act)
+    return await engine._retry_on_conflict(act)
 
 
 async def get(engine: "Engine", reference: str, *, tenant: str | None = None) -> Schedule:
     return await engine.store.read(lambda tx: find(tx, reference, tenant))
 
 
-async def listed(engine: "Engine", filter: Filter) -> list[Schedule]:
+async def list_schedules(engine: "Engine", filter: Filter) -> list[Schedule]:
     return await engine.store.read(lambda tx: tx.schedules(filter))
 
 
 async def fires(
     engine: "Engine", reference: str, *, tenant: str | None = None, before: Micros | None = None, limit: int = 50
 ) -> list[Fire]:
-    """The fires that made jobs, newest first."""
+    """The fires that created jobs, newest first."""
 
     async def act(tx: Tx) -> list[Fire]:
         schedule = await find(tx, reference, tenant)
@@ -171,73 +179,80 @@ async def preview(
     after: str | datetime | None = None,
     tenant: str | None = None,
 ) -> list[Preview]:
-    """The next fires of a schedule as if it were not paused, or of a request that was not stored; behind now."""
+    """The next fires after now (or `after`) of a stored schedule, even if it is paused, or of a request."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PREVIEW:
-        raise InvalidInput(f"a preview shows 1 to {MAX_PREVIEW} fires, not {count!r}", code=INVALID, field="count")
+        raise InvalidInput(f"count must be from 1 to {MAX_PREVIEW}, got {count!r}", code=INVALID, field="count")
 
     async def act(tx: Tx) -> tuple[Micros, Schedule]:
         if isinstance(what, ScheduleRequest):
-            return tx.now, make(engine, what, tx.now, schedule_id="preview")
+            return tx.now, build_schedule(engine, what, tx.now, schedule_id="preview")
         return tx.now, await find(tx, what, tenant)
 
     now, schedule = await engine.store.read(act)
     start = now if after is None else moment_of(after, "after", schedule.timezone)
-    coming = fires_between(schedule, start + 1, _END)
-    return [Preview(moment, moment + shift(schedule, moment)) for moment in islice(coming, count)]
+    moments = fires_between(schedule, start + 1, _LAST_MOMENT)
+    return [Preview(moment, moment + jitter_delay(schedule, moment)) for moment in islice(moments, count)]
 
 
-_END: Micros = 253_402_300_799 * SECOND
+_LAST_MOMENT: Micros = 253_402_300_799 * SECOND
 
 
-async def declare(engine: "Engine", asks: Iterable[ScheduleRequest]) -> list[Schedule]:
-    """Bring the stored schedules to what the code declares.
+async def declare(engine: "Engine", requests: Iterable[ScheduleRequest]) -> list[Schedule]:
+    """Update the stored schedules to the declarations in code.
 
-    An edit by people stands until the declaration itself changes; a pause stands until somebody resumes.
+    An operator's edit is kept until the declaration itself changes; a pause is kept until a resume.
     """
-    return [await engine._again(partial(_declare, engine, ask)) for ask in asks]
+    return [await engine._retry_on_conflict(partial(_declare, engine, request)) for request in requests]
 
 
-async def _declare(engine: "Engine", ask: ScheduleRequest, tx: Tx) -> Schedule:
-    text = json.dumps(asdict(ask), default=str, sort_keys=True, ensure_ascii=False)
-    there = [s for s in await tx.schedules_called(ask.name) if (s.tenant_id, s.name) == (ask.tenant_id, ask.name)]
-    if there and there[0].declared == text:
-        return there[0]
-    made = make(engine, ask, tx.now, schedule_id=there[0].id if there else engine.ids.job())
-    if there:
-        after = _in_place_of(there[0], made, tx.now, text)
-        await _change(tx, there[0], after, CODE, "schedule.declare", None, _differences(there[0], after))
+async def _declare(engine: "Engine", request: ScheduleRequest, tx: Tx) -> Schedule:
+    text = json.dumps(asdict(request), default=str, sort_keys=True, ensure_ascii=False)
+    key = (request.tenant_id, request.name)
+    before = next((s for s in await tx.schedules_matching(request.name) if (s.tenant_id, s.name) == key), None)
+    if before is not None and before.declared == text:
+        return before
+    new = build_schedule(engine, request, tx.now, schedule_id=before.id if before else engine.ids.job())
+    if before is not None:
+        after = _replacement(before, new, tx.now, text)
+        await _change(tx, before, after, DECLARED_BY, "schedule.declare", None, _differences(before, after))
         return after
-    made = replace(made, declared=text)
-    if not await tx.put_schedule(made):
-        raise VersionConflict(f"another process declared schedule {ask.name!r} at the same moment; repeat the call")
-    await tx.add_audit(Audit(CODE, "schedule.declare", made.id, made.tenant_id, None, definition(made)))
-    return made
+    new = replace(new, declared=text)
+    if not await tx.put_schedule(new):
+        raise VersionConflict(f"another process declared schedule {request.name!r} at the same moment; repeat the call")
+    await tx.add_audit(Audit(DECLARED_BY, "schedule.declare", new.id, new.tenant_id, None, definition(new)))
+    return new
 
 
 async def find(tx: Tx, reference: str, tenant: str | None) -> Schedule:
-    """By id or by name; a name that several tenants use needs the tenant."""
-    found = await tx.schedules_called(reference)
-    own = [one for one in found if tenant is None or one.tenant_id == tenant]
-    if len(own) == 1:
-        return own[0]
-    if own:
-        told = f"{len(own)} tenants have a schedule {reference!r}; say which tenant, or use its id"
-        raise InvalidInput(told, code="SCHEDULE_AMBIGUOUS", tenants=sorted(one.tenant_id for one in own))
-    if any(one.id == reference for one in found):
+    """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
+    matches = await tx.schedules_matching(reference)
+    allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
+    if len(allowed) == 1:
+        return allowed[0]
+    if allowed:
+        raise InvalidInput(
+            f"{len(allowed)} tenants have a schedule {reference!r}; name the tenant, or use the schedule's id",
+            code="SCHEDULE_AMBIGUOUS",
+            tenants=sorted(schedule.tenant_id for schedule in allowed),
+        )
+    if any(schedule.id == reference for schedule in matches):
         raise TenantViolation(f"schedule {reference} belongs to another tenant", schedule_id=reference)
-    told = f"there is no schedule {reference!r}; `detent schedules list` shows those there are"
-    raise NotFound(told, code="SCHEDULE_NOT_FOUND", schedule=reference)
+    raise NotFound(
+        f"schedule {reference!r} does not exist; `detent schedules list` lists all schedules",
+        code="SCHEDULE_NOT_FOUND",
+        schedule=reference,
+    )
 
 
-_WHEN = ("kind", "expression", "timezone", "starts_at", "ends_at")
+_TIMING_FIELDS = ("kind", "expression", "timezone", "starts_at", "ends_at")
 
 
-def _in_place_of(before: Schedule, made: Schedule, now: Micros, declared: str | None) -> Schedule:
-    """The new definition with the old one's life. Fires that are due stay due unless the timing itself changed."""
-    same_times = all(getattr(before, name) == getattr(made, name) for name in _WHEN)
+def _replacement(before: Schedule, new: Schedule, now: Micros, declared: str | None) -> Schedule:
+    """The new definition with the old row's state. Fires that are due stay due unless the timing changed."""
+    same_times = all(getattr(before, name) == getattr(new, name) for name in _TIMING_FIELDS)
     after = replace(
-        made,
-        anchor=before.anchor if same_times else made.anchor,
+        new,
+        anchor=before.anchor if same_times else new.anchor,
         declared=declared,
         paused_at=before.paused_at,
         version=before.version + 1,
@@ -253,12 +268,12 @@ def _in_place_of(before: Schedule, made: Schedule, now: Micros, declared: str | 
     )
     if after.paused_at is not None:
         return replace(after, next_fire_at=None)
-    moment = before.next_fire_at if same_times else next_fire(after, _behind(before, now))
+    moment = before.next_fire_at if same_times else next_fire(after, _next_fire_after(before, now))
     return replace(after, next_fire_at=moment)
 
 
-def _behind(schedule: Schedule, now: Micros) -> Micros:
-    """Where fires go on: also by a clock that was set back, never at a moment that has fired."""
+def _next_fire_after(schedule: Schedule, now: Micros) -> Micros:
+    """The next fire must be later than this: now, or the last fire if the clock was set back since."""
     return now if schedule.last_fire_at is None else max(now, schedule.last_fire_at)
 
 
@@ -272,12 +287,12 @@ async def _change(
     data: Mapping[str, Any] | None = None,
 ) -> None:
     if not await tx.change_schedule(before, after):
-        raise VersionConflict(f"schedule {before.name!r} changed meanwhile; look again and repeat", name=before.name)
+        raise VersionConflict(f"schedule {before.name!r} was changed meanwhile; read it and repeat", name=before.name)
     await tx.add_audit(Audit(actor, act, after.id, after.tenant_id, reason, data))
 
 
 def definition(schedule: Schedule) -> dict[str, Any]:
-    """What people decided, without how far it has come."""
+    """The schedule's definition without its state, for the audit log."""
     return asdict(request_of(schedule))
 
 

@@ -1,1 +1,1 @@
-"""Stream messages compared with the database."""
+"""Stream messages and results applied to jobs in the database."""

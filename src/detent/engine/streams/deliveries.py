@@ -1,21 +1,21 @@
-"""Messages and results that came over a stream, held against the database: taken, taken over, refused or dropped."""
+"""Applies messages and results of a stream to jobs in the database: claims, reclaims, settles or drops them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from detent.core.contract.model import Contract, Move, Phase
-from detent.core.contract.streams import Report
-from detent.core.decide import decide, then
+from detent.core.contract.streams import ResultStatus
+from detent.core.decide import add_move, decide
 from detent.core.errors import StaleLease
 from detent.core.job import TASK, Change, Facts, Failure, Job, Micros
 from detent.core.outcome import Failed, Outcome, Succeeded
-from detent.engine.execution.settle import Settlement, settle_in
+from detent.engine.execution.settle import Settlement, settle_job
 from detent.engine.execution.sweep import claimed_of
 from detent.engine.refusal import SETTLE_REFUSED, refuse
 from detent.ports.claims import Claimed
 from detent.ports.outbox import OutboxItem
-from detent.ports.stream import Delivery, Pending, Result, Stranded
+from detent.ports.stream import Delivery, IdleMessage, Pending, Result
 from detent.ports.tx import Tx
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
-    """Who takes, for how long, and how many deliveries a task may survive without a result."""
+class StreamClaimer:
+    """The worker that claims, its lease, and how many deliveries of a task may end without a result."""
 
     worker: str
     lease: Micros
@@ -32,184 +32,194 @@ class Taker:
 
 
 @dataclass(slots=True)
-class Received:
-    """What became of deliveries that could not be claimed at once: to be run, or strange; the rest is only dropped."""
+class ReceivedDeliveries:
+    """Jobs to run, and deliveries that name no known task. All other deliveries are only acknowledged."""
 
     claimed: list[Claimed] = field(default_factory=list)
     unknown: list[Delivery] = field(default_factory=list)
 
 
-async def receive(engine: "Engine", tx: Tx, taker: Taker, deliveries: Sequence[Delivery]) -> Received:
-    """Messages whose job was not simply claimable: lost to another, ended, told twice, or not ours at all.
+async def receive_deliveries(
+    engine: "Engine", tx: Tx, claimer: StreamClaimer, deliveries: Sequence[Delivery]
+) -> ReceivedDeliveries:
+    """Handle deliveries whose job the batched claim did not take: held by another, ended, duplicate or unknown.
 
-    A message that is dropped although its job goes on costs nothing: leases that run out are published again.
+    Dropping a message of an unfinished job is safe: the job is published again when its lease expires.
     """
-    done = Received()
-    jobs = await tx.lock([one.task_id for one in deliveries])
-    for one in deliveries:
-        job = jobs.get(one.task_id)
-        if job is None or not engine.contract(job.contract).wired:
-            done.unknown.append(one)
+    received = ReceivedDeliveries()
+    jobs = await tx.lock([delivery.task_id for delivery in deliveries])
+    for delivery in deliveries:
+        job = jobs.get(delivery.task_id)
+        if job is None or not engine.contract(job.contract).uses_stream:
+            received.unknown.append(delivery)
             continue
-        if job.phase is Phase.FINAL or job.failures != one.retry_count:
+        if job.phase is Phase.FINAL or job.failures != delivery.retry_count:
             continue
-        ours = job.phase is Phase.LEASED and job.token == one.message_id and job.worker == taker.worker
-        taken = job if ours else await _take(engine, tx, job, taker, one.message_id)
-        if taken is not None:
-            jobs[job.id] = taken
-            if taken.phase is Phase.LEASED:
-                done.claimed.append(claimed_of(taken, one.message_id))
-    return done
+        already_claimed = (
+            job.phase is Phase.LEASED and job.token == delivery.message_id and job.worker == claimer.worker
+        )
+        after = job if already_claimed else await _claim_or_reclaim(engine, tx, job, claimer, delivery.message_id)
+        if after is not None:
+            jobs[job.id] = after
+            if after.phase is Phase.LEASED:
+                received.claimed.append(claimed_of(after, delivery.message_id))
+    return received
 
 
-async def _take(engine: "Engine", tx: Tx, job: Job, taker: Taker, token: str) -> Job | None:
-    """Claim a job, or take it over from a holder who is gone; None: it is somebody else's."""
+async def _claim_or_reclaim(engine: "Engine", tx: Tx, job: Job, claimer: StreamClaimer, token: str) -> Job | None:
+    """Claim a job, or reclaim it if its lease has expired; None if another worker holds it."""
     contract = engine.contract(job.contract)
-    facts = Facts(worker=taker.worker, token=token, lease=taker.lease)
+    facts = Facts(worker=claimer.worker, token=token, lease=claimer.lease)
     if job.phase is Phase.CLAIMABLE and (job.due_at or 0) <= tx.now:
         change = decide(contract, job, Move.CLAIM, tx.now, facts)
     elif job.phase is Phase.LEASED and ((job.lease_until or 0) <= tx.now or job.token == token):
-        change = _taken_over(engine, contract, job, taker, facts, tx.now)
+        change = _reclaim(engine, contract, job, claimer, token, tx.now)
     else:
         return None
     await tx.apply([change])
     return change.after
 
 
-def _taken_over(engine: "Engine", contract: Contract, job: Job, taker: Taker, facts: Facts, now: Micros) -> Change:
-    data = {"old_consumer": job.worker, "new_consumer": taker.worker, "message_id": job.token}
-    if facts.token != job.token:
-        data["new_message_id"] = facts.token
-    told = Facts(worker=taker.worker, token=facts.token, lease=taker.lease, charged=False, data=data)
-    change = decide(contract, job, Move.RECLAIM, now, told)
-    limit = taker.max_deliveries
+def _reclaim(engine: "Engine", contract: Contract, job: Job, claimer: StreamClaimer, token: str, now: Micros) -> Change:
+    """RECLAIM the job, and FAIL it in the same commit if too many deliveries ended without a result."""
+    data = {"old_consumer": job.worker, "new_consumer": claimer.worker, "message_id": job.token}
+    if token != job.token:
+        data["new_message_id"] = token
+    facts = Facts(worker=claimer.worker, token=token, lease=claimer.lease, charged=False, data=data)
+    change = decide(contract, job, Move.RECLAIM, now, facts)
+    limit = claimer.max_deliveries
     if limit is not None and change.after.interruptions >= limit:
-        gone = Failure(contract.code("lost"), f"{limit} deliveries ended without a result", "WorkerLost", False)
-        given_up = Facts(actor=taker.worker, failure=gone, charged=False, dlq_id=engine.ids.job())
-        return then(contract, change, Move.FAIL, now, given_up)
+        failure = Failure(contract.code("lost"), f"{limit} deliveries ended without a result", "WorkerLost", False)
+        facts = Facts(actor=claimer.worker, failure=failure, charged=False, dlq_id=engine.ids.job())
+        return add_move(contract, change, Move.FAIL, now, facts)
     return change
 
 
 @dataclass(slots=True)
-class Heard:
-    """Messages that are done with, and results about nothing we know."""
+class AppliedResults:
+    """Task messages to acknowledge, and results that name no known task."""
 
     ended: list[str] = field(default_factory=list)
     unknown: list[Result] = field(default_factory=list)
 
 
-async def hear(engine: "Engine", tx: Tx, results: Sequence[Result], lease: Micros, limit: int | None) -> Heard:
-    """Results of workers that know only the stream, in the order they were told."""
-    heard = Heard()
-    jobs = await tx.lock(sorted({one.task_id for one in results}))
-    for one in results:
-        job = jobs.get(one.task_id)
-        if job is None or not one.message_id or not engine.contract(job.contract).wired:
-            heard.unknown.append(one)
+async def apply_results(
+    engine: "Engine", tx: Tx, results: Sequence[Result], lease: Micros, max_deliveries: int | None
+) -> AppliedResults:
+    """Apply the results of workers that use only the stream, in the order of the stream."""
+    applied = AppliedResults()
+    jobs = await tx.lock(sorted({result.task_id for result in results}))
+    for result in results:
+        job = jobs.get(result.task_id)
+        if job is None or not result.message_id or not engine.contract(job.contract).uses_stream:
+            applied.unknown.append(result)
             continue
-        taker = Taker(one.worker or "unnamed worker", lease, limit)
-        claims = one.says == Report.CLAIMED and one.problem is None
-        jobs[job.id] = await (_hear_claim if claims else _hear_end)(engine, tx, job, taker, one)
-        if not claims:
-            heard.ended.append(one.message_id)
-    return heard
+        claimer = StreamClaimer(result.worker or "unnamed worker", lease, max_deliveries)
+        is_claim = result.status == ResultStatus.CLAIMED and result.problem is None
+        jobs[job.id] = await (_apply_claim if is_claim else _apply_end)(engine, tx, job, claimer, result)
+        if not is_claim:
+            applied.ended.append(result.message_id)
+    return applied
 
 
-async def _hear_claim(engine: "Engine", tx: Tx, job: Job, taker: Taker, one: Result) -> Job:
-    if job.token == one.message_id and (job.phase is not Phase.LEASED or job.worker == taker.worker):
-        return job  # said before
-    return await _take(engine, tx, job, taker, one.message_id) or await _late(tx, job, one)
+async def _apply_claim(engine: "Engine", tx: Tx, job: Job, claimer: StreamClaimer, result: Result) -> Job:
+    if job.token == result.message_id and (job.phase is not Phase.LEASED or job.worker == claimer.worker):
+        return job  # a repeated message
+    after = await _claim_or_reclaim(engine, tx, job, claimer, result.message_id)
+    return after or await _refuse_late(tx, job, result)
 
 
-async def _hear_end(engine: "Engine", tx: Tx, job: Job, taker: Taker, one: Result) -> Job:
-    """Without a `claimed` before it, the task is claimed and ended in one commit."""
-    held = job.phase is Phase.LEASED and job.token == one.message_id
-    if held and one.worker and job.worker != one.worker:
-        return await _late(tx, job, one)
-    if not held and job.token != one.message_id:
-        taken = await _take(engine, tx, job, taker, one.message_id)
-        if taken is None:
-            return await _late(tx, job, one)
-        job = taken
-    said = Settlement(job.id, one.message_id, job.contract, _outcome(engine.contract(job.contract), one))
-    answer = await settle_in(engine, tx, job, said)
-    return answer if isinstance(answer, Job) else job
+async def _apply_end(engine: "Engine", tx: Tx, job: Job, claimer: StreamClaimer, result: Result) -> Job:
+    """If no `claimed` came before it, the task is claimed and settled in one commit."""
+    held = job.phase is Phase.LEASED and job.token == result.message_id
+    if held and result.worker and job.worker != result.worker:
+        return await _refuse_late(tx, job, result)
+    if not held and job.token != result.message_id:
+        claimed = await _claim_or_reclaim(engine, tx, job, claimer, result.message_id)
+        if claimed is None:
+            return await _refuse_late(tx, job, result)
+        job = claimed
+    outcome = _outcome(engine.contract(job.contract), result)
+    settled = await settle_job(engine, tx, job, Settlement(job.id, result.message_id, job.contract, outcome))
+    return settled if isinstance(settled, Job) else job
 
 
-def _outcome(contract: Contract, one: Result) -> Outcome:
-    if one.problem is not None:
-        return Failed(Failure("RESULT_INVALID", one.problem, "ResultInvalid", retryable=False))
-    if one.says == Report.SUCCEEDED:
-        return Succeeded(one.output)
-    code = one.error_code or contract.code("execution_failed")
-    return Failed(Failure(code, one.error or code, None, retryable=None if one.retryable else False))
+def _outcome(contract: Contract, result: Result) -> Outcome:
+    if result.problem is not None:
+        return Failed(Failure("RESULT_INVALID", result.problem, "ResultInvalid", retryable=False))
+    if result.status == ResultStatus.SUCCEEDED:
+        return Succeeded(result.output)
+    code = result.error_code or contract.code("execution_failed")
+    return Failed(Failure(code, result.error or code, None, retryable=None if result.retryable else False))
 
 
-async def _late(tx: Tx, job: Job, one: Result) -> Job:
+async def _refuse_late(tx: Tx, job: Job, result: Result) -> Job:
     error = StaleLease(
-        f"{one.says[:40]!r} from {one.worker or 'a worker'} under message {one.message_id} came too late: "
-        "the task is no longer that message's"
+        f"{result.status[:40]!r} from {result.worker or 'a worker'} under message {result.message_id} came too late: "
+        "this message no longer holds the lease of the task"
     )
-    await refuse(tx, job, error, SETTLE_REFUSED, one.worker or None)
+    await refuse(tx, job, error, SETTLE_REFUSED, result.worker or None)
     return job
 
 
 @dataclass(slots=True)
-class Judged:
-    """Messages of consumers that went silent: dropped, given back to a holder who lives, or published once more."""
+class SortedIdleMessages:
+    """Idle messages by what to do with them: drop, return to a live consumer, or publish again."""
 
-    drop: list[Stranded] = field(default_factory=list)
-    alive: list[Stranded] = field(default_factory=list)
-    again: list[Stranded] = field(default_factory=list)
+    drop: list[IdleMessage] = field(default_factory=list)
+    alive: list[IdleMessage] = field(default_factory=list)
+    again: list[IdleMessage] = field(default_factory=list)
     unknown: list[Delivery] = field(default_factory=list)
 
 
-async def judge(engine: "Engine", tx: Tx, stranded: Sequence[Stranded], lease: Micros) -> Judged:
-    """A worker of ours is dead when its lease has run out; of others the stream alone can tell."""
-    judged = Judged()
-    ours = {worker.id for worker in await tx.workers()}
-    jobs = await tx.lock(sorted({one.delivery.task_id for one in stranded}))
-    for one in stranded:
-        message_id = one.delivery.message_id
-        job = jobs.get(one.delivery.task_id)
-        if one.delivery.problem is not None or job is None or not engine.contract(job.contract).wired:
-            judged.unknown.append(one.delivery)
+async def sort_idle_messages(engine: "Engine", tx: Tx, idle_messages: Sequence[IdleMessage]) -> SortedIdleMessages:
+    """A Detent worker is lost when its lease has expired; any other worker when its message is idle on the stream."""
+    sorted_messages = SortedIdleMessages()
+    detent_workers = {worker.id for worker in await tx.workers()}
+    jobs = await tx.lock(sorted({message.delivery.task_id for message in idle_messages}))
+    for message in idle_messages:
+        message_id = message.delivery.message_id
+        job = jobs.get(message.delivery.task_id)
+        if message.delivery.problem is not None or job is None or not engine.contract(job.contract).uses_stream:
+            sorted_messages.unknown.append(message.delivery)
         elif job.phase is Phase.LEASED and job.token == message_id:
-            alive = job.worker in ours and (job.lease_until or 0) > tx.now
-            (judged.alive if alive else judged.again).append(one)
-        elif job.phase is Phase.CLAIMABLE and job.failures == one.delivery.retry_count:
-            # It was handed to a consumer that never said so: the log tells of that hand-over too.
-            facts = Facts(worker=one.consumer, token=message_id, lease=0)
+            alive = job.worker in detent_workers and (job.lease_until or 0) > tx.now
+            (sorted_messages.alive if alive else sorted_messages.again).append(message)
+        elif job.phase is Phase.CLAIMABLE and job.failures == message.delivery.retry_count:
+            # The consumer never reported its claim: log it, so that the history shows the delivery.
+            facts = Facts(worker=message.consumer, token=message_id, lease=0)
             change = decide(engine.contract(job.contract), job, Move.CLAIM, tx.now, facts)
             await tx.apply([change])
             jobs[job.id] = change.after
-            judged.again.append(one)
+            sorted_messages.again.append(message)
         else:
-            judged.drop.append(one)
-    dead = {one.delivery.task_id: one.delivery.message_id for one in judged.again}
-    if dead:
-        await tx.let_go(dead)
-    return judged
+            sorted_messages.drop.append(message)
+    lost = {message.delivery.task_id: message.delivery.message_id for message in sorted_messages.again}
+    if lost:
+        await tx.expire_leases(lost)
+    return sorted_messages
 
 
-async def overdue(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
-    """Leases of wired contracts that ran out."""
-    return await tx.expired(limit, [name for name, contract in engine.contracts.items() if contract.wired])
+async def expired_stream_leases(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
+    return await tx.expired(limit, [name for name, contract in engine.contracts.items() if contract.uses_stream])
 
 
-async def answer_overdue(tx: Tx, jobs: Sequence[Job], seen: Sequence[Pending], lease: Micros) -> list[str]:
-    """Who still holds its message is alive; a task whose message is gone is published again. Its ids."""
-    idle = {one.message_id: one.idle_ms for one in seen}
-    now_held = await tx.lock(sorted(job.id for job in jobs))
-    again = []
+async def resolve_expired_leases(tx: Tx, jobs: Sequence[Job], pending: Sequence[Pending], lease: Micros) -> list[str]:
+    """Extend the leases of consumers that kept their message alive; publish tasks without a message again.
+
+    Returns the ids of the tasks that are published again.
+    """
+    idle = {entry.message_id: entry.idle_ms for entry in pending}
+    rows = await tx.lock(sorted(job.id for job in jobs))
+    without_message = []
     for job in jobs:
-        row = now_held.get(job.id)
+        row = rows.get(job.id)
         if row is None or row.phase is not Phase.LEASED or row.token != job.token or row.token is None:
             continue
-        waited = idle.get(row.token)
-        if waited is None:
-            again.append(row)
-        elif (left := lease - waited * 1_000) > 0:
+        idle_ms = idle.get(row.token)
+        if idle_ms is None:
+            without_message.append(row)
+        elif (left := lease - idle_ms * 1_000) > 0:
             await tx.extend({row.id: row.token}, left)
-    await tx.put_outbox_items([OutboxItem(row.id, TASK, row.version, tx.now) for row in again])
-    return [row.id for row in again]
+    await tx.put_outbox_items([OutboxItem(row.id, TASK, row.version, tx.now) for row in without_message])
+    return [row.id for row in without_message]

@@ -1,14 +1,14 @@
-"""Messages that are no task: each becomes a dead letter in the one list, with what can be read of it."""
+"""Poisoned messages: a stream message that is not a valid task becomes a dead letter with its readable parts."""
 
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from detent.core.contract.model import Contract, Move, Phase
-from detent.core.decide import decide, then
+from detent.core.decide import add_move, decide
 from detent.core.errors import DetentError
 from detent.core.job import Facts, Failure, Job
-from detent.engine.submit.prepare import prepare, submit_in
+from detent.engine.submit.prepare import prepare, submit_in_transaction
 from detent.engine.submit.submission import Submission, check_name
 from detent.ports.tx import Tx
 
@@ -28,28 +28,29 @@ async def dead_letter_message(
     code: str,
     problem: str,
 ) -> Job | None:
-    """Claimed and failed in one commit. origin: stream and message id; the same message is buried once.
+    """Claim and fail the job of a poisoned message in one commit; without a known task, submit one first.
 
-    A task that is known and waits for a worker dies of it; what another worker holds, or has ended, is left alone.
+    origin: stream and message id; a message becomes a dead letter only once. A task that is leased or has ended is
+    left unchanged, then the result is None.
     """
     task_id = fields.get(b"task_id", b"").decode("ascii", "replace")
     job = (await tx.lock([task_id])).get(task_id) if task_id else None
-    if job is not None and engine.contract(job.contract).wired:
+    if job is not None and engine.contract(job.contract).uses_stream:
         return await _fail(engine, tx, job, worker, origin, code, problem) if job.phase is Phase.CLAIMABLE else None
     contract = stream_contract(engine)
-    ask = Submission(
+    submission = Submission(
         job_type=_tool_name(fields),
         payload=_payload(fields, origin, engine.max_payload),
         contract=contract.name,
         idempotency_key=f"poison {origin[0]} {origin[1]}"[: contract.keys.max_length],
         actor=worker,
     )
-    made = await submit_in(tx, prepare(engine, ask, tx.now, apply_policy=False))
-    return None if made.hit else await _fail(engine, tx, made.job, worker, origin, code, problem)
+    submitted = await submit_in_transaction(tx, prepare(engine, submission, tx.now, apply_policy=False))
+    return None if submitted.hit else await _fail(engine, tx, submitted.job, worker, origin, code, problem)
 
 
 def stream_contract(engine: "Engine") -> Contract:
-    return next(contract for contract in engine.contracts.values() if contract.wired)
+    return next(contract for contract in engine.contracts.values() if contract.uses_stream)
 
 
 async def _fail(
@@ -58,10 +59,10 @@ async def _fail(
     contract = engine.contract(job.contract)
     data = {"stream": origin[0], "message_id": origin[1]}
     facts = Facts(worker=worker, token=origin[1], lease=0, data=data)
-    taken = decide(contract, job, Move.CLAIM, tx.now, facts)
+    claimed = decide(contract, job, Move.CLAIM, tx.now, facts)
     failure = Failure(code, problem[:_MAX_FIELD], "Poison", retryable=False)
-    change = then(
-        contract, taken, Move.FAIL, tx.now, Facts(actor=worker, failure=failure, dlq_id=engine.ids.job(), data=data)
+    change = add_move(
+        contract, claimed, Move.FAIL, tx.now, Facts(actor=worker, failure=failure, dlq_id=engine.ids.job(), data=data)
     )
     await tx.apply([change])
     return change.after
@@ -77,24 +78,24 @@ def _tool_name(fields: Mapping[bytes, bytes]) -> str:
 
 
 def _payload(fields: Mapping[bytes, bytes], origin: tuple[str, str], limit: int) -> dict[str, Any]:
-    """The payload itself if it is one, so that a requeue can use it; else the message, shortened."""
-    given = fields.get(b"payload", b"")
-    if len(given) <= limit:
+    """The payload of the message if it is a JSON object, so that a requeue can use it; else the shortened fields."""
+    payload = fields.get(b"payload", b"")
+    if len(payload) <= limit:
         try:
-            value = json.loads(given, parse_constant=_refuse)
+            value = json.loads(payload, parse_constant=_refuse_constant)
             json.dumps(value, ensure_ascii=False).encode()
             if isinstance(value, dict):
                 return value
         except (ValueError, RecursionError):
             pass
-    shown = {_shown(name): _shown(value) for name, value in list(fields.items())[:_MAX_FIELDS]}
-    return {"stream": origin[0], "message_id": origin[1], "fields": shown, "bytes": sum(map(len, fields.values()))}
+    shortened = {_shortened(name): _shortened(value) for name, value in list(fields.items())[:_MAX_FIELDS]}
+    return {"stream": origin[0], "message_id": origin[1], "fields": shortened, "bytes": sum(map(len, fields.values()))}
 
 
-def _refuse(word: str) -> None:
-    raise ValueError(word)
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
 
 
-def _shown(value: bytes) -> str:
+def _shortened(value: bytes) -> str:
     text = value[:_MAX_FIELD].decode("utf-8", "backslashreplace")
     return text if len(value) <= _MAX_FIELD else text + "…"

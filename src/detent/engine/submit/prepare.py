@@ -1,4 +1,4 @@
-"""Submitting: idempotent, one or many, repeatable after a lost reply."""
+"""Turns a submission into a job: checks it, resolves idempotency keys, and inserts it in a transaction."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from detent.core.decide import create
 from detent.core.errors import IdempotencyConflict, InvalidInput, TenantViolation, VersionConflict
 from detent.core.job import Change, Facts, Job, Micros
 from detent.core.uniform_batch import UniformBatch
-from detent.engine.execution.settle import lacks
+from detent.engine.execution.settle import not_supported
 from detent.ports.tx import Tx
 
 from .submission import Submission, check_submission, deadline_of, moment_of, payload_text
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The job, and whether it was there already."""
+    """The job, and whether it existed before (an idempotency hit)."""
 
     job: Job
     hit: bool = False
 
 
-class Made(NamedTuple):
-    """Which job it is, and whether it was there already."""
+class SubmittedId(NamedTuple):
+    """The job's id, and whether the job existed before."""
 
     id: str
     hit: bool = False
@@ -36,38 +36,38 @@ class Made(NamedTuple):
 
 @dataclass(slots=True)
 class Prepared:
-    """A checked request with the Change that would create its job."""
+    """A checked submission with the Change that creates its job."""
 
-    ask: Submission
+    submission: Submission
     contract: Contract
     change: Change
     keys: list[tuple[str, str]]
 
 
-def prepare(engine: "Engine", ask: Submission, now: Micros, *, apply_policy: bool = True) -> Prepared:
-    contract = engine.contract(ask.contract)
-    payload = check_submission(contract, ask, engine.max_payload)
+def prepare(engine: "Engine", submission: Submission, now: Micros, *, apply_policy: bool = True) -> Prepared:
+    contract = engine.contract(submission.contract)
+    payload = check_submission(contract, submission, engine.max_payload)
     held_for = (
-        engine.approval_policy.reason_to_hold(ask.job_type, ask.payload or {})
+        engine.approval_policy.reason_to_hold(submission.job_type, submission.payload or {})
         if apply_policy and engine.approval_policy
         else None
     )
     if held_for is not None:
-        ask = replace(ask, hold=True, actor=ask.actor or "guard")
-    if engine.tracer is not None and ask.traceparent is None:
-        ask = engine.tracer.stamped(ask)
-    job_id = ask.id or engine.ids.job()
-    _check_task_id(contract, ask, job_id)
-    due_at, asked_for = moment_of(contract, ask, now)
-    key = ask.idempotency_key
+        submission = replace(submission, hold=True, actor=submission.actor or "guard")
+    if engine.tracer is not None and submission.traceparent is None:
+        submission = engine.tracer.with_trace_context(submission)
+    job_id = submission.id or engine.ids.job()
+    _check_task_id(contract, submission, job_id)
+    due_at, scheduled_at = moment_of(contract, submission, now)
+    key = submission.idempotency_key
     if not key and contract.keys.generated:
         key = f"auto-{job_id}"
     job = Job(
         id=job_id,
         contract=contract.name,
-        job_type=ask.job_type,
-        queue=ask.queue,
-        tenant_id=ask.tenant_id,
+        job_type=submission.job_type,
+        queue=submission.queue,
+        tenant_id=submission.tenant_id,
         status="",
         phase=Phase.CLAIMABLE,
         version=0,
@@ -75,52 +75,54 @@ def prepare(engine: "Engine", ask: Submission, now: Micros, *, apply_policy: boo
         created_at=now,
         updated_at=now,
         due_at=None,
-        priority=ask.priority,
-        limit_key=ask.limit_key,
-        max_retries=contract.retry.max_retries if ask.max_retries is None else ask.max_retries,
-        timeout_ms=ask.timeout_ms,
+        priority=submission.priority,
+        limit_key=submission.limit_key,
+        max_retries=contract.retry.max_retries if submission.max_retries is None else submission.max_retries,
+        timeout_ms=submission.timeout_ms,
         idempotency_key=key,
-        idempotency_scope=ask.idempotency_scope,
-        task_id=ask.task_id or (job_id if contract.names_tasks else None),
-        schedule_type=ask.schedule_type or "at",
-        scheduled_at=due_at if ask.hold and due_at > now else asked_for,
-        trace_id=_trace(engine, contract, ask, job_id),
-        parent_id=ask.parent_id,
-        requeued_from=ask.requeued_from,
-        effect_root=ask.effect_root or job_id,
-        deadline_at=deadline_of(contract, ask, now),
-        traceparent=ask.traceparent,
+        idempotency_scope=submission.idempotency_scope,
+        task_id=submission.task_id or (job_id if contract.names_tasks else None),
+        schedule_type=submission.schedule_type or "at",
+        scheduled_at=due_at if submission.hold and due_at > now else scheduled_at,
+        trace_id=_trace(engine, contract, submission, job_id),
+        parent_id=submission.parent_id,
+        requeued_from=submission.requeued_from,
+        effect_root=submission.effect_root or job_id,
+        deadline_at=deadline_of(contract, submission, now),
+        traceparent=submission.traceparent,
     )
-    move = _creation_move(contract, ask, due_at > now)
-    change = create(contract, job, move, now, Facts(actor=ask.actor, due_at=due_at, reason=held_for))
-    return Prepared(ask, contract, change, keys_of(contract, change.after))
+    move = _creation_move(contract, submission, due_at > now)
+    change = create(contract, job, move, now, Facts(actor=submission.actor, due_at=due_at, reason=held_for))
+    return Prepared(submission, contract, change, keys_of(contract, change.after))
 
 
-def prepare_uniform(engine: "Engine", ask: Submission, payloads: Sequence[Any], now: Micros) -> UniformBatch | None:
-    """The same request with many payloads: checked once. None: each has something of its own to be looked at."""
-    first = prepare(engine, replace(ask, payload=payloads[0]), now)
+def prepare_uniform(
+    engine: "Engine", submission: Submission, payloads: Sequence[Any], now: Micros
+) -> UniformBatch | None:
+    """The same submission with many payloads, checked once. None if the jobs need individual checks."""
+    first = prepare(engine, replace(submission, payload=payloads[0]), now)
     change = first.change
     if needs_transaction(first) or engine.approval_policy or change.notes or len(change.events) != 1:
         return None
     ids, traces = [change.after.id], [change.after.trace_id]
     for _ in payloads[1:]:
         ids.append(engine.ids.job())
-        traces.append(_trace(engine, first.contract, first.ask, ids[-1]))
+        traces.append(_trace(engine, first.contract, first.submission, ids[-1]))
     texts = [change.after.payload, *(payload_text(payload, engine.max_payload) for payload in payloads[1:])]
     return UniformBatch(change, {"id": ids, "payload": texts, "trace_id": traces})
 
 
-def _trace(engine: "Engine", contract: Contract, ask: Submission, job_id: str) -> str:
-    """The id that was given, else the one of the trace it is submitted in, else one in the contract's form."""
-    if ask.trace_id or ask.traceparent:
-        return ask.trace_id or (ask.traceparent or "").split("-")[1]
+def _trace(engine: "Engine", contract: Contract, submission: Submission, job_id: str) -> str:
+    """The submission's trace_id, else that of its traceparent, else an id in the contract's format."""
+    if submission.trace_id or submission.traceparent:
+        return submission.trace_id or (submission.traceparent or "").split("-")[1]
     unique = engine.ids.job() if "{unique}" in contract.trace_form else ""
     return contract.trace_form.format(job_id=job_id, unique=unique)
 
 
-def _check_task_id(contract: Contract, ask: Submission, job_id: str) -> None:
+def _check_task_id(contract: Contract, submission: Submission, job_id: str) -> None:
     own = contract.names_tasks and not contract.keys.task_id_is_key and not contract.task_attempts
-    if own and ask.task_id not in (None, job_id):
+    if own and submission.task_id not in (None, job_id):
         raise InvalidInput(
             f"under {contract.name} the task_id is the job's own id; leave it out",
             code="TASK_ID_FIXED",
@@ -128,16 +130,16 @@ def _check_task_id(contract: Contract, ask: Submission, job_id: str) -> None:
         )
 
 
-def _creation_move(contract: Contract, ask: Submission, later: bool) -> Move:
-    if ask.hold:
+def _creation_move(contract: Contract, submission: Submission, later: bool) -> Move:
+    if submission.hold:
         if not contract.edge(None, Move.HOLD):
-            raise lacks(contract, "holding a job for approval")
+            raise not_supported(contract, "holding a job for approval")
         return Move.HOLD
     return Move.DEFER if later and contract.edge(None, Move.DEFER) else Move.SUBMIT
 
 
 def keys_of(contract: Contract, job: Job) -> list[tuple[str, str]]:
-    """The (space, key) pairs that must be this job's alone; spaces of different contracts never meet."""
+    """The (key space, key) pairs that only this job may own. Contracts never share a key space."""
     rule, keys = contract.keys, []
     if rule.task_id_is_key and job.task_id:
         keys.append((_space(contract, "task_id"), job.task_id))
@@ -152,37 +154,37 @@ def _space(contract: Contract, *parts: Any) -> str:
 
 
 def needs_transaction(prepared: Prepared) -> bool:
-    return bool(prepared.keys) or prepared.contract.task_attempts or prepared.ask.id is not None
+    return bool(prepared.keys) or prepared.contract.task_attempts or prepared.submission.id is not None
 
 
-async def submit_in(tx: Tx, prepared: Prepared) -> Submitted:
-    """One submit inside a transaction: a hit answers the job that is there, anything else creates it."""
+async def submit_in_transaction(tx: Tx, prepared: Prepared) -> Submitted:
+    """Create the job inside a transaction, or return the existing job if its key is taken (a hit)."""
     job = prepared.change.after
     owners = await tx.key_owners(prepared.keys)
     others = [owner for owner in owners.values() if owner != job.id]
     if others:
         return await _hit(tx, prepared, owners)
-    if owners:  # our own id owns the key: this very call was made before and its reply was lost
-        return await repeated(tx, prepared)
+    if owners:  # this job's id owns the key: the same call committed before and its reply was lost
+        return await resolve_existing_id(tx, prepared)
     if prepared.contract.task_attempts:
         job.task_attempt = await tx.next_attempt(job.task_id or job.id)
     if not await tx.take_keys(prepared.keys, job.id):
-        raise VersionConflict("another call took the key at the same moment; repeat the call")
+        raise VersionConflict("another call took the idempotency key at the same moment; repeat the call")
     if await tx.insert([prepared.change]):
-        return await repeated(tx, prepared)
+        return await resolve_existing_id(tx, prepared)
     return Submitted(job)
 
 
-async def submit_together(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] | None:
-    """Many in three statements, where every key is new; None: something is not, so each must be looked at alone."""
+async def submit_batch(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] | None:
+    """Create many jobs in three statements if all their keys are new. None: they must be submitted one by one."""
     keys = {key: p.change.after.id for p in prepared for key in p.keys}
-    plain = all(p.ask.id is None and not p.contract.task_attempts for p in prepared)
+    plain = all(p.submission.id is None and not p.contract.task_attempts for p in prepared)
     if len(prepared) == 1 or not plain or len(keys) < sum(len(p.keys) for p in prepared):
         return None
     if await tx.key_owners(list(keys)):
         return None
     if await tx.take_all_keys([(*key, job_id) for key, job_id in keys.items()]) < len(keys):
-        raise VersionConflict("another call took a key at the same moment; repeat the call")
+        raise VersionConflict("another call took an idempotency key at the same moment; repeat the call")
     await tx.insert([p.change for p in prepared])
     return [Submitted(p.change.after) for p in prepared]
 
@@ -190,55 +192,57 @@ async def submit_together(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitte
 _SAME_REQUEST = ("contract", "job_type", "tenant_id", "payload", "idempotency_key", "idempotency_scope", "task_id")
 
 
-async def repeated(tx: Tx, prepared: Prepared) -> Submitted:
-    """The id is already there: fine if it is the same request, refused if it is another job's."""
+async def resolve_existing_id(tx: Tx, prepared: Prepared) -> Submitted:
+    """The job id exists: return the stored job if it came from the same request, else raise IdempotencyConflict."""
     job = prepared.change.after
-    there = (await tx.lock([job.id]))[job.id]
-    same = all(getattr(there, field) == getattr(job, field) for field in _SAME_REQUEST)
+    existing = (await tx.lock([job.id]))[job.id]
+    same = all(getattr(existing, field) == getattr(job, field) for field in _SAME_REQUEST)
     if not same:
         raise IdempotencyConflict(
-            f"id {job.id} belongs to another job; make a fresh id for a new job", code="JOB_ID_CONFLICT"
+            f"id {job.id} belongs to another job; generate a new id for a new job", code="JOB_ID_CONFLICT"
         )
-    return Submitted(there)
+    return Submitted(existing)
 
 
 async def _hit(tx: Tx, prepared: Prepared, owners: dict[tuple[str, str], str]) -> Submitted:
-    contract, ask = prepared.contract, prepared.ask
+    contract, submission = prepared.contract, prepared.submission
     code = contract.code("idempotency_conflict")
-    found = await tx.lock(sorted(set(owners.values())))
-    there = found.get(owners[next(key for key in prepared.keys if key in owners)])
-    if there is None:
+    jobs = await tx.lock(sorted(set(owners.values())))
+    existing = jobs.get(owners[next(key for key in prepared.keys if key in owners)])
+    if existing is None:
         raise IdempotencyConflict("the key belongs to a job that was pruned; use a new key", code=code)
-    if there.tenant_id != ask.tenant_id:
+    if existing.tenant_id != submission.tenant_id:
         raise TenantViolation(
-            "the key belongs to a job of another tenant; use a key of your own",
+            "the key belongs to a job of another tenant; use another key",
             code=contract.code("tenant_scope_violation"),
         )
     if len(set(owners.values())) > 1:
         fields = ["task_id", "idempotency_key"]
-        raise _conflict(contract, there, code, fields, "task_id and idempotency_key belong to different jobs")
-    fields = _differing(contract, prepared, there)
+        raise _conflict(contract, existing, code, fields, "task_id and idempotency_key belong to different jobs")
+    fields = _differing_fields(contract, prepared, existing)
     if fields:
-        raise _conflict(contract, there, code, fields, f"the key was used for a job with other {', '.join(fields)}")
-    return Submitted(there, hit=True)
+        raise _conflict(
+            contract, existing, code, fields, f"the key was used for a job with a different {', '.join(fields)}"
+        )
+    return Submitted(existing, hit=True)
 
 
-def _conflict(contract: Contract, there: Job, code: str, fields: list[str], text: str) -> IdempotencyConflict:
-    shown: dict[str, Any] = {"task": contract.view(there)} if contract.keys.task_id_is_key else {}
-    shown |= {"conflict_fields": fields, "job_id": there.id}
-    return IdempotencyConflict(f"{text}; use a new key, or the same request as before", code=code, **shown)
+def _conflict(contract: Contract, existing: Job, code: str, fields: list[str], text: str) -> IdempotencyConflict:
+    extra: dict[str, Any] = {"task": contract.view(existing)} if contract.keys.task_id_is_key else {}
+    extra |= {"conflict_fields": fields, "job_id": existing.id}
+    return IdempotencyConflict(f"{text}; use a new key, or repeat the first request unchanged", code=code, **extra)
 
 
-def _differing(contract: Contract, prepared: Prepared, there: Job) -> list[str]:
-    """Which fields keep this request from being the same as the one that made the job."""
-    asked, wanted = prepared.ask, prepared.change.after
+def _differing_fields(contract: Contract, prepared: Prepared, existing: Job) -> list[str]:
+    """The fields in which this submission differs from the job that owns its key."""
+    submission, new_job = prepared.submission, prepared.change.after
     if contract.keys.same_content == "nothing":
         return []
     if contract.keys.same_content == "payload":
         same = {
-            "job_type": there.job_type == wanted.job_type,
-            "payload": json.loads(there.payload) == json.loads(wanted.payload),
+            "job_type": existing.job_type == new_job.job_type,
+            "payload": json.loads(existing.payload) == json.loads(new_job.payload),
         }
         return [field for field, agrees in same.items() if not agrees]
-    said = [f for f in contract.keys.critical_fields if getattr(asked, f) is not None]
-    return [f for f in said if getattr(there, f) != getattr(wanted, f)]
+    given_fields = [f for f in contract.keys.critical_fields if getattr(submission, f) is not None]
+    return [f for f in given_fields if getattr(existing, f) != getattr(new_job, f)]

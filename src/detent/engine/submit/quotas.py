@@ -1,4 +1,4 @@
-"""What a tenant may leave with us, asked wherever jobs are made: a lock on the agreement, then its two quotas."""
+"""Tenant quotas (backlog and payload size), locked and checked in every transaction that creates jobs."""
 
 from collections.abc import Iterable
 
@@ -9,15 +9,15 @@ from detent.ports.tx import Tx
 
 
 async def lock_quotas(tx: Tx, tenants: Iterable[str]) -> list[TenantQuota]:
-    """The quotas of these tenants; nobody else makes jobs under them until the commit.
+    """Lock and return these tenants' quotas; no other transaction creates jobs under them until the commit.
 
-    Taken before jobs' rows where it can be: a submit that meets a job of the same key takes them in this order.
+    Lock order: quotas before job rows where possible, because a submit with a taken key locks them in this order.
     """
     return [quota for tenant in sorted(set(tenants)) if (quota := await tx.lock_quota(tenant))]
 
 
-def check_payloads(quota: Iterable[TenantQuota], jobs: Iterable[Job]) -> None:
-    limits = {one.tenant_id: one.max_payload for one in quota if one.max_payload is not None}
+def check_payloads(tenant_quotas: Iterable[TenantQuota], jobs: Iterable[Job]) -> None:
+    limits = {quota.tenant_id: quota.max_payload for quota in tenant_quotas if quota.max_payload is not None}
     if not limits:
         return
     for job in jobs:
@@ -31,15 +31,15 @@ def check_payloads(quota: Iterable[TenantQuota], jobs: Iterable[Job]) -> None:
             )
 
 
-async def check_backlogs(tx: Tx, quota: Iterable[TenantQuota], made_for: Iterable[str]) -> None:
-    """Asked behind the writes: the jobs just made count."""
-    tenants = set(made_for)
-    for one in quota:
-        if one.max_backlog is None or one.tenant_id not in tenants:
+async def check_backlogs(tx: Tx, tenant_quotas: Iterable[TenantQuota], tenants_with_new_jobs: Iterable[str]) -> None:
+    """Call this after the inserts: the new jobs count towards the backlog."""
+    tenants = set(tenants_with_new_jobs)
+    for quota in tenant_quotas:
+        if quota.max_backlog is None or quota.tenant_id not in tenants:
             continue
-        if await tx.backlog_of(one.tenant_id, one.max_backlog + 1) > one.max_backlog:
+        if await tx.backlog_of(quota.tenant_id, quota.max_backlog + 1) > quota.max_backlog:
             raise QuotaExceeded(
-                f"tenant {one.tenant_id} may have {one.max_backlog} jobs waiting and under way; "
-                "submit again when some have ended",
-                limit=one.max_backlog,
+                f"tenant {quota.tenant_id} may have {quota.max_backlog} unfinished jobs; "
+                "submit again when some have finished",
+                limit=quota.max_backlog,
             )

@@ -1,6 +1,8 @@
-"""The explorer: every interleaving of store calls of two workers, two jobs, a sweeper and an operator, breadth first.
+"""The explorer: a breadth-first search over all interleavings of two workers, two jobs, a sweeper and an operator.
 
-Real engine, real machine, real SQLite; only time, ids and the order of calls are the search's own.
+The engine, the worker's state machine and SQLite are the real ones; the search controls time, ids and the order of
+store calls. A state is a normalized database snapshot together with the memory of both workers. Every state is checked
+against the invariants, and the search reports the shortest path to the first violation.
 """
 
 from collections import deque
@@ -9,29 +11,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from detent.core.contract.model import Contract, Phase
-from detent.proof.controlled_store import HONEST, Hooks, Violation
+from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks, Violation
 
-from .acts import Acts, Broken, Next
-from .frame import JOBS, Frame, Place, next_moment
-from .memory import NEWBORN, Memory, renamed, shape, tokens_of
-from .stage import Stage
+from .engine_calls import EngineCalls
+from .snapshot import JOBS, DatabaseState, StateSnapshot, next_deadline
+from .transitions import InvariantBroken, Transition, Transitions
+from .worker_memory import NEW_WORKER, WorkerMemory, rename_tokens, sort_key, tokens_of
 
 WORKERS = 2
 STATES = 20_000
-State = tuple[int, tuple[Memory, ...]]
-"""(number of the place, memories of the workers)"""
+State = tuple[int, tuple[WorkerMemory, ...]]
+"""(number of the database state, memories of the workers)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What a search saw. depth: the longest of the shortest paths; plays: calls made on the real engine."""
+    """The result of a search."""
 
     contract: str
     states: int
     transitions: int
     places: int
+    """Distinct database states."""
     plays: int
+    """Calls executed on the real engine; all others came from the cache."""
     depth: int
+    """Steps to the state that is farthest from the start."""
     exhausted: bool
     violation: Violation | None = None
 
@@ -40,33 +45,33 @@ class Exploration:
         return self.violation is None
 
     def as_dict(self) -> dict[str, Any]:
-        told = {name: getattr(self, name) for name in self.__slots__ if name != "violation"}
-        return {**told, "ok": self.ok, "violation": self.violation.as_dict() if self.violation else None}
+        counts = {name: getattr(self, name) for name in self.__slots__ if name != "violation"}
+        return {**counts, "ok": self.ok, "violation": self.violation.as_dict() if self.violation else None}
 
 
 def explore(
     contract: Contract,
     *,
     states: int = STATES,
-    hooks: Hooks = HONEST,
+    hooks: Hooks = DEFAULT_HOOKS,
     slots: int = 1,
     jobs: int = len(JOBS),
     tolerated: Collection[str] = (),
 ) -> Exploration:
-    """Search until so many states were met, nothing new is left, or a promise is broken that is not tolerated."""
+    """Search until `states` were visited, no new state is left, or a rule not in `tolerated` is broken."""
     return _Search(contract, hooks, slots, jobs, tolerated).run(states)
 
 
 class _Search:
     def __init__(self, contract: Contract, hooks: Hooks, slots: int, jobs: int, tolerated: Collection[str]) -> None:
         self.tolerated = tolerated
-        self.stage = Stage(contract, hooks)
-        self.acts = Acts(self.stage, hooks, slots, jobs)
-        self.places: list[Place] = []
-        self.by_look: dict[Any, Place] = {}
-        self.by_frame: dict[Any, Place] = {}
-        self.frames: list[Frame] = []
-        """Frames are known by identity in by_frame, so they must outlive it."""
+        self.calls = EngineCalls(contract, hooks)
+        self.successors = Transitions(self.calls, hooks, slots, jobs).successors
+        self.database_states: list[DatabaseState] = []
+        self.by_content: dict[Any, DatabaseState] = {}
+        self.by_snapshot: dict[Any, DatabaseState] = {}
+        self.snapshots: list[StateSnapshot] = []
+        """Keeps snapshots alive: by_snapshot uses their id() as a key."""
         self.numbers: dict[State, int] = {}
         self.parents: list[tuple[int, tuple[Any, ...], tuple[int, ...]]] = []
         self.depths: list[int] = []
@@ -74,85 +79,92 @@ class _Search:
 
     def run(self, states: int) -> Exploration:
         queue: deque[tuple[int, State]] = deque()
-        first = Next((), Frame((), (), (), (), ()), (NEWBORN,) * WORKERS)
-        self._meet(0, first, queue)
+        first = Transition((), StateSnapshot((), (), (), (), ()), (NEW_WORKER,) * WORKERS)
+        self._visit(0, first, queue)
         violation = None
         while queue and len(self.numbers) < states and violation is None:
             number, state = queue.popleft()
             violation = self._expand(number, state, queue)
-        seen = (len(self.numbers), self.transitions, len(self.places), self.stage.plays, max(self.depths))
-        return Exploration(self.stage.contract.name, *seen, exhausted=not queue, violation=violation)
+        sizes = (len(self.numbers), self.transitions, len(self.database_states), self.calls.executed, max(self.depths))
+        return Exploration(self.calls.contract.name, *sizes, exhausted=not queue, violation=violation)
 
     def _expand(self, number: int, state: State, queue: deque[tuple[int, State]]) -> Violation | None:
-        place, workers = self.places[state[0]], state[1]
         try:
-            for step in self.acts.successors(place, workers):
+            for transition in self.successors(self.database_states[state[0]], state[1]):
                 self.transitions += 1
-                if step.broken and step.broken[1] not in self.tolerated:
-                    raise Broken(*step.broken, step.label)
-                self._meet(number, step, queue)
-        except Broken as broken:
+                if transition.violation and transition.violation[1] not in self.tolerated:
+                    raise InvariantBroken(*transition.violation, transition.label)
+                self._visit(number, transition, queue)
+        except InvariantBroken as broken:
             return Violation(broken.job_id, broken.rule, broken.detail, path=self._path(number, broken.label))
         return None
 
-    def _meet(self, parent: int, step: Next, queue: deque[tuple[int, State]]) -> None:
-        order = sorted(range(WORKERS), key=lambda i: shape(step.workers[i]))
-        workers = [step.workers[i] for i in order]
-        names, known = self._names(step.frame, workers)
-        place = self._place(step.frame, names, known)
-        state = (place.number, tuple(renamed(memory, names) for memory in workers))
+    def _visit(self, parent: int, transition: Transition, queue: deque[tuple[int, State]]) -> None:
+        """Normalize the state a transition leads to; check and enqueue it if it is new."""
+        order = sorted(range(WORKERS), key=lambda i: sort_key(transition.workers[i]))
+        workers = [transition.workers[i] for i in order]
+        names, usable = self._token_names(transition.snapshot, workers)
+        database_state = self._database_state(transition.snapshot, names, usable)
+        state = (database_state.number, tuple(rename_tokens(memory, names) for memory in workers))
         if state in self.numbers:
             return
-        self._check(place, state, step.label)
+        self._check(database_state, state, transition.label)
         number = self.numbers[state] = len(self.numbers)
-        self.parents.append((parent, step.label, tuple(order)))
+        self.parents.append((parent, transition.label, tuple(order)))
         self.depths.append(self.depths[parent] + 1 if number else 0)
         queue.append((number, state))
 
-    def _names(self, frame: Frame, workers: list[Memory]) -> tuple[dict[str, str], set[str]]:
-        """Tokens in the order of the jobs that bear them, then of the workers that speak of them."""
-        spoken = [token for memory in workers for token in tokens_of(memory)]
-        known = set(spoken)
-        borne = [token for token, stands in self.stage.desk.tokens(frame) if token and (stands or token in known)]
-        return {token: f"t{n}" for n, token in enumerate(dict.fromkeys([*borne, *spoken]))}, known
+    def _token_names(self, snapshot: StateSnapshot, workers: list[WorkerMemory]) -> tuple[dict[str, str], set[str]]:
+        """New names t0, t1, … in the order of jobs, then of workers; and the tokens that workers remember."""
+        remembered = [token for memory in workers for token in tokens_of(memory)]
+        usable = set(remembered)
+        stored = [
+            token for token, leased in self.calls.database.tokens(snapshot) if token and (leased or token in usable)
+        ]
+        return {token: f"t{n}" for n, token in enumerate(dict.fromkeys([*stored, *remembered]))}, usable
 
-    def _place(self, frame: Frame, names: dict[str, str], known: set[str]) -> Place:
-        borne = [token for token, _ in self.stage.desk.tokens(frame)]
-        key = (id(frame), tuple((names.get(token or ""), token in known) for token in borne))
-        place = self.by_frame.get(key)
-        if place is None:
-            self.frames.append(frame)
-            named = self.stage.desk.renamed(frame, names)
-            seen = self.stage.desk.look(named, {names[token] for token in known})
-            place = self.by_look.get(seen)
-            if place is None:
-                place = self.by_look[seen] = Place(len(self.places), named, seen, next_moment(seen))
-                self.places.append(place)
-            self.by_frame[key] = place
-        return place
+    def _database_state(self, snapshot: StateSnapshot, names: dict[str, str], usable: set[str]) -> DatabaseState:
+        database = self.calls.database
+        tokens = [token for token, _ in database.tokens(snapshot)]
+        key = (id(snapshot), tuple((names.get(token or ""), token in usable) for token in tokens))
+        state = self.by_snapshot.get(key)
+        if state is None:
+            self.snapshots.append(snapshot)
+            renamed = database.rename_tokens(snapshot, names)
+            jobs = database.job_states(renamed, {names[token] for token in usable})
+            state = self.by_content.get(jobs)
+            if state is None:
+                state = DatabaseState(len(self.database_states), renamed, jobs, next_deadline(jobs))
+                self.by_content[jobs] = state
+                self.database_states.append(state)
+            self.by_snapshot[key] = state
+        return state
 
-    def _check(self, place: Place, state: State, label: tuple[Any, ...]) -> None:
-        """What only the rows and the workers' memories together can tell."""
-        for number, job in enumerate(place.jobs):
+    def _check(self, database_state: DatabaseState, state: State, label: tuple[Any, ...]) -> None:
+        """The invariant that needs rows and workers together: one holder per lease."""
+        for number, job in enumerate(database_state.jobs):
             if job is not None and job.phase == Phase.LEASED:
                 holders = sum((number, job.token) in {(h.job, h.token) for h in memory.held} for memory in state[1])
                 if holders > 1:
-                    raise Broken(JOBS[number], "holder.two", f"{holders} workers hold the job's token", label)
+                    raise InvariantBroken(JOBS[number], "holder.two", f"{holders} workers hold the job's token", label)
 
     def _path(self, number: int, last: tuple[Any, ...]) -> list[str]:
-        """The shortest way here, with each worker under one name all along."""
+        """The steps from the start to state `number` and the step `last`; a worker keeps its number throughout.
+
+        States store their workers in sorted order, so the permutations are undone on the way.
+        """
         chain = []
         while number:
             parent, label, order = self.parents[number]
             chain.append((label, order))
             number = parent
         names = list(range(1, WORKERS + 1))
-        told = []
+        sentences = []
         for label, order in reversed(chain):
-            told.append(_sentence(label, names))
+            sentences.append(_sentence(label, names))
             names = [names[i] for i in order]
-        told.append(_sentence(last, names))
-        return [f"{n}. {sentence}" for n, sentence in enumerate(told, 1)]
+        sentences.append(_sentence(last, names))
+        return [f"{n}. {sentence}" for n, sentence in enumerate(sentences, 1)]
 
 
 def _sentence(label: tuple[Any, ...], names: list[int]) -> str:

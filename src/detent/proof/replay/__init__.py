@@ -1,1 +1,1 @@
-"""Replaying a history of events against a contract."""
+"""Replaying events against a contract: the gate-b2 acceptance cases, and histories from files."""

@@ -1,21 +1,21 @@
-"""`replay --history`: any history against any contract; the first illegal step and what would have been legal."""
+"""`replay --history`: replays a list of events against a contract; finds the first illegal event."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from detent.core.contract.model import Contract, Replayed, derive_status, replay
+from detent.core.contract.model import Contract, ReplayResult, derive_status, replay
 from detent.core.errors import InvalidInput
 
 _NAMES = ("event", "type")
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """A history, judged: strictly step by step, and by its last word alone."""
+class HistoryReplay:
+    """The result of replaying a history: strictly event by event, and the status derived from its last event alone."""
 
-    strict: Replayed
+    strict: ReplayResult
     derived: str | None
     events: int
 
@@ -24,57 +24,58 @@ class Played:
         return self.strict.ok
 
     def as_dict(self) -> dict[str, Any]:
-        wrong = {
+        first_illegal = {
             "index": self.strict.index,
             "event": self.strict.event,
             "status": self.strict.status,
             "legal": list(self.strict.legal),
         }
-        return {"ok": self.ok, "first_illegal": None if self.ok else wrong, "derived": self.derived}
+        return {"ok": self.ok, "first_illegal": None if self.ok else first_illegal, "derived": self.derived}
 
 
-def replay_history(contract: Contract, names: list[str]) -> Played:
-    """Events the contract does not know change no status and are passed over, as in a log with notes."""
-    return Played(replay(contract, names), derive_status(contract, names), len(names))
+def replay_history(contract: Contract, names: list[str]) -> HistoryReplay:
+    """Replay event names. Events that the contract does not know are skipped, like notes in a log."""
+    return HistoryReplay(replay(contract, names), derive_status(contract, names), len(names))
 
 
 def read_history(text: str) -> list[str]:
-    """Event names from a JSON array or JSON lines of objects with `event` or `type`, or of plain names.
+    """Read event names from a JSON array or JSON lines; each entry is a name or an object with `event` or `type`.
 
-    What `detent jobs events --json` prints, an object around the array, is read too.
+    Also reads the output of `detent jobs events --json`, an object with the array in `events`. Raises InvalidInput.
     """
     stripped = text.strip()
     if not stripped:
         raise _unreadable("it is empty")
     if stripped.startswith("["):
-        return _names(_value(stripped, "the array"), "entry")
+        return _names(_parse(stripped, "the array"), "entry")
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if len(lines) > 1 and stripped.startswith("{") and not lines[0][1].rstrip().endswith("}"):
         lines = [(1, stripped)]
-    values = [_value(line, f"line {number}") for number, line in lines]
+    values = [_parse(line, f"line {number}") for number, line in lines]
     if len(values) == 1 and isinstance(values[0], dict) and isinstance(values[0].get("events"), list):
         return _names(values[0]["events"], "entry")
     return _names(values, "line")
 
 
-def _value(text: str, where: str) -> Any:
+def _parse(text: str, location: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _unreadable(f"{where} is not JSON: {error}") from None
+        raise _unreadable(f"{location} is not JSON: {error}") from None
 
 
 def _names(entries: Iterable[Any], kind: str) -> list[str]:
     return [_name(entry, f"{kind} {number}") for number, entry in enumerate(entries, 1)]
 
 
-def _name(entry: Any, where: str) -> str:
-    named = entry
+def _name(entry: Any, location: str) -> str:
+    name = entry
     if isinstance(entry, dict):
-        named = next((entry[key] for key in _NAMES if key in entry), None)
-    if not isinstance(named, str):
-        raise _unreadable(f"{where} is {json.dumps(entry)[:80]}, neither a name nor an object with `event` or `type`")
-    return named
+        name = next((entry[key] for key in _NAMES if key in entry), None)
+    if not isinstance(name, str):
+        text = json.dumps(entry)[:80]
+        raise _unreadable(f"{location} is {text}, neither a name nor an object with `event` or `type`")
+    return name
 
 
 def _unreadable(problem: str) -> InvalidInput:

@@ -1,4 +1,4 @@
-"""Simulated families and questions: children of a simulated job, and people it asks, through the real context."""
+"""Children and approvals of simulated jobs, through the real handler context."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +14,8 @@ DEADLINE_SECONDS = 25.0
 CHILDREN = 2
 
 
-class Relative:
-    """A job as its parent enqueues it: of the same kind and under the same contract."""
+class ChildJob:
+    """The job definition a parent enqueues its children with: its own handler and contract."""
 
     def __init__(self, handler: Handler, contract: str) -> None:
         self.name = handler.name
@@ -26,25 +26,25 @@ class Relative:
         return Submission(self.name, payload, contract=self._contract)
 
     async def enqueue(self, *args: Any, **kwargs: Any) -> Any:
-        raise NameError("simulated children are enqueued by their parents")
+        raise NotImplementedError("simulated children are enqueued by ctx.enqueue_many")
 
 
-async def children_of(ctx: Context, handler: Handler, plan: Sequence[list[Any]], depth: int) -> list[Child[Any]]:
-    """Two of them, with parts of their parent's plan, and children of their own while there is depth left."""
-    job = Relative(handler, ctx._claimed.contract)
+async def enqueue_children(ctx: Context, handler: Handler, plan: Sequence[list[Any]], depth: int) -> list[Child[Any]]:
+    """Enqueue two children with parts of their parent's plan; they have children too until depth is 0."""
+    job = ChildJob(handler, ctx._claimed.contract)
     plans = [{"plan": [[act, seconds / 2] for act, seconds in plan[n:3]], "family": depth - 1} for n in range(CHILDREN)]
     return await ctx.enqueue_many(job, plans)
 
 
-async def asked(ctx: Context, quorum: int) -> bool:
+async def wait_for_approval(ctx: Context, quorum: int) -> bool:
     return bool(await ctx.approval(QUESTION, quorum=quorum, deadline=DEADLINE_SECONDS, default="reject"))
 
 
-def relations(contract: Contract, number: int) -> dict[str, int]:
-    """What the numbered job of a producer has to do with others, as far as its contract has statuses for it."""
-    told = {}
+def relation_payload(contract: Contract, number: int) -> dict[str, int]:
+    """Handler arguments for children and approvals of a producer's job `number`, if the contract supports them."""
+    payload = {}
     if number % 4 == 1 and any(edge.move is Move.WAIT for edge in contract.edges):
-        told["family"] = 1 + number % 2 if number % 8 == 1 else 1
+        payload["family"] = 1 + number % 2 if number % 8 == 1 else 1
     if number % 5 == 2 and any(edge.move is Move.HOLD and edge.source for edge in contract.edges):
-        told["question"] = 1 + number % 2
-    return told
+        payload["question"] = 1 + number % 2
+    return payload

@@ -1,6 +1,7 @@
-"""Those around the workers: producers that submit and repeat, operators that cancel, signal, approve and requeue."""
+"""Clients of the simulated engine: producers that submit jobs, operators that cancel, signal, approve and requeue."""
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detent.core.contract.model import Contract, Move
@@ -8,33 +9,33 @@ from detent.core.errors import DetentError, StoreUnavailable
 from detent.engine import Submission
 from detent.ports.listing import Filter
 
-from .children import relations
+from .children import relation_payload
 from .loop import MS, SECOND, Pause, Process
-from .work import JOB_TYPE, SIGNAL
+from .workers import JOB_TYPE, SIGNAL
 
 if TYPE_CHECKING:
-    from .world import World
+    from .simulation import Simulation
 
 _ACTS = ("succeed", "retry", "retry soon", "fail", "snooze", "cancel", "wait", "wait long", "sleep", "ignore")
 _WEIGHTS = (8, 8, 4, 2, 2, 1, 4, 1, 2, 2)
 _PEOPLE = ("ada", "ben")
 
 
-class Person(Process):
-    """Somebody outside who repeats a call until it is answered, or gives up."""
+class Client(Process):
+    """A caller outside the workers; it repeats a call that failed with StoreUnavailable."""
 
-    def __init__(self, world: "World", name: str) -> None:
-        super().__init__(world.loop, name)
-        self.world = world
-        self.engine = world.engine
-        self.random = world.stream(name)
-        self.peaceful = False
+    def __init__(self, simulation: "Simulation", name: str) -> None:
+        super().__init__(simulation.loop, name)
+        self.simulation = simulation
+        self.engine = simulation.engine
+        self.random = simulation.random_stream(name)
+        self.faults_healed = False
 
-    def make_peace(self) -> None:
-        self.peaceful = True
+    def on_faults_healed(self) -> None:
+        self.faults_healed = True
 
-    async def insist(self, call: Callable[[], Coroutine[Any, Any, Any]], tries: int = 4) -> Any:
-        """The answer, a refusal as an answer too; None if the store never gave one."""
+    async def call_with_retries(self, call: Callable[[], Coroutine[Any, Any, Any]], tries: int = 4) -> Any:
+        """The call's result or its refusal (a DetentError); None if the store was unavailable every time."""
         for _ in range(tries):
             try:
                 return await call()
@@ -45,37 +46,37 @@ class Person(Process):
         return None
 
 
-class Producer(Person):
-    """Submits its share; every id is made before the call, so that the call can be made again."""
+class Producer(Client):
+    """Submits its share of the jobs. Ids are created before the call, so the call can be repeated."""
 
-    def __init__(self, world: "World", name: str, jobs: int) -> None:
-        super().__init__(world, name)
+    def __init__(self, simulation: "Simulation", name: str, jobs: int) -> None:
+        super().__init__(simulation, name)
         self.jobs = jobs
-        self.over = False
-        self.start(self._submits)
+        self.done = False
+        self.start(self._submit_all)
 
-    async def _submits(self) -> None:
-        gap = self.world.config.gap_ms * MS
+    async def _submit_all(self) -> None:
+        gap = self.simulation.config.gap_ms * MS
         for number in range(self.jobs):
             await Pause(self.random.randrange(gap // 4, gap * 3 // 2))
-            ask = self._draw(number)
-            doubled = self.random.random() < 0.15
-            for _ in range(2 if doubled else 1):
+            submission = self._draw(number)
+            twice = self.random.random() < 0.15
+            for _ in range(2 if twice else 1):
                 tries = 50 if self.random.random() < 0.9 else 1
-                told = await self.insist(lambda ask=ask: self.engine.submit(ask), tries)  # type: ignore[misc]
-                if told is not None and not isinstance(told, DetentError):
-                    self.world.acknowledge(told.job.id)
-        self.over = True
+                result = await self.call_with_retries(partial(self.engine.submit, submission), tries)
+                if result is not None and not isinstance(result, DetentError):
+                    self.simulation.acknowledge(result.job.id)
+        self.done = True
 
     def _draw(self, number: int) -> Submission:
         random = self.random
-        name = random.choice(self.world.config.contracts)
+        name = random.choice(self.simulation.config.contracts)
         contract = self.engine.contract(name)
         creations = {edge.move for edge in contract.edges if edge.source is None}
-        plan = [self._line(contract) for _ in range(random.randint(1, 5))]
+        plan = [self._plan_line(contract) for _ in range(random.randint(1, 5))]
         return Submission(
             JOB_TYPE,
-            {"plan": plan, "steps": number % 2 == 0, **relations(contract, number)},
+            {"plan": plan, "steps": number % 2 == 0, **relation_payload(contract, number)},
             contract=name,
             id=self.engine.ids.job(),
             queue=random.choice(("default", "other")),
@@ -88,78 +89,79 @@ class Producer(Person):
             idempotency_key=random.choice((None, f"{self.name}-{number}")),
         )
 
-    def _line(self, contract: Contract) -> list[Any]:
-        """[act, seconds]: now and then longer than any lease."""
+    def _plan_line(self, contract: Contract) -> list[Any]:
+        """[act, seconds] for one execution; 8 % take longer than a lease."""
         act = self.random.choices(_ACTS, _WEIGHTS)[0]
         low, high = self.random.choices(((0.0, 0.6), (0.5, 3.0), (5.0, 14.0)), (66, 26, 8))[0]
         return [act, round(self.random.uniform(low, high), 3)]
 
 
-class Operator(Person):
-    """Does what operators do, to jobs picked at random, at bad moments, sometimes twice."""
+class Operator(Client):
+    """Applies random operator commands to random jobs, at any moment and sometimes twice."""
 
-    def __init__(self, world: "World", name: str) -> None:
-        super().__init__(world, name)
-        self.start(self._operates)
+    def __init__(self, simulation: "Simulation", name: str) -> None:
+        super().__init__(simulation, name)
+        self.start(self._operate)
 
-    async def _operates(self) -> None:
-        acts = (self._signal, self._signal, self._signal, self._cancel, self._abort, self._decide, self._dead_letter)
-        more = (self._reopen, self._pause)
-        while not self.peaceful:
+    async def _operate(self) -> None:
+        commands = [self._signal, self._signal, self._signal, self._cancel, self._abort, self._decide]
+        commands += [self._dead_letter, self._reopen, self._pause]
+        while not self.faults_healed:
             await Pause(self.random.randrange(100 * MS, 2 * SECOND))
-            known = sorted(self.world.watchman.acknowledged)
-            if known and not self.peaceful:
-                act = self.random.choice((*acts, *more))
-                self.world.note(f"{self.name} {act.__name__}")
-                await act(self._victim(known))
+            job_ids = sorted(self.simulation.monitor.acknowledged)
+            if job_ids and not self.faults_healed:
+                command = self.random.choice(commands)
+                self.simulation.note(f"{self.name} {command.__name__}")
+                await command(self._choose_job(job_ids))
 
-    def _victim(self, known: list[str]) -> str:
-        """One of the latest, or one that is between two tries."""
-        resting = self.world.watchman.between_tries()
+    def _choose_job(self, job_ids: list[str]) -> str:
+        """A job between two executions, or one of the newest."""
+        resting = self.simulation.monitor.jobs_between_executions()
         if resting and self.random.random() < 0.5:
             return self.random.choice(resting)
-        return known[-1 - self.random.randrange(min(len(known), 12))]
+        return job_ids[-1 - self.random.randrange(min(len(job_ids), 12))]
 
     async def _signal(self, job_id: str) -> None:
         for _ in range(self.random.choice((1, 1, 2))):
-            await self.insist(lambda: self.engine.signal(job_id, SIGNAL, {"by": self.name}, actor=self.name))
+            await self.call_with_retries(lambda: self.engine.signal(job_id, SIGNAL, {"by": self.name}, actor=self.name))
 
     async def _cancel(self, job_id: str) -> None:
         if self.random.random() < 0.4:
             force = self.random.random() < 0.3
-            await self.insist(lambda: self.engine.cancel(job_id, actor=self.name, force=force))
+            await self.call_with_retries(lambda: self.engine.cancel(job_id, actor=self.name, force=force))
 
     async def _abort(self, job_id: str) -> None:
         if self.random.random() < 0.5:
-            await self.insist(lambda: self.engine.abort(job_id, actor=self.name))
+            await self.call_with_retries(lambda: self.engine.abort(job_id, actor=self.name))
 
     async def _decide(self, job_id: str) -> None:
-        act = self.engine.approve if self.random.random() < 0.7 else self.engine.reject
-        await self.insist(lambda: act(job_id, actor=self.name))
+        decide = self.engine.approve if self.random.random() < 0.7 else self.engine.reject
+        await self.call_with_retries(lambda: decide(job_id, actor=self.name))
 
     async def _reopen(self, job_id: str) -> None:
-        await self.insist(lambda: self.engine.reopen(job_id, actor=self.name))
+        await self.call_with_retries(lambda: self.engine.reopen(job_id, actor=self.name))
 
     async def _pause(self, job_id: str) -> None:
-        await self.insist(lambda: self.engine.pause("queue", "other", actor=self.name))
+        """Pause a queue for a while, and cancel or abort jobs that rest in the meantime."""
+        await self.call_with_retries(lambda: self.engine.pause("queue", "other", actor=self.name))
         for _ in range(3):
             await Pause(self.random.randrange(2 * SECOND))
-            resting = self.world.watchman.between_tries()
+            resting = self.simulation.monitor.jobs_between_executions()
             if resting:
                 await self.random.choice((self._abort, self._cancel))(self.random.choice(resting))
-        await self.insist(lambda: self.engine.resume("queue", "other", actor=self.name), 50)
+        await self.call_with_retries(lambda: self.engine.resume("queue", "other", actor=self.name), 50)
 
     async def _dead_letter(self, job_id: str) -> None:
-        """Requeue a dead letter under an id made beforehand, or discard it, one person after the other."""
-        found = await self.insist(lambda: self.engine.dead_letters(Filter(limit=5)))
-        if not isinstance(found, list) or not found:
+        """Requeue a dead letter as a job whose id was created beforehand, or discard it as one of two people."""
+        dead_letters = await self.call_with_retries(lambda: self.engine.dead_letters(Filter(limit=5)))
+        if not isinstance(dead_letters, list) or not dead_letters:
             return
-        item = self.random.choice(found)
+        item = self.random.choice(dead_letters)
         if self.random.random() < 0.6:
-            fresh = self.engine.ids.job()
-            told = await self.insist(lambda: self.engine.requeue(item.id, actor=self.name, new_id=fresh))
-            if told is not None and not isinstance(told, DetentError):
-                self.world.acknowledge(told.job.id)
+            new_id = self.engine.ids.job()
+            result = await self.call_with_retries(lambda: self.engine.requeue(item.id, actor=self.name, new_id=new_id))
+            if result is not None and not isinstance(result, DetentError):
+                self.simulation.acknowledge(result.job.id)
         else:
             person = self.random.choice(_PEOPLE)
-            await self.insist(lambda: self.engine.discard(item.id, person=person, reason="simulated"))
+            await self.call_with_retries(lambda: self.engine.discard(item.id, person=person, reason="simulated"))

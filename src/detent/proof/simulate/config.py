@@ -1,18 +1,19 @@
-"""What a seed means: how many of whom, which contracts, which faults, for how long."""
+"""The configuration of a simulation, drawn from its seed: sizes, contracts, faults, duration."""
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from detent.core.contract.builtin import CONTRACTS
-from detent.system.ids import seeded
+from detent.system.ids import seeded_random
 
 FAULTS = ("crash", "stall", "heart", "stop", "clock", "error before commit", "error after commit", "slow call")
+"""heart: a worker sends no heartbeats for a while; stop: a worker stops gracefully; clock: the wall clock jumps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One run, wholly: the same config is the same run."""
+    """Everything a run depends on: the same config gives the same run."""
 
     seed: int
     contracts: tuple[str, ...]
@@ -21,26 +22,26 @@ class Config:
     slots: int
     sweepers: int
     seconds: int
-    """How long the stage with faults lasts."""
+    """Duration of the phase with faults."""
     operators: int
     gap_ms: int
-    """How long a producer waits between two submits, more or less."""
+    """Average pause of a producer between two submits, roughly."""
     schedules: int = 0
-    """How many there are; the first is steady, the others are meddled with."""
+    """Number of schedules; the first is never changed, the others are."""
     limits: int = 0
-    """How many limits hold; see simulate_limits."""
+    """Number of limits set, from simulate.limits.LIMITS."""
     faults: tuple[str, ...] = FAULTS
     lease_seconds: float = 6.0
 
     @classmethod
     def draw(cls, seed: int, contract: str | None = None) -> "Config":
-        random = seeded(("config", seed))
-        many = random.sample(sorted(CONTRACTS), random.randint(1, 3))
+        random = seeded_random(("config", seed))
+        contracts = random.sample(sorted(CONTRACTS), random.randint(1, 3))
         jobs, seconds = random.randint(23, 37), random.randint(15, 26)
-        schedules = seeded(("schedules", seed)).randint(0, 2)
+        schedules = seeded_random(("schedules", seed)).randint(0, 2)
         return cls(
             seed=seed,
-            contracts=(contract,) if contract else tuple(many),
+            contracts=(contract,) if contract else tuple(contracts),
             jobs=jobs,
             workers=random.randint(2, 4),
             slots=random.randint(1, 4),
@@ -49,23 +50,23 @@ class Config:
             operators=random.randint(1, 2),
             gap_ms=seconds * 1_500 // jobs,
             schedules=schedules,
-            limits=seeded(("limits", seed)).randint(0, 3),
+            limits=seeded_random(("limits", seed)).randint(0, 3),
         )
 
     def smaller(self) -> list["Config"]:
-        """Configs that are a little less than this one, the boldest first."""
-        found = []
+        """Configs that each differ from this one in one smaller size, one fault or one contract less."""
+        configs = []
         for name, least in _SIZES:
             value = getattr(self, name)
-            found += [replace(self, **{name: n}) for n in _less(value, least)]  # type: ignore[arg-type]
-        found += [replace(self, sweepers=1)] if self.sweepers > 1 else []
-        found += [replace(self, faults=_without(self.faults, one)) for one in self.faults]
+            configs += [replace(self, **{name: n}) for n in _smaller_values(value, least)]  # type: ignore[arg-type]
+        configs += [replace(self, sweepers=1)] if self.sweepers > 1 else []
+        configs += [replace(self, faults=_without(self.faults, fault)) for fault in self.faults]
         if len(self.contracts) > 1:
-            found += [replace(self, contracts=_without(self.contracts, one)) for one in self.contracts]
-        return found
+            configs += [replace(self, contracts=_without(self.contracts, name)) for name in self.contracts]
+        return configs
 
     def reseeded(self, number: int) -> "Config":
-        """The same sizes with other luck; a smaller world often needs it to break in the same way."""
+        """The same sizes with another seed: a smaller run often needs other random numbers to fail in the same way."""
         return replace(self, seed=self.seed + 1_000_003 * number)
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,9 +76,9 @@ class Config:
 _SIZES = (("jobs", 1), ("seconds", 2), ("workers", 1), ("slots", 1), ("operators", 0), ("schedules", 0), ("limits", 0))
 
 
-def _less(value: int, least: int) -> list[int]:
+def _smaller_values(value: int, least: int) -> list[int]:
     return sorted({least, value // 2, value - 1} & set(range(least, value)))
 
 
-def _without(values: Collection[str], one: str) -> tuple[str, ...]:
-    return tuple(value for value in values if value != one)
+def _without(values: Collection[str], removed: str) -> tuple[str, ...]:
+    return tuple(value for value in values if value != removed)

@@ -1,4 +1,7 @@
-"""Virtual time: coroutines that pause, wait for flags and call the store, one at a time, in an order the seed fixes."""
+"""A discrete-event scheduler in virtual time: it runs coroutines one at a time, in an order fixed by the seed.
+
+Coroutines may await a Pause, a Flag or a StoreCall, and nothing else.
+"""
 
 import heapq
 from collections.abc import Callable, Coroutine, Generator
@@ -13,7 +16,7 @@ SECOND: Micros = 1_000_000
 
 
 class Pause:
-    """Let so much virtual time pass."""
+    """Awaiting it sleeps for `span` of virtual time."""
 
     __slots__ = ("span",)
 
@@ -25,18 +28,18 @@ class Pause:
 
 
 class Flag:
-    """Something one task waits for and others raise."""
+    """Like asyncio.Event, for one waiting task."""
 
-    __slots__ = ("raised", "sleeper")
+    __slots__ = ("raised", "waiter")
 
     def __init__(self) -> None:
         self.raised = False
-        self.sleeper: Task | None = None
+        self.waiter: Task | None = None
 
     def set(self) -> None:
         self.raised = True
-        if self.sleeper is not None:
-            task, self.sleeper = self.sleeper, None
+        if self.waiter is not None:
+            task, self.waiter = self.waiter, None
             task.loop.after(0, task.resume)
 
     def clear(self) -> None:
@@ -48,7 +51,7 @@ class Flag:
 
 
 class Process:
-    """What crashes and stalls as one: its tasks stop together and lose what they knew."""
+    """A simulated process: its tasks crash and stall together, and a crash loses their state."""
 
     def __init__(self, loop: "Loop", name: str) -> None:
         self.loop = loop
@@ -57,59 +60,59 @@ class Process:
         self.stalled_until: Micros = 0
         self.tasks: list[Task] = []
         self.calls_survive = True
-        """Do calls that were already sent still reach the store if the process dies?"""
+        """Whether store calls already sent are still executed after the process has died."""
 
     def start(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> "Task":
         task = Task(self, begin)
-        self.tasks = [one for one in self.tasks if not one.over]
-        self.tasks.append(task)
+        self.tasks = [*(other for other in self.tasks if not other.finished), task]
         self.loop.after(0, task.resume)
         return task
 
     def kill(self) -> None:
         self.alive = False
         for task in self.tasks:
-            task.over = True
+            task.finished = True
 
 
 class Task:
     """One coroutine of a process."""
 
-    __slots__ = ("begin", "coroutine", "loop", "over", "process", "thrown")
+    __slots__ = ("begin", "coroutine", "finished", "loop", "process", "thrown")
 
     def __init__(self, process: Process, begin: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self.process = process
         self.loop = process.loop
         self.begin = begin
         self.coroutine: Coroutine[Any, Any, Any] | None = None
-        self.over = False
+        self.finished = False
         self.thrown: BaseException | None = None
 
     def throw(self, error: BaseException) -> None:
-        """Raise this where the task stands, instead of whatever it waits for."""
+        """Raise this at the task's current await, whatever it waits for."""
         self.thrown = error
         self.loop.after(0, self.resume)
 
-    def resume(self, answer: Any = None, error: BaseException | None = None) -> None:
-        if self.over:
+    def resume(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Run the coroutine up to its next await; a stalled process resumes when its stall ends."""
+        if self.finished:
             return
         if self.process.stalled_until > self.loop.time:
-            self.loop.at(self.process.stalled_until, lambda: self.resume(answer, error))
+            self.loop.at(self.process.stalled_until, lambda: self.resume(value, error))
             return
         error, self.thrown = self.thrown or error, None
         self.loop.current = self
         if self.coroutine is None:
             self.coroutine = self.begin()
         try:
-            asked = self.coroutine.throw(error) if error else self.coroutine.send(answer)
+            awaited = self.coroutine.throw(error) if error else self.coroutine.send(value)
         except StopIteration:
-            self.over = True
+            self.finished = True
             return
-        self.loop.serve(self, asked)
+        self.loop.wait_for(self, awaited)
 
 
 class Loop:
-    """The scheduler. `store` decides how a store call fares; everything else is time and order."""
+    """The scheduler: a heap of callbacks by virtual time. `run_store_call` decides the fate of each store call."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -117,51 +120,52 @@ class Loop:
         self.steps = 0
         self.current: Task | None = None
         self._start = clock.wall
-        self._apart: Micros = 0
+        self._wall_offset: Micros = 0
         self._heap: list[tuple[Micros, int, Callable[[], object]]] = []
-        self._made = 0
-        self.store: Callable[[Task, StoreCall], None] = lambda task, call: task.resume(call.run())
+        self._scheduled = 0
+        self.run_store_call: Callable[[Task, StoreCall], None] = lambda task, call: task.resume(call.run())
 
-    def at(self, moment: Micros, act: Callable[[], object]) -> None:
-        self._made += 1
-        heapq.heappush(self._heap, (max(moment, self.time), self._made, act))
+    def at(self, moment: Micros, callback: Callable[[], object]) -> None:
+        """Callbacks for the same moment run in the order in which they were scheduled."""
+        self._scheduled += 1
+        heapq.heappush(self._heap, (max(moment, self.time), self._scheduled, callback))
 
-    def after(self, span: Micros, act: Callable[[], object]) -> None:
-        self.at(self.time + span, act)
+    def after(self, span: Micros, callback: Callable[[], object]) -> None:
+        self.at(self.time + span, callback)
 
-    def jump(self, span: Micros) -> None:
-        """The wall clock is set; monotonic time knows nothing of it."""
-        self._apart += span
-        self._tell_clock()
+    def jump_wall_clock(self, span: Micros) -> None:
+        """Set the wall clock forward or back; monotonic time is not affected."""
+        self._wall_offset += span
+        self._update_clock()
 
     def run(self, until: Micros, stop: Callable[[], bool] = lambda: False) -> None:
         while self._heap and self._heap[0][0] <= until and not stop():
-            self.time, _, act = heapq.heappop(self._heap)
-            self._tell_clock()
+            self.time, _, callback = heapq.heappop(self._heap)
+            self._update_clock()
             self.steps += 1
-            act()
+            callback()
         self.time = max(self.time, until) if not stop() else self.time
-        self._tell_clock()
+        self._update_clock()
 
     def clear(self) -> None:
-        """The end of time: nothing that was planned will happen."""
+        """Drop all scheduled callbacks."""
         self._heap.clear()
 
-    def serve(self, task: Task, asked: object) -> None:
-        if isinstance(asked, Pause):
-            self.after(asked.span, task.resume)
-        elif isinstance(asked, Flag):
-            asked.sleeper = task
-        elif isinstance(asked, StoreCall):
-            self.store(task, asked)
+    def wait_for(self, task: Task, awaited: object) -> None:
+        if isinstance(awaited, Pause):
+            self.after(awaited.span, task.resume)
+        elif isinstance(awaited, Flag):
+            awaited.waiter = task
+        elif isinstance(awaited, StoreCall):
+            self.run_store_call(task, awaited)
         else:
-            raise TypeError(f"{task.process.name} awaited {asked!r}, which virtual time does not know")
+            raise TypeError(f"{task.process.name} awaited {awaited!r}; only Pause, Flag and StoreCall can be awaited")
 
-    def _tell_clock(self) -> None:
-        self.clock.wall = self._start + self.time + self._apart
+    def _update_clock(self) -> None:
+        self.clock.wall = self._start + self.time + self._wall_offset
         self.clock.mono = self.time / SECOND
         self.clock.highest = max(self.clock.highest, self.clock.wall)
 
 
 def unavailable(when: str) -> StoreUnavailable:
-    return StoreUnavailable(f"planted: the store failed {when} the commit")
+    return StoreUnavailable(f"injected fault: the store failed {when} the commit")

@@ -1,4 +1,4 @@
-"""Schedules in virtual time: somebody who adds, edits, pauses and backfills them, and what must hold of their fires."""
+"""Schedules in virtual time: a client that adds, edits, pauses and backfills them; the invariants of their fires."""
 
 import re
 from collections.abc import Iterator
@@ -8,50 +8,50 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from detent.core.contract.model import Move
-from detent.core.schedule import FIRE_KEY, Misfire, Overlap, read_every
+from detent.core.schedule import FIRE_KEY, Misfire, Overlap, parse_interval
 from detent.core.times import iso
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.request import ScheduleRequest
 
-from .clients import Person
+from .clients import Client
 from .loop import MS, SECOND, Pause
-from .work import JOB_TYPE
+from .workers import JOB_TYPE
 
 if TYPE_CHECKING:
-    from .world import World
+    from .simulation import Simulation
 
 STEADY = "steady"
-"""Every fire of this one must have made its job: all missed ones are made up for, and nobody touches it."""
+"""A schedule that is never changed and catches up on all missed fires, so each of its fires must have created a job."""
 _KEY = re.compile(re.escape(FIRE_KEY) + r"(.{36}):(.+)")
 Finding = tuple[str, str, str]
 """(job id, rule, detail)"""
 
 
-class Planner(Person):
-    """Keeps schedules, one of them steady, and meddles with the others until peace comes."""
+class ScheduleOperator(Client):
+    """Adds schedules and changes all but the steady one at random until the faults are healed; then pauses them all."""
 
-    def __init__(self, world: "World", name: str, count: int) -> None:
-        super().__init__(world, name)
+    def __init__(self, simulation: "Simulation", name: str, count: int) -> None:
+        super().__init__(simulation, name)
         self.names = [STEADY, *(f"schedule-{n}" for n in range(1, count))][:count]
-        self.over = False
-        self.start(self._plans)
+        self.done = False
+        self.start(self._operate)
 
-    async def _plans(self) -> None:
+    async def _operate(self) -> None:
         for name in self.names:
             add = partial(schedules.add, self.engine, self._draw(name), actor=self.name, new_id=self.engine.ids.job())
-            await self.insist(add, 50)
-        while not self.peaceful:
+            await self.call_with_retries(add, 50)
+        while not self.faults_healed:
             await Pause(self.random.randrange(500 * MS, 4 * SECOND))
-            if len(self.names) > 1 and not self.peaceful:
-                await self._meddle(self.random.choice(self.names[1:]))
+            if len(self.names) > 1 and not self.faults_healed:
+                await self._change_schedule(self.random.choice(self.names[1:]))
         for name in self.names:
-            await self.insist(partial(schedules.pause, self.engine, name, actor=self.name), 50)
-        self.over = True
+            await self.call_with_retries(partial(schedules.pause, self.engine, name, actor=self.name), 50)
+        self.done = True
 
     def _draw(self, name: str) -> ScheduleRequest:
         random, steady = self.random, name == STEADY
-        contract = random.choice(self.world.config.contracts)
+        contract = random.choice(self.simulation.config.contracts)
         cancels = any(edge.move is Move.CANCEL for edge in self.engine.contract(contract).edges)
         overlap = (
             Overlap.ALLOW if steady else random.choice(list(Overlap) if cancels else [Overlap.ALLOW, Overlap.SKIP])
@@ -69,64 +69,67 @@ class Planner(Person):
             overlap=overlap,
         )
 
-    async def _meddle(self, name: str) -> None:
-        engine, random, who = self.engine, self.random, self.name
+    async def _change_schedule(self, name: str) -> None:
+        engine, random, actor = self.engine, self.random, self.name
         act = random.choice(("edit", "pause", "resume", "backfill"))
-        self.world.note(f"{who} {act} {name}")
+        self.simulation.note(f"{actor} {act} {name}")
         if act == "edit":
             every = random.randint(2, 7)
-            await self.insist(lambda: schedules.edit(engine, name, {"every": every}, actor=who))
+            await self.call_with_retries(lambda: schedules.edit(engine, name, {"every": every}, actor=actor))
         elif act == "backfill":
             now = engine.store.now()
             span = iso(now - 20 * SECOND) or "", iso(now - random.randrange(10) * SECOND) or ""
-            await self.insist(lambda: backfill(engine, name, *span, actor=who))
+            await self.call_with_retries(lambda: backfill(engine, name, *span, actor=actor))
         else:
             call = schedules.pause if act == "pause" else schedules.resume
-            await self.insist(lambda: call(engine, name, actor=who))
+            await self.call_with_retries(lambda: call(engine, name, actor=actor))
 
 
-class FireWatch:
-    """Looks at the raw tables after every commit: one job per fire, and no schedule goes back."""
+class ScheduleMonitor:
+    """Checks the raw tables after every commit: one job per fire, and next_fire_at never moves back without an edit."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._jobs: dict[tuple[str, str], str] = {}
-        self._stands: dict[str, tuple[int, int | None]] = {}
+        self._next_fires: dict[str, tuple[int, int | None]] = {}
 
-    def born(self, job_id: str) -> Iterator[Finding]:
-        """A job was created; was it made by a fire that has one?"""
-        found: Any = self._connection.execute("SELECT idempotency_key FROM jobs WHERE id = ?", (job_id,)).fetchall()
-        key = _KEY.fullmatch(found[0][0] or "") if found else None
+    def check_new_job(self, job_id: str) -> Iterator[Finding]:
+        """If the job was created by a fire, it must be that fire's only job."""
+        rows: Any = self._connection.execute("SELECT idempotency_key FROM jobs WHERE id = ?", (job_id,)).fetchall()
+        key = _KEY.fullmatch(rows[0][0] or "") if rows else None
         if key is None:
             return
         first = self._jobs.setdefault((key[1], key[2]), job_id)
         if first != job_id:
-            yield job_id, "fire.twice", f"the fire of {key[2]} made {first} and {job_id}"
+            yield job_id, "fire.twice", f"the fire at {key[2]} created {first} and {job_id}"
 
-    def committed(self) -> Iterator[Finding]:
-        for one, version, moment, last in self._connection.execute(_STANDS):
-            before = self._stands.get(one)
-            if before and before[0] == version and before[1] is not None and (moment or before[1]) < before[1]:
-                yield "", "schedule.back", f"schedule {one} went back from {before[1]} to {moment} without an edit"
-            if moment is not None and last is not None and last >= moment:
-                yield "", "schedule.back", f"schedule {one} is to fire at {moment} and has fired at {last}"
-            self._stands[one] = (version, moment)
+    def check_commit(self) -> Iterator[Finding]:
+        for schedule_id, version, next_fire, last_fire in self._connection.execute(_NEXT_FIRES):
+            before = self._next_fires.get(schedule_id)
+            if before and before[0] == version and before[1] is not None and (next_fire or before[1]) < before[1]:
+                detail = f"schedule {schedule_id}: next_fire_at moved back from {before[1]} to {next_fire}, no edit"
+                yield "", "schedule.back", detail
+            if next_fire is not None and last_fire is not None and last_fire >= next_fire:
+                detail = f"schedule {schedule_id}: next_fire_at is {next_fire}, last_fire_at is {last_fire}"
+                yield "", "schedule.back", detail
+            self._next_fires[schedule_id] = (version, next_fire)
 
     def final_check(self) -> Iterator[Finding]:
-        """The fires of the steady schedule follow each other without a gap, each with its one job."""
-        for one, anchor, text in self._connection.execute(_STEADY, (STEADY,)):
-            every = read_every(text)
-            fires: Any = self._connection.execute(_FIRES, (one,)).fetchall()
-            for number, (moment, job_id, there) in enumerate(fires, 1):
-                if moment != anchor + number * every:
-                    told = f"fire {number} of the steady schedule is of {moment}, not {anchor + number * every}"
-                    yield job_id, "fire.lost", told
+        """The fires of the steady schedule have no gap, and each has its job."""
+        for schedule_id, anchor, text in self._connection.execute(_STEADY, (STEADY,)):
+            every = parse_interval(text)
+            fires: Any = self._connection.execute(_FIRES, (schedule_id,)).fetchall()
+            for number, (moment, job_id, existing_id) in enumerate(fires, 1):
+                expected = anchor + number * every
+                if moment != expected:
+                    detail = f"fire {number} of the steady schedule is at {moment}, expected {expected}"
+                    yield job_id, "fire.lost", detail
                     return
-                if there != job_id:
-                    yield job_id, "fire.jobless", f"the fire of {moment} names a job that does not exist"
+                if existing_id != job_id:
+                    yield job_id, "fire.jobless", f"the job of the fire at {moment} does not exist"
 
 
-_STANDS = "SELECT id, version, next_fire_at, last_fire_at FROM schedules"
+_NEXT_FIRES = "SELECT id, version, next_fire_at, last_fire_at FROM schedules"
 _STEADY = "SELECT id, anchor, expression FROM schedules WHERE name = ?"
 _FIRES = (
     "SELECT f.fire_at, f.job_id, j.id FROM fires f LEFT JOIN jobs j ON j.id = f.job_id AND j.scheduled_at = f.fire_at "

@@ -1,24 +1,23 @@
-"""The simulator: one seed, one run, always the same; many seeds, one answer; a seed that fails, made small."""
+"""The simulator's entry points: run a seed, run many seeds, shrink a run that failed."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from detent.proof.controlled_store import HONEST, Hooks, Violation, run_all
+from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks, Violation, run_all
 from detent.proof.verify.verify import verify
 
 from .config import Config
-from .world import World
+from .simulation import Simulation
 
-_SHRINKS = 150
-"""Runs a shrink may take."""
-_LUCK = 3
-"""Other seeds tried at one size before it is taken for the smallest."""
+_MAX_SHRINK_RUNS = 150
+_RESEEDS = 3
+"""Other seeds tried at one size before it is taken as the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one seed did."""
+    """The result of one run."""
 
     config: Config
     jobs: int
@@ -29,7 +28,7 @@ class Run:
     digest: str
     violations: list[Violation]
     edges: frozenset[tuple[str, str | None, str, str]]
-    """(contract, source, event, target) of every step that was taken."""
+    """(contract, source, event, target) of every edge that was taken."""
     trace: list[str] = field(default_factory=list)
 
     @property
@@ -39,7 +38,7 @@ class Run:
 
 @dataclass(slots=True)
 class Summary:
-    """Many seeds together."""
+    """Totals over many seeds."""
 
     seeds: int = 0
     jobs: int = 0
@@ -75,34 +74,38 @@ class Summary:
         }
 
 
-def run_config(config: Config, hooks: Hooks = HONEST, *, keep_trace: bool = False, verified: bool = False) -> Run:
-    """verified: when all is over, `detent verify` gives a second opinion."""
-    world = World(config, hooks, keep_trace=keep_trace)
+def run_config(
+    config: Config, hooks: Hooks = DEFAULT_HOOKS, *, keep_trace: bool = False, verified: bool = False
+) -> Run:
+    """Run one simulation; verified: also check the final database with `verify`."""
+    simulation = Simulation(config, hooks, keep_trace=keep_trace)
+    monitor = simulation.monitor
     try:
-        world.run()
-        if verified and not world.watchman.violations:
-            world.watchman.violations += _second_opinion(world)
-        jobs: Any = world.connection.execute("SELECT count(*) FROM jobs").fetchall()
+        simulation.run()
+        if verified and not monitor.violations:
+            monitor.violations += _verify_database(simulation)
+        jobs: Any = simulation.connection.execute("SELECT count(*) FROM jobs").fetchall()
         return Run(
             config=config,
             jobs=jobs[0][0],
-            events=world.watchman.events,
-            faults=world.faults,
-            stale_refused=world.stale_refused,
-            seconds=world.loop.time / 1_000_000,
-            digest=world.digest(),
-            violations=world.watchman.violations,
-            edges=frozenset(world.connection.execute(_EDGES)),
-            trace=world.trace or [],
+            events=monitor.events,
+            faults=simulation.faults,
+            stale_refused=simulation.stale_refused,
+            seconds=simulation.loop.time / 1_000_000,
+            digest=simulation.digest(),
+            violations=monitor.violations,
+            edges=frozenset(simulation.connection.execute(_EDGES)),
+            trace=simulation.trace or [],
         )
     finally:
-        world.close()
+        simulation.close()
 
 
-def _second_opinion(world: World) -> list[Violation]:
-    report = run_all(verify(world.engine.store, world.engine.contracts))
+def _verify_database(simulation: Simulation) -> list[Violation]:
+    report = run_all(verify(simulation.engine.store, simulation.engine.contracts))
     return [
-        Violation(found.job_id or "", f"verify: {found.rule}", found.detail, found.seq) for found in report.violations
+        Violation(finding.job_id or "", f"verify: {finding.rule}", finding.detail, finding.seq)
+        for finding in report.violations
     ]
 
 
@@ -110,10 +113,11 @@ def run_seed(
     seed: int,
     *,
     contract: str | None = None,
-    hooks: Hooks = HONEST,
+    hooks: Hooks = DEFAULT_HOOKS,
     keep_trace: bool = False,
     verified: bool = False,
 ) -> Run:
+    """Run the config drawn from a seed; contract: only jobs of this contract."""
     return run_config(Config.draw(seed, contract), hooks, keep_trace=keep_trace, verified=verified)
 
 
@@ -121,10 +125,10 @@ def simulate(
     seeds: Iterable[int],
     *,
     contract: str | None = None,
-    hooks: Hooks = HONEST,
+    hooks: Hooks = DEFAULT_HOOKS,
     progress: Callable[[Run], object] = lambda run: None,
 ) -> Summary:
-    """Run seeds until one fails; that one is shrunk."""
+    """Run seeds until one fails, and shrink that one. `progress` is called after every run."""
     summary = Summary()
     for seed in seeds:
         run = run_seed(seed, contract=contract, hooks=hooks)
@@ -137,20 +141,24 @@ def simulate(
     return summary
 
 
-def shrink(run: Run, hooks: Hooks = HONEST, tries: int = _SHRINKS) -> Run:
-    """The smallest run found that still breaks the same rule: fewer jobs, people and faults, a shorter stage."""
+def shrink(run: Run, hooks: Hooks = DEFAULT_HOOKS, tries: int = _MAX_SHRINK_RUNS) -> Run:
+    """The smallest run found that breaks the same rule.
+
+    Greedy search: try each config of `Config.smaller`, restart from the first that still fails. When none fails, try
+    the same configs with a few other seeds before giving up.
+    """
     rule = run.violations[0].rule
-    best, luck = run, 0
-    smaller = run.config.smaller()
-    while tries and (smaller or luck < _LUCK):
-        if not smaller:
-            luck += 1
-            smaller = [config.reseeded(luck) for config in best.config.smaller()]
+    best, reseeds = run, 0
+    candidates = run.config.smaller()
+    while tries and (candidates or reseeds < _RESEEDS):
+        if not candidates:
+            reseeds += 1
+            candidates = [config.reseeded(reseeds) for config in best.config.smaller()]
             continue
         tries -= 1
-        candidate = run_config(smaller.pop(0), hooks)
+        candidate = run_config(candidates.pop(0), hooks)
         if any(violation.rule == rule for violation in candidate.violations):
-            best, luck, smaller = candidate, 0, candidate.config.smaller()
+            best, reseeds, candidates = candidate, 0, candidate.config.smaller()
     return best
 
 

@@ -1,11 +1,11 @@
-"""Dead letters: each belongs to a job that was given up, and what became of it has two witnesses."""
+"""Checks of dead letters: each belongs to a job that failed, and its requeue or discard is recorded on both sides."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from detent.core.job import Job
 
-from .fold import ContractTable, Fold
+from .fold import ContractTable, FoldedLog
 from .rows import CONTRACT, DLQ_ID, ID, TENANT, Row
 from .rules import Report
 
@@ -15,94 +15,96 @@ PROPOSE, CONFIRM = "dlq.discard.propose", "dlq.discard"
 
 
 def by_job(rows: Rows) -> dict[str, list[Row]]:
-    """Rows of the query verify_letters, per job."""
-    found: dict[str, list[Row]] = defaultdict(list)
+    """Rows of the query verify_dead_letters, grouped by job."""
+    groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row[1]].append(row)
-    return found
+        groups[row[1]].append(row)
+    return groups
 
 
-def check_burial(row: Row, walk: Fold, dead_letters: Sequence[Row], report: Report) -> None:
-    """A job and the dead letters that bear its id: one for each time its log says it was given up."""
+def check_dead_letters(row: Row, folded: FoldedLog, dead_letters: Sequence[Row], report: Report) -> None:
+    """A job must have one dead letter for each time that it failed according to its log."""
     job_id, dlq_id = row[ID], row[DLQ_ID]
-    if not walk.burials:
+    retry_counts = folded.dead_letter_counts
+    if not retry_counts:
         if dlq_id is not None or dead_letters:
-            named = dlq_id or dead_letters[0][0]
-            report.add(job_id, None, "dead-letter-unearned", f"dead letter {named}, but the log never gave the job up")
+            name = dlq_id or dead_letters[0][0]
+            report.add(job_id, None, "dead-letter-unearned", f"dead letter {name}, but the job never failed")
         return
     counts = [dead_letter[4] for dead_letter in dead_letters]
     for count in sorted(set(counts)):
         if counts.count(count) > 1:
-            told = f"{counts.count(count)} dead letters for retry count {count}"
-            report.add(job_id, None, "dead-letter-twice", told)
+            detail = f"{counts.count(count)} dead letters for retry count {count}"
+            report.add(job_id, None, "dead-letter-twice", detail)
     if dlq_id is None or dlq_id not in [dead_letter[0] for dead_letter in dead_letters]:
-        named = "names none" if dlq_id is None else f"names {dlq_id}, which is not its own or does not exist"
-        report.add(job_id, None, "dead-letter-missing", f"the job was given up, but {named}")
-    elif len(dead_letters) < len(walk.burials):
-        told = f"given up {len(walk.burials)} times, {len(dead_letters)} dead letters"
-        report.add(job_id, None, "dead-letter-missing", told)
-    for dead, _, contract, tenant, count in dead_letters:
-        differ = [
-            f"{name} {found!r} instead of {wanted!r}"
-            for name, found, wanted in (("contract", contract, row[CONTRACT]), ("tenant", tenant, row[TENANT]))
-            if found != wanted
+        problem = "is empty" if dlq_id is None else f"is {dlq_id}, which does not exist or belongs to another job"
+        report.add(job_id, None, "dead-letter-missing", f"the job failed, but its dlq_id {problem}")
+    elif len(dead_letters) < len(retry_counts):
+        detail = f"the job failed {len(retry_counts)} times and has {len(dead_letters)} dead letters"
+        report.add(job_id, None, "dead-letter-missing", detail)
+    for dead_letter_id, _, contract, tenant, count in dead_letters:
+        problems = [
+            f"{name} {actual!r} instead of {expected!r}"
+            for name, actual, expected in (("contract", contract, row[CONTRACT]), ("tenant", tenant, row[TENANT]))
+            if actual != expected
         ]
-        if count not in walk.burials:
-            differ.append(f"retry count {count}, the log says {', '.join(map(str, walk.burials))}")
-        if differ:
-            report.add(job_id, None, "dead-letter-differs", f"dead letter {dead} has {'; '.join(differ)}")
+        if count not in retry_counts:
+            problems.append(f"retry count {count}, the log gives {', '.join(map(str, retry_counts))}")
+        if problems:
+            report.add(job_id, None, "dead-letter-differs", f"dead letter {dead_letter_id} has {'; '.join(problems)}")
 
 
 def check_requeued(rows: Rows, origins: Mapping[str, Job], pruned: str, report: Report) -> None:
-    """Rows of the query verify_requeued: a job was made from a dead letter that names it, or from a job that exists."""
-    for job_id, origin, dlq_id, made in rows:
+    """Rows of the query verify_requeued: a job was requeued from a dead letter that names it, or from a job."""
+    for job_id, origin, dlq_id, requeued_as in rows:
         if dlq_id is None and origin not in origins and origin > pruned:
-            report.add(job_id, None, "requeue-link", f"made from {origin}, which is no dead letter and no job")
-        elif dlq_id is not None and made != job_id:
-            told = f"made from dead letter {dlq_id}, which was requeued as {made or 'nothing'}"
-            report.add(job_id, None, "requeue-link", told)
+            detail = f"requeued from {origin}, which is neither a dead letter nor a job"
+            report.add(job_id, None, "requeue-link", detail)
+        elif dlq_id is not None and requeued_as != job_id:
+            detail = f"requeued from dead letter {dlq_id}, which was requeued as {requeued_as or 'nothing'}"
+            report.add(job_id, None, "requeue-link", detail)
 
 
-def check_fates(
-    rows: Rows, made: Mapping[str, Job], tables: Mapping[str, ContractTable], pruned: str, report: Report
+def check_dead_letter_rows(
+    rows: Rows, new_jobs: Mapping[str, Job], tables: Mapping[str, ContractTable], pruned: str, report: Report
 ) -> None:
-    """Rows of the query verify_fates: does every dead letter belong to a job, and the requeued ones lead to one?"""
-    for dlq_id, job_id, contract, fate, new_id, owner, named in rows:
+    """Rows of the query verify_fates: each dead letter's job exists and names it; a requeued one names its new job."""
+    for dlq_id, job_id, contract, status, new_id, owner, named in rows:
         if owner is None:
             report.add(job_id, None, "dead-letter-orphan", f"dead letter {dlq_id} belongs to a job that is gone")
             continue
         table = tables.get(contract)
         if named != dlq_id and not (table and table.reopens and named is not None):
-            told = f"dead letter {dlq_id} is of this job, which names {named or 'none'}"
-            report.add(job_id, None, "dead-letter-differs", told)
-        new = made.get(new_id or "")
-        lost = new_id is not None and not new and new_id > pruned
-        if (fate == REQUEUED) != (new_id is not None) or lost:
-            told = f"dead letter {dlq_id} is {fate}, and job {new_id or 'none'} was made of it"
-            report.add(job_id, None, "requeue-link", f"{told}{'' if new else ', which does not exist'}")
-        elif new and new.requeued_from != dlq_id:
-            told = (
-                f"dead letter {dlq_id} was requeued as {new_id}, which was made from {new.requeued_from or 'nothing'}"
-            )
-            report.add(job_id, None, "requeue-link", told)
+            detail = f"dead letter {dlq_id} belongs to this job, whose dlq_id is {named or 'empty'}"
+            report.add(job_id, None, "dead-letter-differs", detail)
+        new_job = new_jobs.get(new_id or "")
+        missing = new_id is not None and not new_job and new_id > pruned
+        if (status == REQUEUED) != (new_id is not None) or missing:
+            detail = f"dead letter {dlq_id} is {status} and its requeued_as is {new_id or 'empty'}"
+            report.add(job_id, None, "requeue-link", f"{detail}{', a job that does not exist' if missing else ''}")
+        elif new_job and new_job.requeued_from != dlq_id:
+            origin = new_job.requeued_from or "empty"
+            detail = f"dead letter {dlq_id} was requeued as {new_id}, whose requeued_from is {origin}"
+            report.add(job_id, None, "requeue-link", detail)
 
 
 def check_discards(rows: Rows, audit: Rows, tables: Mapping[str, ContractTable], report: Report) -> None:
-    """The discarded ones among rows of verify_fates, held against the audit."""
+    """The discarded rows of verify_fates, compared with the audit log."""
     acts: dict[str, list[tuple[str, str, str | None]]] = defaultdict(list)
     for subject, act, actor, reason in audit:
         acts[subject].append((act, actor, reason))
-    for dlq_id, job_id, contract, fate, *_ in rows:
-        if fate != DISCARDED:
+    for dlq_id, job_id, contract, status, *_ in rows:
+        if status != DISCARDED:
             continue
         rule = tables[contract].contract.dead_letters if contract in tables else None
-        needed = rule.discard_people if rule else 1
+        required = rule.discard_people if rule else 1
         done = acts[dlq_id]
-        people = {actor for act, actor, _ in done if actor.strip() and (act == CONFIRM or needed > 1)}
-        if len(people) < needed or CONFIRM not in [act for act, _, _ in done]:
-            told = f"dead letter {dlq_id} was discarded by {', '.join(sorted(people)) or 'nobody'}, {needed} must agree"
-            report.add(job_id, None, "discard-people", told)
-        silent = sorted({actor for _, actor, reason in done if not (reason and reason.strip())})
-        if silent:
-            told = f"dead letter {dlq_id} was discarded without a reason by {', '.join(silent)}"
-            report.add(job_id, None, "discard-reason", told)
+        people = {actor for act, actor, _ in done if actor.strip() and (act == CONFIRM or required > 1)}
+        if len(people) < required or CONFIRM not in [act for act, _, _ in done]:
+            names = ", ".join(sorted(people)) or "nobody"
+            detail = f"dead letter {dlq_id} was discarded by {names}; {required} people must agree"
+            report.add(job_id, None, "discard-people", detail)
+        without_reason = sorted({actor for _, actor, reason in done if not (reason and reason.strip())})
+        if without_reason:
+            detail = f"dead letter {dlq_id} was discarded without a reason by {', '.join(without_reason)}"
+            report.add(job_id, None, "discard-reason", detail)

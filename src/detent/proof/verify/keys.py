@@ -1,4 +1,4 @@
-"""Keys and numbered runs: every key has one owner that bears it, every task its runs 1, 2, 3, …"""
+"""Checks of idempotency keys (each belongs to the job that has it) and of the numbered attempts of a task."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,80 +11,83 @@ from .rows import ATTEMPT, CONTRACT, ID, KEY, SCOPE, TASK, TENANT, Row
 from .rules import Report
 
 Pair = tuple[str, str]
-_SPACES_AT_MOST = 10_000
+"""(space, key): the space is the scope in which the key is unique."""
+_MAX_CACHED_SPACES = 10_000
 
 
-class KeyRing:
-    """Which (space, key) pairs the jobs of one chunk must own."""
+class ExpectedKeys:
+    """The (space, key) pairs that the jobs of one chunk must own."""
 
     def __init__(self) -> None:
         self._spaces: dict[tuple[Any, ...], str] = {}
-        self.wanted: list[tuple[Pair, str]] = []
+        self.expected: list[tuple[Pair, str]] = []
 
-    def want(self, row: Row, contract: Contract) -> None:
+    def add(self, row: Row, contract: Contract) -> None:
         job_id = row[ID]
         for pair in self.pairs(contract, job_id, row[TENANT], row[KEY], row[SCOPE], row[TASK]):
-            self.wanted.append((pair, job_id))
+            self.expected.append((pair, job_id))
 
     def pairs(
         self, contract: Contract, job_id: str, tenant: str, key: str | None, scope: str | None, task: str | None
     ) -> list[Pair]:
-        """What this job's own columns make it own. A task_id that is only the job's id is nobody's key."""
-        rule, found = contract.keys, []
+        """The pairs a job must own according to its columns. A task_id equal to the job's id was not given as a key."""
+        rule, pairs = contract.keys, []
         if rule.task_id_is_key and task and task != job_id:
-            found.append((self.space(contract.name, "task_id"), task))
+            pairs.append((self.space(contract.name, "task_id"), task))
         if key and key.strip():
             if rule.scope:
                 values = {"tenant_id": tenant, "idempotency_scope": scope}
-                found.append((self.space(contract.name, "key", *[values[name] for name in rule.scope]), key))
+                pairs.append((self.space(contract.name, "key", *[values[name] for name in rule.scope]), key))
             else:
-                found.append((self.space(contract.name, "key"), key))
-        return found
+                pairs.append((self.space(contract.name, "key"), key))
+        return pairs
 
     def space(self, *parts: Any) -> str:
-        """As it is stored: one JSON list of the contract, the kind of key and the values it is unique in."""
-        known = self._spaces.get(parts)
-        if known is None:
-            if len(self._spaces) >= _SPACES_AT_MOST:
+        """The space as it is stored: a JSON list of the contract, the kind of key and the values it is unique in."""
+        space = self._spaces.get(parts)
+        if space is None:
+            if len(self._spaces) >= _MAX_CACHED_SPACES:
                 self._spaces.clear()
-            known = self._spaces[parts] = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
-        return known
+            space = self._spaces[parts] = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+        return space
 
     def take(self) -> list[tuple[Pair, str]]:
-        """What was wanted since the last time."""
-        wanted, self.wanted = self.wanted, []
-        return wanted
+        """Return the pairs added since the last call, and forget them."""
+        expected, self.expected = self.expected, []
+        return expected
 
 
-def check_owners(wanted: Iterable[tuple[Pair, str]], owners: Mapping[Pair, str], report: Report) -> None:
-    for pair, job_id in wanted:
+def check_expected_keys(expected: Iterable[tuple[Pair, str]], owners: Mapping[Pair, str], report: Report) -> None:
+    for pair, job_id in expected:
         owner = owners.get(pair)
         if owner is None:
-            report.add(job_id, None, "key-missing", f"nobody owns the key {pair[1]!r} in {pair[0]}")
+            report.add(job_id, None, "key-missing", f"the key {pair[1]!r} in {pair[0]} has no row")
         elif owner != job_id:
             report.add(job_id, None, "key-taken", f"the key {pair[1]!r} in {pair[0]} belongs to job {owner}")
 
 
-def check_bearers(rows: Iterable[Row], tables: Mapping[str, ContractTable], ring: KeyRing, report: Report) -> None:
-    """Rows of the query verify_keys: is every key's owner a job that bears it?"""
-    for space, key, owner, job_id, contract, tenant, its_key, scope, task in rows:
+def check_key_rows(
+    rows: Iterable[Row], tables: Mapping[str, ContractTable], expected_keys: ExpectedKeys, report: Report
+) -> None:
+    """Rows of the query verify_keys: the owner of each key exists and has that key."""
+    for space, key, owner, job_id, contract, tenant, job_key, scope, task in rows:
         if job_id is None:
             report.add(owner, None, "key-without-job", f"the key {key!r} in {space} belongs to a job that is gone")
             continue
         table = tables.get(contract)
-        if table is None or (space, key) in ring.pairs(table.contract, job_id, tenant, its_key, scope, task):
+        if table is None or (space, key) in expected_keys.pairs(table.contract, job_id, tenant, job_key, scope, task):
             continue
-        if (space, key) != (ring.space(contract, "task_id"), task):  # a task_id may be a key though it is the job's id
-            report.add(job_id, None, "key-stray", f"the job owns the key {key!r} in {space}, but does not bear it")
+        if (space, key) != (expected_keys.space(contract, "task_id"), task):  # a task_id given as key may equal the id
+            report.add(job_id, None, "key-stray", f"the job owns the key {key!r} in {space}, but does not have it")
 
 
-class TaskCount:
-    """Walks the runs of all tasks in order and tells where the numbers jump."""
+class AttemptSequence:
+    """Checks that the attempts of each task are numbered without gaps; rows come ordered by task and attempt."""
 
     def __init__(self, report: Report, *, pruned: bool = False) -> None:
         self._report = report
         self._pruned = pruned
-        """True: the first runs of a task may be gone."""
+        """True if the first attempts of a task may have been pruned."""
         self._task: str | None = None
         self._last = 0
 
@@ -92,12 +95,12 @@ class TaskCount:
         for task, attempt, job_id in rows:
             expected = self._last + 1 if task == self._task else (attempt if self._pruned else 1)
             if attempt != expected:
-                told = f"task {task!r} has a run {attempt} where {expected} should stand"
-                self._report.add(job_id, None, "attempt-gap", told)
+                detail = f"task {task!r} has attempt {attempt}, expected {expected}"
+                self._report.add(job_id, None, "attempt-gap", detail)
             self._task, self._last = task, attempt
 
 
 def check_attempt(row: Row, table: ContractTable, report: Report) -> None:
     if (row[ATTEMPT] is not None) != table.contract.task_attempts:
-        have = f"{row[CONTRACT]} {'numbers' if table.contract.task_attempts else 'does not number'} the runs of a task"
-        report.add(row[ID], None, "attempt-missing", f"{have}, the job's number is {row[ATTEMPT]}")
+        rule = f"{row[CONTRACT]} {'numbers' if table.contract.task_attempts else 'does not number'} a task's attempts"
+        report.add(row[ID], None, "attempt-missing", f"{rule}, the job's task_attempt is {row[ATTEMPT]}")

@@ -1,4 +1,4 @@
-"""Does a job's row agree with its log? A quick yes, and for everything else the list of what differs."""
+"""Compares a job's row with its folded log: `agrees` is a fast yes or no, `differences` lists what is wrong."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -8,12 +8,12 @@ from typing import Any
 from detent.core.contract.model import Phase
 from detent.core.times import iso
 
-from .fold import ContractTable, Fault, Fold, flags_of
+from .fold import ContractTable, Fault, FoldedLog, flags_of
 
 Row = tuple[Any, ...]
-"""A job in the order of the query verify_jobs."""
+"""A job in the column order of the query verify_jobs."""
 Log = Sequence[tuple[Any, ...]]
-"""Its events in the order of the query verify_events: job_id, seq, at, data, then the columns of a shape."""
+"""Its events in the column order of the query verify_events: job_id, seq, at, data, then the columns of a shape."""
 
 ID, CONTRACT, VERSION, UPDATED_AT, DLQ_ID, REQUEUED_FROM = 0, 1, 4, 10, 21, 22
 TENANT, KEY, SCOPE, TASK, ATTEMPT = 23, 24, 25, 26, 27
@@ -23,14 +23,14 @@ SHAPE = slice(4, None)
 CLAIMABLE, LEASED, BLOCKED, FINAL = (phase.value for phase in Phase)
 
 
-def walk_of(table: ContractTable, log: Log) -> Fold:
+def fold_log(table: ContractTable, log: Log) -> FoldedLog:
     shape = [event[SHAPE] if event[DATA] is None else (*event[SHAPE], flags_of(event[DATA])) for event in log]
-    return table.walk(tuple(shape))
+    return table.fold(tuple(shape))
 
 
-def agrees(row: Row, log: Log, walk: Fold, table: ContractTable) -> bool:
-    """True where `differences` would find nothing; the way almost every job takes, so it is written to be quick."""
-    faults, state, first_claim, final, _, _, follows = walk
+def agrees(row: Row, log: Log, folded: FoldedLog, table: ContractTable) -> bool:
+    """True if and only if `differences` yields nothing. Optimized, because almost every job passes."""
+    faults, state, first_claim, final, _, _, follows = folded
     if faults or state != row[STATE]:
         return False
     (
@@ -53,7 +53,7 @@ def agrees(row: Row, log: Log, walk: Fold, table: ContractTable) -> bool:
         return False
     if phase == FINAL:
         return not (worker or ready) and lease is None and wait is None and bool(token) == (executions > 0)
-    if last[DATA] is not None and any(_carried(Case(row, log, walk, table))):
+    if last[DATA] is not None and any(_check_event_data(JobCase(row, log, folded, table))):
         return False
     if phase == LEASED:
         return bool(token and worker and lease is not None and lease >= updated and not ready and wait is None)
@@ -63,66 +63,69 @@ def agrees(row: Row, log: Log, walk: Fold, table: ContractTable) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One job under suspicion."""
+class JobCase:
+    """One job with everything `differences` needs to check it."""
 
     row: Row
     log: Log
-    walk: Fold
+    folded: FoldedLog
     table: ContractTable
 
 
-def differences(case: Case) -> Iterator[Fault]:
-    """Everything that is wrong with one job by itself; what it owes to other tables is looked at elsewhere."""
-    yield from case.walk.faults
-    for rule in (_numbered, _standing, _invariants, _counted, _budget, _timed, _followed, _held, _due, _carried):
-        yield from rule(case)
+def differences(case: JobCase) -> Iterator[Fault]:
+    """Everything that is wrong with the row and the log of one job; links to other tables are checked elsewhere."""
+    yield from case.folded.faults
+    for check in (
+        _check_numbers, _check_status, _check_invariants, _check_counters, _check_budget, _check_times, _check_follows,
+        _check_lease, _check_due, _check_event_data,
+    ):  # fmt: skip
+        yield from check(case)
 
 
-def _numbered(case: Case) -> Iterator[Fault]:
+def _check_numbers(case: JobCase) -> Iterator[Fault]:
     if not case.log:
         yield Fault(None, "creation-first", "the job has no events at all")
         return
     for index, event in enumerate(case.log):
         if event[SEQ] != index + 1:
-            yield Fault(index, "seq-gap", f"event {event[SEQ]} stands where {index + 1} should")
+            yield Fault(index, "seq-gap", f"event number {event[SEQ]}, expected {index + 1}")
             break
     if case.row[VERSION] != case.log[-1][SEQ]:
         yield Fault(None, "version-differs", f"version {case.row[VERSION]}, the last event is {case.log[-1][SEQ]}")
 
 
-def _standing(case: Case) -> Iterator[Fault]:
+def _check_status(case: JobCase) -> Iterator[Fault]:
     status, phase = case.row[2:4]
-    if case.log and status != case.walk.state[0]:
-        yield Fault(None, "status-differs", f"the row says {status}, the log leads to {case.walk.state[0]}")
-    known = case.table.phases.get(status, phase)
-    if phase != known:
-        yield Fault(None, "phase-differs", f"the row says {phase}, {status} is {known}")
+    if case.log and status != case.folded.state[0]:
+        yield Fault(None, "status-differs", f"the row has {status}, the log leads to {case.folded.state[0]}")
+    expected = case.table.phases.get(status, phase)
+    if phase != expected:
+        yield Fault(None, "phase-differs", f"the row has {phase}, the phase of {status} is {expected}")
 
 
-def _invariants(case: Case) -> Iterator[Fault]:
-    """The formal invariants, of the row as it stands and its last event, for every contract."""
-    phase, logged = case.row[3], case.walk.state[1]
-    last = case.walk.state[0] or "nothing"
+def _check_invariants(case: JobCase) -> Iterator[Fault]:
+    """The invariants of the formal contract, on the row and its last event, for every contract."""
+    phase, logged = case.row[3], case.folded.state[1]
+    last = case.folded.state[0] or "nothing"
     if phase == BLOCKED and logged != BLOCKED:
         yield Fault(None, "waiting-unlogged", f"the job is blocked, but its last event led to {last}")
     if phase == LEASED and logged != LEASED:
-        yield Fault(None, "running-unlogged", f"the job is held, but its last event led to {last}")
+        yield Fault(None, "running-unlogged", f"the job is leased, but its last event led to {last}")
     if phase in (CLAIMABLE, LEASED) and logged == BLOCKED:
         yield Fault(None, "blocked-taken", f"the job is {phase}, but its last event led to {last} and none woke it")
     expected = 1 if phase == FINAL else 0
-    if case.walk.finals != expected:
-        yield Fault(None, "final-once", f"the job is {phase} and has {case.walk.finals} final events")
+    if case.folded.finals != expected:
+        yield Fault(None, "final-once", f"the job is {phase} and has {case.folded.finals} final events")
 
 
-def _counted(case: Case) -> Iterator[Fault]:
+def _check_counters(case: JobCase) -> Iterator[Fault]:
     names = ("executions", "failures", "retries", "interruptions")
-    for name, found, made in zip(names, case.row[5:9], case.walk.state[3:], strict=True):
-        if found != made:
-            yield Fault(None, f"{name}-differ", f"the row says {found}, the log makes {made}")
+    for name, actual, expected in zip(names, case.row[5:9], case.folded.state[3:], strict=True):
+        if actual != expected:
+            yield Fault(None, f"{name}-differ", f"the row has {actual}, the log gives {expected}")
 
 
-def _budget(case: Case) -> Iterator[Fault]:
+def _check_budget(case: JobCase) -> Iterator[Fault]:
     failures, retries, budget = case.row[6], case.row[7], case.row[20]
     if retries > budget or failures > budget + 1:
         yield Fault(None, "budget-exceeded", f"{failures} failures and {retries} retries with max_retries {budget}")
@@ -130,74 +133,74 @@ def _budget(case: Case) -> Iterator[Fault]:
         yield Fault(None, "budget-exceeded", f"max_retries {budget}, the contract freezes it at {case.table.frozen}")
 
 
-def _timed(case: Case) -> Iterator[Fault]:
+def _check_times(case: JobCase) -> Iterator[Fault]:
     if not case.log:
         return
     times: list[int | None] = [event[AT] for event in case.log]
     for index in range(1, len(case.log)):
         if case.log[index][AT] < case.log[index - 1][AT]:
             yield Fault(index, "time-backwards", f"{iso(times[index])} after {iso(times[index - 1])}")
-    said = {"created": times[0], "updated": times[-1]}
-    times.append(None)
-    said |= {"started": times[case.walk.started], "finished": times[case.walk.finished]}
-    for (name, logged), found in zip(said.items(), case.row[9:13], strict=True):
-        if found != logged:
-            yield Fault(None, f"{name}-differs", f"{name}_at is {iso(found)}, the log says {iso(logged)}")
+    logged_times = {"created": times[0], "updated": times[-1]}
+    times.append(None)  # the index -1 (no such event) now gives None
+    logged_times |= {"started": times[case.folded.started], "finished": times[case.folded.finished]}
+    for (name, logged), actual in zip(logged_times.items(), case.row[9:13], strict=True):
+        if actual != logged:
+            yield Fault(None, f"{name}-differs", f"{name}_at is {iso(actual)}, the log gives {iso(logged)}")
 
 
-def _followed(case: Case) -> Iterator[Fault]:
-    for index in case.walk.follows:
+def _check_follows(case: JobCase) -> Iterator[Fault]:
+    for index in case.folded.follows:
         if index and case.log[index][AT] != case.log[index - 1][AT]:
-            late = f"{iso(case.log[index][AT])}, the edge before at {iso(case.log[index - 1][AT])}"
-            yield Fault(index, "follow-at-once", f"{case.log[index][4]} came at {late}")
+            times = f"{iso(case.log[index][AT])}, the edge before at {iso(case.log[index - 1][AT])}"
+            yield Fault(index, "follow-at-once", f"{case.log[index][4]} was logged at {times}")
 
 
-def _held(case: Case) -> Iterator[Fault]:
+def _check_lease(case: JobCase) -> Iterator[Fault]:
     phase, executions, updated = case.row[3], case.row[5], case.row[UPDATED_AT]
     token, worker, lease = case.row[13:16]
     if phase == LEASED:
-        missing = [name for name, there in (("token", token), ("worker", worker), ("lease", lease)) if not there]
+        missing = [name for name, value in (("token", token), ("worker", worker), ("lease", lease)) if not value]
         if missing:
-            yield Fault(None, "lease-missing", f"the job is held without {' and '.join(missing)}")
+            yield Fault(None, "lease-missing", f"the job is leased without {' and '.join(missing)}")
         elif lease < updated:
             yield Fault(None, "lease-missing", f"the lease ends at {iso(lease)}, before it began at {iso(updated)}")
         return
     if worker or lease is not None:
-        yield Fault(None, "lease-left", f"the job is {phase}, but a {'worker' if worker else 'lease'} is left on it")
+        yield Fault(None, "lease-left", f"the job is {phase}, but still has a {'worker' if worker else 'lease'}")
     if bool(token) != (executions > 0):
         yield Fault(None, "token-unearned", f"{'a' if token else 'no'} token after {executions} executions")
 
 
-def _due(case: Case) -> Iterator[Fault]:
+def _check_due(case: JobCase) -> Iterator[Fault]:
     status, phase = case.row[2:4]
     due, ready, retry_at, wait = case.row[16:20]
     if phase == CLAIMABLE and due is None:
-        yield Fault(None, "due-missing", "the job is claimable, but has no due time: nobody will ever claim it")
+        yield Fault(None, "due-missing", "the job is claimable but has no due time, so it will never be claimed")
     if ready and phase != CLAIMABLE:
         yield Fault(None, "due-missing", f"the job is {phase}, but marked ready")
     if (retry_at is not None) != (status in case.table.timed):
-        have = "has" if retry_at is not None else "has no"
-        yield Fault(None, "retry-at-differs", f"{status} {have} next_retry_at")
+        has = "has" if retry_at is not None else "has no"
+        yield Fault(None, "retry-at-differs", f"{status} {has} next_retry_at")
     elif retry_at is not None and retry_at != due:
         yield Fault(None, "retry-at-differs", f"next_retry_at is {iso(retry_at)}, due_at {iso(due)}")
     if wait is not None and phase != BLOCKED:
         yield Fault(None, "wait-differs", f"the job is {phase}, but waits for {wait!r}")
 
 
-def _carried(case: Case) -> Iterator[Fault]:
-    """What the last event carries binds the row until the next one."""
+def _check_event_data(case: JobCase) -> Iterator[Fault]:
+    """The row must agree with the data of the last event, as long as the job is not final."""
     if not case.log or case.log[-1][DATA] is None or case.row[3] == FINAL:
         return
     due, wait = case.row[16], case.row[19]
     try:
-        told = json.loads(case.log[-1][DATA])
+        data = json.loads(case.log[-1][DATA])
     except ValueError as error:
         yield Fault(len(case.log) - 1, "data-unreadable", f"the data is not JSON: {error}")
         return
-    if not isinstance(told, dict):
-        yield Fault(len(case.log) - 1, "data-unreadable", f"the data is a {type(told).__name__}, not an object")
+    if not isinstance(data, dict):
+        yield Fault(len(case.log) - 1, "data-unreadable", f"the data is a {type(data).__name__}, not an object")
         return
-    if "due_at" in told and told["due_at"] != due:
-        yield Fault(None, "due-differs", f"due_at is {iso(due)}, the log says {iso(told['due_at'])}")
-    if "correlation_key" in told and told["correlation_key"] != wait:
-        yield Fault(None, "wait-differs", f"the job waits for {wait!r}, the log says {told['correlation_key']!r}")
+    if "due_at" in data and data["due_at"] != due:
+        yield Fault(None, "due-differs", f"due_at is {iso(due)}, the log gives {iso(data['due_at'])}")
+    if "correlation_key" in data and data["correlation_key"] != wait:
+        yield Fault(None, "wait-differs", f"the job waits for {wait!r}, the log gives {data['correlation_key']!r}")

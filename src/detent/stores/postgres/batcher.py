@@ -9,77 +9,78 @@ import asyncpg
 from detent.core.errors import StoreRefused
 from detent.core.job import Change, Micros, Step
 
-from .connections import drop
+from .connections import terminate
 from .dialect import Query
-from .errors import TIES, translate
+from .errors import CONFLICTS, translate
 from .insert import insert
 
-_MAX_ROWS = 1_000
-_TURNS = 4
-"""Turns of the loop before a shared commit: on a busy one callers on their way come along, an idle one has none."""
-Batch = tuple[Sequence[Change], Sequence[int]]
+_MAX_JOBS = 1_000
+_LOOP_ITERATIONS = 4
+"""Event loop iterations to wait before a batch is written. On a busy loop more callers join it; an idle loop passes
+through them at once."""
+InsertCall = tuple[Sequence[Change], Sequence[int]]
 
 
 class InsertBatcher:
-    """A connection for inserting. Callers that come while one is under way go into the next: one commit for all."""
+    """One connection for inserts. Calls that arrive while an insert is in flight share the next statement."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
         self._connect = connect
         self._connection: Any = None
-        self._waiting: list[tuple[Batch, asyncio.Future[set[str]]]] = []
+        self._waiting: list[tuple[InsertCall, asyncio.Future[set[str]]]] = []
         self._busy = False
         self._task: asyncio.Task[None] | None = None
 
     async def insert(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
         if self._busy:
-            answer: asyncio.Future[set[str]] = asyncio.get_running_loop().create_future()
-            self._waiting.append(((changes, lanes), answer))
-            return await answer
+            future: asyncio.Future[set[str]] = asyncio.get_running_loop().create_future()
+            self._waiting.append(((changes, lanes), future))
+            return await future
         self._busy = True
         try:
             return await self._write(changes, lanes)
         finally:
-            self._next()
+            self._start_next()
 
-    def _next(self) -> None:
+    def _start_next(self) -> None:
         if self._waiting:
-            self._task = asyncio.create_task(self._serve())
+            self._task = asyncio.create_task(self._write_waiting())
         else:
             self._busy = False
 
-    async def _serve(self) -> None:
-        """Everybody who waits, up to a bound. One whose rows the database refuses must not take the others along."""
-        for _ in range(_TURNS):
+    async def _write_waiting(self) -> None:
+        """Write the waiting calls as one batch of at most 1000 jobs; if the database refuses a row, each call alone."""
+        for _ in range(_LOOP_ITERATIONS):
             await asyncio.sleep(0)
-        taken: list[tuple[Batch, asyncio.Future[set[str]]]] = []
+        batch: list[tuple[InsertCall, asyncio.Future[set[str]]]] = []
         rows = 0
-        while self._waiting and (not taken or rows + len(self._waiting[0][0][0]) <= _MAX_ROWS):
-            taken.append(self._waiting.pop(0))
-            rows += len(taken[-1][0][0])
+        while self._waiting and (not batch or rows + len(self._waiting[0][0][0]) <= _MAX_JOBS):
+            batch.append(self._waiting.pop(0))
+            rows += len(batch[-1][0][0])
         try:
             try:
                 present = await self._write(
-                    [change for (changes, _), _ in taken for change in changes],
-                    [lane for (_, lanes), _ in taken for lane in lanes],
+                    [change for (changes, _), _ in batch for change in changes],
+                    [lane for (_, lanes), _ in batch for lane in lanes],
                 )
-                for (changes, _), answer in taken:
-                    _tell(answer, {change.after.id for change in changes} & present)
+                for (changes, _), future in batch:
+                    _set_outcome(future, {change.after.id for change in changes} & present)
             except StoreRefused:
-                for batch, answer in taken:
-                    await self._alone(batch, answer)
+                for call, future in batch:
+                    await self._write_alone(call, future)
         except BaseException as error:
-            for _, answer in taken:
-                _tell(answer, error)
+            for _, future in batch:
+                _set_outcome(future, error)
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._next()
+            self._start_next()
 
-    async def _alone(self, batch: Batch, answer: "asyncio.Future[set[str]]") -> None:
+    async def _write_alone(self, call: InsertCall, future: "asyncio.Future[set[str]]") -> None:
         try:
-            _tell(answer, await self._write(*batch))
+            _set_outcome(future, await self._write(*call))
         except Exception as error:
-            _tell(answer, error)
+            _set_outcome(future, error)
 
     async def _write(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
         try:
@@ -89,80 +90,80 @@ class InsertBatcher:
         except asyncpg.PostgresError as error:
             raise translate(error) from error
         except BaseException as error:
-            drop(self._connection)
+            terminate(self._connection)
             raise translate(error) from error
 
     async def close(self) -> None:
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        drop(self._connection)
+        terminate(self._connection)
 
 
-def _tell(answer: "asyncio.Future[set[str]]", said: "set[str] | BaseException") -> None:
-    if answer.done():  # its caller has gone
+def _set_outcome(future: "asyncio.Future[set[str]]", outcome: "set[str] | BaseException") -> None:
+    if future.done():  # the caller was cancelled
         return
-    if isinstance(said, BaseException):
-        answer.set_exception(said)
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
     else:
-        answer.set_result(said)
+        future.set_result(outcome)
 
 
-_FLIGHTS = 2
+_MAX_IN_FLIGHT = 2
 _MAX_STEPS = 200
-_REPEATS = 10
-Waiting = tuple[Step, str, "asyncio.Future[bool]"]
+_MAX_ATTEMPTS = 10
+WaitingStep = tuple[Step, str, "asyncio.Future[bool]"]
 
 
 class StepBatcher:
-    """One statement and one commit for as many steps as there are; nobody waits for company."""
+    """Batches step records that arrive while two other batches are in flight; adds no delay."""
 
     def __init__(self, acquired: Callable[[], Any], query: Query, now: Callable[[], Micros]) -> None:
         self._acquired = acquired
         self._query = query
         self._now = now
-        self._waiting: list[Waiting] = []
-        self._flights: set[asyncio.Task[None]] = set()
+        self._waiting: list[WaitingStep] = []
+        self._in_flight: set[asyncio.Task[None]] = set()
 
     async def record(self, step: Step, token: str) -> bool:
-        """False: the token does not hold the row, the step is finished already, or somebody else held the row."""
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append((step, token, answer))
-        if len(self._flights) < _FLIGHTS:
-            flight = asyncio.create_task(self._fly())
-            self._flights.add(flight)
-            flight.add_done_callback(self._flights.discard)
-        return await answer
+        """False: the token does not hold the job, the step is already finished, or the row is locked."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((step, token, future))
+        if len(self._in_flight) < _MAX_IN_FLIGHT:
+            task = asyncio.create_task(self._send_waiting())
+            self._in_flight.add(task)
+            task.add_done_callback(self._in_flight.discard)
+        return await future
 
-    async def _fly(self) -> None:
+    async def _send_waiting(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting[:_MAX_STEPS], self._waiting[_MAX_STEPS:]
             try:
-                await self._deliver(batch)
+                await self._record(batch)
             except BaseException as error:
-                for _, _, answer in batch:
-                    if not answer.done():
-                        answer.set_exception(translate(error))
+                for _, _, future in batch:
+                    if not future.done():
+                        future.set_exception(translate(error))
                 if not isinstance(error, Exception):
                     raise
 
-    async def _deliver(self, batch: Sequence[Waiting]) -> None:
+    async def _record(self, batch: Sequence[WaitingStep]) -> None:
         try:
-            recorded = await self._send(batch)
+            recorded = await self._execute(batch)
         except Exception as error:
             if len(batch) == 1 or not isinstance(translate(error), StoreRefused):
                 raise
-            for one in batch:  # one value the server cannot hold must not cost the others theirs
+            for waiting in batch:  # a value that the server refuses must fail its own step only
                 try:
-                    await self._deliver([one])
-                except Exception as its:
-                    one[2].set_exception(translate(its))
+                    await self._record([waiting])
+                except Exception as step_error:
+                    waiting[2].set_exception(translate(step_error))
             return
-        for step, _, answer in batch:
-            if not answer.done():
-                answer.set_result((step.job_id, step.name) in recorded)
+        for step, _, future in batch:
+            if not future.done():
+                future.set_result((step.job_id, step.name) in recorded)
 
-    async def _send(self, batch: Sequence[Waiting]) -> set[tuple[str, str]]:
+    async def _execute(self, batch: Sequence[WaitingStep]) -> set[tuple[str, str]]:
         steps = [step for step, _, _ in batch]
         values = {
             "now": self._now(),
@@ -173,12 +174,12 @@ class StepBatcher:
             "results": [step.result for step in steps],
             "finished": [str(step.finished) for step in steps],
         }
-        for attempt in range(_REPEATS):
+        for attempt in range(_MAX_ATTEMPTS):
             try:
                 async with self._acquired() as connection:
                     rows = await connection.fetch(self._query.text, *(values[name] for name in self._query.names))
                 return {(row[0], row[1]) for row in rows}
-            except TIES as tie:
-                lost = tie
+            except CONFLICTS as error:
+                conflict = error
                 await asyncio.sleep(0.001 * attempt)
-        raise lost
+        raise conflict

@@ -1,6 +1,6 @@
-"""Other people's connections, made to look like ours: asyncpg's, and psycopg 3's with and without an event loop.
+"""Adapters for connections of the application: asyncpg, and psycopg 3 async and sync.
 
-Nothing here begins, commits or rolls back. What was given as text comes back as text, ids included.
+They never begin, commit or roll back. Rows are plain tuples, with uuid values as text.
 """
 
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ from detent.core.errors import InvalidInput
 
 
 class CallerConnection(Protocol):
-    """What a transaction needs of a connection."""
+    """What a transaction needs from a connection."""
 
     blocks: bool
-    """True: its calls do not give way to an event loop, they block."""
+    """True: calls block the thread instead of suspending."""
 
     def in_transaction(self) -> bool:
-        """Would a statement be undone by the owner's rollback?"""
+        """True if a rollback by the connection's owner would undo the next statement."""
         ...
 
     async def fetch(self, text: str, *values: Any) -> list[tuple[Any, ...]]: ...
@@ -26,7 +26,7 @@ class CallerConnection(Protocol):
 
 
 class AsyncpgConnection:
-    """A connection of asyncpg, from a pool or not. Its codecs are the owner's and stay as they are."""
+    """An asyncpg connection, from a pool or not. The owner's type codecs are not changed."""
 
     blocks = False
 
@@ -34,8 +34,8 @@ class AsyncpgConnection:
         self._connection = connection
 
     def in_transaction(self) -> bool:
-        answer: bool = self._connection.is_in_transaction()
-        return answer
+        inside: bool = self._connection.is_in_transaction()
+        return inside
 
     async def fetch(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         return _plain(await self._connection.fetch(text, *values))
@@ -46,7 +46,7 @@ class AsyncpgConnection:
 
 
 class PsycopgConnection:
-    """A psycopg AsyncConnection. Its raw cursor takes `$1` as it stands; the owner's row factory is passed by."""
+    """A psycopg AsyncConnection. Raw cursors accept `$1`; the owner's row factory is not used."""
 
     blocks = False
 
@@ -73,7 +73,7 @@ class PsycopgConnection:
 
 
 class PsycopgSyncConnection:
-    """A psycopg Connection: coroutines that never suspend, driven to their end on the owner's thread."""
+    """A blocking psycopg Connection: coroutines that never suspend and run to their end on the owner's thread."""
 
     blocks = True
 
@@ -100,7 +100,7 @@ class PsycopgSyncConnection:
 
 
 def caller_connection(connection: Any) -> CallerConnection:
-    """The connection in our shape, or a refusal that says which kinds can be handed over."""
+    """The adapter for a connection; raises InvalidInput if it is neither of asyncpg nor of psycopg 3."""
     if callable(getattr(connection, "is_in_transaction", None)) and callable(getattr(connection, "fetch", None)):
         return AsyncpgConnection(connection)
     if any(kind.__module__.partition(".")[0] == "psycopg" for kind in type(connection).__mro__):
@@ -111,19 +111,19 @@ def caller_connection(connection: Any) -> CallerConnection:
         if isinstance(connection, Connection):
             return PsycopgSyncConnection(connection)
     raise InvalidInput(
-        f"{type(connection).__module__}.{type(connection).__qualname__} is no asyncpg or psycopg 3 connection; "
-        "hand over the driver's own (from SQLAlchemy: connection.get_raw_connection(), then .driver_connection)",
+        f"{type(connection).__module__}.{type(connection).__qualname__} is not an asyncpg or psycopg 3 connection; "
+        "pass the driver's connection (from SQLAlchemy: connection.get_raw_connection(), then .driver_connection)",
         code="CONNECTION_UNKNOWN",
     )
 
 
 def _psycopg_in_transaction(connection: Any) -> bool:
-    """Without autocommit, the first statement begins a transaction by itself."""
+    """Without autocommit, psycopg begins a transaction with the first statement."""
     return not connection.autocommit or connection.info.transaction_status.name != "IDLE"
 
 
 def _arrays(values: Iterable[Any]) -> list[Any]:
-    """psycopg takes a tuple for a row and a list for an array; ours are arrays."""
+    """psycopg sends a tuple as a row value and a list as an array; our parameters are arrays."""
     return [list(value) if isinstance(value, tuple) else value for value in values]
 
 

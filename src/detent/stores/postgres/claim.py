@@ -1,4 +1,4 @@
-"""The hot act of Postgres: settle, promote and claim in one statement (cycle.sql), with the contracts passed in."""
+"""Settles, promotes and claims in one statement (settle_and_claim.sql); the contracts' statuses are parameters."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -6,11 +6,11 @@ from typing import Any
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.ports.claims import Claimed, ClaimRequest, Success
-from detent.stores.lanes import RANK_SHIFT, LaneBook, rank_of
+from detent.stores.lanes import RANK_SHIFT, LaneCache, rank_of
 
-from .claim_by_id import Taken, claim_by_id_values, settled_values, unsettled_of
+from .claim_by_id import ClaimByIdResult, claim_by_id_values, success_values, unsettled_successes
 from .dialect import Query, compiled
-from .lost_claims import less
+from .lost_claims import remaining_request
 from .tx import Connection, PostgresTxQueries
 
 SETTINGS = {
@@ -22,19 +22,19 @@ SETTINGS = {
     "enable_mergejoin": "off",
     "jit": "off",
 }
-"""The plan of the hot statement must be index probes, on an empty table as on a full one: see ADR 0003."""
+"""Planner options that force index probes, on an empty table as on a full one: see ADR 0003."""
 
-AGAIN = 3
-"""How often a claim that got less than it asked for, for a passing reason, is repeated at once."""
+MAX_REPEATS = 3
+"""How often a claim that returned too few jobs for a temporary reason is repeated at once."""
 _LOCAL = "; ".join(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items())
 
 
 class Edges:
-    """The claim and succeed edges of every contract, as the arrays the statement takes."""
+    """The claim and succeed edges of every contract, as arrays for the claim statements."""
 
     def __init__(self, contracts: Mapping[str, Contract]) -> None:
         self.contracts = frozenset(contracts)
-        self.wired = frozenset(name for name, contract in contracts.items() if contract.wired)
+        self.stream_contracts = frozenset(name for name, contract in contracts.items() if contract.uses_stream)
         self._rows = {
             (prefix, c.name): [
                 (c.name, status, edge.event, edge.target)
@@ -47,43 +47,43 @@ class Edges:
         self._values: dict[tuple[str, frozenset[str]], dict[str, list[str]]] = {}
 
     def values(self, prefix: str, contracts: Iterable[str]) -> dict[str, list[str]]:
-        """Of these contracts only: the statement compares every row with each edge it is given."""
-        wanted = frozenset(contracts)
-        values = self._values.get((prefix, wanted))
+        """Only the edges of these contracts, because the statement compares every row with each edge."""
+        key = (prefix, frozenset(contracts))
+        values = self._values.get(key)
         if values is None:
-            found = [row for name in sorted(wanted) for row in self._rows.get((prefix, name), ())]
-            names = ("contracts", "sources", "events", "targets")
-            values = {f"{prefix}_{name}": [row[position] for row in found] for position, name in enumerate(names)}
-            self._values[prefix, wanted] = values
+            edges = [row for contract in sorted(key[1]) for row in self._rows.get((prefix, contract), ())]
+            columns = ("contracts", "sources", "events", "targets")
+            values = {f"{prefix}_{name}": [edge[position] for edge in edges] for position, name in enumerate(columns)}
+            self._values[key] = values
         return values
 
 
 def settle_and_claim_values(
     successes: Sequence[Success],
     request: ClaimRequest | None,
-    book: LaneBook,
+    lane_cache: LaneCache,
     edges: Edges,
     now: int,
     relaxed: bool = False,
 ) -> dict[str, Any]:
-    """Successes in the order of their ids, so that no two cycles wait for each other in a circle; all of them of
-    children, or none.
+    """The parameters of the claim statements.
 
-    relaxed: the commit need not reach the disk before it is answered.
+    successes: all of child jobs or none of them; sorted by id here, because rows locked in one order cannot deadlock.
+    relaxed: commit with synchronous_commit = off.
     """
-    allowed = book.allowed_groups(request, edges.contracts) if request else {}
+    allowed = lane_cache.allowed_groups(request, edges.contracts) if request else {}
     ordered = sorted(successes, key=itemgetter(0))
-    floors = book.floors
+    floors = lane_cache.floors
     return {
         "now": now,
         "relaxed": relaxed,
         "family": bool(ordered) and ordered[0].parent_id is not None,
-        **settled_values(ordered),
-        "version": book.version,
+        **success_values(ordered),
+        "version": lane_cache.version,
         "wanted": request.limit if request and allowed else 0,
         "groups": [str(group) for group in allowed],
-        "paused_parties": [str(party) for party in book.paused_parties],
-        "cursors": [str(lane) for lane in book.cursors.values()],
+        "paused_parties": [str(party) for party in lane_cache.paused_parties],
+        "cursors": [str(lane) for lane in lane_cache.cursors.values()],
         "floor_lanes": [str(lane) for lane in floors],
         "floor_dues": [str(due) for due, _ in floors.values()],
         "floor_ids": [job_id for _, job_id in floors.values()],
@@ -95,128 +95,133 @@ def settle_and_claim_values(
     }
 
 
-class Answer:
-    """What the statement told: how many were settled and promoted, the lane version, the claims."""
+class ClaimResult:
+    """The rows of a claim statement: a head row (settled ids, counts, lane version), then one row per claimed job."""
 
     __slots__ = ("_settled", "claimed", "last", "partial", "promoted", "version", "wrote")
 
     def __init__(self, rows: Sequence[Any], token: str) -> None:
-        head, *found = rows
+        head, *jobs = rows
         self._settled: str | None = head[5]
         self.promoted: int = head[7]
         self.version: int = head[14]
         self.wrote = len(rows) > 1 or head[6] > 0
         self.partial = False
-        """The claim began at a lower priority: what it left free is for the others."""
-        found.sort(key=_served_order)
+        """True: the claim started at a lower priority, so a repeat from the highest priority may find more."""
+        jobs.sort(key=_claim_order)
         self.claimed = [
             Claimed(
                 row[0], token, row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10],
                 row[11] or row[0], row[12], row[13], row[15], row[17], row[18],
             )
-            for row in found
+            for row in jobs
         ]  # fmt: skip
-        self.last = {row[14]: (row[15], row[0]) for row in found}
+        self.last = {row[14]: (row[15], row[0]) for row in jobs}
+        """lane -> (due_at, id) of the last job claimed from it"""
 
     def unsettled(self, successes: Sequence[Success]) -> list[Success]:
-        """Those whose token did not stand, or whose row somebody else held."""
-        return unsettled_of(self._settled, successes)
+        """Successes that were not settled: the token did not match, or another transaction had locked the row."""
+        return unsettled_successes(self._settled, successes)
 
-    def rest(self, request: ClaimRequest, book: LaneBook) -> ClaimRequest | None:
-        """What to ask for again at once: the book was out of date, or what has just come due can be claimed now."""
-        passing = self.promoted > 0 or self.version != book.version or self.partial
-        return less(request, len(self.claimed)) if passing else None
+    def remaining(self, request: ClaimRequest, lane_cache: LaneCache) -> ClaimRequest | None:
+        """The request to repeat at once, if the lane cache was out of date, jobs were promoted, or `partial`."""
+        temporary = self.promoted > 0 or self.version != lane_cache.version or self.partial
+        return remaining_request(request, len(self.claimed)) if temporary else None
 
-    def relieved(self, book: LaneBook) -> None:
-        """This claim gave a lower priority its turn; the next such claim goes on behind it."""
+    def save_low_rank(self, lane_cache: LaneCache) -> None:
+        """Note which lower priority this claim served first; the next such claim starts after it."""
         self.partial = True
-        book.relieved = min(map(rank_of, self.last), default=-1)
+        lane_cache.last_low_rank = min(map(rank_of, self.last), default=-1)
 
-    def advance(self, book: LaneBook, *, remember_floors: bool) -> None:
+    def save_positions(self, lane_cache: LaneCache, *, with_floors: bool) -> None:
         for lane in self.last:
-            book.cursors[rank_of(lane)] = lane
-        if remember_floors:
-            book.floors.update(self.last)
+            lane_cache.cursors[rank_of(lane)] = lane
+        if with_floors:
+            lane_cache.floors.update(self.last)
 
 
-def in_turn(book: LaneBook, successes: Sequence[Success], request: ClaimRequest | None) -> tuple[str, dict[str, int]]:
-    """Which statement a plain claim takes: the one that begins at the highest priority, or now and then lower."""
-    first = book.relief() if request else None
+def claim_statement(
+    lane_cache: LaneCache, successes: Sequence[Success], request: ClaimRequest | None
+) -> tuple[str, dict[str, int]]:
+    """The statement for a plain claim and its extra parameters; every 8th claim starts at a lower priority."""
+    first = lane_cache.next_start_rank() if request else None
     if first is None:
         return "settle_and_claim" if successes else "claim", {}
-    return "settle_and_claim_in_turn", {"first": (first << RANK_SHIFT) - 1}
+    return "settle_and_claim_from_rank", {"first": (first << RANK_SHIFT) - 1}
 
 
-def _served_order(row: Any) -> tuple[int, int, str]:
+def _claim_order(row: Any) -> tuple[int, int, str]:
+    """(step of the walk, due_at, id)."""
     return row[16], row[15], row[0]
 
 
-class PostgresTx(PostgresTxQueries):
-    """The whole transaction a store hands to the engine."""
+class PlainClaimTx(PostgresTxQueries):
+    """A transaction that settles and claims without limits; `PostgresTx` adds claims within limits."""
 
     def __init__(self, *args: Any, edges: Edges, **options: Any) -> None:
         super().__init__(*args, **options)
         self._edges = edges
-        self._set = False
+        self._plan_options_set = False
         self.claims: list[ClaimRequest] = []
+        """Claims of this transaction. If the result of its commit is lost, their tokens are searched for later."""
 
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
         refused: list[Success] = []
-        for family in (False, True):
-            batch = [s for s in successes if (s.parent_id is not None) is family]
+        for with_parent in (False, True):
+            batch = [s for s in successes if (s.parent_id is not None) is with_parent]
             if batch:
                 refused += (await self._settle_and_claim(batch, None)).unsettled(batch)
-        await self.tell_parents_of(successes, refused)
+        await self.record_child_successes(successes, refused)
         return refused
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         if request.named is not None:
-            return await self._take(request)
+            return await self._claim_by_id(request)
         self.claims.append(request)
         claimed: list[Claimed] = []
-        for _ in range(1 + AGAIN):
-            await self.refresh_book()
-            if self.book.ruled:
-                claimed += await self.claim_planned(request)
-                if self.book.ruled:
+        for _ in range(1 + MAX_REPEATS):
+            await self.refresh_lane_cache()
+            if self.lane_cache.needs_plan:
+                claimed += await self._claim_limited(request)
+                if self.lane_cache.needs_plan:
                     break
-            answer = await self._settle_and_claim([], request)
-            answer.advance(self.book, remember_floors=False)
-            claimed += answer.claimed
-            rest = answer.rest(request, self.book)
-            if rest is None:
+            result = await self._settle_and_claim([], request)
+            result.save_positions(self.lane_cache, with_floors=False)
+            claimed += result.claimed
+            remaining = result.remaining(request, self.lane_cache)
+            if remaining is None:
                 break
-            request = rest
+            request = remaining
         return claimed
 
-    async def _take(self, request: ClaimRequest) -> list[Claimed]:
-        await self.prepare()
+    async def _claim_by_id(self, request: ClaimRequest) -> list[Claimed]:
+        await self._set_plan_options()
         values = claim_by_id_values([], request, self._edges, self.now)
-        answer = Taken(await run_settle_and_claim(self.connection, compiled(self._texts["claim_by_id"]), values))
-        self.wrote |= answer.wrote
-        return answer.claimed
+        result = ClaimByIdResult(await fetch_rows(self.connection, compiled(self._texts["claim_by_id"]), values))
+        self.wrote |= result.wrote
+        return result.claimed
 
-    async def claim_planned(self, request: ClaimRequest) -> list[Claimed]:
-        """A claim under limits; see planned.py."""
-        raise NameError("claim_planned")
+    async def _claim_limited(self, request: ClaimRequest) -> list[Claimed]:
+        """A claim within limits; see limited_claim.py."""
+        raise NameError("_claim_limited")
 
-    async def prepare(self) -> None:
-        if not self._set:
+    async def _set_plan_options(self) -> None:
+        if not self._plan_options_set:
             await self.connection.execute(_LOCAL)
-            self._set = True
+            self._plan_options_set = True
 
-    async def _settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> Answer:
-        await self.prepare()
-        name, more = in_turn(self.book, successes, request)
-        values = settle_and_claim_values(successes, request, self.book, self._edges, self.now) | more
+    async def _settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> ClaimResult:
+        await self._set_plan_options()
+        name, extra_values = claim_statement(self.lane_cache, successes, request)
+        values = settle_and_claim_values(successes, request, self.lane_cache, self._edges, self.now) | extra_values
         query = compiled(self._texts[name])
-        answer = Answer(await run_settle_and_claim(self.connection, query, values), request.token if request else "")
-        if more:
-            answer.relieved(self.book)
-        self.wrote |= answer.wrote
-        return answer
+        result = ClaimResult(await fetch_rows(self.connection, query, values), request.token if request else "")
+        if extra_values:
+            result.save_low_rank(self.lane_cache)
+        self.wrote |= result.wrote
+        return result
 
 
-async def run_settle_and_claim(connection: Connection, query: Query, values: Mapping[str, Any]) -> list[Any]:
+async def fetch_rows(connection: Connection, query: Query, values: Mapping[str, Any]) -> list[Any]:
     rows: list[Any] = await connection.fetch(query.text, *(values[name] for name in query.names))
     return rows

@@ -1,4 +1,4 @@
-"""What the hot statements are told of jobs that have succeeded, and which of them they did not settle."""
+"""Claims jobs by id (claim_by_id.sql), and the parameters that all claim statements share for settled jobs."""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -9,8 +9,8 @@ from detent.ports.claims import Claimed, ClaimRequest, Success
 from .dialect import is_uuid
 
 
-def settled_values(successes: Sequence[Success]) -> dict[str, Any]:
-    """What the statements are told of those that have ended; most have nothing to return."""
+def success_values(successes: Sequence[Success]) -> dict[str, Any]:
+    """The parameters that describe the successes; `results` is empty if no job returned anything."""
     results = [s[3] for s in successes]
     return {
         "ids": [s[0] for s in successes],
@@ -19,52 +19,50 @@ def settled_values(successes: Sequence[Success]) -> dict[str, Any]:
     }
 
 
-def unsettled_of(settled: str | None, successes: Sequence[Success]) -> list[Success]:
-    """settled: the ids that were, if not all."""
+def unsettled_successes(settled: str | None, successes: Sequence[Success]) -> list[Success]:
+    """settled: comma-separated ids of the settled jobs; None if all were."""
     if settled is None:
         return []
     done = set(settled.split(","))
     return [success for success in successes if success.id not in done]
 
 
-class WiredEdges(Protocol):
-    wired: frozenset[str]
+class StreamEdges(Protocol):
+    stream_contracts: frozenset[str]
 
     def values(self, prefix: str, contracts: Any) -> dict[str, list[str]]: ...
 
 
 def claim_by_id_values(
-    successes: Sequence[Success], request: ClaimRequest, edges: WiredEdges, now: int
+    successes: Sequence[Success], request: ClaimRequest, edges: StreamEdges, now: int
 ) -> Mapping[str, Any]:
-    """In the order of the ids, settled and named apart: nobody else takes rows of both kinds in another order."""
+    """The parameters of claim_by_id. Successes and named jobs are each sorted by id, the order in which rows are locked
+    everywhere, so that transactions cannot deadlock."""
     ordered = sorted(successes, key=itemgetter(0))
-    named = sorted(one for one in request.named or () if is_uuid(one.id))
+    named = sorted(job for job in request.named or () if is_uuid(job.id))
     return {
         "now": now,
-        **settled_values(ordered),
-        "named_ids": [one[0] for one in named],
-        "named_tokens": [one[1] for one in named],
-        "named_counts": [str(one[2]) for one in named],
+        **success_values(ordered),
+        "named_ids": [job[0] for job in named],
+        "named_tokens": [job[1] for job in named],
+        "named_counts": [str(job[2]) for job in named],
         "worker": request.worker,
         "lease": request.lease,
         **edges.values("end", {s[2] for s in ordered}),
-        **edges.values("claim", edges.wired),
+        **edges.values("claim", edges.stream_contracts),
     }
 
 
-class Taken:
-    """What the statement told: the claims, and which successes it settled."""
+class ClaimByIdResult:
+    """The rows of claim_by_id: a head row (settled ids and their number), then one row per claimed job."""
 
     __slots__ = ("_settled", "claimed", "wrote")
 
     def __init__(self, rows: Sequence[Any]) -> None:
-        head, *found = rows
+        head, *jobs = rows
         self._settled: str | None = head[6]
-        self.wrote = bool(found) or head[7] > 0
-        self.claimed = [Claimed(*row) for row in found]
+        self.wrote = bool(jobs) or head[7] > 0
+        self.claimed = [Claimed(*row) for row in jobs]
 
     def unsettled(self, successes: Sequence[Success]) -> list[Success]:
-        if self._settled is None:
-            return []
-        done = set(self._settled.split(","))
-        return [success for success in successes if success.id not in done]
+        return unsettled_successes(self._settled, successes)

@@ -1,4 +1,4 @@
-"""What every connection of ours has in common."""
+"""Opening connections: type codecs, and several hosts in one URL."""
 
 import asyncio
 from typing import Any
@@ -9,45 +9,45 @@ from .tx import Connection
 
 
 async def prepare(connection: Any) -> None:
-    """Ids are text on our side of the wire."""
+    """Read and write uuid columns as text."""
     await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
 
 
-async def nothing_to_reset(_connection: Any) -> None:
-    """Acts leave no session state behind, so there is nothing to ask the server for."""
+async def skip_reset(_connection: Any) -> None:
+    """The pool's reset hook: transactions leave no session state, so the round trip of a reset is saved."""
 
 
-def drop(connection: Any) -> None:
+def terminate(connection: Any) -> None:
     if connection is not None and not connection.is_closed():
         connection.terminate()
 
 
 HOST_SECONDS = 3.0
-"""How long one of several hosts may keep us waiting: a lost machine refuses nobody, it is silent."""
-_NEXT = (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
+"""Connect timeout per host if there are several: a machine that is down does not refuse, it does not answer."""
+_TRY_NEXT_HOST = (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
 
 
 class Hosts:
-    """Begins with the host that let us in last, and goes on to the next when one is away, silent or no primary."""
+    """Connects to the host that worked last; tries the next one if a host is down, silent or not the primary."""
 
     def __init__(self, url: str) -> None:
-        self._urls = one_each(url)
+        self._urls = url_per_host(url)
         self._first = 0
 
     async def connect(self, _url: str | None = None, *, timeout: float, **options: Any) -> Connection:
-        """What asyncpg.connect does, which gives all hosts together one time limit."""
+        """As asyncpg.connect, but with a timeout per host; asyncpg's timeout covers all hosts together."""
         if len(self._urls) > 1:
             timeout = min(timeout, HOST_SECONDS)
         error: BaseException = OSError("no host")
         first = self._first
-        for turn in range(len(self._urls)):
-            at = (first + turn) % len(self._urls)
+        for offset in range(len(self._urls)):
+            at = (first + offset) % len(self._urls)
             try:
                 connection = await asyncpg.connect(self._urls[at], timeout=timeout, **options)
-            except _NEXT as refusal:
-                error = refusal
+            except _TRY_NEXT_HOST as connect_error:
+                error = connect_error
             except asyncio.CancelledError:
-                self._first = at + 1  # whoever waits for us lost patience with this one
+                self._first = at + 1  # the caller's timeout is over: begin with another host next time
                 raise
             else:
                 self._first = at
@@ -55,13 +55,13 @@ class Hosts:
         raise error
 
 
-def one_each(url: str) -> list[str]:
-    """postgresql://me@a:1,b:2/jobs -> one URL per host; only the primary will do, unless the URL says else."""
-    scheme, mark, rest = url.partition("://")
-    place, slash, path = rest.partition("/")
-    access, at, hosts = place.rpartition("@")
+def url_per_host(url: str) -> list[str]:
+    """postgresql://me@a:1,b:2/jobs -> one URL per host, with target_session_attrs=primary unless the URL sets it."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, hosts = authority.rpartition("@")
     if "," not in hosts:
         return [url]
     if "target_session_attrs=" not in path:
         path += ("&" if "?" in path else "?") + "target_session_attrs=primary"
-    return [f"{scheme}{mark}{access}{at}{host}{slash or '/'}{path}" for host in hosts.split(",")]
+    return [f"{scheme}{separator}{user}{at}{host}{slash or '/'}{path}" for host in hosts.split(",")]

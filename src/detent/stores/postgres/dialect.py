@@ -1,27 +1,27 @@
-"""Named values in Postgres: `:name` becomes `$n`, once per query; and the clock the statements read."""
+"""Query texts for Postgres: `:name` parameters become `$n`, {clock} is filled in, claim statements are assembled."""
 
 import re
 from dataclasses import dataclass
 from functools import cache
 
 from detent.stores.sql_files import load_queries
-from detent.stores.tx_queries import filled
+from detent.stores.tx_queries import fill_placeholders
 
 DATABASE_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-GIVEN_CLOCK = ":now::bigint"
+PARAMETER_CLOCK = ":now::bigint"
 _LOCKS = re.compile(r"\s+FOR UPDATE( SKIP LOCKED)?")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_VALUE = re.compile(r"(?<![:\w]):([a-z_]+)")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
 def is_uuid(text: str) -> bool:
-    """As Detent writes them: the server would take capitals too, and answer with another text."""
+    """True for lower-case UUIDs only: the server accepts upper case too, but returns another text."""
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Text for the server and the values it wants, in order."""
+    """A query text for asyncpg, and the names of its parameters in order."""
 
     text: str
     names: tuple[str, ...]
@@ -29,80 +29,88 @@ class Query:
 
 @cache
 def compiled(text: str) -> Query:
-    names = tuple(dict.fromkeys(_VALUE.findall(text)))
-    return Query(_VALUE.sub(lambda found: f"${names.index(found[1]) + 1}", text), names)
+    names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
+    return Query(_PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", text), names)
 
 
 @cache
-def reading(text: str) -> str:
-    """The same query without its locks, for transactions that may not write."""
+def without_locks(text: str) -> str:
+    """The query without FOR UPDATE, for read-only transactions."""
     return _LOCKS.sub("", text)
 
 
 @cache
 def queries(own_clock: bool) -> dict[str, str]:
-    """Every named query, reading the database's clock or the one a test brings along as :now."""
-    own = load_queries(__package__)
-    texts = {**load_queries(), **own, **_claims(own["settle_and_claim"], own["look_rest"], own["claim_limited"])}
-    clock = GIVEN_CLOCK if own_clock else DATABASE_CLOCK
-    return {name: filled(text).replace("{clock}", clock) for name, text in texts.items()}
+    """All named queries. own_clock: the time is the parameter :now (tests), else the clock of the database."""
+    postgres = load_queries(__package__)
+    claims = _claim_statements(postgres["settle_and_claim"], postgres["inspect_rest"], postgres["claim_limited"])
+    texts = {**load_queries(), **postgres, **claims}
+    clock = PARAMETER_CLOCK if own_clock else DATABASE_CLOCK
+    return {name: fill_placeholders(text).replace("{clock}", clock) for name, text in texts.items()}
 
 
-def _claims(settle_and_claim: str, look: str, taking: str) -> dict[str, str]:
-    """A plain cycle, one that begins at a lower priority, one that has nothing to settle, and the two halves of a
-    planned claim, made of its parts."""
+def _claim_statements(settle_and_claim_sql: str, inspect_sql: str, claim_limited_sql: str) -> dict[str, str]:
+    """The variants of settle_and_claim.sql.
+
+    settle_and_claim_from_rank: the walk starts at rank :first instead of the highest priority.
+    claim: without the CTEs that settle.
+    settle_and_inspect, claim_limited: the two statements of a claim within limits.
+    """
+    head_and_claims = _result_without_settled(settle_and_claim_sql)
     return {
-        "settle_and_claim": _walking(settle_and_claim, "-1::bigint"),
-        "settle_and_claim_in_turn": _walking(settle_and_claim, ":first::bigint"),
-        "claim": _walking(_bare(settle_and_claim), "-1::bigint"),
-        "look": _walking(_before(settle_and_claim, "picked"), ":first::bigint", _CLOSED)
-        + look.replace("{logged}", _logging(settle_and_claim, "settled")),
-        "claim_limited": taking.replace("{claimed}", _part(settle_and_claim, "claimed"))
-        .replace("{logged}", _logging(settle_and_claim, "claimed"))
-        .replace("{answer}", _answer(settle_and_claim).replace("FROM promoted)", "FROM locked WHERE NOT fits)")),
+        "settle_and_claim": _with_walk(settle_and_claim_sql, "-1::bigint"),
+        "settle_and_claim_from_rank": _with_walk(settle_and_claim_sql, ":first::bigint"),
+        "claim": _with_walk(_without_settling(settle_and_claim_sql), "-1::bigint"),
+        "settle_and_inspect": _with_walk(_before_cte(settle_and_claim_sql, "picked"), ":first::bigint", _FULL_CELLS)
+        + inspect_sql.replace("{logged}", _logged_cte(settle_and_claim_sql, "settled")),
+        "claim_limited": claim_limited_sql.replace("{claimed}", _cte(settle_and_claim_sql, "claimed"))
+        .replace("{logged}", _logged_cte(settle_and_claim_sql, "claimed"))
+        .replace("{answer}", head_and_claims.replace("FROM promoted)", "FROM locked WHERE NOT fits)")),
     }
 
 
-_CLOSED = "\n        OR (h.lane & 36028797018963967) = ANY (CAST(:closed::text[] AS bigint[]))"
+_FULL_CELLS = "\n        OR (h.lane & 36028797018963967) = ANY (CAST(:closed::text[] AS bigint[]))"
+"""Skips the cells in which a limit was reached a moment ago."""
 
 
-def _walking(text: str, first: str, closed: str = "") -> str:
-    return text.replace("{first}", first).replace("{closed}", closed)
+def _with_walk(sql: str, first: str, closed: str = "") -> str:
+    """Fill in where the walk over the lanes starts and which lanes it skips."""
+    return sql.replace("{first}", first).replace("{closed}", closed)
 
 
-def _before(settle_and_claim: str, part: str) -> str:
-    """The statement up to where this part of it begins."""
-    return settle_and_claim[: _start(settle_and_claim, part)]
+def _before_cte(sql: str, name: str) -> str:
+    return sql[: _cte_start(sql, name)]
 
 
-def _part(settle_and_claim: str, part: str) -> str:
-    """One part of the statement, so that a planned claim writes its rows word for word like a plain one."""
-    start = _start(settle_and_claim, part)
-    return settle_and_claim[start : settle_and_claim.index("\n), ", start + 1)]
+def _cte(sql: str, name: str) -> str:
+    """One CTE of the statement, so that claims within limits write their rows exactly like plain ones."""
+    start = _cte_start(sql, name)
+    return sql[start : sql.index("\n), ", start + 1)]
 
 
-def _logging(settle_and_claim: str, rows: str) -> str:
-    """The part that writes events, for one kind of rows only."""
-    start = _start(settle_and_claim, "logged")
-    lines = settle_and_claim[start : settle_and_claim.index("\n)\n", start + 1)].splitlines()
-    own = next(line for line in lines if f"FROM {rows}" in line).removesuffix(") e")
+def _logged_cte(settle_and_claim_sql: str, rows: str) -> str:
+    """The CTE that inserts events, reduced to the rows of `settled` or of `claimed`."""
+    start = _cte_start(settle_and_claim_sql, "logged")
+    lines = settle_and_claim_sql[start : settle_and_claim_sql.index("\n)\n", start + 1)].splitlines()
+    select = next(line for line in lines if f"FROM {rows}" in line).removesuffix(") e")
     head = lines[: next(number for number, line in enumerate(lines) if "FROM settled" in line)]
-    return "\n".join([*head, f"{own}) e"])
+    return "\n".join([*head, f"{select}) e"])
 
 
-def _bare(settle_and_claim: str) -> str:
-    """The claim alone: a worker that waits has nothing to settle, and every part costs before its first row."""
-    begins, goes_on = _start(settle_and_claim, "held"), _start(settle_and_claim, "due")
-    return f"{settle_and_claim[:begins]}{_before(settle_and_claim, 'logged')[goes_on:]}{_logging(settle_and_claim, 'claimed')}\n)\n{_answer(settle_and_claim)}"
+def _without_settling(sql: str) -> str:
+    """The claim alone, for workers with nothing to settle: every CTE costs time even if it has no rows."""
+    before_held, from_due_on = _before_cte(sql, "held"), _before_cte(sql, "logged")[_cte_start(sql, "due") :]
+    return f"{before_held}{from_due_on}{_logged_cte(sql, 'claimed')}\n)\n{_result_without_settled(sql)}"
 
 
-def _answer(settle_and_claim: str) -> str:
-    """What the statement tells where nothing was settled."""
-    head, _, claims = settle_and_claim[settle_and_claim.index("\n)\nSELECT NULL") + 3 :].partition("\nUNION ALL\n")
-    told = re.sub(r"CASE WHEN .* END,", "NULL,", head, flags=re.DOTALL)
-    told = told.replace("(SELECT count(*)::int FROM settled)", "0")
-    return f"{told}\nUNION ALL\n{claims}"
+def _result_without_settled(settle_and_claim_sql: str) -> str:
+    """The final SELECT of the statement, with constants instead of what it reads from the CTE `settled`."""
+    start = settle_and_claim_sql.index("\n)\nSELECT NULL") + 3
+    head, _, claims = settle_and_claim_sql[start:].partition("\nUNION ALL\n")
+    head = re.sub(r"CASE WHEN .* END,", "NULL,", head, flags=re.DOTALL)
+    head = head.replace("(SELECT count(*)::int FROM settled)", "0")
+    return f"{head}\nUNION ALL\n{claims}"
 
 
-def _start(settle_and_claim: str, part: str) -> int:
-    return settle_and_claim.index(f"\n), {part} AS ")
+def _cte_start(sql: str, name: str) -> int:
+    return sql.index(f"\n), {name} AS ")

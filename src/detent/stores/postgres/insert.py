@@ -1,4 +1,4 @@
-"""Builds the statement that inserts new jobs and their first events in one round trip."""
+"""Builds and runs the statement that inserts new jobs and their first events in one round trip."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -33,108 +33,118 @@ _ZERO = "execution_no, failures, retries, interruptions, wait_parked"
 
 
 class Shape(NamedTuple):
-    """Which columns bear the job's id, which differ from row to row, which are said once for all; the rest is null."""
+    """How the columns of some rows are passed to the statement; columns in none of the three are NULL."""
 
-    named: tuple[str, ...]
-    many: tuple[str, ...]
-    once: tuple[str, ...]
+    ids: tuple[str, ...]
+    """Equal to the job's id, which is the first parameter."""
+    arrays: tuple[str, ...]
+    """Different from row to row: one array parameter each."""
+    constants: tuple[str, ...]
+    """The same in all rows: one plain parameter each."""
 
 
-def shaped(names: Sequence[str], columns: Sequence[Sequence[Any]], ids: Sequence[str]) -> tuple[Shape, list[Any]]:
-    """The shape of some rows, and their values in its order; ids is the first of all values."""
-    named, many, once, arrays, singles = [], [], [], [], []
+def shape_of(names: Sequence[str], columns: Sequence[Sequence[Any]], ids: Sequence[str]) -> tuple[Shape, list[Any]]:
+    """The shape of some rows, and its parameters in order: arrays, then constants."""
+    id_columns, array_columns, constant_columns, arrays, constants = [], [], [], [], []
     for name, values in zip(names, columns, strict=True):
         first = values[0]
         if first is None and len(values) == 1:
             continue
         if values == ids:
-            named.append(name)
+            id_columns.append(name)
         elif len(values) > 1 and (values.count(first) != len(values) or name == "job_id"):
-            many.append(name)
+            array_columns.append(name)
             arrays.append(values)
         elif first is not None:
-            once.append(name)
-            singles.append(first)
-    return Shape(tuple(named), tuple(many), tuple(once)), [*arrays, *singles]
+            constant_columns.append(name)
+            constants.append(first)
+    shape = Shape(tuple(id_columns), tuple(array_columns), tuple(constant_columns))
+    return shape, [*arrays, *constants]
 
 
 @lru_cache(maxsize=256)
 def statement(jobs: Shape, events: Shape, single: bool) -> str:
-    """Of rows of these shapes. It answers the ids made if some were there already, else null."""
-    first = 2 + len(jobs.many) + len(jobs.once)
-    made, from_jobs = _selected(jobs, _JOB_TYPES, 2, single)
-    logged, from_events = _selected(events, _EVENT_TYPES, first, single)
+    """The statement for rows of these shapes. It returns NULL, or the inserted ids if some jobs existed already."""
+    first = 2 + len(jobs.arrays) + len(jobs.constants)
+    job_values, from_jobs = _select(jobs, _JOB_TYPES, 2, single)
+    event_values, from_events = _select(events, _EVENT_TYPES, first, single)
     return f"""
 WITH made AS (
-  INSERT INTO jobs ({_listed(jobs)}, {_ZERO})
-  SELECT {made}, 0, 0, 0, 0, false {from_jobs}
+  INSERT INTO jobs ({_column_list(jobs)}, {_ZERO})
+  SELECT {job_values}, 0, 0, 0, 0, false {from_jobs}
   ON CONFLICT (id) DO NOTHING RETURNING id
 ), logged AS (
-  INSERT INTO events ({_listed(events)}, xid)
-  SELECT {logged}, (SELECT pg_current_xact_id()::text::bigint) {from_events}
-  WHERE ({_id_of(events, single)} IN (SELECT id FROM made)) IS TRUE  -- so it is hashed, never joined in a loop
+  INSERT INTO events ({_column_list(events)}, xid)
+  SELECT {event_values}, (SELECT pg_current_xact_id()::text::bigint) {from_events}
+  WHERE ({_id_of(events, single)} IN (SELECT id FROM made)) IS TRUE  -- IS TRUE: a hashed subplan, not a nested loop
 )
 SELECT CASE WHEN count(*) < {"1" if single else "cardinality($1)"}
   THEN coalesce(array_agg(id::text), ARRAY[]::text[]) END FROM made"""
 
 
-def _listed(shape: Shape) -> str:
-    return ", ".join((*shape.named, *shape.many, *shape.once))
+def _column_list(shape: Shape) -> str:
+    return ", ".join((*shape.ids, *shape.arrays, *shape.constants))
 
 
 def _id_of(shape: Shape, single: bool) -> str:
-    """The job's id as a uuid: the first parameter, unless some jobs have more rows than others."""
-    if "job_id" in shape.many:
+    """The job's id as a uuid: from the first parameter, unless job_id is an array (jobs with several events)."""
+    if "job_id" in shape.arrays:
         return "u.job_id::uuid"
     return "$1::text::uuid" if single else "u.named::uuid"
 
 
-def _selected(shape: Shape, types: dict[str, str], first: int, single: bool) -> tuple[str, str]:
-    """The select list and the from clause; parameters count from `first`. Only arrays of text need no asking about."""
-    own, named = _id_of(shape, single), "$1::text" if single else "u.named"
-    values = [own if name in ("id", "job_id") else named for name in shape.named]
-    values += [own if name == "job_id" else f"u.{name}" for name in shape.many]
-    values += [f"${n}::{types[name]}" for n, name in enumerate(shape.once, first + len(shape.many))]
-    arrays = [f"${n}::{types[name]}[]" for n, name in enumerate(shape.many, first)]
-    names = list(shape.many)
-    if shape.named and not single:
+def _select(shape: Shape, types: dict[str, str], first: int, single: bool) -> tuple[str, str]:
+    """The select list and the FROM clause; parameters are numbered from `first`.
+
+    Ids are passed as text[], because asyncpg looks up the type of other arrays on the server before the first call.
+    """
+    uuid, text = _id_of(shape, single), "$1::text" if single else "u.named"
+    values = [uuid if name in ("id", "job_id") else text for name in shape.ids]
+    values += [uuid if name == "job_id" else f"u.{name}" for name in shape.arrays]
+    values += [f"${n}::{types[name]}" for n, name in enumerate(shape.constants, first + len(shape.arrays))]
+    arrays = [f"${n}::{types[name]}[]" for n, name in enumerate(shape.arrays, first)]
+    names = list(shape.arrays)
+    if shape.ids and not single:
         arrays, names = ["$1::text[]", *arrays], ["named", *names]
     return ", ".join(values), f"FROM unnest({', '.join(arrays)}) u ({', '.join(names)})" if names else ""
 
 
 async def insert(connection: Any, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
-    """New jobs and their first events in one round trip; returns the ids that were there already."""
+    """Insert new jobs and their first events in one round trip; returns the ids that existed already."""
     if not changes:
         return set()
-    jobs, events = _alike(changes, lanes[0]) if isinstance(changes, UniformBatch) else _each(changes, lanes)
+    jobs, events = _uniform(changes, lanes[0]) if isinstance(changes, UniformBatch) else _individual(changes, lanes)
     ids: list[str] = jobs[0]
     for job_id in ids:
         if not is_uuid(job_id):
-            raise InvalidInput(f"{job_id!r} is no UUID; leave the id out, or make a UUIDv7", code="JOB_ID_INVALID")
+            raise InvalidInput(f"{job_id!r} is not a UUID; leave the id out, or pass a UUIDv7", code="JOB_ID_INVALID")
     single = len(ids) == 1
-    (rows, values), (logged, more) = shaped(_JOB_COLUMNS, jobs, ids), shaped(_EVENT_COLUMNS, events, ids)
-    text = statement(rows, logged, single)
-    found = await connection.fetch(text, ids[0] if single else ids, *values, *more)
-    made: list[str] | None = found[0][0]
-    return set() if made is None else set(ids) - set(made)
+    job_shape, job_parameters = shape_of(_JOB_COLUMNS, jobs, ids)
+    event_shape, event_parameters = shape_of(_EVENT_COLUMNS, events, ids)
+    text = statement(job_shape, event_shape, single)
+    rows = await connection.fetch(text, ids[0] if single else ids, *job_parameters, *event_parameters)
+    inserted: list[str] | None = rows[0][0]
+    return set() if inserted is None else set(ids) - set(inserted)
 
 
 Columns = list[list[Any]]
 
 
-def _each(changes: Sequence[Change], lanes: Sequence[int]) -> tuple[Columns, Columns]:
-    """The columns of jobs and of events."""
+def _individual(changes: Sequence[Change], lanes: Sequence[int]) -> tuple[Columns, Columns]:
+    """The columns of the jobs and of their events."""
     events = [event for change in changes for event in change.events]
     data = [as_text(event.data) for event in events]
-    of_events = [lane for change, lane in zip(changes, lanes, strict=True) for _ in change.events]
+    event_lanes = [lane for change, lane in zip(changes, lanes, strict=True) for _ in change.events]
     jobs = _columns(created_values(change.after) for change in changes)
-    return [*jobs, list(lanes)], [*_columns(map(_EVENT, events)), data, of_events]
+    return [*jobs, list(lanes)], [*_columns(map(_EVENT, events)), data, event_lanes]
 
 
-def _alike(changes: UniformBatch, lane: int) -> tuple[Columns, Columns]:
-    """The same without a job or an event being made: what they share stands there once."""
+def _uniform(changes: UniformBatch, lane: int) -> tuple[Columns, Columns]:
+    """The same for a uniform batch, without building its jobs and events; a shared value is a column of length 1."""
     first, (event,) = changes.first, changes.first.events
-    jobs = [changes.own.get(name, [value]) for name, value in zip(CREATED, created_values(first.after), strict=True)]
+    jobs = [
+        changes.columns.get(name, [value]) for name, value in zip(CREATED, created_values(first.after), strict=True)
+    ]
     _, *common = _EVENT(event)
     return [*jobs, [lane]], [changes.ids, *([value] for value in common), [as_text(event.data)], [lane]]
 

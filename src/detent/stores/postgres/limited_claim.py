@@ -1,62 +1,63 @@
-"""Claims under limits and weights on Postgres: look, plan, take; again at once when others were faster."""
+"""Claims within limits and weights on Postgres: one statement reads lanes and meters, `make_plan` divides the free
+places, a second statement claims. The whole is repeated at once if other workers claimed in between."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from detent.core.limits import Meter, spent_from
+from detent.core.limits import Meter, parse_spent
 from detent.ports.claims import Claimed, ClaimRequest, Success
-from detent.stores.claim_plan import Found, Plan, Seen, make_plan, remembered
-from detent.stores.lanes import RANK_SHIFT, LaneBook, party_of, rank_of
+from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, compacted_history, make_plan
+from detent.stores.lanes import RANK_SHIFT, LaneCache, party_of, rank_of
 
-from .claim import AGAIN, Answer, Edges, PostgresTx, run_settle_and_claim, settle_and_claim_values
-from .claim_by_id import unsettled_of
+from .claim import MAX_REPEATS, ClaimResult, Edges, PlainClaimTx, fetch_rows, settle_and_claim_values
+from .claim_by_id import unsettled_successes
 from .dialect import compiled
-from .lost_claims import less
+from .lost_claims import remaining_request
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[list[Any]]]
-"""Run one of the claim_within_limits statements by its name."""
-_WIDER = 4
-_LANES_AT_MOST = 4_096
-_CLOSED_AT_MOST = 4_096
-_CLOSED_MICROS = 200_000
+"""Runs a named statement with its parameters."""
+_LANES_FACTOR = 4
+_MAX_LANES = 4_096
+_MAX_FULL_CELLS = 4_096
+_FULL_MICROS = 200_000
 
 
 @dataclass(slots=True)
-class Looked:
-    """What the first statement told: what was settled and promoted, and everything a plan rests on."""
+class Inspection:
+    """The result of the statement settle_and_inspect: settled ids, number of promoted jobs, the input of a plan."""
 
-    seen: Seen
+    snapshot: ClaimSnapshot
     version: int
     promoted: int
     settled: str | None
 
     @staticmethod
-    def of(rows: Sequence[Any], book: LaneBook, *, counted: bool) -> "Looked":
+    def of(rows: Sequence[Any], lane_cache: LaneCache, *, counted: bool) -> "Inspection":
         _, now, version, promoted, settled, _ = rows[0]
-        looked = Looked(Seen(now), version, promoted, settled)
-        limits = {limit.id: limit for limit in book.limits}
-        seen, steps = looked.seen, {}
+        inspection = Inspection(ClaimSnapshot(now), version, promoted, settled)
+        limits = {limit.id: limit for limit in lane_cache.limits}
+        snapshot, steps = inspection.snapshot, {}
         held: dict[int, int] = {}
-        for row, first, second, number, name, other in rows[1:]:
-            if row == 1:
-                steps[first] = second
-                seen.lanes.append(Found(first, number))
-                book.parties[party_of(first)] = name, other
-            elif row == 2:
-                held[first] = number
-                book.parties[party_of(first)] = name, other
-            elif number in limits:
-                seen.meters[number, name] = Meter(first, limits[number], second, spent_from(other))
-        seen.lanes.sort(key=lambda found: steps[found.lane])
-        seen.held = held if counted else None
-        return looked
+        for kind, row_id, second, number, text, more_text in rows[1:]:
+            if kind == 1:  # a lane: lane, step of the walk, claimable jobs, tenant, limit key
+                steps[row_id] = second
+                snapshot.lanes.append(ClaimableLane(row_id, number))
+                lane_cache.parties[party_of(row_id)] = text, more_text
+            elif kind == 2:  # leased jobs of a lane: lane, NULL, count, tenant, limit key
+                held[row_id] = number
+                lane_cache.parties[party_of(row_id)] = text, more_text
+            elif number in limits:  # a meter: id, taken, limit id, subject, spent
+                snapshot.meters[number, text] = Meter(row_id, limits[number], second, parse_spent(more_text))
+        snapshot.lanes.sort(key=lambda claimable: steps[claimable.lane])
+        snapshot.held = held if counted else None
+        return inspection
 
 
 @dataclass(slots=True)
 class LimitedClaim:
-    """What became of one claim_within_limits claim."""
+    """Claimed jobs, and the successes that were not settled."""
 
     claimed: list[Claimed]
     refused: list[Success]
@@ -66,7 +67,7 @@ class LimitedClaim:
 async def claim_within_limits(
     run: Run,
     refresh: Callable[[], Awaitable[None]],
-    book: LaneBook,
+    lane_cache: LaneCache,
     edges: Edges,
     successes: Sequence[Success],
     request: ClaimRequest,
@@ -74,84 +75,97 @@ async def claim_within_limits(
     *,
     once: bool = False,
 ) -> LimitedClaim:
-    """Settle and claim; again where the first attempt tells that there is more to have. once: lock meters once."""
-    done = LimitedClaim([], [])
-    rest: ClaimRequest | None = request
-    first, lanes_at_most, counting = book.relief(), request.limit, False
-    if book.closed and now >= book.closed_until:
-        book.closed.clear()
-    for attempt in range(1 + AGAIN):
-        assert rest is not None
-        asked = replace(rest, limit=lanes_at_most)
-        values = settle_and_claim_values(successes, asked, book, edges, now, relaxed=not successes)
-        rows = await run("look", values | _look_values(book, rest, first, counting))
-        looked = Looked.of(rows, book, counted=counting)
+    """Settle and claim; repeated while the first attempts show that more jobs can be claimed.
+
+    once: stop after the first statement that locks meters.
+    """
+    result = LimitedClaim([], [])
+    remaining: ClaimRequest | None = request
+    first, lanes_at_most, count_held = lane_cache.next_start_rank(), request.limit, False
+    if lane_cache.full_cells and now >= lane_cache.full_until:
+        lane_cache.full_cells.clear()
+    for attempt in range(1 + MAX_REPEATS):
+        assert remaining is not None
+        lane_request = replace(remaining, limit=lanes_at_most)
+        values = settle_and_claim_values(successes, lane_request, lane_cache, edges, now, relaxed=not successes)
+        rows = await run("settle_and_inspect", values | _inspect_values(lane_cache, remaining, first, count_held))
+        inspection = Inspection.of(rows, lane_cache, counted=count_held)
         if attempt == 0:
-            done.refused = unsettled_of(looked.settled, successes)
-            done.wrote = len(done.refused) < len(successes)
+            result.refused = unsettled_successes(inspection.settled, successes)
+            result.wrote = len(result.refused) < len(successes)
             successes = []
-        if looked.version != book.version:
+        if inspection.version != lane_cache.version:
             await refresh()
-            if not book.ruled:
+            if not lane_cache.needs_plan:
                 break
             continue
-        plan = make_plan(book, looked.seen, rest.limit)
+        plan = make_plan(lane_cache, inspection.snapshot, remaining.limit)
         if plan.missing:
             await run("add_meters", _missing_values(plan, now))
             continue
-        if plan.uncertain and attempt < AGAIN:
-            counting = True
+        if plan.uncertain and attempt < MAX_REPEATS:
+            count_held = True
             continue
-        in_turn, first, counting = first is not None, None, False
-        if in_turn:
-            book.relieved = min((rank_of(found.lane) for found in looked.seen.lanes), default=-1)
-        took, more = await _take(run, book, edges, rest, looked.seen, plan, now)
-        done.claimed += took
-        done.wrote |= bool(took)
-        rest = less(rest, len(took))
-        if rest is None or (once and plan.quotas):
+        from_low_rank, first, count_held = first is not None, None, False
+        if from_low_rank:
+            lane_cache.last_low_rank = min(
+                (rank_of(claimable.lane) for claimable in inspection.snapshot.lanes), default=-1
+            )
+        claimed, more = await _claim_planned(run, lane_cache, edges, remaining, inspection.snapshot, plan, now)
+        result.claimed += claimed
+        result.wrote |= bool(claimed)
+        remaining = remaining_request(remaining, len(claimed))
+        if remaining is None or (once and plan.quotas):
             break
-        crowded = len(looked.seen.lanes) >= lanes_at_most
-        if crowded:
-            lanes_at_most = min(lanes_at_most * _WIDER, _LANES_AT_MOST)
-            _close(book, plan, looked.seen.now)
-        if not (looked.promoted or crowded or more or in_turn):
+        more_lanes = len(inspection.snapshot.lanes) >= lanes_at_most
+        if more_lanes:
+            lanes_at_most = min(lanes_at_most * _LANES_FACTOR, _MAX_LANES)
+            _skip_full_cells(lane_cache, plan, inspection.snapshot.now)
+        if not (inspection.promoted or more_lanes or more or from_low_rank):
             break
-    return done
+    return result
 
 
-def _close(book: LaneBook, plan: Plan, now: int) -> None:
-    """Where there are more lanes than one look sees, those that are full are passed over for a moment."""
-    book.closed_until = min(now + _CLOSED_MICROS, book.opens_at or now + _CLOSED_MICROS)
-    if len(book.closed) < _CLOSED_AT_MOST:
-        book.closed |= plan.full
+def _skip_full_cells(lane_cache: LaneCache, plan: ClaimPlan, now: int) -> None:
+    """If there are more lanes than one statement reads, leave out those whose limit is reached, for at most 200 ms."""
+    lane_cache.full_until = min(now + _FULL_MICROS, lane_cache.opens_at or now + _FULL_MICROS)
+    if len(lane_cache.full_cells) < _MAX_FULL_CELLS:
+        lane_cache.full_cells |= plan.full
 
 
-def _missing_values(plan: Plan, now: int) -> dict[str, Any]:
+def _missing_values(plan: ClaimPlan, now: int) -> dict[str, Any]:
     numbers, subjects = zip(*sorted(plan.missing), strict=True)
     return {"limit_ids": [str(number) for number in numbers], "subjects": list(subjects), "now": now}
 
 
-def _look_values(book: LaneBook, request: ClaimRequest, first: int | None, counting: bool) -> dict[str, Any]:
+def _inspect_values(
+    lane_cache: LaneCache, request: ClaimRequest, first: int | None, count_held: bool
+) -> dict[str, Any]:
     return {
         "first": -1 if first is None else (first << RANK_SHIFT) - 1,
-        "closed": [str(cell) for cell in book.closed],
-        "dated": book.dated,
-        "counting": counting,
+        "closed": [str(cell) for cell in lane_cache.full_cells],
+        "dated": lane_cache.has_deadlines,
+        "counting": count_held,
         "at_most": request.limit,
     }
 
 
-async def _take(
-    run: Run, book: LaneBook, edges: Edges, request: ClaimRequest, seen: Seen, plan: Plan, now: int
+async def _claim_planned(
+    run: Run,
+    lane_cache: LaneCache,
+    edges: Edges,
+    request: ClaimRequest,
+    snapshot: ClaimSnapshot,
+    plan: ClaimPlan,
+    now: int,
 ) -> tuple[list[Claimed], bool]:
-    """What was claimed, and whether there is more: a lane gave all it was asked for while another came short, or a
-    meter had become too small meanwhile."""
+    """Claim what was planned. The flag is true if a repeat may claim more: another worker had used up a meter, or one
+    lane had fewer jobs than planned while another filled its quota."""
     if not plan.quotas:
         return [], False
-    meters = sorted((meter for meter in seen.meters.values() if meter.id in plan.takes), key=lambda meter: meter.id)
+    meters = sorted((meter for meter in snapshot.meters.values() if meter.id in plan.takes), key=lambda meter: meter.id)
     pairs = [(lane, number) for lane in plan.quotas for number in plan.meters[lane]]
-    values = settle_and_claim_values([], request, book, edges, now, relaxed=True) | {
+    values = settle_and_claim_values([], request, lane_cache, edges, now, relaxed=True) | {
         "lanes": [str(lane) for lane in plan.quotas],
         "quotas": [str(quota) for quota in plan.quotas.values()],
         "pair_lanes": [str(lane) for lane, _ in pairs],
@@ -160,29 +174,31 @@ async def _take(
         "seen": [str(meter.taken) for meter in meters],
         "rooms": [str(plan.rooms[meter.id]) for meter in meters],
         "takes": [str(plan.takes[meter.id]) for meter in meters],
-        "spent": [remembered(meter, seen.now) for meter in meters],
+        "spent": [compacted_history(meter, snapshot.now) for meter in meters],
         "rated": [str(meter.limit.rate is not None) for meter in meters],
-        "dated": book.dated,
+        "dated": lane_cache.has_deadlines,
     }
     rows = await run("claim_limited", values)
-    answer = Answer(rows, request.token)
-    answer.advance(book, remember_floors=False)
-    given = Counter(row[14] for row in rows[1:])
-    served = any(given[lane] == quota for lane, quota in plan.quotas.items())
-    return answer.claimed, answer.promoted > 0 or (served and len(answer.claimed) < sum(plan.quotas.values()))
+    result = ClaimResult(rows, request.token)
+    result.save_positions(lane_cache, with_floors=False)
+    claimed_per_lane = Counter(row[14] for row in rows[1:])
+    lane_filled = any(claimed_per_lane[lane] == quota for lane, quota in plan.quotas.items())
+    meters_used_up = result.promoted  # this statement counts them in that column
+    missing = len(result.claimed) < sum(plan.quotas.values())
+    return result.claimed, meters_used_up > 0 or (lane_filled and missing)
 
 
-class PlanningTx(PostgresTx):
-    """The whole transaction a store hands to the engine, limits included."""
+class PostgresTx(PlainClaimTx):
+    """The transaction that the store passes to the engine: all queries, settling, claims with and without limits."""
 
-    async def claim_planned(self, request: ClaimRequest) -> list[Claimed]:
-        """Meters are locked once: in two helpings, two transactions could wait for each other in a circle."""
-        await self.prepare()
-        done = await claim_within_limits(
-            self._run, self.refresh_book, self.book, self._edges, [], request, self.now, once=True
+    async def _claim_limited(self, request: ClaimRequest) -> list[Claimed]:
+        """Meters are locked once, in the order of their ids: locked in two steps, two transactions could deadlock."""
+        await self._set_plan_options()
+        result = await claim_within_limits(
+            self._run, self.refresh_lane_cache, self.lane_cache, self._edges, [], request, self.now, once=True
         )
-        self.wrote |= done.wrote
-        return done.claimed
+        self.wrote |= result.wrote
+        return result.claimed
 
     async def _run(self, name: str, values: Mapping[str, Any]) -> list[Any]:
-        return await run_settle_and_claim(self.connection, compiled(self._texts[name]), {**values, "relaxed": False})
+        return await fetch_rows(self.connection, compiled(self._texts[name]), {**values, "relaxed": False})

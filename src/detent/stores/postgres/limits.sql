@@ -1,26 +1,26 @@
--- Limits, priorities in turn, tenants, deadlines.
+-- Limits, meters, tenants, deadlines, and marks for priorities and deadlines in use.
 
 -- name: lanes_of
 SELECT lane FROM jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
--- name: holding
--- How many are held in each lane; relies on jobs_leased.
+-- name: leased_by_lane
+-- Leased jobs per lane. Index: jobs_leased.
 SELECT lane, count(*) FROM jobs WHERE phase = 'leased' GROUP BY lane;
 
--- name: late
--- Hot. Relies on jobs_deadline.
+-- name: past_deadline
+-- Hot path. Index: jobs_deadline.
 SELECT {columns} FROM jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked')
   AND deadline_at <= (SELECT {clock}) AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
 ORDER BY deadline_at LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: lock_quota
--- Whoever submits for a tenant with a quota does so alone until the commit.
+-- Locks the tenant's row, so that submits for a tenant with a quota run one after the other.
 SELECT tenant_id, weight, max_backlog, max_payload FROM tenants
 WHERE tenant_id = :tenant_id AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL) FOR UPDATE;
 
 -- name: backlog_of
--- A tenant's jobs that are due, come later or are held, counted up to a bound: lane by lane along jobs_ready, then
--- jobs_later and jobs_leased.
+-- Due, future and leased jobs of a tenant, counted up to a bound. Indexes: jobs_ready (lane by lane), jobs_later,
+-- jobs_leased.
 WITH RECURSIVE walk (lane) AS (
   SELECT (SELECT lane FROM jobs WHERE ready ORDER BY lane LIMIT 1)
   UNION ALL

@@ -1,4 +1,4 @@
-"""Numbered migrations of a Postgres database under an advisory lock, and the check generated from its contracts."""
+"""Numbered migrations of a Postgres database under an advisory lock, and the CHECK generated from its contracts."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -15,23 +15,23 @@ from detent.stores.sql_files import load_queries
 from .dialect import compiled
 from .tx import Connection
 
-_LOCK = 0x44544E54
-_RECORDS = "CREATE TABLE IF NOT EXISTS detent_schema (version integer NOT NULL)"
-_TRIES = 20
-_PATIENCE = "500ms"
-_MARK = """SELECT obj_description(oid, 'pg_constraint') FROM pg_constraint
+_ADVISORY_LOCK = 0x44544E54
+_CREATE_SCHEMA_TABLE = "CREATE TABLE IF NOT EXISTS detent_schema (version integer NOT NULL)"
+_MAX_ATTEMPTS = 20
+_LOCK_TIMEOUT = "500ms"
+_CONSTRAINT_DIGEST = """SELECT obj_description(oid, 'pg_constraint') FROM pg_constraint
 WHERE conname = 'jobs_contract' AND conrelid = 'jobs'::regclass"""
 
 
 def migrations() -> list[tuple[int, str]]:
     folder = files(__package__).joinpath("migrations")
-    found = [(int(f.name[:4]), f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".sql")]
-    return sorted(found)
+    migration_files = [(int(f.name[:4]), f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".sql")]
+    return sorted(migration_files)
 
 
 def recorded(number: int, text: str) -> str:
-    """A migration that writes down that it was run, for people who run SQL themselves."""
-    return f"BEGIN;\n{_RECORDS};\n{text.strip()}\nINSERT INTO detent_schema VALUES ({number});\nCOMMIT;"
+    """The migration with the statements that record it, for operators who run the SQL themselves."""
+    return f"BEGIN;\n{_CREATE_SCHEMA_TABLE};\n{text.strip()}\nINSERT INTO detent_schema VALUES ({number});\nCOMMIT;"
 
 
 async def schema_version(connection: Connection) -> int:
@@ -42,73 +42,79 @@ async def schema_version(connection: Connection) -> int:
 
 
 async def ensure_schema(connection: Connection, *, may_migrate: bool) -> None:
-    """A database is migrated only by those who were asked to; everyone else gets a clear error."""
+    """Check the schema version; migrate an older schema if `may_migrate`, otherwise raise SchemaMismatch."""
     newest = migrations()[-1][0]
-    have = await schema_version(connection)
-    if have == newest:
+    current = await schema_version(connection)
+    if current == newest:
         return
-    if have > newest:
-        # Additive migrations leave older programs able to work: newer ones say from which schema on they are not.
+    if current > newest:
+        # Older programs work with additive migrations; a breaking one records the oldest schema it allows.
         if await _oldest_allowed(connection) <= newest:
             return
         raise SchemaMismatch(
-            f"the database has schema {have}, this Detent knows {newest}; upgrade Detent", have=have, want=newest
+            f"the database has schema {current}, this Detent knows {newest}; upgrade Detent",
+            have=current,
+            want=newest,
         )
     if not may_migrate:
-        what = "is empty" if have == 0 else f"has schema {have}"
+        what = "is empty" if current == 0 else f"has schema {current}"
         raise SchemaMismatch(
-            f"the database {what}, this Detent needs schema {newest}; run `detent migrate`", have=have, want=newest
+            f"the database {what}, this Detent needs schema {newest}; run `detent migrate`",
+            have=current,
+            want=newest,
         )
     await _migrate(connection)
 
 
 async def _oldest_allowed(connection: Connection) -> int:
-    """A migration that old programs cannot live with is recorded with a negative number beside its own."""
+    """The schema a program must know at least: a breaking migration also records its number as a negative one."""
     breaking: int | None = await connection.fetchval("SELECT -min(version) FROM detent_schema WHERE version < 0")
     return breaking or 0
 
 
 async def _migrate(connection: Connection) -> None:
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-        await connection.execute(_RECORDS)
-        have: int = await connection.fetchval("SELECT coalesce(max(version), 0) FROM detent_schema")
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK)
+        await connection.execute(_CREATE_SCHEMA_TABLE)
+        current: int = await connection.fetchval("SELECT coalesce(max(version), 0) FROM detent_schema")
         for number, text in migrations():
-            if number > have:
+            if number > current:
                 await connection.execute(text)
                 await connection.execute("INSERT INTO detent_schema VALUES ($1)", number)
 
 
 async def register(
-    connection: Connection, own: Mapping[str, Contract], carried: Mapping[str, Contract]
+    connection: Connection, own: Mapping[str, Contract], builtin: Mapping[str, Contract]
 ) -> dict[str, Contract]:
-    """Store new declarations and replace the check that holds rows to them; answers all contracts known."""
-    known = reconcile(await _stored(connection), own, carried)
-    if not known.to_write:
-        return known.contracts
-    for _ in range(_TRIES):
+    """Store new declarations and replace the CHECK generated from them; returns all contracts of the database."""
+    registry = reconcile(await _stored(connection), own, builtin)
+    if not registry.to_write:
+        return registry.contracts
+    for _ in range(_MAX_ATTEMPTS):
         with suppress(asyncpg.LockNotAvailableError):
-            return await _write_declarations(connection, own, carried)
-    raise StoreUnavailable("somebody holds the jobs table, so new contracts cannot be declared; end that transaction")
+            return await _write_declarations(connection, own, builtin)
+    raise StoreUnavailable(
+        "new contracts cannot be declared, because another transaction holds a lock on table jobs; end that transaction"
+    )
 
 
 async def _write_declarations(
-    connection: Connection, own: Mapping[str, Contract], carried: Mapping[str, Contract]
+    connection: Connection, own: Mapping[str, Contract], builtin: Mapping[str, Contract]
 ) -> dict[str, Contract]:
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-        known = reconcile(await _stored(connection), own, carried)
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK)
+        registry = reconcile(await _stored(connection), own, builtin)
         put = compiled(load_queries()["put_contract"])
-        for name, (text, ours) in known.to_write.items():
-            values = {"name": name, "definition": text, "carried": ours}
+        for name, (text, carried_by_detent) in registry.to_write.items():
+            values = {"name": name, "definition": text, "carried": carried_by_detent}
             await connection.execute(put.text, *(values[n] for n in put.names))
-        rules = rules_sql(known.contracts.values())
-        mark = blake2b(rules.encode(), digest_size=9).hexdigest()
-        if await connection.fetchval(_MARK) != mark:
-            # Whoever waits for this lock makes all others wait behind it: better to give up soon and come back.
-            await connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
-            await connection.execute(f"{rules} COMMENT ON CONSTRAINT jobs_contract ON jobs IS '{mark}';")
-    return known.contracts
+        rules = rules_sql(registry.contracts.values())
+        digest = blake2b(rules.encode(), digest_size=9).hexdigest()
+        if await connection.fetchval(_CONSTRAINT_DIGEST) != digest:
+            # While this waits for its table lock, all other statements queue behind it: time out soon and retry.
+            await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+            await connection.execute(f"{rules} COMMENT ON CONSTRAINT jobs_contract ON jobs IS '{digest}';")
+    return registry.contracts
 
 
 async def _stored(connection: Connection) -> dict[str, tuple[str, bool]]:
@@ -116,10 +122,10 @@ async def _stored(connection: Connection) -> dict[str, tuple[str, bool]]:
 
 
 def rules_sql(contracts: Iterable[Contract]) -> str:
-    """What the database must know of statuses: phase, next_retry_at, whether an end can be left.
+    """The CHECK on status, phase and next_retry_at, and the trigger that keeps final jobs final unless reopened.
 
-    NOT VALID: old rows were held to the old check, no scan is needed. One array and one short condition, because
-    every statement reads them from the catalog again; what seldom happens is looked at by a function.
+    NOT VALID: existing rows passed the previous CHECK, so no scan is needed. The CHECK is one array and one short
+    condition, because every statement reads it from the catalog; the rare case (a final row changes) is a trigger.
     """
     contracts = list(contracts)
     allowed = _array(
@@ -146,7 +152,7 @@ def rules_sql(contracts: Iterable[Contract]) -> str:
       WHEN (OLD.phase = 'final') EXECUTE FUNCTION detent_end_is_final();"""
 
 
-def _array(words: Iterable[str]) -> str:
-    """A text array as one literal."""
-    quoted = ('"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words)
+def _array(texts: Iterable[str]) -> str:
+    """An SQL literal of type text[]."""
+    quoted = ('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts)
     return "'{" + ", ".join(quoted).replace("'", "''") + "}'::text[]"

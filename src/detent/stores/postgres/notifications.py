@@ -1,4 +1,4 @@
-"""Word of new work: NOTIFY after the commit, coalesced; LISTEN that tests itself and comes back from silence."""
+"""NOTIFY after commits, at most one per 5 ms; LISTEN on a connection that is tested and replaced when it fails."""
 
 import asyncio
 import logging
@@ -13,16 +13,18 @@ from .tx import Connection
 log = logging.getLogger("detent.postgres")
 T = TypeVar("T")
 CHANNEL = "detent"
-_TEST_SECONDS = 15.0
-_SILENCE_SECONDS = 5.0
-_RING_SECONDS = 0.005
-_RING = f"NOTIFY {CHANNEL}"
-_TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
+_TEST_INTERVAL_SECONDS = 15.0
+_TEST_TIMEOUT_SECONDS = 5.0
+_NOTIFY_INTERVAL_SECONDS = 0.005
+_NOTIFY = f"NOTIFY {CHANNEL}"
+_CONNECTION_ERRORS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 
 class SideConnection:
-    """One connection for what must not wait for, or be undone with, the act that asks for it; nor wait for the disk:
-    whatever is committed later and relies on it takes it along."""
+    """A connection for small transactions that must commit apart from the caller's transaction.
+
+    Its commits do not wait for the disk (synchronous_commit = off): a later commit that depends on them flushes them.
+    """
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
@@ -35,51 +37,52 @@ class SideConnection:
                 self._connection = await self._connect()
             try:
                 return await act(self._connection)
-            except _TROUBLE:
+            except _CONNECTION_ERRORS:
                 await self.close()
                 raise
 
     async def close(self) -> None:
-        await _closed(self._connection)
+        await _close(self._connection)
         self._connection = None
 
 
 class Notifier:
-    """Rings other processes. Rings that come while one is under way, or soon after it, become one."""
+    """Sends NOTIFY to other processes. Requests that arrive while one is sent, or within 5 ms after it, become one."""
 
-    def __init__(self, aside: SideConnection) -> None:
-        self._aside = aside
-        self._rung = asyncio.Event()
+    def __init__(self, side_connection: SideConnection) -> None:
+        self._side_connection = side_connection
+        self._requested = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def ring(self) -> None:
-        self._rung.set()
+    def notify(self) -> None:
+        self._requested.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        while self._rung.is_set():
-            self._rung.clear()
-            with suppress(*_TROUBLE):  # a lost notification costs one poll
-                await self._aside.run(lambda connection: connection.execute(_RING))
-            await asyncio.sleep(_RING_SECONDS)
+        while self._requested.is_set():
+            self._requested.clear()
+            with suppress(*_CONNECTION_ERRORS):  # a lost notification costs one poll
+                await self._side_connection.run(lambda connection: connection.execute(_NOTIFY))
+            await asyncio.sleep(_NOTIFY_INTERVAL_SECONDS)
 
     async def close(self) -> None:
-        """A ring that was asked for is rung: the worker it is for would sleep until its next poll."""
+        """Waits for a requested NOTIFY to be sent; without it a worker would sleep until its next poll."""
         if self._task is not None and not self._task.done():
-            _, late = await asyncio.wait([self._task], timeout=_SILENCE_SECONDS / 10)
+            _, late = await asyncio.wait([self._task], timeout=_TEST_TIMEOUT_SECONDS / 10)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
 
 class Listener:
-    """Hears the bell. Each test it sends itself must come back, else the connection is deaf and is replaced."""
+    """LISTENs on a connection of its own. Every 15 s it sends itself a test; if that does not arrive within 5 s, the
+    connection is replaced."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], heard: Callable[[], None]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], on_change: Callable[[], None]) -> None:
         self._connect = connect
-        self._heard = heard
-        self._echo = asyncio.Event()
+        self._on_change = on_change
+        self._test_received = asyncio.Event()
         self._task = asyncio.create_task(self._run())
         self.connections = 0
 
@@ -89,38 +92,38 @@ class Listener:
             connection: Connection | None = None
             try:
                 connection = await self._connect()
-                await connection.add_listener(CHANNEL, self._hear)
+                await connection.add_listener(CHANNEL, self._on_notification)
                 self.connections += 1
                 if self.connections > 1:
-                    log.info("listening again after a lost connection")
-                self._heard()
+                    log.info("listening again on a new connection")
+                self._on_change()
                 pause = 0.1
-                await self._keep_testing(connection)
-            except _TROUBLE as error:
-                log.warning("not listening, polling meanwhile: %s", error)
+                await self._test_until_closed(connection)
+            except _CONNECTION_ERRORS as error:
+                log.warning("LISTEN failed, falling back to polling: %s", error)
             finally:
-                await _closed(connection)
+                await _close(connection)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 
-    async def _keep_testing(self, connection: Connection) -> None:
-        gone = asyncio.Event()
-        connection.add_termination_listener(lambda _: gone.set())
-        while not gone.is_set():
-            self._echo.clear()
-            async with asyncio.timeout(_SILENCE_SECONDS):
+    async def _test_until_closed(self, connection: Connection) -> None:
+        closed = asyncio.Event()
+        connection.add_termination_listener(lambda _: closed.set())
+        while not closed.is_set():
+            self._test_received.clear()
+            async with asyncio.timeout(_TEST_TIMEOUT_SECONDS):
                 await connection.execute("SELECT pg_notify($1, 'test')", CHANNEL)
-                await self._echo.wait()
+                await self._test_received.wait()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_TEST_SECONDS):
-                    await gone.wait()
+                async with asyncio.timeout(_TEST_INTERVAL_SECONDS):
+                    await closed.wait()
         raise OSError("the listening connection was closed")
 
-    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+    def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         if payload == "test":
-            self._echo.set()
+            self._test_received.set()
         else:
-            self._heard()
+            self._on_change()
 
     async def close(self) -> None:
         self._task.cancel()
@@ -128,53 +131,53 @@ class Listener:
 
 
 class Waiters:
-    """Those of this process who wait for a commit. The version moves with each one told of."""
+    """Tasks of this process that wait for a commit. The version grows with every commit notified."""
 
     def __init__(self) -> None:
         self._version = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
-    def tell(self) -> None:
+    def wake_all(self) -> None:
         self._version += 1
-        for sleeper in self._waiting:
-            _wake(sleeper)
+        for waiter in self._waiting:
+            _complete(waiter)
 
-    async def told(self, seen: int, timeout: float) -> int:
-        """Wait until the version has moved, at most this long; the version now."""
+    async def wait_for_change(self, seen: int, timeout: float) -> int:
+        """Wait until the version differs from `seen`, at most this long; returns the current version."""
         if self._version == seen and timeout > 0:
             loop = asyncio.get_running_loop()
-            sleeper: asyncio.Future[None] = loop.create_future()
-            self._waiting.add(sleeper)
-            alarm = loop.call_later(timeout, _wake, sleeper)
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiting.add(waiter)
+            timer = loop.call_later(timeout, _complete, waiter)
             try:
-                await sleeper
+                await waiter
             finally:
-                alarm.cancel()
-                self._waiting.discard(sleeper)
+                timer.cancel()
+                self._waiting.discard(waiter)
         return self._version
 
 
-def _wake(sleeper: "asyncio.Future[None]") -> None:
-    if not sleeper.done():
-        sleeper.set_result(None)
+def _complete(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class ServerWatch:
-    """Hears of commits of this process at once, of others by notification; whoever waits polls as a floor."""
+    """Sees commits of this process at once and those of others by notification; callers also poll, as a fallback."""
 
-    def __init__(self, told: Callable[[int, float], Awaitable[int]]) -> None:
-        self._told = told
+    def __init__(self, wait_for_change: Callable[[int, float], Awaitable[int]]) -> None:
+        self._wait_for_change = wait_for_change
         self._seen = -1
 
     async def changed(self, timeout: float) -> bool:
         if self._seen < 0:
-            self._seen = await self._told(self._seen, 0)
+            self._seen = await self._wait_for_change(self._seen, 0)
             return True
-        before, self._seen = self._seen, await self._told(self._seen, timeout)
+        before, self._seen = self._seen, await self._wait_for_change(self._seen, timeout)
         return before != self._seen
 
 
-async def _closed(connection: Connection | None) -> None:
+async def _close(connection: Connection | None) -> None:
     if connection is not None and not connection.is_closed():
-        with suppress(*_TROUBLE):
+        with suppress(*_CONNECTION_ERRORS):
             await connection.close(timeout=1)

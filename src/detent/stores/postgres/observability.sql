@@ -1,7 +1,7 @@
--- Postgres only: the logs in commit order by transaction id, see ADR 0007.
+-- Postgres only: reads the logs in commit order by transaction id, see ADR 0007.
 
 -- name: tail_mode
--- A block summary is read by bitmap, which is otherwise switched off here.
+-- A BRIN index needs a bitmap scan, which is off on our connections.
 SELECT set_config('enable_bitmapscan', 'on', true);
 
 -- name: tail_end_events
@@ -11,7 +11,7 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
 -- name: count_events
--- A stretch of the log, added up; relies on events_xid.
+-- Counts a part of the log. Index: events_xid.
 SELECT k.lane, (k.lane >> 31) & 16777215, k.lane & 2147483647, k.source, k.event, k.target, k.slot, sum(k.number)::bigint FROM (
   SELECT coalesce(e.lane, (SELECT j.lane FROM jobs j WHERE j.id = e.job_id), 0) AS lane, coalesce(e.source, '') AS source,
     e.event, e.target, e.at / :slot AS slot, 1 AS number
@@ -19,7 +19,7 @@ SELECT k.lane, (k.lane >> 31) & 16777215, k.lane & 2147483647, k.source, k.event
 GROUP BY k.lane, k.source, k.event, k.target, k.slot;
 
 -- name: count_hot_events
--- The same for the few kinds of events that make up nearly all under load. The caller sees what is missing.
+-- The same for the eight most frequent kinds of events, without grouping; the caller compares with the total.
 SELECT count(*), min(at) / :slot, max(at) / :slot,
   count(*) FILTER (WHERE lane = :lane_a::bigint AND event = :event_a::text AND coalesce(source, '') = :source_a::text),
   count(*) FILTER (WHERE lane = :lane_b::bigint AND event = :event_b::text AND coalesce(source, '') = :source_b::text),
@@ -35,7 +35,7 @@ FROM events WHERE xid >= :position AND xid < :until;
 SELECT NULL, 0, 0, '', name, '', at / :slot, count(*) FROM notes WHERE xid >= :position AND xid < :until GROUP BY name, at / :slot;
 
 -- name: count_going_events
--- Events of these jobs that nobody has counted yet.
+-- Events of these jobs that are not counted yet; they are about to be pruned.
 SELECT lane, (coalesce(lane, 0) >> 31) & 16777215, coalesce(lane, 0) & 2147483647, coalesce(source, ''), event, target,
   at / :slot, count(*)
 FROM events WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
@@ -49,11 +49,11 @@ FROM notes WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:id
 GROUP BY name, at / :slot;
 
 -- name: lock_tails
--- Nobody moves a position between the look at what is not counted and its end.
+-- Locks the positions, so that none moves until the commit.
 SELECT log FROM tails ORDER BY log FOR UPDATE;
 
 -- name: clamp_tail_events
--- Transaction ids are never given twice.
+-- No-op on Postgres: transaction ids are never reused.
 UPDATE tails SET version = version WHERE false;
 
 -- name: clamp_tail_notes
@@ -73,7 +73,7 @@ ON CONFLICT (slot, log, lane_group, party, source, event, target) DO UPDATE
 SET number = tally_slots.number + excluded.number;
 
 -- name: oldest_due
--- Since when the oldest due job of each kind is due, by hopping along jobs_ready: one probe a lane, however many wait.
+-- The oldest due time per lane group. Walks jobs_ready with one probe per lane, however many jobs wait.
 WITH RECURSIVE walk (lane, hops) AS (
   SELECT (SELECT lane FROM jobs WHERE ready ORDER BY lane LIMIT 1), 1
   UNION ALL

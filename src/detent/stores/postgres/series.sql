@@ -1,7 +1,7 @@
--- Postgres only: a stretch of the log with how long each job had been where the event found it.
+-- Postgres only: events with the time that each job spent in its previous status.
 
 -- name: time_events
--- Relies on events_xid, and finds the event before each by its job and number.
+-- Indexes: events_xid; primary key of events for the previous event.
 SELECT (coalesce(e.lane, (SELECT j.lane FROM jobs j WHERE j.id = e.job_id), 0) >> 31) & 16777215,
   coalesce(e.source, ''), e.event, e.target, coalesce(p.event, ''), e.at / :slot, count(*),
   coalesce(sum(e.at - p.at), 0)::bigint

@@ -1,4 +1,4 @@
-"""One Postgres transaction: the shared cold acts in this dialect."""
+"""One Postgres transaction: runs the named queries, and the operations that differ from other stores."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,81 +8,81 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Change, Job, Micros
 from detent.ports.claims import Extended
 from detent.ports.listing import Filter
-from detent.ports.tail import Position, TailEvent, through
-from detent.stores.lanes import LaneBook
+from detent.ports.tail import Position, TailEvent, end_of_commit
+from detent.stores.lanes import LaneCache
 from detent.stores.rows import EVENT_COLUMNS, event_from, job_from
 from detent.stores.tail_queries import TailQueries
 from detent.stores.tx_queries import TxQueries
 
-from .dialect import compiled, is_uuid, reading
+from .dialect import compiled, is_uuid, without_locks
 from .insert import insert
 
 Connection = Any
-"""An asyncpg connection, pooled or not; its stubs give the two no common name."""
+"""An asyncpg connection, pooled or not; asyncpg's stubs have no common type for the two."""
 
 
 _EVENT_WIDTH = len(EVENT_COLUMNS)
 _TAIL_WINDOW = 2_000
 _LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 _TAIL_PLAN = "SET LOCAL enable_bitmapscan = on; SET LOCAL plan_cache_mode = force_custom_plan"
-"""A block summary can be read by a bitmap only, which other statements of the pool must not use."""
+"""A BRIN index needs a bitmap scan, which is off for all other statements of the pool."""
 
 
 class PostgresTail(TailQueries):
-    """Its position is (transaction, job, number): a transaction writes many events at once."""
+    """Reads all events in commit order. A position is (transaction id, job id, seq); see ADR 0007."""
 
     connection: Any
 
     async def tail(self, after: Position, limit: int) -> tuple[list[TailEvent], Position]:
-        line: int = (await self.query("tail_line"))[0][0]
+        horizon: int = (await self.query("tail_horizon"))[0][0]
         await self.connection.execute(_TAIL_PLAN)
         position, window = after, _TAIL_WINDOW
-        while position.commit < line:
-            below = min(line, position.commit + window)
-            told = await self._window(position, below, limit)
-            if len(told) == limit:
-                return told, told[-1].position
-            reached = through(below - 1)
-            if told or below == line:
-                return told, max(reached, position)
+        while position.commit < horizon:
+            below = min(horizon, position.commit + window)
+            events = await self._tail_between(position, below, limit)
+            if len(events) == limit:
+                return events, events[-1].position
+            reached = end_of_commit(below - 1)
+            if events or below == horizon:
+                return events, max(reached, position)
             position, window = reached, window * 4
         return [], position
 
-    async def _window(self, after: Position, below: int, limit: int) -> list[TailEvent]:
-        place = {"commit": after.commit, "job_id": after.job_id or _LOWEST_ID, "seq": after.seq}
-        rows = await self.query("tail", **place, below=below, limit=limit)
-        found = []
-        for row in rows:
+    async def _tail_between(self, after: Position, below: int, limit: int) -> list[TailEvent]:
+        start = {"commit": after.commit, "job_id": after.job_id or _LOWEST_ID, "seq": after.seq}
+        events = []
+        for row in await self.query("tail", **start, below=below, limit=limit):
             event = event_from(row[1 : 1 + _EVENT_WIDTH])
-            found.append(TailEvent(Position(row[0], event.job_id, event.seq), event, job_from(row[1 + _EVENT_WIDTH :])))
-        return found
+            position = Position(row[0], event.job_id, event.seq)
+            events.append(TailEvent(position, event, job_from(row[1 + _EVENT_WIDTH :])))
+        return events
 
     async def tail_end(self) -> Position:
-        line: int = (await self.query("tail_line"))[0][0]
-        return through(line - 1)
+        horizon: int = (await self.query("tail_horizon"))[0][0]
+        return end_of_commit(horizon - 1)
 
 
 class PostgresTxQueries(PostgresTail, TxQueries):
     """Named queries on one connection, inside one transaction."""
 
     contains = "strpos"
-    beyond = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+    above_all_ids = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
     def __init__(
         self,
         connection: Connection,
         now: Micros,
-        book: LaneBook,
+        lane_cache: LaneCache,
         texts: dict[str, str],
         intern: Callable[[str, dict[str, str]], Awaitable[int]],
         writes: bool = True,
     ) -> None:
-        super().__init__(now, book)
+        super().__init__(now, lane_cache)
         self.connection = connection
         self.wrote = False
-        """Something was changed, so that those who wait in this process look again."""
+        """True: rows were changed, so that waiters of this process are woken after the commit."""
         self.made_ready = False
-        """Something may be claimable now, so that other processes are rung."""
+        """True: jobs may have become claimable, so that other processes are notified after the commit."""
         self._texts = texts
         self._intern_apart = intern
         self._writes = writes
@@ -90,7 +90,7 @@ class PostgresTxQueries(PostgresTail, TxQueries):
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Any]:
         text = self._texts[name] if where is None else self._texts[name].replace("{where}", where)
-        query = compiled(text if self._writes else reading(text))
+        query = compiled(text if self._writes else without_locks(text))
         values.setdefault("now", self.now)
         rows: list[Any] = await self.connection.fetch(query.text, *(values[n] for n in query.names))
         return rows
@@ -104,26 +104,26 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         return number
 
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
-        known = sorted({one for one in ids if is_uuid(one)})
-        rows = await self.query("lock" if wait else "lock_free", ids=json.dumps(known)) if known else []
+        uuids = sorted({job_id for job_id in ids if is_uuid(job_id)})
+        rows = await self.query("lock" if wait else "lock_skip_locked", ids=json.dumps(uuids)) if uuids else []
         return {row[0]: job_from(row) for row in rows}
 
     async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
-        """In the order of the ids. What is no UUID is no job of this database, so nobody holds it."""
-        known = {job_id: held[job_id] for job_id in sorted(held) if is_uuid(job_id)}
-        answer = await super().extend(known, lease)
-        return Extended(answer.lost | (held.keys() - known.keys()), answer.cancels)
+        """Rows are locked in the order of their ids. An id that is not a UUID is reported as lost."""
+        uuids = {job_id: held[job_id] for job_id in sorted(held) if is_uuid(job_id)}
+        extended = await super().extend(uuids, lease)
+        return Extended(extended.lost | (held.keys() - uuids.keys()), extended.cancels)
 
-    async def standing(self, held: Mapping[str, str]) -> Extended:
-        known = {job_id: token for job_id, token in held.items() if is_uuid(job_id)}
-        rows = await self.query("standing", held=json.dumps(known))
+    async def check_leases(self, held: Mapping[str, str]) -> Extended:
+        uuids = {job_id: token for job_id, token in held.items() if is_uuid(job_id)}
+        rows = await self.query("check_leases", held=json.dumps(uuids))
         lost = frozenset(row[0] for row in rows if row[1])
-        return Extended(lost | (held.keys() - known.keys()), {row[0]: row[2] for row in rows if not row[1]})
+        return Extended(lost | (held.keys() - uuids.keys()), {row[0]: row[2] for row in rows if not row[1]})
 
     async def jobs(self, filter: Filter) -> list[Job]:
         if filter.before is not None and not is_uuid(filter.before):
             raise InvalidInput(
-                f"{filter.before!r} is no cursor; pass on the one a page gave you", code="CURSOR_INVALID"
+                f"{filter.before!r} is not a cursor; pass the next_cursor of the previous page", code="CURSOR_INVALID"
             )
         return await super().jobs(filter)
 
@@ -135,7 +135,7 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         fresh = [change for change in changes if change.after.id not in present]
         for change in fresh:
             await self.add_notes(change.notes)
-        await self.post(fresh)
+        await self.write_outbox(fresh)
         return present
 
     async def apply(self, changes: Sequence[Change]) -> None:
@@ -147,5 +147,5 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         self.made_ready = True
 
     async def intern(self, table: str, values: dict[str, str]) -> int:
-        """In a transaction of its own: a lane part outlives the act that first named it."""
+        """In a transaction of its own: the row stays even if this transaction rolls back."""
         return await self._intern_apart(table, values)

@@ -1,4 +1,4 @@
-"""Connections lent to users' transactions: from a pool of their own, with the server's own settings."""
+"""Transactions of user code (`ctx.transaction()`), on connections of a separate pool with the server's defaults."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ _WAIT_SECONDS = 30.0
 
 
 class UserTransactions:
-    """Apart from the store's own pool, so that users' transactions never keep the engine waiting."""
+    """Opens user transactions on a separate pool, so that they never block the engine's own connections."""
 
     def __init__(self, store: "PostgresStore", size: int) -> None:
         self._store = store
@@ -35,13 +35,13 @@ class UserTransactions:
             connection = await self._pool.acquire(timeout=_WAIT_SECONDS)
         except Exception as error:
             raise translate(error) from error
-        loan = UserTransaction(self._store, self._pool, connection)
+        transaction = UserTransaction(self._store, self._pool, connection)
         try:
-            await loan.begin()
+            await transaction.begin()
         except BaseException as error:
             await self._pool.release(connection)
             raise translate(error) from error
-        return loan
+        return transaction
 
     def close(self) -> None:
         if self._pool is not None:
@@ -50,7 +50,7 @@ class UserTransactions:
 
 
 class UserTransaction:
-    """One transaction of a user's. The connection is asyncpg's own."""
+    """One transaction of user code. `connection` is a plain asyncpg connection."""
 
     def __init__(self, store: "PostgresStore", pool: Any, connection: Any) -> None:
         self.connection = connection
@@ -63,22 +63,22 @@ class UserTransaction:
         await self._transaction.start()
 
     async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        """One last act in the transaction, then its commit; if either fails, nothing of it has happened."""
+        """Run a last act in the transaction and commit it; if either fails, everything is rolled back."""
         if self._over or not self.connection.is_in_transaction():
             await self.rollback()
             raise InvalidInput(
-                "this transaction is over: it was ended by a statement of its own; leave COMMIT and ROLLBACK out",
+                "this transaction is over: user code ended it; do not run COMMIT or ROLLBACK in ctx.transaction()",
                 code="TRANSACTION_OVER",
             )
-        tx = self._store.borrow(AsyncpgConnection(self.connection))
+        tx = self._store.transaction_on(AsyncpgConnection(self.connection))
         try:
             value = await act(tx)
             await self._transaction.commit()
         except BaseException as error:
             await self.rollback()
             raise translate(error) from error
-        await self._give_back()
-        self._store.tell(ring=tx.made_ready)
+        await self._release()
+        self._store.notify_commit(other_processes=tx.made_ready)
         return value
 
     async def rollback(self) -> None:
@@ -90,8 +90,8 @@ class UserTransaction:
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             self.connection.terminate()
         finally:
-            await self._give_back()
+            await self._release()
 
-    async def _give_back(self) -> None:
+    async def _release(self) -> None:
         self._over = True
         await self._pool.release(self.connection)

@@ -1,4 +1,4 @@
-"""The hot acts of SQLite, decided in SQL with the statuses of the contract: plain success and claim."""
+"""Plain successes and claims on SQLite, done in SQL with the statuses of the contract as parameters."""
 
 import json
 from collections import defaultdict
@@ -11,8 +11,8 @@ import apsw
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Micros
 from detent.ports.claims import Claimed, ClaimRequest, NamedClaim, Success
-from detent.stores.claim_plan import Found, Plan, Seen, make_plan, readings, remembered
-from detent.stores.lanes import LaneBook, Walk, group_of, quotas, rank_of, ranks
+from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, compacted_history, make_plan, meter_keys
+from detent.stores.lanes import LaneCache, Walk, group_of, lanes_by_rank, quotas, rank_of
 
 from .tx import SQL, SqliteTxQueries
 
@@ -21,138 +21,142 @@ _PROMOTE = 500
 
 
 class SqliteTx(SqliteTxQueries):
-    """The whole transaction a store hands to the engine."""
+    """The transaction that the store passes to the engine."""
 
     def __init__(
-        self, connection: apsw.Connection, now: Micros, book: LaneBook, contracts: Mapping[str, Contract]
+        self, connection: apsw.Connection, now: Micros, lane_cache: LaneCache, contracts: Mapping[str, Contract]
     ) -> None:
-        super().__init__(connection, now, book)
-        self.known = contracts
+        super().__init__(connection, now, lane_cache)
+        self.registered_contracts = contracts
 
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
-        """End these jobs well; returns those whose token does not stand on a leased row."""
+        """Settle plain successes; returns those whose token does not hold a leased job."""
         refused: list[Success] = []
-        alike: dict[tuple[str, bool], list[Success]] = defaultdict(list)
+        batches: dict[tuple[str, bool], list[Success]] = defaultdict(list)
         for success in successes:
-            alike[success.contract, success.parent_id is not None].append(success)
-        for (name, _), batch in alike.items():
-            contract = self.known.get(name)
+            batches[success.contract, success.parent_id is not None].append(success)
+        for (name, _), batch in batches.items():
+            contract = self.registered_contracts.get(name)
             leased = contract.in_phase(Phase.LEASED) if contract else []
             for source in leased:
                 assert contract is not None
                 batch = self._succeed_from(contract, source, batch)
             refused += batch
-        await self.tell_parents_of(successes, refused)
+        await self.record_child_successes(successes, refused)
         return refused
 
     def _succeed_from(self, contract: Contract, source: str, batch: list[Success]) -> list[Success]:
         edge = contract.edge(source, Move.SUCCEED)
         assert edge is not None, "a checked contract can succeed from every leased status"
         held = {s.id: s.token for s in batch}
-        family = bool(batch) and batch[0].parent_id is not None
-        values = {"held": json.dumps(held), "source": source, "contract": contract.name, "now": self.now}
-        values["family"] = family
-        told = {**values, "target": edge.target, "event": edge.event}
-        rest: list[Success] = []
-        self.connection.execute(SQL["succeed_events"], told)
+        with_parent = bool(batch) and batch[0].parent_id is not None
+        select = {"held": json.dumps(held), "source": source, "contract": contract.name, "now": self.now}
+        select["family"] = with_parent
+        values = {**select, "target": edge.target, "event": edge.event}
+        unsettled: list[Success] = []
+        self.connection.execute(SQL["succeed_events"], values)
         if self.connection.changes() != len(held):
-            standing = {row[0] for row in self.connection.execute(SQL["holders"], values)}
-            rest = [s for s in batch if s.id not in standing]
-            batch = [s for s in batch if s.id in standing]
-            told["held"] = json.dumps({s.id: s.token for s in batch})
-        self.connection.execute(SQL["succeed_jobs"], told)
+            held_ids = {row[0] for row in self.connection.execute(SQL["leased_with_token"], select)}
+            unsettled = [s for s in batch if s.id not in held_ids]
+            batch = [s for s in batch if s.id in held_ids]
+            values["held"] = json.dumps({s.id: s.token for s in batch})
+        self.connection.execute(SQL["succeed_jobs"], values)
         results = {s.id: s.result for s in batch if s.result is not None}
         if results:
             self.connection.execute(SQL["succeed_results"], {"results": json.dumps(results)})
-        return rest
+        return unsettled
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
-        """Lease what is due, fairly over the lanes this claimer may take from, highest priority first."""
+        """Lease due jobs: highest priority first, evenly over the lanes that this worker may claim from."""
         if request.named is not None:
             return self._claim_named(request, request.named)
         await self.promote(_PROMOTE)
-        await self.refresh_book()
-        book = self.book
-        allowed = book.allowed_groups(request, self.known)
+        await self.refresh_lane_cache()
+        lane_cache = self.lane_cache
+        allowed = lane_cache.allowed_groups(request, self.registered_contracts)
         claimed: list[Claimed] = []
         if not allowed or request.limit <= 0:
             return claimed
-        walk = _remembering(self._walk)
-        if book.ruled:
+        walk = _cached_walk(self._walk)
+        if lane_cache.needs_plan:
             return await self._claim_planned(request, allowed, walk)
-        for lanes in self._in_turn(walk, allowed, request.limit):
-            for even in (True, False):  # first an even share, then whoever has more
-                wanted = request.limit - len(claimed)
-                shares = quotas(lanes, wanted) if even else ((value, wanted) for value in lanes)
+        for lanes in self._lanes_by_rank(walk, allowed, request.limit):
+            for even in (True, False):  # first an even share of each lane, then any lane that has more jobs
+                missing = request.limit - len(claimed)
+                shares = quotas(lanes, missing) if even else ((value, missing) for value in lanes)
                 for value, quota in shares:
                     room = min(quota, request.limit - len(claimed))
                     if room > 0:
-                        contract = self.known[allowed[group_of(value)]]
+                        contract = self.registered_contracts[allowed[group_of(value)]]
                         claimed += self._claim_lane(value, room, contract, request)
-                        book.cursors[rank_of(value)] = value
+                        lane_cache.cursors[rank_of(value)] = value
             if len(claimed) >= request.limit:
                 break
         return claimed
 
-    def _in_turn(self, walk: Walk, allowed: Mapping[int, str], at_most: int) -> Iterator[list[int]]:
-        """Lanes rank by rank, the highest first; now and then the next rank in turn goes before them."""
-        book = self.book
-        first = book.relief()
+    def _lanes_by_rank(self, walk: Walk, allowed: Mapping[int, str], at_most: int) -> Iterator[list[int]]:
+        """Lanes rank by rank, highest priority first; in every 8th claim a lower rank comes before them."""
+        lane_cache = self.lane_cache
+        first = lane_cache.next_start_rank()
         if first is None:
-            return ranks(walk, allowed, book, at_most)
-        relieved = next(ranks(walk, allowed, book, at_most, first), None)
-        book.relieved = rank_of(relieved[0]) if relieved else -1
-        return chain([relieved] if relieved else (), ranks(walk, allowed, book, at_most))
+            return lanes_by_rank(walk, allowed, lane_cache, at_most)
+        low_lanes = next(lanes_by_rank(walk, allowed, lane_cache, at_most, first), None)
+        lane_cache.last_low_rank = rank_of(low_lanes[0]) if low_lanes else -1
+        return chain([low_lanes] if low_lanes else (), lanes_by_rank(walk, allowed, lane_cache, at_most))
 
     async def _claim_planned(self, request: ClaimRequest, allowed: Mapping[int, str], walk: Walk) -> list[Claimed]:
-        """The same under limits and weights: look at everything that counts, then take what the plan says."""
-        seen = Seen(self.now)
-        plan = Plan()
-        for lanes in self._in_turn(walk, allowed, request.limit + _HOPS):
-            known = {found.lane for found in seen.lanes}
-            seen.lanes += await self._found([lane for lane in lanes if lane not in known], request.limit, seen)
-            plan = make_plan(self.book, seen, request.limit)
+        """A claim within limits and weights: read lanes and meters, plan, then claim what was planned."""
+        snapshot = ClaimSnapshot(self.now)
+        plan = ClaimPlan()
+        for lanes in self._lanes_by_rank(walk, allowed, request.limit + _HOPS):
+            read = {claimable.lane for claimable in snapshot.lanes}
+            snapshot.lanes += await self._read_lanes(
+                [lane for lane in lanes if lane not in read], request.limit, snapshot
+            )
+            plan = make_plan(self.lane_cache, snapshot, request.limit)
             if plan.uncertain:
-                seen.held = await self.holding()
-                plan = make_plan(self.book, seen, request.limit)
+                snapshot.held = await self.leased_by_lane()
+                plan = make_plan(self.lane_cache, snapshot, request.limit)
             if sum(plan.quotas.values()) >= request.limit:
                 break
         claimed: list[Claimed] = []
         latest = self.now
         for value, quota in plan.quotas.items():
-            picked = self.rows("pick_planned", value, self.now, quota)
-            assert len(picked) == quota, "what was counted in this transaction is there"
+            picked = self.rows("pick_before_deadline", value, self.now, quota)
+            assert len(picked) == quota, "rows counted in this transaction cannot disappear"
             latest = max((latest, *(row[-1] for row in picked)))
-            claimed += self._lease([row[:-1] for row in picked], self.known[allowed[group_of(value)]], request)
-            self.book.cursors[rank_of(value)] = value
-        await self._turn_meters(seen, plan, latest)
+            claimed += self._lease(
+                [row[:-1] for row in picked], self.registered_contracts[allowed[group_of(value)]], request
+            )
+            self.lane_cache.cursors[rank_of(value)] = value
+        await self._update_meters(snapshot, plan, latest)
         return claimed
 
-    async def _found(self, lanes: Sequence[int], at_most: int, seen: Seen) -> list[Found]:
-        await self.know_parties(lanes)
-        limits = {limit.id: limit for limit in self.book.limits}
-        for reading in {reading for value in lanes for reading in readings(self.book, value)} - seen.meters.keys():
-            meter = await self.meter(limits[reading[0]], reading[1])
+    async def _read_lanes(self, lanes: Sequence[int], at_most: int, snapshot: ClaimSnapshot) -> list[ClaimableLane]:
+        await self.load_parties(lanes)
+        limits = {limit.id: limit for limit in self.lane_cache.limits}
+        for key in {key for value in lanes for key in meter_keys(self.lane_cache, value)} - snapshot.meters.keys():
+            meter = await self.meter(limits[key[0]], key[1])
             if meter is None:
-                await self.add_meters([reading])
-                meter = await self.meter(limits[reading[0]], reading[1])
-            assert meter is not None, "it was made just now, in this transaction"
-            seen.meters[reading] = meter
-        values = {"at_most": at_most, "now": self.now, "dated": self.book.dated}
+                await self.add_meters([key])
+                meter = await self.meter(limits[key[0]], key[1])
+            assert meter is not None, "it was inserted in this transaction"
+            snapshot.meters[key] = meter
+        values = {"at_most": at_most, "now": self.now, "dated": self.lane_cache.has_deadlines}
         counted = [(value, (await self.query("available", lane=value, **values))[0][0]) for value in lanes]
-        return [Found(value, number) for value, number in counted if number]
+        return [ClaimableLane(value, number) for value, number in counted if number]
 
-    async def _turn_meters(self, seen: Seen, plan: Plan, at: Micros) -> None:
-        """A rate remembers the moment the log tells: where a clock was set back, that is later than now."""
-        for meter in seen.meters.values():
+    async def _update_meters(self, snapshot: ClaimSnapshot, plan: ClaimPlan, at: Micros) -> None:
+        """Count the claims. A rate records the time of the claim events: later than now if a clock was set back."""
+        for meter in snapshot.meters.values():
             number = plan.takes.get(meter.id, 0)
             if number:
-                spent = remembered(meter, self.now) + (f"{at}:{number} " if meter.limit.rate else "")
-                await self.change("turn_meter", id=meter.id, number=number, spent=spent, now=self.now)
+                spent = compacted_history(meter, self.now) + (f"{at}:{number} " if meter.limit.rate else "")
+                await self.change("update_meter", id=meter.id, number=number, spent=spent, now=self.now)
 
     def _walk(self, start: int) -> list[int]:
-        found = self.connection.execute(SQL["walk_lanes"], {"from": start, "hops": _HOPS})
-        return [row[0] for row in found]
+        rows = self.connection.execute(SQL["walk_lanes"], {"from": start, "hops": _HOPS})
+        return [row[0] for row in rows]
 
     def _claim_lane(self, value: int, quota: int, contract: Contract, request: ClaimRequest) -> list[Claimed]:
         return self._lease(self.rows("pick_lane", value, quota), contract, request)
@@ -164,7 +168,7 @@ class SqliteTx(SqliteTxQueries):
         for status, ids in by_status.items():
             edge = contract.edge(status, Move.CLAIM)
             assert edge is not None, "a checked contract can claim from every claimable status"
-            told = {
+            values = {
                 "ids": json.dumps(ids),
                 "event": edge.event,
                 "target": edge.target,
@@ -173,36 +177,36 @@ class SqliteTx(SqliteTxQueries):
                 "token": request.token,
                 "lease": request.lease,
             }
-            self.connection.execute(SQL["claim_events"], told)
-            self.connection.execute(SQL["claim_jobs"], told)
+            self.connection.execute(SQL["claim_events"], values)
+            self.connection.execute(SQL["claim_jobs"], values)
         return [claimed_from(row, request.token) for row in picked]
 
     def _claim_named(self, request: ClaimRequest, named: Sequence[NamedClaim]) -> list[Claimed]:
-        wired = [name for name, contract in self.known.items() if contract.wired]
-        asked = {"named": json.dumps(named), "contracts": json.dumps(wired), "now": self.now}
-        picked: list[Any] = self.connection.execute(SQL["named"], asked).fetchall()
+        stream_contracts = [name for name, contract in self.registered_contracts.items() if contract.uses_stream]
+        values = {"named": json.dumps(named), "contracts": json.dumps(stream_contracts), "now": self.now}
+        picked: list[Any] = self.connection.execute(SQL["pick_named"], values).fetchall()
         by_status: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
         for row in picked:
             by_status[row[1], row[-2]][row[0]] = row[-1]
         for (name, status), tokens in by_status.items():
-            edge = self.known[name].edge(status, Move.CLAIM)
+            edge = self.registered_contracts[name].edge(status, Move.CLAIM)
             assert edge is not None, "a checked contract can claim from every claimable status"
-            told = {"event": edge.event, "target": edge.target, "now": self.now, "worker": request.worker}
-            self.connection.execute(SQL["claim_events"], {**told, "ids": json.dumps(list(tokens))})
-            told |= {"tokens": json.dumps(tokens), "lease": request.lease}
-            self.connection.execute(SQL["take_jobs"], told)
+            values = {"event": edge.event, "target": edge.target, "now": self.now, "worker": request.worker}
+            self.connection.execute(SQL["claim_events"], {**values, "ids": json.dumps(list(tokens))})
+            values |= {"tokens": json.dumps(tokens), "lease": request.lease}
+            self.connection.execute(SQL["claim_named_jobs"], values)
         return [claimed_from(row[:-1], row[-1]) for row in picked]
 
 
 def claimed_from(row: Sequence[Any], token: str) -> Claimed:
-    """A picked row (as it was before the claim) as the claim the worker is handed."""
+    """The Claimed of a row that was read before the claim changed it."""
     job_id, contract, job_type, queue, tenant, payload, executions, retries, version, *rest = row
     timeout, trace, root, key, cancel, due, traceparent, parent, _ = rest
-    told = (job_id, token, contract, job_type, queue, tenant, payload, executions + 1, retries, version + 1)
-    return Claimed(*told, timeout, trace, root or job_id, key, cancel, due, traceparent, parent)
+    leading = (job_id, token, contract, job_type, queue, tenant, payload, executions + 1, retries, version + 1)
+    return Claimed(*leading, timeout, trace, root or job_id, key, cancel, due, traceparent, parent)
 
 
-def _remembering(walk: Callable[[int], list[int]]) -> Callable[[int], list[int]]:
-    """One walk usually sees every lane there is; then later hops need no query."""
-    seen = walk(0)
-    return walk if len(seen) >= _HOPS else lambda start: [value for value in seen if value >= start]
+def _cached_walk(walk: Callable[[int], list[int]]) -> Callable[[int], list[int]]:
+    """The walk without further queries, if its first query has returned all lanes; that is the usual case."""
+    lanes = walk(0)
+    return walk if len(lanes) >= _HOPS else lambda start: [value for value in lanes if value >= start]

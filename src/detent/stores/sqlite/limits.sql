@@ -1,30 +1,30 @@
--- Limits, priorities in turn, tenants, deadlines.
+-- Limits, meters, tenants, deadlines, and marks for priorities and deadlines in use.
 
--- name: holding
--- How many are held in each lane; relies on jobs_leased.
+-- name: leased_by_lane
+-- Leased jobs per lane. Index: jobs_leased.
 SELECT lane, count(*) FROM jobs WHERE phase = 'leased' GROUP BY lane;
 
 -- name: available
--- How many of a lane can be claimed, counted up to a bound; relies on jobs_ready.
+-- Claimable jobs of a lane, counted up to a bound. Index: jobs_ready.
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE ready = 1 AND lane = :lane
   AND (NOT :dated OR deadline_at IS NULL OR deadline_at > :now) LIMIT :at_most);
 
 -- name: lanes_of
 SELECT lane FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
 
--- name: late
--- Relies on jobs_deadline.
+-- name: past_deadline
+-- Index: jobs_deadline.
 SELECT {columns} FROM jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND deadline_at <= :now
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY deadline_at LIMIT :limit;
 
 -- name: lock_quota
--- Whoever submits for a tenant with a quota does so alone until the commit.
+-- Submits for a tenant with a quota run one after the other, because SQLite has one writer.
 SELECT tenant_id, weight, max_backlog, max_payload FROM tenants
 WHERE tenant_id = :tenant_id AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL);
 
 -- name: backlog_of
--- A tenant's jobs that are due, come later or are held, counted up to a bound: lane by lane along jobs_ready, then
--- jobs_later and jobs_leased.
+-- Due, future and leased jobs of a tenant, counted up to a bound. Indexes: jobs_ready (lane by lane), jobs_later,
+-- jobs_leased.
 WITH RECURSIVE walk (lane) AS (
   SELECT (SELECT lane FROM jobs WHERE ready = 1 ORDER BY lane LIMIT 1)
   UNION ALL

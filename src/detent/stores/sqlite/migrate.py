@@ -1,4 +1,4 @@
-"""Numbered migrations of a SQLite file, and the rows its triggers know the contracts by."""
+"""Numbered migrations of a SQLite file, and the rows of table statuses, which its triggers check jobs against."""
 
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
@@ -17,8 +17,8 @@ from .tx import SQL
 
 def migrations() -> list[tuple[int, str]]:
     folder = files(__package__).joinpath("migrations")
-    found = [(int(f.name[:4]), f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".sql")]
-    return sorted(found)
+    migration_files = [(int(f.name[:4]), f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".sql")]
+    return sorted(migration_files)
 
 
 def schema_version(connection: apsw.Connection) -> int:
@@ -27,7 +27,7 @@ def schema_version(connection: apsw.Connection) -> int:
 
 
 def ensure_schema(connection: apsw.Connection, *, may_migrate: bool) -> None:
-    """An empty file gets the newest schema; another version is refused unless migrating was asked for."""
+    """Create the schema in an empty file; migrate an older one if `may_migrate`, otherwise raise SchemaMismatch."""
     newest = migrations()[-1][0]
     have = schema_version(connection)
     if have == newest:
@@ -61,32 +61,32 @@ def _migrate(connection: apsw.Connection, newest: int) -> None:
 
 
 def register(
-    connection: apsw.Connection, own: Mapping[str, Contract], carried: Mapping[str, Contract] = MappingProxyType({})
+    connection: apsw.Connection, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = MappingProxyType({})
 ) -> dict[str, Contract]:
-    """Store new declarations and write the rows that hold jobs to them; answers all contracts known."""
-    known = reconcile(_stored(connection), own, carried)
-    if not known.to_write:
-        return known.contracts
+    """Store new declarations and the statuses generated from them; returns all contracts of the database."""
+    registry = reconcile(_stored(connection), own, builtin)
+    if not registry.to_write:
+        return registry.contracts
     connection.execute("BEGIN IMMEDIATE")
     try:
-        known = reconcile(_stored(connection), own, carried)
-        for name, (text, ours) in known.to_write.items():
-            connection.execute(SQL["put_contract"], {"name": name, "definition": text, "carried": ours})
-        connection.executemany(SQL["put_status"], status_rows(known.contracts.values()))
+        registry = reconcile(_stored(connection), own, builtin)
+        for name, (text, carried_by_detent) in registry.to_write.items():
+            connection.execute(SQL["put_contract"], {"name": name, "definition": text, "carried": carried_by_detent})
+        connection.executemany(SQL["put_status"], status_rows(registry.contracts.values()))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-    return known.contracts
+    return registry.contracts
 
 
 def _stored(connection: apsw.Connection) -> dict[str, tuple[str, bool]]:
     rows: Any = connection.execute(SQL["contracts"])
-    return {name: (text, bool(carried)) for name, text, carried in rows}
+    return {name: (text, bool(builtin)) for name, text, builtin in rows}
 
 
 def status_rows(contracts: Iterable[Contract]) -> list[tuple[str, str, str, bool, bool]]:
-    """What the database must know of statuses: phase, whether they carry next_retry_at, whether they can be left."""
+    """(contract, status, phase, has next_retry_at, can be reopened): what the triggers check jobs against."""
     return [
         (c.name, status, str(phase), status in c.retry_at_statuses, c.edge(status, Move.REOPEN) is not None)
         for c in contracts

@@ -1,4 +1,4 @@
--- SQLite only: the logs in commit order are their rowids.
+-- SQLite only: rowids of the logs are in commit order.
 
 -- name: tail_mode
 SELECT 1;
@@ -10,14 +10,14 @@ SELECT coalesce(max(n), 0) FROM events;
 SELECT coalesce(max(n), 0) FROM notes;
 
 -- name: count_events
--- A stretch of the log, added up; walks the rowid. The target goes with source and event.
+-- Counts a part of the log along the rowid. Source and event determine the target.
 SELECT lane, coalesce(lane, (SELECT lane FROM jobs j WHERE j.id = e.job_id), 0) >> 31 & 16777215,
   coalesce(lane, (SELECT lane FROM jobs j WHERE j.id = e.job_id), 0) & 2147483647,
   coalesce(source, ''), event, target, at / :slot, count(*)
 FROM events e WHERE n > :position AND n <= :until GROUP BY lane, source, event, at / :slot;
 
 -- name: count_hot_events
--- The same for the few kinds of events that make up nearly all under load: no sorting. The caller sees what is missing.
+-- The same for the eight most frequent kinds of events, without sorting; the caller compares with the total.
 SELECT count(*), min(at) / :slot, max(at) / :slot,
   count(*) FILTER (WHERE lane = :lane_a AND event = :event_a AND coalesce(source, '') = :source_a),
   count(*) FILTER (WHERE lane = :lane_b AND event = :event_b AND coalesce(source, '') = :source_b),
@@ -33,7 +33,7 @@ FROM events WHERE n > :position AND n <= :until;
 SELECT NULL, 0, 0, '', name, '', at / :slot, count(*) FROM notes WHERE n > :position AND n <= :until GROUP BY name, at / :slot;
 
 -- name: count_going_events
--- Events of these jobs that nobody has counted yet.
+-- Events of these jobs that are not counted yet; they are about to be pruned.
 SELECT lane, coalesce(lane, 0) >> 31 & 16777215, coalesce(lane, 0) & 2147483647, coalesce(source, ''), event, target,
   at / :slot, count(*)
 FROM events WHERE job_id IN (SELECT value FROM json_each(:ids)) AND n > coalesce((SELECT position FROM tails WHERE log = 'events'), 0)
@@ -48,7 +48,7 @@ GROUP BY name, at / :slot;
 SELECT log FROM tails;
 
 -- name: clamp_tail_events
--- A rowid that was deleted at the end is given again: the position may not lie ahead of it.
+-- SQLite reuses the highest rowids after they were deleted, so the position must not be above the last one.
 UPDATE tails SET version = version + 1, position = (SELECT coalesce(max(n), 0) FROM events)
 WHERE log = 'events' AND position > (SELECT coalesce(max(n), 0) FROM events);
 
@@ -68,7 +68,7 @@ FROM json_each(:rows) WHERE true
 ON CONFLICT (slot, log, lane_group, party, source, event, target) DO UPDATE SET number = number + excluded.number;
 
 -- name: oldest_due
--- Since when the oldest due job of each kind is due, by hopping along jobs_ready: one probe a lane, however many wait.
+-- The oldest due time per lane group. Walks jobs_ready with one probe per lane, however many jobs wait.
 WITH RECURSIVE walk (lane, hops) AS (
   SELECT (SELECT lane FROM jobs WHERE ready = 1 ORDER BY lane LIMIT 1), 1
   UNION ALL

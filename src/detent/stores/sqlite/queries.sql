@@ -1,11 +1,11 @@
 -- SQLite only.
 
 -- name: lock
--- Rows by id; inside a write transaction nobody else can change them.
+-- Rows by id; in a write transaction no other process can change them.
 SELECT {columns} FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
 
 -- name: insert_job
--- Values by position: names would be looked up anew for every row.
+-- Positional parameters: named ones would be looked up for every row.
 INSERT INTO jobs ({created}, lane, execution_no, failures, retries, interruptions, wait_parked)
 VALUES ({created_places}, ?, 0, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING;
 
@@ -13,11 +13,11 @@ VALUES ({created_places}, ?, 0, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING;
 INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, data, lane)
 VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?);
 
--- name: logged
+-- name: ids_with_events
 SELECT DISTINCT job_id FROM events WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: succeed_events
--- Hot. Events of plain successes, before the rows change: {id: token} joined by primary key.
+-- Hot path. Events of plain successes, inserted before the rows change; {id: token} joined by primary key.
 INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)
 SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), j.worker, j.execution_no, j.retries,
   j.lane
@@ -26,7 +26,7 @@ WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.cont
   AND (j.parent_id IS NULL OR :family);
 
 -- name: succeed_jobs
--- Hot. The rows themselves: leased -> final.
+-- Hot path. leased -> final.
 UPDATE jobs SET status = :target, phase = 'final', version = version + 1, updated_at = max(:now, updated_at),
   finished_at = max(:now, updated_at), worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL,
   error_message = NULL, cancel_requested = NULL
@@ -35,17 +35,17 @@ WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased' AND job
   AND jobs.contract = :contract AND (jobs.parent_id IS NULL OR :family);
 
 -- name: succeed_results
--- Results of those that have one: {id: result}, right after succeed_jobs in the same transaction.
+-- Results {id: result} of the jobs that returned one, right after succeed_jobs in the same transaction.
 UPDATE jobs SET result = r.value FROM json_each(:results) r WHERE jobs.id = r.key;
 
--- name: holders
--- Which of {id: token} stand on a leased row of this contract.
+-- name: leased_with_token
+-- The ids of {id: token} whose token holds a leased row of this contract and status.
 SELECT h.key FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key
 WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.contract = :contract
   AND (j.parent_id IS NULL OR :family);
 
 -- name: walk_lanes
--- Hot. The next lanes that hold something claimable, by hopping along jobs_ready: one probe a lane.
+-- Hot path. The next lanes with claimable jobs. Walks jobs_ready with one probe per lane.
 WITH RECURSIVE walk (lane, hops) AS (
   SELECT (SELECT lane FROM jobs WHERE ready = 1 AND lane >= :from ORDER BY lane LIMIT 1), 1
   UNION ALL
@@ -55,20 +55,20 @@ WITH RECURSIVE walk (lane, hops) AS (
 SELECT lane FROM walk WHERE lane IS NOT NULL;
 
 -- name: pick_lane
--- Hot. The oldest claimable jobs of one lane; relies on jobs_ready.
+-- Hot path. The oldest claimable jobs of one lane. Index: jobs_ready.
 SELECT id, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
   effect_root, idempotency_key, cancel_requested, due_at, traceparent, parent_id, status
 FROM jobs WHERE ready = 1 AND lane = ? ORDER BY due_at, id LIMIT ?;
 
 -- name: claim_events
--- Hot. Events of the picked, before the rows change.
+-- Hot path. Events of the picked jobs, inserted before the rows change.
 INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)
 SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), :worker, j.execution_no + 1, j.retries,
   j.lane
 FROM json_each(:ids) p CROSS JOIN jobs j ON j.id = p.value;
 
 -- name: claim_jobs
--- Hot. The rows themselves: claimable -> leased.
+-- Hot path. claimable -> leased.
 UPDATE jobs SET status = :target, phase = 'leased', ready = 0, version = version + 1, token = :token,
   worker = :worker, lease_until = max(:now, updated_at) + :lease, execution_no = execution_no + 1,
   updated_at = max(:now, updated_at), started_at = coalesce(started_at, max(:now, updated_at)),
@@ -84,17 +84,17 @@ SELECT h.key FROM json_each(:held) h LEFT JOIN jobs j ON j.id = h.key
 WHERE j.id IS NULL OR NOT (j.token = h.value AND j.phase = 'leased');
 
 -- name: promote
--- Future jobs whose moment has come; relies on jobs_later.
+-- Future jobs that have become due. Index: jobs_later.
 UPDATE jobs SET ready = 1 WHERE id IN (
   SELECT id FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
     AND phase = 'claimable' AND due_at <= :now LIMIT :limit);
 
 -- name: next_due
--- The first moment at which something becomes claimable or wakes.
+-- The first time at which a job of this phase becomes due.
 SELECT min(due_at) FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
   AND phase = :phase;
 
--- name: anything_left
+-- name: any_leased_or_due
 SELECT EXISTS (SELECT 1 FROM jobs WHERE phase = 'leased' AND job_type IN (SELECT value FROM json_each(:types)))
   OR EXISTS (SELECT 1 FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
     AND due_at <= :now + :horizon AND job_type IN (SELECT value FROM json_each(:types)))
@@ -106,12 +106,12 @@ SELECT {columns} FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN (
 ORDER BY due_at LIMIT :limit;
 
 -- name: expired
--- Relies on jobs_leased.
+-- Index: jobs_leased.
 SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= :now
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY lease_until LIMIT :limit;
 
 -- name: backlog
--- What is due, comes later and is held, per lane group; walks the three partial indexes, never a final row.
+-- Due, future and leased jobs per lane group. Indexes: jobs_ready, jobs_later, jobs_leased; no final row is read.
 WITH open_jobs (lane, due, later, held, due_at) AS (
   SELECT lane, 1, 0, 0, due_at FROM jobs WHERE ready = 1
   UNION ALL
@@ -128,40 +128,40 @@ WITH open_jobs (lane, due, later, held, due_at) AS (
 SELECT g.contract, g.queue, g.job_type, coalesce(o.due, 0), coalesce(o.later, 0), coalesce(o.held, 0), o.oldest
 FROM lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
 
--- name: ahead
--- Relies on jobs_ready.
+-- name: jobs_ahead
+-- Index: jobs_ready.
 SELECT count(*) FROM (
   SELECT 1 FROM jobs me JOIN jobs j ON j.lane = me.lane
   WHERE me.id = :id AND j.ready = 1 AND (j.due_at, j.id) < (me.due_at, me.id) LIMIT :at_most);
 
 -- name: cancels
--- Which of {id: token} were asked to stop.
+-- The cancel requests of the jobs {id: token}.
 SELECT h.key, j.cancel_requested FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key
 WHERE j.token = h.value AND j.phase = 'leased' AND j.cancel_requested IS NOT NULL;
 
 
--- name: schedules_called
+-- name: schedules_matching
 SELECT {schedule_columns} FROM schedules WHERE id = :reference
 UNION ALL
 SELECT {schedule_columns} FROM schedules WHERE name = :reference AND id <> :reference;
 
 -- name: next_fire
--- Hot: looked at by every sweep. Relies on schedules_next.
+-- Hot path, read by every sweep. Index: schedules_next.
 SELECT coalesce(retry_at, next_fire_at) FROM schedules WHERE next_fire_at IS NOT NULL
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY coalesce(retry_at, next_fire_at) LIMIT 1;
 
--- name: soonest_schedules
--- Relies on schedules_next.
+-- name: next_schedules
+-- Index: schedules_next.
 SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit;
 
 -- name: key_owners
--- Who owns these [space, key] pairs.
+-- The jobs that own these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_each(:pairs) p
 CROSS JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
--- name: lost_to
--- Expired leases a claimer may take over; relies on jobs_leased.
+-- name: reclaimable
+-- Expired leases that a worker may reclaim. Index: jobs_leased.
 SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= :now
   AND lane >> :shift & :group_mask IN (SELECT value FROM json_each(:groups))
   AND lane & :party_mask NOT IN (SELECT value FROM json_each(:paused)) ORDER BY lease_until LIMIT :limit;
@@ -171,9 +171,9 @@ INSERT INTO statuses (contract, status, phase, retry_at, reopens) VALUES (?, ?, 
 ON CONFLICT (contract, status) DO UPDATE SET phase = excluded.phase, retry_at = excluded.retry_at,
   reopens = excluded.reopens;
 
--- name: prune_look
--- The next jobs along the primary key, and whether each may go: ended long enough, its parent not alive, no dead
--- letter open. Runs of a task go from the first on, hence the lowest number that is left.
+-- name: prune_candidates
+-- The next jobs along the primary key, and whether each may be deleted: it ended long enough ago, its parent has ended,
+-- it has no open dead letter. Runs of a task are deleted from the first on, hence the lowest attempt that is left.
 SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= (
       SELECT r.value ->> 4 FROM json_each(:rules) r WHERE (r.value ->> 0 IS NULL OR r.value ->> 0 = j.contract)
       AND (r.value ->> 1 IS NULL OR r.value ->> 1 = j.queue)
@@ -202,7 +202,7 @@ DELETE FROM signals WHERE job_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_fires
--- Of schedules that are gone; the others remember theirs, so that no fire ever makes a second job.
+-- Only fires of deleted schedules. Other schedules keep theirs, so that no fire creates a second job.
 DELETE FROM fires WHERE job_id IN (SELECT value FROM json_each(:ids))
   AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.id = fires.schedule_id);
 
@@ -210,17 +210,18 @@ DELETE FROM fires WHERE job_id IN (SELECT value FROM json_each(:ids))
 DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_keys
--- [space, key, job_id] triples, by primary key.
+-- [space, key, job_id] triples. Index: primary key.
 DELETE FROM keys WHERE (space, key, job_id) IN (
   SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:owned));
 
 -- name: keep_keys
--- The same keys, left behind for a while.
+-- The same keys, kept until :until.
 UPDATE keys SET kept_until = :until WHERE (space, key, job_id) IN (
   SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:owned));
 
 -- name: record_step
--- Hot. A step under its token, by primary keys. What an execution began it may finish; what is finished stands.
+-- Hot path. Records a step if the token holds the job. A step begun in the same execution may be finished; a finished
+-- one is not changed. Indexes: primary keys.
 INSERT INTO steps (job_id, name, digest, result, finished, execution_no, at)
 SELECT id, :name, :digest, :result, :finished, execution_no, max(:now, updated_at) FROM jobs
 WHERE id = :job_id AND token = :token AND phase = 'leased'
@@ -228,16 +229,16 @@ ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = ex
 WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no;
 
 -- name: tail
--- All events in the order of their commits; relies on the primary key.
+-- All events in commit order. Index: primary key.
 SELECT e.n, {tail_columns} FROM events e JOIN jobs j ON j.id = e.job_id
 WHERE e.n > :after ORDER BY e.n LIMIT :limit;
 
 -- name: tail_end
--- The last number that was given out, whether its event is still there or not.
+-- The last event number ever used, even if that event has been pruned.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0);
 
--- name: named
--- Hot. [id, token, failures] each: which of these wait for a worker, and in which status.
+-- name: pick_named
+-- Hot path. The due, claimable jobs among [id, token, failures]; the failure count must match.
 SELECT j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
   j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.due_at,
   j.traceparent, j.parent_id, j.status, n.value ->> 1
@@ -245,8 +246,8 @@ FROM json_each(:named) n CROSS JOIN jobs j ON j.id = n.value ->> 0
 WHERE j.phase = 'claimable' AND j.failures = n.value ->> 2 AND j.due_at <= :now
   AND j.contract IN (SELECT value FROM json_each(:contracts));
 
--- name: take_jobs
--- Hot. The rows themselves: claimable -> leased, {id: token}.
+-- name: claim_named_jobs
+-- Hot path. claimable -> leased, {id: token}.
 UPDATE jobs SET status = :target, phase = 'leased', ready = 0, version = version + 1, token = t.value,
   worker = :worker, lease_until = max(:now, updated_at) + :lease, execution_no = execution_no + 1,
   updated_at = max(:now, updated_at), started_at = coalesce(started_at, max(:now, updated_at)),
@@ -254,24 +255,24 @@ UPDATE jobs SET status = :target, phase = 'leased', ready = 0, version = version
 FROM json_each(:tokens) t WHERE jobs.id = t.key;
 
 -- name: put_outbox_items
--- [job_id, kind, version, due_at] each; a newer version of the same parcel takes the place of the older.
+-- [job_id, kind, version, due_at] each; a newer version of an item replaces the older one.
 INSERT INTO outbox (job_id, kind, version, due_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:outbox_items) WHERE true
 ON CONFLICT (job_id, kind) DO UPDATE SET version = excluded.version, due_at = excluded.due_at;
 
 -- name: take_outbox_items
--- What is due, hidden from others for a while; relies on outbox_due.
+-- Due items, hidden from other orchestrators for :hold. Index: outbox_due.
 UPDATE outbox SET due_at = :now + :hold WHERE (job_id, kind) IN (
   SELECT job_id, kind FROM outbox WHERE due_at <= :now ORDER BY due_at, job_id LIMIT :limit)
 RETURNING job_id, kind, version, due_at;
 
 -- name: drop_outbox_items
--- [job_id, kind, version]: a newer one stays.
+-- [job_id, kind, version] each; a newer version stays.
 DELETE FROM outbox WHERE (job_id, kind, version) IN (
   SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:outbox_items));
 
 -- name: claimable
--- Every job of these contracts that waits for a worker now; walks the partial indexes.
+-- All jobs of these contracts that wait for a worker now. Indexes: jobs_ready, jobs_later.
 SELECT id, version, failures FROM jobs WHERE ready = 1 AND contract IN (SELECT value FROM json_each(:contracts))
 UNION ALL
 SELECT id, version, failures FROM jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
@@ -284,8 +285,8 @@ WHERE l.status = 'open' AND l.contract IN (SELECT value FROM json_each(:contract
 -- name: dead_letters_of
 SELECT {dead_columns} FROM dead_letters WHERE job_id IN (SELECT value FROM json_each(:ids)) ORDER BY job_id, retries;
 
--- name: let_go
--- A lease whose holder was found dead on the stream ends now: {id: token}.
+-- name: expire_leases
+-- Ends the leases {id: token} whose worker was found dead on the stream.
 UPDATE jobs SET lease_until = min(lease_until, :now) FROM json_each(:held) h
 WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased';
 
@@ -293,7 +294,7 @@ WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased';
 DELETE FROM outbox WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: note_heartbeats
--- Beside jobs {id: token} of contracts {contract: note} that were claimed that long ago.
+-- A note for each job {id: token} that was claimed longer than :older_than ago; :names is {contract: note name}.
 INSERT INTO notes (job_id, seq, name, at, actor, execution_no)
 SELECT j.id, j.version, n.value, max(:now, j.updated_at), j.worker, j.execution_no
 FROM json_each(:held) h CROSS JOIN jobs j ON j.id = h.key JOIN json_each(:names) n ON n.key = j.contract
@@ -305,7 +306,7 @@ INSERT INTO keys (space, key, job_id, created_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, :now FROM json_each(:owned) WHERE true ON CONFLICT DO NOTHING;
 
 -- name: verify_takeovers
--- Events of these names that do not name old consumer, new consumer and message.
+-- Events of these names whose data lack old consumer, new consumer or message id.
 SELECT e.job_id, e.seq, e.event FROM events e WHERE {where} AND e.event IN (SELECT value FROM json_each(:events))
   AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
     AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;

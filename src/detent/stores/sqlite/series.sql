@@ -1,7 +1,7 @@
--- SQLite only: a stretch of the log with how long each job had been where the event found it.
+-- SQLite only: events with the time that each job spent in its previous status.
 
 -- name: time_events
--- Walks the rowid, and finds the event before each by its job and number.
+-- Indexes: rowid of events; unique (job_id, seq) for the previous event.
 SELECT coalesce(e.lane, (SELECT lane FROM jobs j WHERE j.id = e.job_id), 0) >> 31 & 16777215 AS lane_group,
   coalesce(e.source, ''), e.event, e.target, coalesce(p.event, ''), e.at / :slot, count(*), coalesce(sum(e.at - p.at), 0)
 FROM events e LEFT JOIN events p ON p.job_id = e.job_id AND p.seq = e.seq - 1

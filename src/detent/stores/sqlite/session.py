@@ -1,4 +1,4 @@
-"""One connection and the transactions on it: alone on the caller's thread, or shared by whoever waits."""
+"""One connection and the transactions on it, run on the caller's thread or in batches on a thread of its own."""
 
 import queue
 import threading
@@ -9,28 +9,28 @@ from typing import Any, TypeVar, cast
 import apsw
 
 from detent.core.errors import SchemaMismatch, StoreRefused, StoreUnavailable
-from detent.stores.lanes import LaneBook
-from detent.system.clock import nap
+from detent.stores.lanes import LaneCache
+from detent.system.clock import block_thread
 
 from .claim import SqliteTx
 from .user_transaction import UserTransaction
 
 T = TypeVar("T")
 Act = Callable[[SqliteTx], Awaitable[T]]
-_SHARED_AT_MOST = 256
+_MAX_BATCH = 256
 _BUSY_SECONDS = 60.0
-_STATEMENTS = 500
-"""Compiled ones that are kept: all that the store has, so that none is compiled again and again."""
+_STATEMENT_CACHE_SIZE = 500
+"""Large enough for all statements of the store, so that each is compiled once."""
 APPLICATION_ID = 0x44544E54
-"""Marks the file as Detent's ("DTNT"), so that another program's database is not migrated by mistake."""
+"""Marks the file as Detent's ("DTNT"), so that the database of another program is not migrated by mistake."""
 _RELAXED = 1
 """SQLite's synchronous=NORMAL: in WAL mode a commit does not wait for the disk."""
-Posted = tuple[Act[Any], Future[Any], bool]
+PendingCall = tuple[Act[Any], Future[Any], bool]
 
 
 def connect(path: str, synchronous: str) -> apsw.Connection:
     try:
-        connection = apsw.Connection(path, statementcachesize=_STATEMENTS)
+        connection = apsw.Connection(path, statementcachesize=_STATEMENT_CACHE_SIZE)
         connection.set_busy_handler(_wait_for_lock)
         refuse_foreign_file(connection)
         _use_wal(connection)
@@ -45,7 +45,7 @@ def connect(path: str, synchronous: str) -> apsw.Connection:
 
 
 def _use_wal(connection: apsw.Connection) -> None:
-    """Switching needs the file alone for a moment, and SQLite does not call the busy handler for it."""
+    """Switch to WAL mode. This needs an exclusive lock, for which SQLite does not call the busy handler."""
     for tries in range(100):
         try:
             connection.pragma("journal_mode", "wal")
@@ -56,68 +56,68 @@ def _use_wal(connection: apsw.Connection) -> None:
 
 
 def refuse_foreign_file(connection: apsw.Connection) -> None:
-    """Another program's database is not ours to touch, not even its journal mode."""
+    """Raise SchemaMismatch for the database of another program, before anything in it (even its mode) is changed."""
     connection.execute("BEGIN")  # one snapshot: another process may be migrating the file right now
     try:
-        ours = connection.pragma("application_id") == APPLICATION_ID
+        is_detent_file = connection.pragma("application_id") == APPLICATION_ID
         tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' LIMIT 1").fetchall()
     finally:
         connection.execute("COMMIT")
-    if tables and not ours:
+    if tables and not is_detent_file:
         raise SchemaMismatch(
-            f"the file is not Detent's: it already has a table {tables[0][0]!r}; choose another file", have=0
+            f"the file belongs to another program: it has a table {tables[0][0]!r}; choose another file", have=0
         )
 
 
 def _wait_for_lock(tries: int) -> bool:
-    """Another process writes: wait in small steps, so that busy processes take turns."""
-    nap(min(0.000_2 * (tries + 1), 0.005))
+    """Busy handler while another process writes: sleeps 0.2 to 5 ms, so that all writers make progress."""
+    block_thread(min(0.000_2 * (tries + 1), 0.005))
     return tries * 0.005 < _BUSY_SECONDS
 
 
 class Session:
-    """Runs acts on one connection. `begin` decides whether it may write."""
+    """Runs acts on one connection. `begin` is the SQL that opens a transaction: BEGIN IMMEDIATE to write, or BEGIN."""
 
     def __init__(self, connection: apsw.Connection, begin: str, make_tx: Callable[["Session"], SqliteTx]) -> None:
         self.connection = connection
-        self.book = LaneBook()
+        self.lane_cache = LaneCache()
         self.commits = 0
-        self._begin = begin
+        self._begin_sql = begin
         self._make_tx = make_tx
         self.lock = threading.RLock()
-        self._waiting: queue.SimpleQueue[Posted | UserTransaction | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[PendingCall | UserTransaction | None] = queue.SimpleQueue()
         self._durable = self._level = connection.pragma("synchronous")
         self._thread: threading.Thread | None = None
         self.committed: Callable[[], None] = lambda: None
 
     def start_thread(self, name: str) -> None:
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name=name, daemon=True)
         self._thread.start()
 
-    def post(self, act: Act[T], *, relaxed: bool = False) -> Future[T]:
-        """relaxed: the commit need not wait for the disk (a later durable one takes it along)."""
+    def enqueue(self, act: Act[T], *, relaxed: bool = False) -> Future[T]:
+        """Queue an act for the thread. relaxed: its commit need not wait for the disk; the next durable one will."""
         future: Future[T] = Future()
         self._waiting.put((act, future, relaxed))
         return future
 
-    def post_all(self, batch: list["Posted"]) -> None:
-        for posted in batch:
-            self._waiting.put(posted)
+    def enqueue_all(self, batch: list["PendingCall"]) -> None:
+        for call in batch:
+            self._waiting.put(call)
 
     def run(self, act: Act[T], *, relaxed: bool = False) -> T:
-        """Begin, act, commit, on this thread."""
-        value, problem = self._run(act, relaxed)
+        """Run an act in a transaction of its own, on this thread."""
+        value, failure = self._run(act, relaxed)
         self.committed()
-        if problem is not None:
-            raise problem
+        if failure is not None:
+            raise failure
         return cast("T", value)
 
-    def run_if_free(self, batch: list["Posted"]) -> bool:
-        """Share one commit on this thread, unless the other thread is at work: then it is left to that one."""
+    def run_if_free(self, batch: list["PendingCall"]) -> bool:
+        """Run a batch on this thread; False, and nothing done, if the session's own thread has work."""
         if not self._waiting.empty() or not self.lock.acquire(blocking=False):
             return False
         try:
-            self._share(batch)
+            self._run_batch(batch)
         finally:
             self.lock.release()
         return True
@@ -132,9 +132,9 @@ class Session:
     def has_thread(self) -> bool:
         return self._thread is not None
 
-    def lend(self, loan: UserTransaction) -> None:
-        """When its turn comes, the thread serves nobody else until the loan is over."""
-        self._waiting.put(loan)
+    def enqueue_transaction(self, transaction: UserTransaction) -> None:
+        """Queue a user transaction. The thread does nothing else until it has ended."""
+        self._waiting.put(transaction)
 
     def begin(self) -> None:
         self._open(relaxed=False)
@@ -145,20 +145,20 @@ class Session:
     def undo(self) -> None:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
-        self._forget()
+        self._clear_lane_cache()
 
-    def _serve(self) -> None:
-        """The thread: whatever waits goes into one commit; a loan has the connection to itself."""
+    def _run_thread(self) -> None:
+        """The thread's loop: queued acts share one commit; a user transaction has the connection to itself."""
         while True:
-            batch: list[Posted] = []
+            batch: list[PendingCall] = []
             item = self._waiting.get()
             while isinstance(item, tuple):
                 batch.append(item)
-                if len(batch) == _SHARED_AT_MOST or self._waiting.empty():
+                if len(batch) == _MAX_BATCH or self._waiting.empty():
                     break
                 item = self._waiting.get()
             if batch:
-                self._share(batch)
+                self._run_batch(batch)
             if isinstance(item, UserTransaction):
                 item.serve()
             elif item is None:
@@ -167,32 +167,32 @@ class Session:
     def _run(self, act: Act[T], relaxed: bool) -> tuple[T | None, BaseException | None]:
         try:
             with self.lock:
-                return self._alone(self._open(relaxed), act)
+                return self._run_alone(self._open(relaxed), act)
         except BaseException as error:
             return None, translate(error)
 
-    def _share(self, batch: list[Posted]) -> None:
+    def _run_batch(self, batch: list[PendingCall]) -> None:
         if len(batch) == 1:
             outcomes = [self._run(batch[0][0], batch[0][2])]
         else:
             try:
                 with self.lock:
                     tx = self._open(all(relaxed for _, _, relaxed in batch))
-                    outcomes = [self._guarded(tx, act) for act, _, _ in batch]
+                    outcomes = [self._run_in_savepoint(tx, act) for act, _, _ in batch]
                     self.commit()
             except BaseException as error:
                 outcomes = [(None, translate(error))] * len(batch)
         self.committed()
-        for (_, future, _), (value, problem) in zip(batch, outcomes, strict=True):
+        for (_, future, _), (value, failure) in zip(batch, outcomes, strict=True):
             if not future.set_running_or_notify_cancel():
                 continue
-            if problem is None:
+            if failure is None:
                 future.set_result(value)
             else:
-                future.set_exception(problem)
+                future.set_exception(failure)
 
-    def _alone(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
-        """An act with a transaction to itself needs no savepoint."""
+    def _run_alone(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
+        """Run one act in a transaction of its own, which needs no savepoint."""
         try:
             value = run_now(act(tx))
         except BaseException as error:
@@ -201,8 +201,8 @@ class Session:
         self.commit()
         return value, None
 
-    def _guarded(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
-        """Run one act so that its failure undoes its own writes and nobody else's."""
+    def _run_in_savepoint(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
+        """Run one act of a shared transaction; if it fails, only its own writes are rolled back."""
         self.connection.execute("SAVEPOINT act")
         try:
             value = run_now(act(tx))
@@ -213,7 +213,7 @@ class Session:
                 raise
             self.connection.execute("ROLLBACK TO act")
             self.connection.execute("RELEASE act")
-            self._forget()
+            self._clear_lane_cache()
             return None, translate(error)
 
     def _open(self, relaxed: bool) -> SqliteTx:
@@ -222,7 +222,7 @@ class Session:
             if level != self._level:
                 self.connection.pragma("synchronous", level)
                 self._level = level
-            self.connection.execute(self._begin)
+            self.connection.execute(self._begin_sql)
         except apsw.Error as error:
             raise translate(error) from error
         return self._make_tx(self)
@@ -234,30 +234,30 @@ class Session:
         except BaseException as error:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
-            self._forget()
+            self._clear_lane_cache()
             raise translate(error) from error
 
-    def _forget(self) -> None:
-        """What was interned in a transaction that did not commit does not exist."""
-        self.book.version = 0
-        self.book.interned.clear()
+    def _clear_lane_cache(self) -> None:
+        """After a rollback: rows interned in that transaction do not exist, so cached ids may be wrong."""
+        self.lane_cache.version = 0
+        self.lane_cache.interned.clear()
 
 
 def run_now(awaitable: Awaitable[T]) -> T:
-    """Drive a coroutine that never suspends to its end."""
+    """Run a coroutine that never suspends, and return its result."""
     coroutine: Coroutine[Any, Any, T] = awaitable  # type: ignore[assignment]
     try:
         coroutine.send(None)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
     coroutine.close()
-    raise RuntimeError("an act awaited something else than its transaction")
+    raise RuntimeError("an act must await nothing but its transaction")
 
 
 def translate(error: BaseException) -> BaseException:
-    """Locked, full, read-only or broken files are one kind of trouble for the caller: the store is not available."""
+    """The Detent error for an apsw error. Locked, full, read-only and broken files all become StoreUnavailable."""
     if not isinstance(error, apsw.Error):
         return error
     if isinstance(error, apsw.ConstraintError):
-        return StoreRefused(f"the database refused a row that contradicts itself: {error}")
+        return StoreRefused(f"the database refused a row that violates a constraint: {error}")
     return StoreUnavailable(f"SQLite: {type(error).__name__}: {error}; check the file, its disk and its permissions")

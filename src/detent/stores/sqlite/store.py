@@ -1,4 +1,4 @@
-"""The SQLite store: one writer and one reader connection, and word of other processes' commits."""
+"""The SQLite store: one writer connection, one reader connection, and a watch on the commits of other processes."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ from .user_transaction import UserTransaction
 __all__ = ["SqliteStore", "run_now"]
 
 T = TypeVar("T")
-_LOOK_SECONDS = 0.005
-"""How often an idle process looks whether another one has committed; one look costs microseconds."""
+_POLL_SECONDS = 0.005
+"""How often an idle process reads `PRAGMA data_version` to see commits of other processes; it costs microseconds."""
 
 _TRANSACTION_SECONDS = 5.0
-"""How long a user's transaction may hold the one writer."""
+"""How long a user transaction may hold the writer."""
 
 
 class SqliteStore:
-    """One file. `inline` runs every act on the caller's thread: for the simulator, for plain synchronous callers."""
+    """Jobs in one SQLite file. `inline` runs every act on the caller's thread: for the simulator and sync callers."""
 
     def __init__(
         self,
@@ -53,18 +53,18 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         self._may_migrate = may_migrate
         self._transaction_seconds = transaction_seconds
-        self._loan: UserTransaction | None = None
+        self._user_transaction: UserTransaction | None = None
         self._writer: Session | None = None
         self._reader: Session | None = None
         self._watcher: apsw.Connection | None = None
-        self._turns: dict[tuple[asyncio.AbstractEventLoop, str], CallBatcher] = {}
-        self._sleepers: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
+        self._batchers: dict[tuple[asyncio.AbstractEventLoop, str], CallBatcher] = {}
+        self._waiters: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
 
-    async def open(self, own: Mapping[str, Contract], carried: Mapping[str, Contract]) -> None:
-        self.open_now(own, carried)
+    async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
+        self.open_now(own, builtin)
 
-    def open_now(self, own: Mapping[str, Contract], carried: Mapping[str, Contract] = MappingProxyType({})) -> None:
-        """Open the file (making it if need be), check its schema, teach it these contracts."""
+    def open_now(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = MappingProxyType({})) -> None:
+        """Open or create the file, check its schema and register the contracts."""
         if self._writer is None:
             connection = connect(self.path, self.synchronous)
             ensure_schema(connection, may_migrate=self._may_migrate)
@@ -76,8 +76,8 @@ class SqliteStore:
                 self._reader = Session(connect(self.path, self.synchronous), "BEGIN", self._make_tx)
                 if not self.inline:
                     self._reader.start_thread("detent-sqlite-reader")
-            self._writer.committed = self._tell_sleepers
-        self.contracts = register(self._writer.connection, own, carried)
+            self._writer.committed = self._wake_waiters
+        self.contracts = register(self._writer.connection, own, builtin)
 
     async def close(self) -> None:
         self.close_now()
@@ -90,7 +90,7 @@ class SqliteStore:
         if self._watcher is not None:
             self._watcher.close()
         self._writer = self._reader = self._watcher = None
-        self._turns.clear()
+        self._batchers.clear()
 
     @property
     def commits(self) -> int:
@@ -116,24 +116,24 @@ class SqliteStore:
             raise StoreUnavailable("the store is closed; open it first")
         if self.inline:
             return session.run(act, relaxed=relaxed)
-        return await asyncio.wrap_future(session.post(act, relaxed=relaxed))
+        return await asyncio.wrap_future(session.enqueue(act, relaxed=relaxed))
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        return await self._soon("insert", lambda tx: tx.insert(changes))
+        return await self._batched("insert", lambda tx: tx.insert(changes))
 
     async def record_step(self, step: Step, token: str) -> bool:
-        return await self._soon("step", lambda tx: tx.record_step(step, token))
+        return await self._batched("step", lambda tx: tx.record_step(step, token))
 
     async def begin(self) -> UserTransaction:
         if self._writer is None:
             raise StoreUnavailable("the store is closed; open it first")
-        self._loan = UserTransaction(self._writer, self._clock, self._transaction_seconds)
-        return await self._loan.begin()
+        self._user_transaction = UserTransaction(self._writer, self._clock, self._transaction_seconds)
+        return await self._user_transaction.begin()
 
-    def forsake(self) -> None:
-        """Undo what a process that died had begun; only where processes are played on one connection."""
-        if self._loan is not None:
-            self._loan.forsake()
+    def abandon_transaction(self) -> None:
+        """Roll back the open user transaction, as if its process had died. For the simulator."""
+        if self._user_transaction is not None:
+            self._user_transaction.abandon()
 
     async def settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
         async def act(tx: SqliteTx) -> StoreBatchResult:
@@ -143,66 +143,66 @@ class SqliteStore:
 
         if successes:
             return await self.write(act)
-        # A claim that settles nothing need not reach the disk: losing it costs a fenced rerun.
-        return await self._soon("claim", act, relaxed=True)
+        # A lost claim only costs a repeated run under a new token, so its commit need not wait for the disk.
+        return await self._batched("claim", act, relaxed=True)
 
-    def held_back(self) -> tuple[bool, Micros | None]:
-        book = self._writer.book if self._writer else None
-        return (book.held_back, book.opens_at) if book else (False, None)
+    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
+        lane_cache = self._writer.lane_cache if self._writer else None
+        return (lane_cache.held_back, lane_cache.opens_at) if lane_cache else (False, None)
 
-    async def _soon(self, kind: str, act: Act[T], *, relaxed: bool = False) -> T:
-        """Share a commit with whoever else asks in this turn of the loop; see CallBatcher."""
+    async def _batched(self, kind: str, act: Act[T], *, relaxed: bool = False) -> T:
+        """Share a commit with other calls of the same kind in this event loop iteration; see CallBatcher."""
         if self.inline or self._writer is None:
             return await self._on(self._writer, act, relaxed=relaxed)
         loop = asyncio.get_running_loop()
-        turns = self._turns.get((loop, kind))
-        if turns is None:
-            turns = self._turns[loop, kind] = CallBatcher(self._writer, self._clock)
+        batcher = self._batchers.get((loop, kind))
+        if batcher is None:
+            batcher = self._batchers[loop, kind] = CallBatcher(self._writer, self._clock)
         future: Future[T] = Future()
-        value: T = await turns.add((act, future, relaxed), loop)
+        value: T = await batcher.add((act, future, relaxed), loop)
         return value
 
     def watch(self) -> "FileWatch":
         return FileWatch(self)
 
     def version(self) -> tuple[int, int]:
-        """Moves with every commit: other processes' through the file, our own by count where there is no file."""
-        seen: int = self._watcher.pragma("data_version") if self._watcher else 0
+        """Changes with every commit: the file's data_version, or a count of changes if the database is in memory."""
+        data_version: int = self._watcher.pragma("data_version") if self._watcher else 0
         if self._watcher is None and self._writer is not None:
             return 0, self._writer.connection.total_changes()
-        return seen, 0
+        return data_version, 0
 
-    async def told(self, seconds: float) -> None:
-        """Sleep until our own writer commits, at most this long."""
+    async def wait_for_commit(self, seconds: float) -> None:
+        """Sleep until the writer of this process commits, at most this long."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
-        sleeper = (loop, future)
-        self._sleepers.add(sleeper)
-        alarm = loop.call_later(seconds, _wake, future)
+        waiter = (loop, future)
+        self._waiters.add(waiter)
+        timer = loop.call_later(seconds, _complete, future)
         try:
             await future
         finally:
-            alarm.cancel()
-            self._sleepers.discard(sleeper)
+            timer.cancel()
+            self._waiters.discard(waiter)
 
-    def _tell_sleepers(self) -> None:
-        for loop, told in tuple(self._sleepers):
+    def _wake_waiters(self) -> None:
+        for loop, future in tuple(self._waiters):
             try:
-                loop.call_soon_threadsafe(_wake, told)
-            except RuntimeError:  # that loop has been closed; its sleeper is gone with it
-                self._sleepers.discard((loop, told))
+                loop.call_soon_threadsafe(_complete, future)
+            except RuntimeError:  # the loop is closed, and so is its waiter
+                self._waiters.discard((loop, future))
 
     def _make_tx(self, session: Session) -> SqliteTx:
-        return SqliteTx(session.connection, self._clock.now(), session.book, self.contracts)
+        return SqliteTx(session.connection, self._clock.now(), session.lane_cache, self.contracts)
 
 
-def _wake(told: "asyncio.Future[bool]") -> None:
-    if not told.done():
-        told.set_result(True)
+def _complete(future: "asyncio.Future[bool]") -> None:
+    if not future.done():
+        future.set_result(True)
 
 
 class FileWatch:
-    """Own commits are told at once; those of other processes are seen in the file's data version."""
+    """Sees commits of this process at once, and those of other processes by polling `PRAGMA data_version`."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -219,4 +219,4 @@ class FileWatch:
             left = end - loop.time()
             if left <= 0:
                 return False
-            await self._store.told(min(_LOOK_SECONDS, left))
+            await self._store.wait_for_commit(min(_POLL_SECONDS, left))

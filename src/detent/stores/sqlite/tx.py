@@ -1,4 +1,4 @@
-"""One SQLite transaction: coroutines that never suspend. The hot acts are in hot.py."""
+"""One SQLite transaction; its coroutines never suspend. Settling and claiming are in claim.py."""
 
 import json
 from collections.abc import Sequence
@@ -9,39 +9,39 @@ import apsw
 
 from detent.core.job import Change, Event, Micros
 from detent.core.uniform_batch import UniformBatch
-from detent.stores.lanes import LaneBook
+from detent.stores.lanes import LaneCache
 from detent.stores.rows import CREATED, as_text, created_values
 from detent.stores.sql_files import load_queries
-from detent.stores.tx_queries import TxQueries, filled
+from detent.stores.tx_queries import TxQueries, fill_placeholders
 
 Row = tuple[Any, ...]
-_CREATED = {"{created}": ", ".join(CREATED), "{created_places}": ", ".join("?" * len(CREATED))}
+_CREATED_PLACEHOLDERS = {"{created}": ", ".join(CREATED), "{created_places}": ", ".join("?" * len(CREATED))}
 
 
-def _own(text: str) -> str:
-    for mark, value in _CREATED.items():
-        text = text.replace(mark, value)
-    return filled(text)
+def _fill(text: str) -> str:
+    for placeholder, value in _CREATED_PLACEHOLDERS.items():
+        text = text.replace(placeholder, value)
+    return fill_placeholders(text)
 
 
-SQL = {name: _own(text) for name, text in {**load_queries(), **load_queries(__package__)}.items()}
+SQL = {name: _fill(text) for name, text in {**load_queries(), **load_queries(__package__)}.items()}
 
 
-def _planned(pick: str) -> str:
-    """pick_lane without those that are too late, and with the moment each was last changed."""
+def _before_deadline(pick: str) -> str:
+    """pick_lane without jobs past their deadline, and with updated_at as the last column."""
     columns, rest = pick.split("\nFROM jobs WHERE ready = 1 AND lane = ?")
     in_time = "(deadline_at IS NULL OR deadline_at > ?)"
     return f"{columns}, updated_at\nFROM jobs WHERE ready = 1 AND lane = ? AND {in_time}{rest}"
 
 
-SQL["pick_planned"] = _planned(SQL["pick_lane"])
+SQL["pick_before_deadline"] = _before_deadline(SQL["pick_lane"])
 
 
 class SqliteTxQueries(TxQueries):
     """Named queries on one connection."""
 
-    def __init__(self, connection: apsw.Connection, now: Micros, book: LaneBook) -> None:
-        super().__init__(now, book)
+    def __init__(self, connection: apsw.Connection, now: Micros, lane_cache: LaneCache) -> None:
+        super().__init__(now, lane_cache)
         self.connection = connection
 
     def rows(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -56,42 +56,41 @@ class SqliteTxQueries(TxQueries):
         return self.connection.changes()
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        """Write new jobs; returns the ids that were already there (a repeated submit) and were left alone."""
+        """Insert new jobs; returns the ids that existed already (a repeated submit), which are not changed."""
         if isinstance(changes, UniformBatch) and changes.first.outbox_item is None:
-            return self._insert(*await self._alike(changes))
+            return self._insert(*await self._uniform_rows(changes))
         rows = [(*created_values(change.after), await self.lane_of(change.after)) for change in changes]
         lanes = {row[0]: row[-1] for row in rows}
-        events = [(*_logged(event), lanes[event.job_id]) for change in changes for event in change.events]
+        events = [(*_event_row(event), lanes[event.job_id]) for change in changes for event in change.events]
         present = self._insert(rows, events)
         fresh = [change for change in changes if change.after.id not in present] if present else changes
         for change in fresh:
             if change.notes:
                 await self.add_notes(change.notes)
-        await self.post(fresh)
+        await self.write_outbox(fresh)
         return present
 
-    async def _alike(self, changes: UniformBatch) -> tuple[list[Row], list[Row]]:
-        """The rows of jobs and of events, without a job or an event being made."""
+    async def _uniform_rows(self, changes: UniformBatch) -> tuple[list[Row], list[Row]]:
+        """The rows of the jobs and of their events, without building Job and Event objects."""
         first, (event,) = changes.first.after, changes.first.events
-        lane, own = await self.lane_of(first), changes.own
+        lane, own = await self.lane_of(first), changes.columns
         columns = [own.get(name, repeat(value)) for name, value in zip(CREATED, created_values(first), strict=True)]
-        _, *told = _logged(event)
-        return list(zip(*columns, repeat(lane), strict=False)), [(job_id, *told, lane) for job_id in changes.ids]
+        _, *common = _event_row(event)
+        return list(zip(*columns, repeat(lane), strict=False)), [(job_id, *common, lane) for job_id in changes.ids]
 
     def _insert(self, rows: Sequence[Row], events: Sequence[Row]) -> set[str]:
         before = self.connection.total_changes()
         self.connection.executemany(SQL["insert_job"], rows)
         present: set[str] = set()
-        if self.connection.total_changes() - before != len(
-            rows
-        ):  # those that have a log already were not made just now
+        if self.connection.total_changes() - before != len(rows):
+            # Jobs that have events existed before this insert.
             ids = json.dumps([row[0] for row in rows])
-            present = {row[0] for row in self.connection.execute(SQL["logged"], {"ids": ids})}
+            present = {row[0] for row in self.connection.execute(SQL["ids_with_events"], {"ids": ids})}
         self.connection.executemany(SQL["insert_first_event"], [row for row in events if row[0] not in present])
         return present
 
 
-def _logged(event: Event) -> tuple[Any, ...]:
+def _event_row(event: Event) -> tuple[Any, ...]:
     return (
         event.job_id,
         event.seq,

@@ -1,4 +1,4 @@
-"""The writer lent to a user's transaction: a few statements on its own thread, while everybody else waits in line."""
+"""Transactions of user code (`ctx.transaction()`) on the writer connection; all other writes wait until they end."""
 
 import asyncio
 import queue
@@ -22,7 +22,7 @@ _NUMBERED = re.compile(r"\$\d")
 
 
 class UserTransaction:
-    """One transaction of a user's on the writer. It ends by commit or rollback, or when its time is over."""
+    """One transaction of user code on the writer. It ends by commit, rollback or timeout."""
 
     def __init__(self, session: "Session", clock: Clock, seconds: float) -> None:
         self.connection = Connection(self)
@@ -36,34 +36,34 @@ class UserTransaction:
 
     async def begin(self) -> "UserTransaction":
         if self._session.has_thread:
-            self._session.lend(self)
+            self._session.enqueue_transaction(self)
             await asyncio.wrap_future(self._begun)
         else:
             self._begin()
         return self
 
     async def call(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Run this on the connection, where the transaction is."""
+        """Run a function on the connection, on the thread that owns the transaction."""
 
-        def apply_policy() -> T:
+        def checked_work() -> T:
             self._check_open()
             value = work(self._session.connection)
             if not self._session.connection.in_transaction:
-                self._over = _ended("it was ended by a statement of its own")
+                self._over = _ended("user code ended it")
                 raise self._over
             return value
 
-        return await self._where_it_is(apply_policy)
+        return await self._on_writer_thread(checked_work)
 
     async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        """One last act in the transaction, then its commit; if either fails, nothing of it has happened."""
-        return await self._where_it_is(lambda: self._commit(act))
+        """Run a last act in the transaction and commit it; if either fails, everything is rolled back."""
+        return await self._on_writer_thread(lambda: self._commit(act))
 
     async def rollback(self) -> None:
-        await self._where_it_is(self._rollback)
+        await self._on_writer_thread(self._rollback)
 
-    def forsake(self) -> None:
-        """Its process is gone, as far as anyone can tell: nothing of it happens. For stores without a thread."""
+    def abandon(self) -> None:
+        """Roll back as if the process had died. For stores without a thread."""
         self._rollback()
 
     @property
@@ -71,7 +71,7 @@ class UserTransaction:
         return self._over is not None
 
     def serve(self) -> None:
-        """In the writer's thread, until it is over."""
+        """Run the queued calls on the writer's thread until the transaction ends."""
         with self._session.lock:
             try:
                 self._begin()
@@ -82,16 +82,16 @@ class UserTransaction:
             self._begun.set_result(None)
             while self._over is None:
                 try:
-                    work, answer = self._calls.get(timeout=max(0.0, self._deadline - self._clock.monotonic()))
+                    work, future = self._calls.get(timeout=max(0.0, self._deadline - self._clock.monotonic()))
                 except queue.Empty:
-                    self._time_is_over()
+                    self._time_out()
                     break
-                _settle(work, answer)
+                _settle(work, future)
         self._session.committed()
-        self._turn_down()
+        self._fail_waiting_calls()
 
-    def _turn_down(self) -> None:
-        """What was said while it ended finds it over."""
+    def _fail_waiting_calls(self) -> None:
+        """Run the calls that were queued while the transaction ended; each raises that it is over."""
         with suppress(queue.Empty):
             while True:
                 _settle(*self._calls.get_nowait())
@@ -100,18 +100,18 @@ class UserTransaction:
         self._session.begin()
         self._deadline = self._clock.monotonic() + self._seconds
 
-    async def _where_it_is(self, work: Callable[[], T]) -> T:
+    async def _on_writer_thread(self, work: Callable[[], T]) -> T:
         if self._over is not None or not self._session.has_thread:
             return work()
-        answer: Future[T] = Future()
-        self._calls.put((work, answer))
+        future: Future[T] = Future()
+        self._calls.put((work, future))
         if self._over is not None:
-            self._turn_down()
-        return await asyncio.wrap_future(answer)
+            self._fail_waiting_calls()
+        return await asyncio.wrap_future(future)
 
     def _check_open(self) -> None:
         if self._over is None and self._clock.monotonic() > self._deadline:
-            self._time_is_over()
+            self._time_out()
         if self._over is not None:
             raise self._over
 
@@ -130,30 +130,30 @@ class UserTransaction:
 
     def _rollback(self) -> None:
         if self._over is None:
-            self._undo(_ended("it was rolled back"))
+            self._roll_back(_ended("it was rolled back"))
 
-    def _time_is_over(self) -> None:
-        self._undo(
+    def _time_out(self) -> None:
+        self._roll_back(
             TransactionTooLong(
-                f"SQLite has one writer, and this transaction held it for over {self._seconds:g} s; it was undone. Do "
-                "slow work before it, and keep only your writes in it",
+                f"SQLite has one writer, and this transaction held it for more than {self._seconds:g} s; it was rolled "
+                "back. Do slow work before the transaction, and keep only writes in it",
                 seconds=self._seconds,
             )
         )
 
-    def _undo(self, why: Exception) -> None:
-        self._over = why
+    def _roll_back(self, reason: Exception) -> None:
+        self._over = reason
         self._session.undo()
 
 
 class Connection:
-    """Plain SQL in the transaction. Values are written `?` or, as in Postgres, `$1`, `$2`, …"""
+    """The connection of a user transaction. Parameters are written `?` or, as in Postgres, `$1`, `$2`, …"""
 
-    def __init__(self, loan: UserTransaction) -> None:
-        self._loan = loan
+    def __init__(self, transaction: UserTransaction) -> None:
+        self._transaction = transaction
 
     async def execute(self, query: str, *values: Any) -> str:
-        """Run one statement; the answer is its verb and how many rows it changed, as in "UPDATE 3"."""
+        """Run one statement; returns its verb and the number of changed rows, as in "UPDATE 3"."""
         _check(query)
 
         def work(connection: apsw.Connection) -> str:
@@ -163,12 +163,12 @@ class Connection:
             changed = f"{connection.total_changes() - before}"
             return f"{verb} 0 {changed}" if verb == "INSERT" else f"{verb} {changed}"
 
-        return await self._loan.call(work)
+        return await self._transaction.call(work)
 
     async def executemany(self, query: str, many: Iterable[Sequence[Any]]) -> None:
         _check(query)
         rows = [_bound(query, values) for values in many]
-        await self._loan.call(lambda connection: connection.executemany(query, rows).fetchall())
+        await self._transaction.call(lambda connection: connection.executemany(query, rows).fetchall())
 
     async def fetch(self, query: str, *values: Any) -> list["Row"]:
         _check(query)
@@ -181,7 +181,7 @@ class Connection:
                 rows.append(Row(values_of_row, names))
             return rows
 
-        return await self._loan.call(work)
+        return await self._transaction.call(work)
 
     async def fetchrow(self, query: str, *values: Any) -> "Row | None":
         rows = await self.fetch(query, *values)
@@ -209,13 +209,13 @@ class Row(tuple[Any, ...]):
         return self.names
 
 
-def _settle(work: Callable[[], Any], answer: "Future[Any]") -> None:
-    if not answer.set_running_or_notify_cancel():
+def _settle(work: Callable[[], Any], future: "Future[Any]") -> None:
+    if not future.set_running_or_notify_cancel():
         return
     try:
-        answer.set_result(work())
+        future.set_result(work())
     except BaseException as error:
-        answer.set_exception(error)
+        future.set_exception(error)
 
 
 def _bound(query: str, values: Sequence[Any]) -> Any:
@@ -227,10 +227,10 @@ def _bound(query: str, values: Sequence[Any]) -> Any:
 def _check(query: str) -> None:
     if _CONTROL.match(query):
         raise InvalidInput(
-            "ctx.transaction() is committed or undone with its step or its job; leave BEGIN, COMMIT and ROLLBACK out",
+            "ctx.transaction() commits or rolls back with its step or job; do not run BEGIN, COMMIT or ROLLBACK in it",
             code="TRANSACTION_CONTROL",
         )
 
 
-def _ended(how: str) -> InvalidInput:
-    return InvalidInput(f"this transaction is over: {how}; open another one", code="TRANSACTION_OVER")
+def _ended(reason: str) -> InvalidInput:
+    return InvalidInput(f"this transaction is over: {reason}; open another one", code="TRANSACTION_OVER")

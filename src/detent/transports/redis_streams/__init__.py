@@ -1,4 +1,4 @@
-"""Redis or Valkey Streams as the wire."""
+"""The stream transport on Redis or Valkey Streams."""
 
 from .transport import RedisStreamTransport
 

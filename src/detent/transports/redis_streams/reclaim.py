@@ -1,9 +1,9 @@
-"""Messages whose consumer is gone: XAUTOCLAIM where the server has it, XPENDING and XCLAIM where it has not."""
+"""Claims messages of consumers that stopped: with XAUTOCLAIM, or with XPENDING and XCLAIM before Redis 6.2."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from detent.ports.stream import Pending, Stranded
+from detent.ports.stream import IdleMessage, Pending
 
 from .messages import delivery_of
 
@@ -12,38 +12,40 @@ if TYPE_CHECKING:
 
 START = "0-0"
 _RESULT_IDLE_SECONDS = 15.0
-"""A result that was read and not acknowledged for so long is another orchestrator's to apply; twice does no harm."""
+"""A result that was read but not acknowledged for this long is applied by another orchestrator; twice is harmless."""
 
 
-async def can_autoclaim(wire: "RedisStreamTransport") -> bool:
-    if wire.settings.autoclaim is not None:
-        return wire.settings.autoclaim
-    version = str((await wire.server()).get("redis_version", "0"))
+async def can_autoclaim(transport: "RedisStreamTransport") -> bool:
+    if transport.settings.autoclaim is not None:
+        return transport.settings.autoclaim
+    version = str((await transport.server()).get("redis_version", "0"))
     major, minor, *_ = [*version.split("."), "0"]
     return (int(major), int(minor)) >= (6, 2)
 
 
-async def stranded(wire: "RedisStreamTransport", consumer: str, limit: int, cursor: str) -> tuple[list[Stranded], str]:
-    """Take what has been idle for the visibility timeout, from the cursor on; and where to go on next time."""
-    own = wire.settings
-    idle = int(own.visibility_timeout_s * 1_000)
-    place = (own.task_stream, own.worker_group)
-    if await can_autoclaim(wire):
-        owners, claimed = await wire.link.together(
-            [  # who held them is asked in the same breath: XAUTOCLAIM does not say
-                ("XPENDING", *place, "IDLE", idle, cursor, "+", limit),
-                ("XAUTOCLAIM", *place, consumer, idle, cursor, "COUNT", limit),
+async def claim_idle_messages(
+    transport: "RedisStreamTransport", consumer: str, limit: int, cursor: str
+) -> tuple[list[IdleMessage], str]:
+    """Claim messages that are idle for the visibility timeout, from the cursor on; and the next cursor."""
+    settings, connection = transport.settings, transport.connection
+    idle = int(settings.visibility_timeout_s * 1_000)
+    group = (settings.task_stream, settings.worker_group)
+    if await can_autoclaim(transport):
+        owners, claimed = await connection.transaction(
+            [  # XAUTOCLAIM does not return the previous owners, so they are read atomically with it
+                ("XPENDING", *group, "IDLE", idle, cursor, "+", limit),
+                ("XAUTOCLAIM", *group, consumer, idle, cursor, "COUNT", limit),
             ]
         )
-        entries, following = claimed[1], claimed[0].decode()
+        entries, next_cursor = claimed[1], claimed[0].decode()
     else:
-        owners, following = await _idle_ones(wire, idle, limit, cursor)
+        owners, next_cursor = await _idle_rows(transport, idle, limit, cursor)
         ids = [row[0] for row in owners]
-        entries = await wire.link.one("XCLAIM", *place, consumer, idle, *ids) if ids else []
+        entries = await connection.execute("XCLAIM", *group, consumer, idle, *ids) if ids else []
     held = {row[0].decode(): (row[1].decode("utf-8", "replace"), int(row[2])) for row in owners}
-    await wire.acknowledge(_deleted(owners, entries))
-    read = [delivery_of(entry, own.max_message_bytes) for entry in entries if not _is_empty(entry)]
-    return [Stranded(one, *held.get(one.message_id, ("unknown", idle))) for one in read], following
+    await transport.acknowledge(_deleted(owners, entries))
+    deliveries = [delivery_of(entry, settings.max_message_bytes) for entry in entries if not _is_empty(entry)]
+    return [IdleMessage(d, *held.get(d.message_id, ("unknown", idle))) for d in deliveries], next_cursor
 
 
 def _is_empty(entry: Any) -> bool:
@@ -51,39 +53,39 @@ def _is_empty(entry: Any) -> bool:
 
 
 def _deleted(owners: Sequence[Any], entries: Sequence[Any]) -> list[str]:
-    """Deleted while pending: before 7.0 such a message comes back empty in its place, and stays pending for ever."""
+    """Ids of messages deleted while pending: before 7.0 they come back as empty entries and stay pending forever."""
     if len(owners) != len(entries):
         return []
     return [row[0].decode() for row, entry in zip(owners, entries, strict=True) if _is_empty(entry)]
 
 
-async def _idle_ones(wire: "RedisStreamTransport", idle: int, limit: int, cursor: str) -> tuple[list[Any], str]:
-    own = wire.settings
-    rows = await wire.link.one("XPENDING", own.task_stream, own.worker_group, cursor, "+", limit)
-    following = START
+async def _idle_rows(transport: "RedisStreamTransport", idle: int, limit: int, cursor: str) -> tuple[list[Any], str]:
+    group = (transport.settings.task_stream, transport.settings.worker_group)
+    rows = await transport.connection.execute("XPENDING", *group, cursor, "+", limit)
+    next_cursor = START
     if len(rows) == limit:
         head, _, tail = rows[-1][0].decode().partition("-")
-        following = f"{head}-{int(tail) + 1}"
-    return [row for row in rows if row[2] >= idle], following
+        next_cursor = f"{head}-{int(tail) + 1}"
+    return [row for row in rows if row[2] >= idle], next_cursor
 
 
-async def give_back(wire: "RedisStreamTransport", stranded: Sequence[Stranded]) -> None:
-    own = wire.settings
-    await wire.link.every(
+async def return_to_consumers(transport: "RedisStreamTransport", messages: Sequence[IdleMessage]) -> None:
+    group = (transport.settings.task_stream, transport.settings.worker_group)
+    await transport.connection.execute_many(
         [
-            ("XCLAIM", own.task_stream, own.worker_group, one.consumer, 0, one.delivery.message_id,
-             "IDLE", one.idle_ms, "JUSTID")
-            for one in stranded
+            ("XCLAIM", *group, message.consumer, 0, message.delivery.message_id, "IDLE", message.idle_ms, "JUSTID")
+            for message in messages
         ]
-    )  # fmt: skip
+    )
 
 
-async def pending(wire: "RedisStreamTransport", message_ids: Sequence[str]) -> list[Pending]:
-    own = wire.settings
-    asked = [one for one in message_ids if _is_message_id(one)]
-    rows = await wire.link.every([("XPENDING", own.task_stream, own.worker_group, one, one, 1) for one in asked])
-    idle = {one: int(found[0][2]) for one, found in zip(asked, rows, strict=True) if found}
-    return [Pending(one, idle.get(one)) for one in message_ids]
+async def pending(transport: "RedisStreamTransport", message_ids: Sequence[str]) -> list[Pending]:
+    group = (transport.settings.task_stream, transport.settings.worker_group)
+    valid_ids = [message_id for message_id in message_ids if _is_message_id(message_id)]
+    commands = [("XPENDING", *group, message_id, message_id, 1) for message_id in valid_ids]
+    replies = await transport.connection.execute_many(commands)
+    idle = {message_id: int(rows[0][2]) for message_id, rows in zip(valid_ids, replies, strict=True) if rows}
+    return [Pending(message_id, idle.get(message_id)) for message_id in message_ids]
 
 
 def _is_message_id(text: str) -> bool:
@@ -91,15 +93,15 @@ def _is_message_id(text: str) -> bool:
     return dash == "-" and head.isdecimal() and tail.isdecimal()
 
 
-async def orphaned_results(wire: "RedisStreamTransport", consumer: str, count: int) -> list[Any]:
-    own = wire.settings
-    idle = int(min(_RESULT_IDLE_SECONDS, own.visibility_timeout_s) * 1_000)
-    place = (own.result_stream, own.orchestrator_group)
-    if await can_autoclaim(wire):
-        claimed = await wire.link.one("XAUTOCLAIM", *place, consumer, idle, START, "COUNT", count)
+async def claim_idle_results(transport: "RedisStreamTransport", consumer: str, count: int) -> list[Any]:
+    settings, connection = transport.settings, transport.connection
+    idle = int(min(_RESULT_IDLE_SECONDS, settings.visibility_timeout_s) * 1_000)
+    group = (settings.result_stream, settings.orchestrator_group)
+    if await can_autoclaim(transport):
+        claimed = await connection.execute("XAUTOCLAIM", *group, consumer, idle, START, "COUNT", count)
         entries = claimed[1]
     else:
-        rows = await wire.link.one("XPENDING", *place, "-", "+", count)
+        rows = await connection.execute("XPENDING", *group, "-", "+", count)
         ids = [row[0] for row in rows if row[2] >= idle]
-        entries = await wire.link.one("XCLAIM", *place, consumer, idle, *ids) if ids else []
+        entries = await connection.execute("XCLAIM", *group, consumer, idle, *ids) if ids else []
     return [entry for entry in entries if entry is not None and entry[0] is not None and entry[1] is not None]

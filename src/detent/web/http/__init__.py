@@ -1,1 +1,1 @@
-"""What every HTTP request passes through: authentication, limits, idempotency, problems."""
+"""What every HTTP request passes through: authentication, limits, idempotency keys, error responses, headers."""

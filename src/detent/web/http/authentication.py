@@ -1,4 +1,4 @@
-"""Who is asking: a bearer token, a session cookie that holds one, or nobody where the API is open."""
+"""Authentication: a bearer token, a session cookie that holds one, or no token where the API is open."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
-from detent.core.access import POWERS, Power, Role, Token, reached
+from detent.core.access import POWERS, Power, Role, Token, implied_roles
 from detent.core.errors import InvalidInput, TenantViolation
-from detent.engine.control.access import Forbidden, Unauthorized, has_tokens, known_token
+from detent.engine.control.access import Forbidden, Unauthorized, find_token, has_tokens
 from detent.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -19,139 +19,148 @@ if TYPE_CHECKING:
 COOKIE = "detent_session"
 CSRF_HEADER = "x-csrf-token"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_KNOWN_SECONDS = 0.1
-"""How long a token is believed without looking again; a revoked one is refused after that."""
-_KNOWN_AT_MOST = 10_000
-_NOBODY = ""
+_CACHE_SECONDS = 0.1
+"""How long a token lookup is cached; a revoked token is refused at the latest after this time."""
+_CACHE_SIZE = 10_000
+_NO_SECRET = ""
+"""The cache key under which "does any token exist" is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A person with what the token grants. Acts are logged under `person`."""
+    """The authenticated person and what the token grants. The log and the audit name `person` as the actor."""
 
     person: str
     role: Role
     tenant: str | None = None
     payloads: bool = True
-    token_id: str = _NOBODY
+    token_id: str = ""
     roles: tuple[str, ...] | None = None
-    """What the person is among people; None: nobody told, as on an open API."""
+    """The person's roles in approvals; None if they are unknown, as on an open API."""
 
     def may(self, power: Power) -> bool:
         return power in POWERS[self.role]
 
     @property
     def deciding_roles(self) -> list[str] | None:
-        """Those an approval may ask for: the token's own, and its role with those it reaches."""
-        return None if self.roles is None else sorted({*self.roles, *reached(self.role)})
+        """The roles that count in approvals: the token's `roles`, its role, and the roles included in that one."""
+        return None if self.roles is None else sorted({*self.roles, *implied_roles(self.role)})
 
     @property
-    def asker(self) -> str:
-        """Whose idempotency keys these are: the person's, as far as the token sees."""
+    def idempotency_owner(self) -> str:
+        """Owner of an Idempotency-Key. Two tokens share keys only if they have the same person and permissions."""
         return f"{self.person}\n{self.role}\n{self.tenant}\n{self.payloads}\n{self.roles}"
 
-    def tenant_for(self, asked: str | None) -> str | None:
-        """The tenant to act in; a token that is bound to one asks for no other."""
-        if self.tenant is None or asked is None or asked == self.tenant:
-            return self.tenant if asked is None else asked
+    def tenant_for(self, requested: str | None) -> str | None:
+        """The tenant to act in. Raises TenantViolation if the token is bound to another tenant."""
+        if self.tenant is None or requested is None or requested == self.tenant:
+            return self.tenant if requested is None else requested
         raise TenantViolation(f"this token is bound to tenant {self.tenant!r}; leave the tenant out")
 
-    def everywhere(self, what: str) -> None:
-        """For what has no tenant: queues, workers, the limits of all."""
+    def require_all_tenants(self, resource: str) -> None:
+        """Raise TenantViolation if the token is bound to a tenant; for resources that tenants share."""
         if self.tenant is not None:
-            raise TenantViolation(f"{what} belongs to all tenants; use a token without a tenant")
+            raise TenantViolation(f"{resource}: shared by all tenants; use a token that is not bound to a tenant")
 
 
 LOCAL = Caller("local", Role.ADMIN)
-"""Everyone, where the API is open. One person: rules that ask for two refuse it."""
+"""The caller of every request to an open API. It counts as one person, so rules that need two people refuse it."""
 
 
-def csrf_of(secret: str) -> str:
-    """What a page must send back with each change; only who can read the session's pages knows it."""
+def csrf_token_of(secret: str) -> str:
+    """The CSRF token of a session: a keyed hash of its secret, to be sent with each change."""
     return blake2b(b"csrf", key=secret.encode()[:64], digest_size=18).hexdigest()
 
 
 class Authenticator:
-    """Looks tokens up, believing what it saw for a moment; one look at a time for one token."""
+    """Looks up tokens. Caches results for `_CACHE_SECONDS` and joins concurrent lookups of one token."""
 
     def __init__(self, web: "Web") -> None:
         self._web = web
         self._clock = SystemClock()
-        self._known: dict[str, tuple[float, Token | bool | None]] = {}
-        self._looking: dict[str, asyncio.Future[Token | bool | None]] = {}
+        self._cache: dict[str, tuple[float, Token | bool | None]] = {}
+        self._lookups: dict[str, asyncio.Future[Token | bool | None]] = {}
 
-    async def caller(self, request: HTTPConnection, method: str) -> Caller:
-        """The person behind a request, or Unauthorized."""
+    async def authenticate(self, request: HTTPConnection, method: str) -> Caller:
+        """The caller of a request. Raises Unauthorized without a valid token, Forbidden without a CSRF token."""
         header = request.headers.get("authorization")
         if header is not None:
             scheme, _, secret = header.partition(" ")
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthorized("send the token as `Authorization: Bearer TOKEN`")
-            return self._standing(await self._look(secret.strip()))
+            return self._caller(await self._lookup(secret.strip()))
         cookie = request.cookies.get(COOKIE)
         if cookie:
-            caller = self._standing(await self._look(cookie))
-            if method not in SAFE and not self._csrf_fits(request, cookie):
-                raise Forbidden("a change from a session must bring its X-CSRF-Token", code="CSRF_TOKEN_INVALID")
+            caller = self._caller(await self._lookup(cookie))
+            if method not in SAFE and not self._csrf_matches(request, cookie):
+                raise Forbidden(
+                    "the X-CSRF-Token header is missing or wrong; a session must send it with each change",
+                    code="CSRF_TOKEN_INVALID",
+                )
             return caller
-        if self._web.settings.open_without_tokens and not await self._look(_NOBODY):
-            _refuse_other_sites(request)
+        if await self.is_open():
+            _require_local_request(request)
             return LOCAL
-        raise Unauthorized("this API asks for a token; `detent token create` makes one, send it as a bearer token")
+        raise Unauthorized("a bearer token is required; create one with `detent token create`")
 
-    async def of_secret(self, secret: str) -> Caller:
-        return self._standing(await self._look(secret))
+    async def authenticate_secret(self, secret: str) -> Caller:
+        return self._caller(await self._lookup(secret))
 
     async def is_open(self) -> bool:
-        return self._web.settings.open_without_tokens and not await self._look(_NOBODY)
+        """True if requests need no token: the setting allows it and no token was ever created."""
+        return self._web.settings.open_without_tokens and not await self._lookup(_NO_SECRET)
 
-    def forget(self) -> None:
-        """A token was made or revoked here."""
-        self._known.clear()
+    def clear_cache(self) -> None:
+        """To be called after this process has created or revoked a token."""
+        self._cache.clear()
 
-    def _csrf_fits(self, request: HTTPConnection, secret: str) -> bool:
-        return compare_digest(request.headers.get(CSRF_HEADER, "").encode(), csrf_of(secret).encode())
+    def _csrf_matches(self, request: HTTPConnection, secret: str) -> bool:
+        return compare_digest(request.headers.get(CSRF_HEADER, "").encode(), csrf_token_of(secret).encode())
 
-    def _standing(self, token: Token | bool | None) -> Caller:
+    def _caller(self, token: Token | bool | None) -> Caller:
         if not isinstance(token, Token):
-            raise Unauthorized("this token is not known here; ask for a new one")
-        if not token.stands(self._clock.now()):
-            raise Unauthorized("this token is over: it has expired or was revoked; ask for a new one")
+            raise Unauthorized("unknown token; use a valid token")
+        if not token.is_valid(self._clock.now()):
+            raise Unauthorized("token expired or revoked; use a valid token")
         return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id, token.roles)
 
-    async def _look(self, secret: str) -> Token | bool | None:
-        now = self._clock.monotonic()
-        known = self._known.get(secret)
-        if known is not None and now < known[0]:
-            return known[1]
-        under_way = self._looking.get(secret)
-        if under_way is None:
-            under_way = self._looking[secret] = asyncio.ensure_future(self._ask(secret))
-            under_way.add_done_callback(lambda _: self._looking.pop(secret, None))
-        return await asyncio.shield(under_way)
+    async def _lookup(self, secret: str) -> Token | bool | None:
+        cached = self._cache.get(secret)
+        if cached is not None and self._clock.monotonic() < cached[0]:
+            return cached[1]
+        lookup = self._lookups.get(secret)
+        if lookup is None:
+            lookup = self._lookups[secret] = asyncio.ensure_future(self._query(secret))
+            lookup.add_done_callback(lambda _: self._lookups.pop(secret, None))
+        return await asyncio.shield(lookup)
 
-    async def _ask(self, secret: str) -> Token | bool | None:
+    async def _query(self, secret: str) -> Token | bool | None:
         engine = await self._web.engine()
-        found = await (known_token(engine, secret) if secret else has_tokens(engine))
-        if len(self._known) >= _KNOWN_AT_MOST:
-            self._known.clear()
-        if found is not None:  # what is unknown is not remembered, or guesses would fill the memory
-            self._known[secret] = (self._clock.monotonic() + _KNOWN_SECONDS, found)
-        return found
+        result = await (find_token(engine, secret) if secret else has_tokens(engine))
+        if len(self._cache) >= _CACHE_SIZE:
+            self._cache.clear()
+        if result is not None:  # unknown tokens are not cached, or guessed ones would fill the memory
+            self._cache[secret] = (self._clock.monotonic() + _CACHE_SECONDS, result)
+        return result
 
 
-def _refuse_other_sites(request: HTTPConnection) -> None:
-    """An open API answers to programs on this machine, not to a page of another site in someone's browser."""
+def _require_local_request(request: HTTPConnection) -> None:
+    """Refuse DNS rebinding and cross-site requests: an open API serves programs on this machine only."""
     host = request.headers.get("host", "")
     if not is_loopback(host_name(host)):
-        raise Forbidden("without tokens this API answers on its loopback address only", code="HOST_NOT_ALLOWED")
+        raise Forbidden(
+            "without tokens this API accepts requests to a loopback address only; use http://127.0.0.1",
+            code="HOST_NOT_ALLOWED",
+        )
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
-        raise Forbidden("without tokens this API does not answer pages of other sites", code="ORIGIN_NOT_ALLOWED")
+        raise Forbidden(
+            "without tokens this API accepts no cross-origin requests; create a token", code="ORIGIN_NOT_ALLOWED"
+        )
 
 
 def host_name(host: str) -> str:
-    """Without the port, and without the brackets of an IPv6 address."""
+    """The host without its port and without the brackets of an IPv6 address."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0] if host.count(":") <= 1 else host
@@ -164,5 +173,5 @@ def is_loopback(host: str) -> bool:
 
 def check_secret(secret: object) -> str:
     if not isinstance(secret, str) or not secret.isascii() or not 0 < len(secret) <= 200:
-        raise InvalidInput("a token is a short text; paste it as it was shown", code="TOKEN_INVALID", field="token")
+        raise InvalidInput("token must be 1 to 200 ASCII characters", code="TOKEN_INVALID", field="token")
     return secret

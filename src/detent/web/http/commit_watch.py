@@ -1,4 +1,4 @@
-"""Word of commits for everyone who waits here: one watch on the store, however many wait."""
+"""Wakes requests that wait for a commit: one watch on the store serves all of them."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -8,11 +8,11 @@ from detent.core.errors import DetentError
 if TYPE_CHECKING:
     from .state import Web
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 class CommitWatch:
-    """Watches the store while anybody waits, and not a moment longer."""
+    """Watches the store only while at least one request waits."""
 
     def __init__(self, web: "Web") -> None:
         self._web = web
@@ -21,11 +21,11 @@ class CommitWatch:
         self._task: asyncio.Task[None] | None = None
 
     async def wait(self, seconds: float) -> None:
-        """Until something may have been committed, at most this long."""
+        """Return after the next commit that is noticed, or after this many seconds. May return without a commit."""
         self._waiting += 1
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="detent-web-changes")
-            self._web.keep(self._task)
+            self._task = asyncio.create_task(self._run(), name="detent-web-commit-watch")
+            self._web.track(self._task)
         changed = self._changed
         try:
             async with asyncio.timeout(seconds):
@@ -39,11 +39,11 @@ class CommitWatch:
         watch = (await self._web.engine()).store.watch()
         while self._waiting:
             try:
-                changed = await watch.changed(_LOOK_SECONDS)
+                changed = await watch.changed(_POLL_SECONDS)
             except DetentError:
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
                 continue
             if changed:
-                told, self._changed = self._changed, asyncio.Event()
-                told.set()
+                notified, self._changed = self._changed, asyncio.Event()
+                notified.set()
                 await asyncio.sleep(0.001)

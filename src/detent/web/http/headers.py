@@ -1,4 +1,4 @@
-"""Headers every answer bears: nothing is sniffed, framed, cached or sent on by mistake."""
+"""Security headers of every response: against sniffing, framing, caching and referrer leaks."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -13,13 +13,13 @@ _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     b"connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_PAGE = [(b"content-security-policy", _POLICY)]
-_DATA = [(b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")]
+_HTML_HEADERS = [(b"content-security-policy", _POLICY)]
+_DATA_HEADERS = [(b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")]
 _NO_STORE = (b"cache-control", b"no-store")
 
 
 class SecurityHeaders:
-    """Plain ASGI, so that streams pass through untouched. A route's own Cache-Control is kept."""
+    """Adds the headers. Plain ASGI middleware, so streams are not buffered; keeps a Cache-Control set by the route."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -33,10 +33,10 @@ class SecurityHeaders:
             if message["type"] == "http.response.start":
                 headers = message["headers"]
                 names = {name for name, _ in headers}
-                page = any(name == b"content-type" and value.startswith(b"text/html") for name, value in headers)
+                is_html = any(name == b"content-type" and value.startswith(b"text/html") for name, value in headers)
                 headers = [*headers, *_ALWAYS]
                 if b"content-security-policy" not in names:
-                    headers += _PAGE if page else _DATA
+                    headers += _HTML_HEADERS if is_html else _DATA_HEADERS
                 if b"cache-control" not in names:
                     headers.append(_NO_STORE)
                 message["headers"] = headers

@@ -1,4 +1,4 @@
-"""The Idempotency-Key header: a request asked again under its key gets the answer it got, and does nothing twice."""
+"""The Idempotency-Key header: a request repeated under its key gets the stored response and changes nothing again."""
 
 import asyncio
 import re
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .route import ApiRequest
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
-_TIDY = 20
+_DROP_EXPIRED_AT_ONCE = 20
 
 
 class KeyInUse(DetentError):
-    """The first request under this key is still under way."""
+    """The first request with this key has not finished yet."""
 
     code = "IDEMPOTENCY_KEY_IN_FLIGHT"
     http_status = 409
@@ -31,40 +31,43 @@ class KeyInUse(DetentError):
 
 
 class KeyReused(DetentError):
-    """The key belongs to another request."""
+    """The key was used before with a different request."""
 
     code = "IDEMPOTENCY_KEY_REUSED"
     http_status = 422
 
 
-async def replayed(asked: "ApiRequest", run: Callable[[], Awaitable[Response]]) -> Response:
-    """Reserve the key, run, keep the answer. What may be tried again is not kept, but makes nothing a second time."""
-    key = asked.headers["idempotency-key"]
+async def run_idempotent(request: "ApiRequest", run: Callable[[], Awaitable[Response]]) -> Response:
+    """Reserve the key, run the request, store the response; or return the response stored under the key.
+
+    Retryable failures (429, 5xx) are not stored. The retry gets the same `fresh_id`, so it cannot create a second job.
+    """
+    key = request.headers["idempotency-key"]
     if not _KEY.fullmatch(key):
-        raise InvalidInput("an Idempotency-Key is 1 to 255 visible ASCII characters", code="IDEMPOTENCY_KEY_INVALID")
-    engine = await asked.engine()
-    store, settings, asker = engine.store, asked.web.settings, asked.caller.asker
-    digest, fresh = _digest(asked), engine.ids.job()
-    asked.fresh_id, earlier = await store.write(lambda tx: _reserve(tx, asker, key, digest, fresh, settings))
-    if earlier is not None:
-        status, media, body = earlier
-        return Response(body, status, {"Idempotency-Replayed": "true"}, media)
+        raise InvalidInput("Idempotency-Key must be 1 to 255 visible ASCII characters", code="IDEMPOTENCY_KEY_INVALID")
+    engine = await request.engine()
+    store, settings, owner = engine.store, request.web.settings, request.caller.idempotency_owner
+    digest, fresh_id = _digest(request), engine.ids.job()
+    request.fresh_id, stored = await store.write(lambda tx: _reserve(tx, owner, key, digest, fresh_id, settings))
+    if stored is not None:
+        status, media_type, body = stored
+        return Response(body, status, {"Idempotency-Replayed": "true"}, media_type)
     kept = False
     try:
-        answer = await _told(run, asked.trace_id)
-        if answer.status_code < 500 and answer.status_code != 429:
+        response = await _response_of(run, request.trace_id)
+        if response.status_code < 500 and response.status_code != 429:
             until = store.now() + int(settings.answers_kept_seconds * SECOND)
-            told = (answer.status_code, answer.media_type or "application/json", bytes(answer.body), until)
-            await store.write(lambda tx: tx.keep_answer(asker, key, *told))
+            row = (response.status_code, response.media_type or "application/json", bytes(response.body), until)
+            await store.write(lambda tx: tx.keep_answer(owner, key, *row))
             kept = True
-        return answer
+        return response
     finally:
-        if not kept:  # not awaited: the store may be gone, and the caller is to be told now
-            asked.web.keep(asyncio.create_task(_let_go(store, asker, key)))
+        if not kept:  # not awaited: the store may be unreachable, and the caller must get the error now
+            request.web.track(asyncio.create_task(_release(store, owner, key)))
 
 
-async def _told(run: Callable[[], Awaitable[Response]], trace_id: str) -> Response:
-    """A refusal is an answer too, unless it is one that passes by itself."""
+async def _response_of(run: Callable[[], Awaitable[Response]], trace_id: str) -> Response:
+    """The response to store. An error that is not retryable becomes a response; a retryable one is raised."""
     try:
         return await run()
     except DetentError as error:
@@ -75,33 +78,33 @@ async def _told(run: Callable[[], Awaitable[Response]], trace_id: str) -> Respon
         return problem_of(error, trace_id)
 
 
-async def _let_go(store: Any, asker: str, key: str) -> None:
-    """The next one who asks goes on with the same fresh id, so that an act in doubt is not done twice."""
+async def _release(store: Any, owner: str, key: str) -> None:
+    """Free the key for a retry. Its row keeps the fresh id, so a write whose commit is in doubt is not repeated."""
     with suppress(DetentError):
-        await store.write(lambda tx: tx.release_answer(asker, key))
+        await store.write(lambda tx: tx.release_answer(owner, key))
 
 
 async def _reserve(
-    tx: Any, asker: str, key: str, digest: str, fresh: str, settings: Any
+    tx: Any, owner: str, key: str, digest: str, fresh_id: str, settings: Any
 ) -> tuple[str, tuple[int, str, bytes] | None]:
-    """(the id for what is made, the answer that was given already)."""
+    """(the id for what the request creates, the stored response or None)."""
     until = tx.now + int(settings.answers_kept_seconds * SECOND)
-    await tx.drop_old_answers(_TIDY)
-    if await tx.reserve_answer(asker, key, digest, fresh, until):
-        return fresh, None
-    its_digest, its_id, status, media, body, made_at = await tx.answer(asker, key)
-    if its_digest != digest:
+    await tx.drop_old_answers(_DROP_EXPIRED_AT_ONCE)
+    if await tx.reserve_answer(owner, key, digest, fresh_id, until):
+        return fresh_id, None
+    first_digest, first_id, status, media_type, body, reserved_at = await tx.answer(owner, key)
+    if first_digest != digest:
         raise KeyReused("this Idempotency-Key was sent with another request; use a new key for a new request")
     if status is not None:
-        return its_id, (status, media, body)
-    lost = tx.now - made_at > settings.answer_lost_seconds * SECOND
-    if lost and await tx.take_over_answer(asker, key, made_at, until):
-        return its_id, None
-    raise KeyInUse("the request with this Idempotency-Key is under way; ask again in a moment")
+        return first_id, (status, media_type, body)
+    abandoned = tx.now - reserved_at > settings.answer_lost_seconds * SECOND
+    if abandoned and await tx.take_over_answer(owner, key, reserved_at, until):
+        return first_id, None
+    raise KeyInUse("the first request with this Idempotency-Key has not finished; retry later")
 
 
-def _digest(asked: "ApiRequest") -> str:
-    mark = blake2b(digest_size=18)
-    for part in (asked.method.encode(), asked.url.path.encode(), asked.url.query.encode(), asked.raw):
-        mark.update(len(part).to_bytes(8) + part)
-    return mark.hexdigest()
+def _digest(request: "ApiRequest") -> str:
+    digest = blake2b(digest_size=18)
+    for part in (request.method.encode(), request.url.path.encode(), request.url.query.encode(), request.raw):
+        digest.update(len(part).to_bytes(8) + part)
+    return digest.hexdigest()

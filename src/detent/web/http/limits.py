@@ -1,4 +1,4 @@
-"""What a request may weigh and how often one may come: strict JSON, bounded bodies, a bucket for each caller."""
+"""Limits on requests: size, time and nesting of JSON bodies, and a request rate for each caller."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from detent.core.errors import DetentError, InvalidInput
 from detent.system.clock import SystemClock
 
-_BUCKETS_AT_MOST = 10_000
+_MAX_CALLERS = 10_000
 
 
 class TooLarge(DetentError):
@@ -33,19 +33,19 @@ class TooMany(DetentError):
     retryable = True
 
 
-async def read_body(request: Request, at_most: int, seconds: float) -> bytes:
-    """The whole body; a client that sends too much or too slowly is let go before it costs anything."""
-    said = request.headers.get("content-length")
-    if said is not None and (not said.isdigit() or int(said[:19]) > at_most):
-        raise _too_large(at_most)
+async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
+    """The whole body. Raises TooLarge as soon as the limit is exceeded, TooSlow after `seconds`."""
+    length = request.headers.get("content-length")
+    if length is not None and (not length.isdigit() or int(length[:19]) > max_bytes):
+        raise _too_large(max_bytes)
     first = await _receive(request, seconds)
     body: bytes = first.get("body", b"")
     if first["type"] == "http.disconnect":
         raise ClientDisconnect
     if first.get("more_body", False):
-        body = await _rest(request, body, at_most, seconds)
-    if len(body) > at_most:
-        raise _too_large(at_most)
+        body = await _read_rest(request, body, max_bytes, seconds)
+    if len(body) > max_bytes:
+        raise _too_large(max_bytes)
     return body
 
 
@@ -54,10 +54,10 @@ async def _receive(request: Request, seconds: float) -> Any:
         async with asyncio.timeout(seconds):
             return await request.receive()
     except TimeoutError:
-        raise TooSlow("the body did not arrive in time; send it at once") from None
+        raise _too_slow(seconds) from None
 
 
-async def _rest(request: Request, body: bytes, at_most: int, seconds: float) -> bytes:
+async def _read_rest(request: Request, body: bytes, max_bytes: int, seconds: float) -> bytes:
     parts, size = [body], len(body)
     try:
         async with asyncio.timeout(seconds):
@@ -67,40 +67,46 @@ async def _rest(request: Request, body: bytes, at_most: int, seconds: float) -> 
                     raise ClientDisconnect
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
-                if size > at_most:
-                    raise _too_large(at_most)
+                if size > max_bytes:
+                    raise _too_large(max_bytes)
                 if not message.get("more_body", False):
                     return b"".join(parts)
     except TimeoutError:
-        raise TooSlow("the body did not arrive in time; send it at once") from None
+        raise _too_slow(seconds) from None
 
 
-def _too_large(at_most: int) -> TooLarge:
-    return TooLarge(f"the body may have {at_most} bytes; send less, or a reference", limit=at_most)
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"the request body must be at most {max_bytes} bytes", limit=max_bytes)
+
+
+def _too_slow(seconds: float) -> TooSlow:
+    return TooSlow(f"the request body did not arrive within {seconds:g} seconds")
 
 
 def strict_json(body: bytes, max_depth: int) -> Any:
-    """JSON as the standard has it: no NaN, no endless nesting, no numbers of a million digits."""
+    """Parse JSON by the standard: no NaN or Infinity, nesting up to `max_depth`, Python's limit on digits."""
     try:
         value = _decode(body.decode())
     except RecursionError:
         raise _too_deep(max_depth) from None
     except (ValueError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"the body is not JSON: {str(error)[:200]}", code="BODY_NOT_JSON") from None
+        raise InvalidInput(f"the request body is not JSON: {str(error)[:200]}", code="BODY_NOT_JSON") from None
     if body.count(b"[") + body.count(b"{") > max_depth and _deeper_than(value, max_depth):
         raise _too_deep(max_depth)
     return value
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
 
 
-_decode = json.JSONDecoder(parse_constant=_no_constant).decode
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def _too_deep(max_depth: int) -> InvalidInput:
-    return InvalidInput(f"the body is nested deeper than {max_depth} levels", code="BODY_TOO_DEEP", limit=max_depth)
+    return InvalidInput(
+        f"the request body must be nested at most {max_depth} levels deep", code="BODY_TOO_DEEP", limit=max_depth
+    )
 
 
 def _deeper_than(value: Any, levels: int) -> bool:
@@ -108,9 +114,9 @@ def _deeper_than(value: Any, levels: int) -> bool:
     for _ in range(levels + 1):
         layer = [
             inner
-            for one in layer
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
             if isinstance(inner, dict | list)
         ]
         if not layer:
@@ -118,13 +124,13 @@ def _deeper_than(value: Any, levels: int) -> bool:
     return True
 
 
-def is_json(media: str | None) -> bool:
-    plain = (media or "").partition(";")[0].strip().lower()
+def is_json(media_type: str | None) -> bool:
+    plain = (media_type or "").partition(";")[0].strip().lower()
     return plain == "application/json" or (plain.startswith("application/") and plain.endswith("+json"))
 
 
-class Buckets:
-    """Each caller's bucket refills steadily and holds two seconds' worth."""
+class RateLimiter:
+    """A token bucket for each caller; a burst may be two seconds' worth of requests."""
 
     def __init__(self, per_second: float) -> None:
         self._rate = per_second
@@ -132,10 +138,11 @@ class Buckets:
         self._full_at: dict[str, float] = {}
 
     def take(self, caller: str) -> None:
+        """Count one request. Raises TooMany if the caller's bucket is empty."""
         now = self._clock.monotonic()
         full_at = max(now, self._full_at.get(caller, 0.0)) + 1 / self._rate
         if full_at - now > 2.0:
-            raise TooMany(f"more than {self._rate:g} requests a second for this token; slow down")
-        if len(self._full_at) >= _BUCKETS_AT_MOST:
+            raise TooMany(f"more than {self._rate:g} requests per second with this token; retry later")
+        if len(self._full_at) >= _MAX_CALLERS:
             self._full_at = {name: at for name, at in self._full_at.items() if at > now}
         self._full_at[caller] = full_at

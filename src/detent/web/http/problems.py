@@ -1,4 +1,4 @@
-"""Refusals as problem+json (RFC 9457): stable code, retryable, trace_id, and what the code promises beside them."""
+"""Errors as problem+json (RFC 9457): a stable code, retryable, trace_id, and further members depending on the code."""
 
 import json
 import logging
@@ -17,7 +17,10 @@ log = logging.getLogger("detent.web")
 MEDIA = "application/problem+json"
 _ids = RandomIds()
 _ROUTING = {404: "ROUTE_NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
-_ADVICE = {404: "there is nothing at this address; /docs lists what there is", 405: "this address knows other methods"}
+_DETAILS = {
+    404: "no such endpoint; /docs lists all endpoints",
+    405: "this endpoint does not support the method; the Allow header lists the supported methods",
+}
 _RESERVED = {"status": "job_status", "type": "problem_type", "title": "problem_title", "detail": "details"}
 
 
@@ -35,10 +38,9 @@ def problem(
     extra: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The members of the standard cannot be overwritten by an extra of the same name."""
-    told = {_RESERVED.get(name, name): value for name, value in (extra or {}).items()}
+    """A problem+json response. An extra named like a member of the standard is renamed, see `_RESERVED`."""
     body = {
-        **told,
+        **{_RESERVED.get(name, name): value for name, value in (extra or {}).items()},
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
@@ -47,52 +49,52 @@ def problem(
         "retryable": retryable,
         "trace_id": trace_id or new_trace(),
     }
-    more = dict(headers or {})
+    all_headers = dict(headers or {})
     if status == 401:
-        more.setdefault("WWW-Authenticate", "Bearer")
+        all_headers.setdefault("WWW-Authenticate", "Bearer")
     if status in (429, 503):
-        more.setdefault("Retry-After", "1")
+        all_headers.setdefault("Retry-After", "1")
     text = json.dumps(body, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
-    return Response(text, status, more, MEDIA)
+    return Response(text, status, all_headers, MEDIA)
 
 
 def problem_of(error: Exception, trace_id: str | None = None) -> Response:
-    """Every exception becomes an answer; what nobody foresaw tells its trace_id and nothing else."""
+    """The response for any exception. An unexpected one becomes a 500 that shows its trace_id and no details."""
     if isinstance(error, DetentError):
         if error.http_status >= 500:
             log.warning("%s %s", trace_id, error)
-        told = error.message if error.http_status < 500 else _without_details(error)
+        detail = error.message if error.http_status < 500 else _without_details(error)
         return problem(
-            error.http_status, error.code, told, retryable=error.retryable, trace_id=trace_id, extra=error.extra
+            error.http_status, error.code, detail, retryable=error.retryable, trace_id=trace_id, extra=error.extra
         )
     if isinstance(error, RequestValidationError):
         return _invalid(error, trace_id)
     if isinstance(error, HTTPException):
         code = _ROUTING.get(error.status_code, "HTTP_ERROR")
-        detail = _ADVICE.get(error.status_code, str(error.detail))
+        detail = _DETAILS.get(error.status_code, str(error.detail))
         return problem(error.status_code, code, detail, trace_id=trace_id, headers=error.headers)
     trace_id = trace_id or new_trace()
-    log.error("%s: a request broke off", trace_id, exc_info=error)
-    return problem(500, "INTERNAL", "this is a fault of the server; its log tells more", trace_id=trace_id)
+    log.error("%s: unhandled exception in a request", trace_id, exc_info=error)
+    return problem(500, "INTERNAL", "internal server error; see the server log for this trace_id", trace_id=trace_id)
 
 
 def _without_details(error: DetentError) -> str:
-    """A store's own words may name hosts and users; the caller needs to know what kind of trouble it is."""
+    """A detail without the store's error message, which may contain host and user names."""
     if error.http_status == 503:
-        return "the database does not answer; nothing is known to have changed, try again"
-    return "the database refused the write; the server's log tells why"
+        return "the database does not respond; a change may or may not have been made, retry later"
+    return "the database refused the write; see the server log for this trace_id"
 
 
 def _invalid(error: RequestValidationError, trace_id: str | None) -> Response:
-    found = [
+    errors = [
         {
-            "in": str(one["loc"][0]) if one["loc"] else "body",
-            "field": ".".join(str(part) for part in one["loc"][1:]),
-            "message": str(one["msg"]),
+            "in": str(entry["loc"][0]) if entry["loc"] else "body",
+            "field": ".".join(str(part) for part in entry["loc"][1:]),
+            "message": str(entry["msg"]),
         }
-        for one in error.errors()[:20]
+        for entry in error.errors()[:20]
     ]
-    first = found[0] if found else {"in": "body", "field": "", "message": "invalid"}
-    where = f"{first['in']} {first['field']}".strip()
-    detail = f"{where}: {first['message']}; /docs shows what is expected"
-    return problem(422, "INPUT_INVALID", detail, trace_id=trace_id, extra={"errors": found, "field": first["field"]})
+    first = errors[0] if errors else {"in": "body", "field": "", "message": "invalid"}
+    location = f"{first['in']} {first['field']}".strip()
+    detail = f"{location}: {first['message']}; see /docs"
+    return problem(422, "INPUT_INVALID", detail, trace_id=trace_id, extra={"errors": errors, "field": first["field"]})

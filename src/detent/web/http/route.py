@@ -1,4 +1,4 @@
-"""The door every route has: who asks, may they, how often, how much; then the route; and an answer, whatever comes."""
+"""What every route does around its handler: authentication, permission, rate and body limits, error responses."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from detent.engine.control.access import Forbidden
 from detent.web.openapi.schemas import PROBLEMS
 
 from .authentication import SAFE, Caller
-from .idempotency import replayed
+from .idempotency import run_idempotent
 from .limits import WrongMedia, is_json, read_body, strict_json
 from .problems import new_trace, problem_of
 from .state import Web
@@ -26,20 +26,23 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 PREFIX = "/api/v1"
 POWER = "x-detent-power"
 _LATE_SECONDS = 0.1
-_NOTHING = (b"", b"{}", b"null")
+_EMPTY_BODIES = (b"", b"{}", b"null")
 PUBLIC = "public"
-"""What a route declares that asks nobody's name: liveness, readiness, the document itself."""
+"""Declared by routes that need no authentication: liveness, readiness, the OpenAPI document."""
 
 
 class ApiRequest(Request):
-    """A request that has passed the door: its caller is known, its body is read and within the limits."""
+    """A request as its handler gets it: authenticated, with a body that was read and is within the limits.
+
+    `caller` is not set on public routes.
+    """
 
     caller: Caller
     web: Web
     trace_id: str
     raw: bytes = b""
     fresh_id: str | None = None
-    """An id for whatever this request makes, the same if it is asked again under its idempotency key."""
+    """The id for what this request creates; the same for every request with one Idempotency-Key, None without one."""
 
     async def body(self) -> bytes:
         return self.raw
@@ -52,138 +55,135 @@ class ApiRequest(Request):
 
 
 class ApiRoute(APIRoute):
-    """A route that declares what power it needs; one that does not cannot be made."""
+    """A route that must declare the power it needs, or that it is public."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         declared = (self.openapi_extra or {}).get(POWER)
         if declared is None:
-            raise TypeError(f"{self.path} declares no power; make it with Router.route(..., needs=)")
+            raise TypeError(f"{self.path} declares no power; create it with Router.route_for(..., needs=)")
         self.needs = None if declared == PUBLIC else Power(declared)
         self.takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
 
     def get_route_handler(self) -> Handler:
-        inner = super().get_route_handler()
+        handler = super().get_route_handler()
 
         async def apply_policy(request: Request) -> Response:
-            asked = ApiRequest(request.scope, request.receive)
-            asked.web = request.app.state.web
-            asked.trace_id = new_trace()
+            api_request = ApiRequest(request.scope, request.receive)
+            api_request.web = request.app.state.web
+            api_request.trace_id = new_trace()
             try:
-                return await self._through(asked, inner)
+                return await self._respond(api_request, handler)
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:
-                return problem_of(error, asked.trace_id)
+                return problem_of(error, api_request.trace_id)
 
         return apply_policy
 
-    async def _through(self, asked: ApiRequest, inner: Handler) -> Response:
-        web, method = asked.web, asked.method
-        if method not in SAFE:
-            await _take_body(asked)
-        return await answered(web, self._inside(asked, inner))
+    async def _respond(self, request: ApiRequest, handler: Handler) -> Response:
+        web = request.web
+        if request.method not in SAFE:
+            request.raw = await read_body(request, web.settings.max_body, web.settings.body_seconds)
+        return await run_watched(web, self._handle(request, handler))
 
-    async def _inside(self, asked: ApiRequest, inner: Handler) -> Response:
-        web, method = asked.web, asked.method
+    async def _handle(self, request: ApiRequest, handler: Handler) -> Response:
+        web, method = request.web, request.method
         if self.needs is not None:
-            asked.caller = caller = await web.people.caller(asked, method)
+            request.caller = caller = await web.authenticator.authenticate(request, method)
             if not caller.may(self.needs):
-                raise Forbidden(_reach(caller, self.needs))
-            web.buckets.take(caller.token_id or _address(asked))
-        if asked.raw and not is_json(asked.headers.get("content-type")):
+                raise Forbidden(_missing_power(caller, self.needs))
+            web.rate_limiter.take(caller.token_id or _address(request))
+        if request.raw and not is_json(request.headers.get("content-type")):
             raise WrongMedia("send the body as JSON, with `Content-Type: application/json`")
-        if asked.raw and not self.takes_body and asked.raw.strip() not in _NOTHING:
-            raise InvalidInput("nothing is asked for here that a body could say; send none", code="BODY_UNEXPECTED")
-        if method == "POST" and self.needs is not None and "idempotency-key" in asked.headers:
-            return await replayed(asked, lambda: inner(asked))
-        return await inner(asked)
+        if request.raw and not self.takes_body and request.raw.strip() not in _EMPTY_BODIES:
+            raise InvalidInput("this endpoint takes no request body", code="BODY_UNEXPECTED")
+        if method == "POST" and self.needs is not None and "idempotency-key" in request.headers:
+            return await run_idempotent(request, lambda: handler(request))
+        return await handler(request)
 
 
-async def _take_body(asked: ApiRequest) -> None:
-    settings = asked.web.settings
-    asked.raw = await read_body(asked, settings.max_body, settings.body_seconds)
-
-
-async def answered(web: Web, work: Coroutine[Any, Any, Response]) -> Response:
-    """The work's answer; or, if the store is found to be gone meanwhile, that, without waiting for the work to end."""
+async def run_watched(web: Web, work: Coroutine[Any, Any, Response]) -> Response:
+    """The response of `work`. Raises StoreUnavailable without waiting for `work` if the store does not respond."""
     task = asyncio.create_task(work)
     watchdog = Watchdog(web, task)
     try:
-        return await watchdog.answer
+        return await watchdog.response
     finally:
         watchdog.stop()
         if not task.done():
             task.cancel()
-            web.keep(task)
+            web.track(task)
 
 
 class Watchdog:
-    """Looks up when a request takes long: if the store is gone, the request ends; if it is only slow, it goes on."""
+    """Checks on a slow request: fails it if the store does not respond, lets it continue if the store is only slow."""
 
     def __init__(self, web: Web, task: "asyncio.Task[Response]") -> None:
         self._web = web
         self._loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[Response] = self._loop.create_future()
-        self._left = web.settings.request_seconds
-        self._looking: asyncio.Task[None] | None = None
-        self._start()
-        task.add_done_callback(self._done)
+        self.response: asyncio.Future[Response] = self._loop.create_future()
+        self._seconds_left = web.settings.request_seconds
+        self._probe: asyncio.Task[None] | None = None
+        self._start_timer()
+        task.add_done_callback(self._on_done)
 
-    def _start(self) -> None:
+    def _start_timer(self) -> None:
         self._due = self._loop.time() + self._web.settings.doubt_seconds
-        self._timer = self._loop.call_at(self._due, self._doubt)
+        self._timer = self._loop.call_at(self._due, self._on_timer)
 
     def stop(self) -> None:
         self._timer.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._probe is not None:
+            self._probe.cancel()
 
-    def _done(self, task: "asyncio.Task[Response]") -> None:
-        problem = None if task.cancelled() else task.exception()
-        if self.answer.done():
+    def _on_done(self, task: "asyncio.Task[Response]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if self.response.done():
             return
         if task.cancelled():
-            self.answer.cancel()
-        elif problem is not None:
-            self.answer.set_exception(problem)
+            self.response.cancel()
+        elif error is not None:
+            self.response.set_exception(error)
         else:
-            self._web.alive_at = self._loop.time()
-            self.answer.set_result(task.result())
+            self._web.last_response_at = self._loop.time()
+            self.response.set_result(task.result())
 
-    def _doubt(self) -> None:
-        """While others are answered the store is there; and a late alarm says that we ourselves are slow."""
+    def _on_timer(self) -> None:
+        """Probe the store, unless another request just finished, or the timer is late because this process is slow."""
         now = self._loop.time()
-        self._left -= self._web.settings.doubt_seconds
-        if self._left > 0 and (now - self._due > _LATE_SECONDS or now - self._web.alive_at < _LATE_SECONDS):
-            self._start()
+        self._seconds_left -= self._web.settings.doubt_seconds
+        if self._seconds_left > 0 and (
+            now - self._due > _LATE_SECONDS or now - self._web.last_response_at < _LATE_SECONDS
+        ):
+            self._start_timer()
         else:
-            self._looking = self._loop.create_task(self._look())
+            self._probe = self._loop.create_task(self._check_store())
 
-    async def _look(self) -> None:
-        if self._left <= 0:
-            self._give_up("the request took too long and was given up")
-        elif await self._web.is_there():
-            self._start()
+    async def _check_store(self) -> None:
+        if self._seconds_left <= 0:
+            self._fail(f"the request took longer than {self._web.settings.request_seconds:g} seconds and was cancelled")
+        elif await self._web.store_responds():
+            self._start_timer()
         else:
-            self._give_up("the store does not answer")
+            self._fail("the store does not respond")
 
-    def _give_up(self, why: str) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(StoreUnavailable(why))
+    def _fail(self, message: str) -> None:
+        if not self.response.done():
+            self.response.set_exception(StoreUnavailable(message))
 
 
-def _reach(caller: Caller, needs: Power) -> str:
+def _missing_power(caller: Caller, needs: Power) -> str:
     roles = " or ".join(str(role) for role, powers in POWERS.items() if needs in powers)
-    return f"{caller.person} is {caller.role}; this needs {roles}"
+    return f"{caller.person} has the role {caller.role}; this endpoint needs {roles}"
 
 
-def _address(asked: ApiRequest) -> str:
-    return asked.client.host if asked.client else ""
+def _address(request: ApiRequest) -> str:
+    return request.client.host if request.client else ""
 
 
 class Router(APIRouter):
-    """Routes by method and path, each with the power it needs and the answers it gives."""
+    """Routes by method and path, each with the power it needs and the responses it can give."""
 
     def __init__(self, prefix: str = PREFIX, **options: Any) -> None:
         super().__init__(prefix=prefix, route_class=ApiRoute, **options)
@@ -194,13 +194,18 @@ class Router(APIRouter):
         path: str,
         *,
         needs: Power | None,
-        answers: dict[int, Any],
+        responses: dict[int, Any],
         extra: dict[str, Any] | None = None,
         **options: Any,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """answers: status -> model of the body, or a whole OpenAPI response. needs None: open to everybody."""
-        told: dict[int | str, dict[str, Any]] = {
-            status: one if isinstance(one, dict) else {"model": one} for status, one in answers.items()
+        """Declare a route.
+
+        needs: the power the caller must have; None makes the route public.
+        responses: status code -> model of the body, or a whole OpenAPI response object.
+        extra: members to add to the OpenAPI operation.
+        """
+        documented: dict[int | str, dict[str, Any]] = {
+            status: body if isinstance(body, dict) else {"model": body} for status, body in responses.items()
         }
         declared = {POWER: PUBLIC if needs is None else str(needs), **(extra or {})}
         if needs is not None:
@@ -209,15 +214,15 @@ class Router(APIRouter):
             path,
             methods=[method],
             response_model=None,
-            status_code=min(answers),
-            responses={**told, **{status: one for status, one in PROBLEMS.items() if status not in told}},
+            status_code=min(responses),
+            responses={**PROBLEMS, **documented},
             openapi_extra=declared,
             **options,
         )
 
 
-def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON as it is, without a second look at its shape."""
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON response. The value is not validated again against the response model."""
     return Response(_encode(value).encode("utf-8", "backslashreplace"), status, headers, "application/json")
 
 

@@ -1,4 +1,4 @@
-"""Serving over HTTP: uvicorn with our limits, in a process of its own or beside a worker."""
+"""Serving over HTTP: uvicorn with this API's limits, in a process of its own or in that of a worker."""
 
 import asyncio
 import importlib.util
@@ -29,13 +29,16 @@ _SETTINGS = Settings()
 
 
 class CannotServe(DetentError):
-    """The address is taken, or would let strangers in."""
+    """The address is in use, or it is reachable from other machines and no token exists."""
 
     code = "CANNOT_SERVE"
 
 
 class Server(uvicorn.Server):
-    """Leaves signals to whoever runs it, if told so; and sends those away who follow or wait before it closes."""
+    """A uvicorn server that ends event streams and waiting claims before it shuts down.
+
+    own_signals=False: the caller handles SIGINT and SIGTERM.
+    """
 
     def __init__(self, config: uvicorn.Config, *, own_signals: bool = True) -> None:
         super().__init__(config)
@@ -44,7 +47,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         web = getattr(getattr(self.config.app, "state", None), "web", None)
         if isinstance(web, Web):
-            web.leaving.set()
+            web.stopping.set()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -57,30 +60,30 @@ class Server(uvicorn.Server):
 
 
 async def check_address(engine: Engine, host: str) -> bool:
-    """True if the API may stand open there; refuses an address strangers can reach while there are no tokens."""
-    closed = await has_tokens(engine)
-    if not is_loopback(host) and not closed:
+    """True if the API may be open without tokens. Raises CannotServe for a non-loopback address if no token exists."""
+    needs_token = await has_tokens(engine)
+    if not is_loopback(host) and not needs_token:
         raise CannotServe(
-            f"{host} can be reached from elsewhere and there are no tokens yet; "
-            f"make one with `detent token create --name YOU --role admin`, or serve on 127.0.0.1",
+            f"{host} is not a loopback address and no token exists; "
+            f"create one with `detent token create --name YOU --role admin`, or serve on 127.0.0.1",
             code="TOKENS_REQUIRED",
         )
-    return not closed
+    return not needs_token
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, taken before anything else starts."""
+    """A listening socket. Bound first, so that an address in use is reported before anything else starts."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((host, port))
+        listening.bind((host, port))
     except (OSError, OverflowError) as error:
-        made.close()
+        listening.close()
         raise CannotServe(f"cannot listen on {host}:{port}: {error}; choose another --port") from None
-    made.listen(2_048)
-    made.setblocking(False)
-    return made
+    listening.listen(2_048)
+    listening.setblocking(False)
+    return listening
 
 
 def make_server(target: "Detent | Engine", settings: Settings, *, own_signals: bool = True) -> Server:
@@ -88,7 +91,7 @@ def make_server(target: "Detent | Engine", settings: Settings, *, own_signals: b
 
 
 def config_of(app: ASGIApp, head_seconds: float = _SETTINGS.head_seconds) -> uvicorn.Config:
-    """Short patience, no word about ourselves, no proxies believed."""
+    """uvicorn's settings: short timeouts, no Server header, no trust in X-Forwarded headers."""
     return uvicorn.Config(
         app,
         http=http_protocol(head_seconds),
@@ -106,7 +109,7 @@ def config_of(app: ASGIApp, head_seconds: float = _SETTINGS.head_seconds) -> uvi
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """On uvloop where it is installed."""
+    """asyncio.run, on uvloop if it is installed."""
     if importlib.util.find_spec("uvloop"):
         import uvloop
 

@@ -1,4 +1,4 @@
-"""What one API is allowed to be asked, and by whom; every number has a default that a small server survives."""
+"""Settings of one API: who may use it, and limits on requests. The defaults suit a small server."""
 
 import os
 from dataclasses import dataclass
@@ -10,38 +10,41 @@ def _internal() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Frozen: what an API allows does not change while it runs."""
+    """Frozen: the settings of a running API do not change."""
 
     open_without_tokens: bool = False
-    """Let everyone in while no token was ever made; for loopback addresses only."""
+    """Need no token as long as none was ever created; for loopback addresses only."""
     internal: bool = False
-    """Serve the endpoints that play executions by hand; see $DETENT_INTERNAL."""
+    """Serve /internal: executions and transitions without a handler; see $DETENT_INTERNAL."""
     sweep: bool = False
-    """Expire leases and wake jobs from here too, for databases whose workers all come over HTTP."""
+    """Also expire leases and wake jobs in this process, for databases whose workers all use HTTP."""
     record: bool = False
-    """Keep the series of throughput and latency up to date."""
+    """Record the time series of throughput and latency."""
     max_body: int = 4 << 20
     max_depth: int = 64
     max_bulk: int = 1_000
     head_seconds: float = 10.0
-    """How long a client may take from its connection to the end of its request's head."""
+    """Timeout for the request headers, from the start of the connection."""
     body_seconds: float = 10.0
-    """How long a client may take to send its body."""
+    """Timeout for the request body."""
     doubt_seconds: float = 0.5
-    """After this long without an answer from the store, it is asked whether it is there at all."""
+    """After this long a request that still runs triggers a probe of the store."""
     request_seconds: float = 30.0
+    """Timeout for a whole request."""
     rate_per_second: float = 5_000.0
-    """Requests a second for one token; a burst may be twice as many."""
+    """Requests per second with one token; a burst may be twice as many."""
     max_streams: int = 2_000
+    """Concurrent event streams."""
     send_seconds: float = 10.0
-    """How long a client of a stream may leave what was sent to it unread."""
+    """Timeout for one write to an event stream whose client does not read."""
     beat_seconds: float = 15.0
+    """How often an idle event stream sends a comment, and how often its token is checked again."""
     answers_kept_seconds: float = 86_400.0
-    """How long an Idempotency-Key is remembered."""
+    """How long the response under an Idempotency-Key is stored."""
     answer_lost_seconds: float = 60.0
-    """A request that has been under way for so long died; its key may be used again."""
+    """After this long a request without a response counts as crashed; its key may be used again."""
 
     @classmethod
     def from_environment(cls, *, open_without_tokens: bool = False, sweep: bool = False, **more: float) -> "Settings":
-        told = {"open_without_tokens": open_without_tokens, "internal": _internal(), "sweep": sweep, "record": True}
-        return cls(**told, **more)  # type: ignore[arg-type]
+        options = {"open_without_tokens": open_without_tokens, "internal": _internal(), "sweep": sweep, "record": True}
+        return cls(**options, **more)  # type: ignore[arg-type]

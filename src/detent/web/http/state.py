@@ -1,9 +1,8 @@
-"""What one API keeps while it runs: its engine, its people, its limits. One for each application made."""
+"""The state of one ASGI application: its engine, its authenticator, its limits and its background tasks."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from detent.core.errors import DetentError
@@ -12,8 +11,8 @@ from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import load_settings
 from detent.ports.tx import Tx
 from detent.system.clock import SystemClock
-from detent.web.live.event_stream import Stream
-from detent.web.live.job_counts import Counter, Shared
+from detent.web.live.event_stream import EventTail
+from detent.web.live.job_counts import JobCounter, SharedCounts
 from detent.web.live.series_recorder import record
 from detent.web.live.verification import Verifier
 from detent.worker.reclaim_grace import ReclaimGrace
@@ -21,7 +20,7 @@ from detent.worker.sweeper import Sweeper
 
 from .authentication import Authenticator
 from .commit_watch import CommitWatch
-from .limits import Buckets
+from .limits import RateLimiter
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -32,26 +31,25 @@ _PROBE_SECONDS = 0.4
 
 
 class Web:
-    """Opens lazily: an application mounted in another one never hears that the server has started."""
+    """Opens the engine on first use, because the lifespan events of a mounted application are never called."""
 
     def __init__(self, target: "Detent | Engine", settings: Settings) -> None:
         self.settings = settings
-        self.people = Authenticator(self)
-        self.stream = Stream(self)
-        self.changes = CommitWatch(self)
-        self.counts = Counter(self)
-        self.shared_counts = Shared(self)
+        self.authenticator = Authenticator(self)
+        self.event_tail = EventTail(self)
+        self.commit_watch = CommitWatch(self)
+        self.job_counts = JobCounter(self)
+        self.shared_counts = SharedCounts(self)
         self.verifier = Verifier(self)
-        self.buckets = Buckets(settings.rate_per_second)
-        self.on_close: list[Callable[[], Any]] = []
+        self.rate_limiter = RateLimiter(settings.rate_per_second)
         self._target = target
         self._tasks: set[asyncio.Task[Any]] = set()
         self._probing: asyncio.Future[bool] | None = None
-        self.documents: dict[Any, dict[str, Any]] = {}
-        self.leaving = asyncio.Event()
-        """Set when the server is about to stop: whoever follows or waits is sent away."""
-        self.alive_at = float("-inf")
-        """When a request was last answered, by the loop's clock."""
+        self.openapi_documents: dict[Any, dict[str, Any]] = {}
+        self.stopping = asyncio.Event()
+        """Set when the server is about to stop; event streams and waiting claims end then."""
+        self.last_response_at = float("-inf")
+        """When a request last succeeded, by the event loop's clock."""
         self._started = False
 
     async def engine(self) -> Engine:
@@ -60,46 +58,44 @@ class Web:
         if not self._started:
             self._started = True
             if self.settings.sweep:
-                self.keep(asyncio.create_task(_sweep(engine), name="detent-web-sweeper"))
-                self.keep(
-                    asyncio.create_task(MaintenanceLoop(engine, load_settings()).run(), name="detent-web-lookout")
+                self.track(asyncio.create_task(_sweep(engine), name="detent-web-sweeper"))
+                self.track(
+                    asyncio.create_task(MaintenanceLoop(engine, load_settings()).run(), name="detent-web-maintenance")
                 )
             if self.settings.record:
-                self.keep(asyncio.create_task(record(engine), name="detent-web-record"))
+                self.track(asyncio.create_task(record(engine), name="detent-web-record"))
         return engine
 
-    def keep(self, task: "asyncio.Task[Any]") -> None:
-        """A task that nobody waits for; it ends with the application at the latest."""
+    def track(self, task: "asyncio.Task[Any]") -> None:
+        """Hold a reference to a background task; `close` cancels it if it still runs."""
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
+    def _on_task_done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.debug("a task of the API ended: %s", error)
+            log.debug("background task %s failed: %s", task.get_name(), error)
 
-    async def is_there(self) -> bool:
-        """Does the database server answer at all? A file is always there. Asked at most once at a time."""
+    async def store_responds(self) -> bool:
+        """Whether the database server responds; always true for SQLite. Concurrent calls share one probe."""
         if self._probing is None or self._probing.done():
-            self._probing = asyncio.ensure_future(self._within_reason(_uptime))
+            self._probing = asyncio.ensure_future(self._succeeds(_uptime))
         return await asyncio.shield(self._probing)
 
-    async def answers(self) -> bool:
-        """Can it be read, now?"""
-        return await self._within_reason(_read)
+    async def store_readable(self) -> bool:
+        """Whether a read transaction succeeds now."""
+        return await self._succeeds(_read)
 
-    async def _within_reason(self, ask: Callable[[Engine], Awaitable[Any]]) -> bool:
+    async def _succeeds(self, probe: Callable[[Engine], Awaitable[Any]]) -> bool:
+        """False if the probe fails or takes longer than `_PROBE_SECONDS`."""
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                await ask(await self.engine())
+                await probe(await self.engine())
                 return True
         except (TimeoutError, DetentError, OSError):
             return False
 
     async def close(self) -> None:
-        for act in self.on_close:
-            with suppress(Exception):
-                await act()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -111,7 +107,7 @@ class Web:
 
 async def _sweep(engine: Engine) -> None:
     reclaim_grace = ReclaimGrace(SystemClock(), engine.contract(None).lease_seconds)
-    await reclaim_grace.meet(engine.store)
+    await reclaim_grace.check_uptime(engine.store)
     await Sweeper(engine, reclaim_grace).run()
 
 
@@ -120,7 +116,7 @@ async def _uptime(engine: Engine) -> None:
 
 
 async def _read(engine: Engine) -> None:
-    async def look(tx: Tx) -> None:
+    async def read_version(tx: Tx) -> None:
         await tx.query("lane_version")
 
-    await engine.store.read(look)
+    await engine.store.read(read_version)

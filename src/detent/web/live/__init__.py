@@ -1,1 +1,1 @@
-"""Background readers that live updates are served from."""
+"""Background tasks behind the API: event tail, job counts, time series, verification."""

@@ -1,4 +1,4 @@
-"""One tail of all events for a process, read once and handed to every client that follows it."""
+"""The event tail of a process: reads new events from the store once and serves them to all event streams."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.engine.reads.views import blind_event, blind_job, event_view
+from detent.engine.reads.views import event_view, redact_event, redact_job
 from detent.ports.tail import Position, TailEvent
 
 if TYPE_CHECKING:
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("detent.web")
 _PAGE = 500
-_FRAMES = 4_096
-_FRAME_BYTES = 16 << 20
-_AT_ONCE = 128
-"""How many events go out in one write; between two of them others have their turn."""
+_MAX_FRAMES = 4_096
+_MAX_FRAME_BYTES = 16 << 20
+_CHUNK_FRAMES = 128
+"""How many events are sent in one write; other clients are served between two writes."""
 _POLL_SECONDS = 0.1
-_PAUSE_SECONDS = 0.5
+_RETRY_SECONDS = 0.5
 
 
 class FellBehind(Exception):
-    """The client reads more slowly than things happen; it comes back with the last id it saw."""
+    """The client reads too slowly: frames it has not read were dropped. It reconnects with the last id it saw."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An event as it goes over the wire, for those who see payloads and for those who do not."""
+    """An event encoded as a server-sent event: `full`, and `redacted` for tokens that may not see payloads."""
 
     position: Position
     tenant_id: str
@@ -40,85 +40,85 @@ class Frame:
     job_type: str
     contract: str
     job_id: str
-    open: bytes
-    blind: bytes
+    full: bytes
+    redacted: bytes
 
     @property
     def size(self) -> int:
-        return len(self.open) + len(self.blind)
+        return len(self.full) + len(self.redacted)
 
 
-Choice = Callable[[Frame], bool]
+FrameFilter = Callable[[Frame], bool]
 
 
-class Stream:
-    """The newest events. Clients keep a place among them, not a buffer, so a thousand cost little more than one."""
+class EventTail:
+    """The newest events. A client keeps a position among them instead of a buffer, so it needs almost no memory."""
 
     def __init__(self, web: "Web") -> None:
         self._web = web
         self._frames: list[Frame] = []
         self._dropped = 0
-        """How many frames were there before the first one that is still kept."""
+        """How many frames were dropped before the first one that is still kept."""
         self._bytes = 0
         self._floor = self._head = Position(0)
-        """Whatever was committed above the floor and up to the head is among the frames."""
-        self._grown = asyncio.Event()
+        """All events with `_floor < position <= _head` are in `_frames`."""
+        self._has_new_frames = asyncio.Event()
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.listeners = 0
 
     async def follow(
-        self, start: Position | None, choose: Choice, *, payloads: bool, beat: float
+        self, start: Position | None, matches: FrameFilter, *, payloads: bool, heartbeat_seconds: float
     ) -> AsyncGenerator[bytes, None]:
-        """Everything after `start` (None: from now on) that is chosen; empty beats in between."""
+        """Chunks of the matching events after `start` (None: new events only), and a comment as heartbeat when idle."""
         self.listeners += 1
         try:
-            await self._begin()
+            await self._ensure_running()
             position = self._head if start is None else start
             yield b": following\n\n"
-            while position < self._floor:  # from the database until the kept frames take over
-                frames, position = await self._older(position)
-                yield _chunk(frames, choose, payloads)
+            while position < self._floor:  # read from the database up to the first kept frame
+                frames, position = await self._read_after(position)
+                yield _chunk(frames, matches, payloads)
             number = self._dropped + bisect_right(self._frames, position, key=lambda frame: frame.position)
             while True:
                 if number < self._dropped:
                     raise FellBehind
-                place = number - self._dropped
-                frames = self._frames[place : place + _AT_ONCE]
+                index = number - self._dropped
+                frames = self._frames[index : index + _CHUNK_FRAMES]
                 if frames:
                     number += len(frames)
-                    fresh = [one for one in frames if one.position > position]
+                    unsent = [frame for frame in frames if frame.position > position]
                     position = max(position, frames[-1].position)
-                    yield _chunk(fresh, choose, payloads)
-                elif not await self._wait(beat):
+                    yield _chunk(unsent, matches, payloads)
+                elif not await self._wait(heartbeat_seconds):
                     yield f"id: {max(position, self._head)}\n: beat\n\n".encode()
         finally:
             self.listeners -= 1
 
-    async def _older(self, after: Position) -> tuple[list[Frame], Position]:
+    async def _read_after(self, after: Position) -> tuple[list[Frame], Position]:
         engine = await self._web.engine()
-        told, position = await engine.store.read(lambda tx: tx.tail(after, _PAGE))
-        return [frame_of(engine.contract(one.job.contract), one) for one in told], position
+        events, position = await engine.store.read(lambda tx: tx.tail(after, _PAGE))
+        return [frame_of(engine.contract(event.job.contract), event) for event in events], position
 
     async def _wait(self, seconds: float) -> bool:
-        """Until there is more; False when only time went by."""
-        grown = self._grown
+        """Wait for new frames; False on timeout."""
+        has_new_frames = self._has_new_frames
         try:
             async with asyncio.timeout(seconds):
-                await grown.wait()
+                await has_new_frames.wait()
             return True
         except TimeoutError:
             return False
 
-    async def _begin(self) -> None:
+    async def _ensure_running(self) -> None:
         if self._task is None or self._task.done():
             self._ready.clear()
             self._task = asyncio.create_task(self._run(), name="detent-web-tail")
-            self._web.keep(self._task)
+            self._web.track(self._task)
         await self._ready.wait()
 
     async def _run(self) -> None:
-        """Read the tail while anybody follows it."""
+        """Read new events while at least one client follows."""
         engine = await self._web.engine()
         watch = engine.store.watch()
         started = False
@@ -129,63 +129,63 @@ class Stream:
                     self._dropped += len(self._frames)
                     self._frames, self._bytes, started = [], 0, True
                     self._ready.set()
-                if not await self._read():
+                if not await self._read_new():
                     await watch.changed(_POLL_SECONDS)
             except DetentError as error:
-                log.warning("the tail cannot be read, trying again: %s", error)
-                await asyncio.sleep(_PAUSE_SECONDS)
+                log.warning("reading new events failed, retrying in %s s: %s", _RETRY_SECONDS, error)
+                await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _read(self) -> bool:
-        frames, position = await self._older(self._head)
+    async def _read_new(self) -> bool:
+        frames, position = await self._read_after(self._head)
         self._frames += frames
         self._bytes += sum(frame.size for frame in frames)
         self._head = max(self._head, position)
-        if len(self._frames) > 2 * _FRAMES or self._bytes > _FRAME_BYTES:
-            self._drop()
+        if len(self._frames) > 2 * _MAX_FRAMES or self._bytes > _MAX_FRAME_BYTES:
+            self._drop_older_half()
         if frames:
-            grown, self._grown = self._grown, asyncio.Event()
-            grown.set()
+            notified, self._has_new_frames = self._has_new_frames, asyncio.Event()
+            notified.set()
         return bool(frames)
 
-    def _drop(self) -> None:
-        """The older half goes, and with it whoever has not read that far."""
-        half = len(self._frames) - min(len(self._frames) // 2, _FRAMES)
+    def _drop_older_half(self) -> None:
+        """Drop the older half of the frames; clients that have not read them get FellBehind."""
+        half = len(self._frames) - min(len(self._frames) // 2, _MAX_FRAMES)
         self._floor = self._frames[half - 1].position
         self._dropped += half
         self._frames = self._frames[half:]
         self._bytes = sum(frame.size for frame in self._frames)
 
 
-def _chunk(frames: Iterable[Frame], choose: Choice, payloads: bool) -> bytes:
-    return b"".join(one.open if payloads else one.blind for one in frames if choose(one))
+def _chunk(frames: Iterable[Frame], matches: FrameFilter, payloads: bool) -> bytes:
+    return b"".join(frame.full if payloads else frame.redacted for frame in frames if matches(frame))
 
 
-def frame_of(contract: Contract, told: TailEvent) -> Frame:
-    job, event = told.job, told.event
-    opened = _frame(contract, told)
-    blind = _frame(contract, TailEvent(told.position, blind_event(event), blind_job(job)))
+def frame_of(contract: Contract, tail_event: TailEvent) -> Frame:
+    job, event = tail_event.job, tail_event.event
+    full = _encode(contract, tail_event)
+    redacted = _encode(contract, TailEvent(tail_event.position, redact_event(event), redact_job(job)))
     return Frame(
-        told.position,
+        tail_event.position,
         job.tenant_id,
         job.queue,
         job.job_type,
         job.contract,
         job.id,
-        opened,
-        opened if blind == opened else blind,
+        full,
+        full if redacted == full else redacted,
     )
 
 
-def _frame(contract: Contract, told: TailEvent) -> bytes:
-    job = told.job
+def _encode(contract: Contract, tail_event: TailEvent) -> bytes:
+    job = tail_event.job
     data = {
         "job_id": job.id,
         "job_type": job.job_type,
         "contract": job.contract,
         "queue": job.queue,
         "tenant_id": job.tenant_id,
-        **event_view(contract, job, told.event),
+        **event_view(contract, job, tail_event.event),
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    name = "".join(told.event.event.splitlines())
-    return f"id: {told.position}\nevent: {name}\ndata: {text}\n\n".encode("utf-8", "backslashreplace")
+    name = "".join(tail_event.event.event.splitlines())
+    return f"id: {tail_event.position}\nevent: {name}\ndata: {text}\n\n".encode("utf-8", "backslashreplace")

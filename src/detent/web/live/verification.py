@@ -1,4 +1,4 @@
-"""One verification at a time for a process, aside from requests: millions of jobs take longer than anyone waits."""
+"""Verification of all jobs as a background task, at most one per process; for millions of jobs it takes minutes."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -13,32 +13,37 @@ if TYPE_CHECKING:
 
 
 class Verifier:
-    """Knows how far it is, and what the last one found."""
+    """Runs the verification; holds its progress and the last report."""
 
     def __init__(self, web: "Web") -> None:
         self._web = web
         self._task: asyncio.Task[None] | None = None
-        self._told: dict[str, Any] = {"started_at": None, "started_by": None, "ended_at": None, "error": None}
+        self._run_info: dict[str, Any] = {"started_at": None, "started_by": None, "ended_at": None, "error": None}
         self._report: dict[str, Any] | None = None
         self._done = self._total = 0
 
+    @property
+    def _running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
     def as_dict(self) -> dict[str, Any]:
-        under_way = self._task is not None and not self._task.done()
-        return {"under_way": under_way, "done": self._done, "total": self._total, **self._told, "report": self._report}
+        progress = {"under_way": self._running, "done": self._done, "total": self._total}
+        return {**progress, **self._run_info, "report": self._report}
 
     async def start(self, person: str) -> None:
-        if self._task is not None and not self._task.done():
+        """Start a verification; does nothing if one is running."""
+        if self._running:
             return
         engine = await self._web.engine()
         self._done = self._total = 0
         started = iso(engine.store.now())
-        self._told = {"started_at": started, "started_by": person, "ended_at": None, "error": None}
+        self._run_info = {"started_at": started, "started_by": person, "ended_at": None, "error": None}
         self._task = asyncio.create_task(self._run(), name="detent-web-verify")
-        self._web.keep(self._task)
+        self._web.track(self._task)
         await engine.store.write(lambda tx: tx.add_audit(Audit(person, "verify", "database")))
 
     async def wait(self) -> None:
-        """Until the one under way has ended."""
+        """Wait until the running verification has finished."""
         if self._task is not None:
             await asyncio.wait({self._task})
 
@@ -48,8 +53,8 @@ class Verifier:
             report = await verify(engine.store, engine.contracts, progress=self._progress)
             self._report = report.as_dict()
         except DetentError as error:
-            self._told["error"] = error.message
-        self._told["ended_at"] = iso(engine.store.now())
+            self._run_info["error"] = error.message
+        self._run_info["ended_at"] = iso(engine.store.now())
 
     def _progress(self, done: int, total: int) -> None:
         self._done, self._total = done, total

@@ -1,104 +1,103 @@
-"""The OpenAPI document as one page of HTML: no script, nothing loaded from elsewhere."""
+"""The page at /docs: prepares the OpenAPI document for the template `api_docs.html`."""
 
 from collections.abc import Iterator
-from html import escape
-from typing import Any
+from typing import Any, NamedTuple
+
+from detent.web.http.route import POWER, PUBLIC
+from detent.web.pages.shell import templates
+
+_COMBINED = ("anyOf", "oneOf", "allOf")
+_BOUNDS = ("enum", "const", "maxLength", "minimum", "maximum")
 
 
-def page(document: dict[str, Any], static: str) -> str:
-    """static: where the styles are, seen from this page."""
-    info = document["info"]
-    title = escape(info["title"])
-    return (
-        '<!doctype html><html lang="en" data-theme="system"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f'<title>API · {title}</title><link rel="icon" href="{static}/mark.svg" type="image/svg+xml">'
-        f'<link rel="stylesheet" href="{static}/style.css"><link rel="stylesheet" href="{static}/docs.css"></head>'
-        f'<body><main class="docs"><header><a class="brand" href="./"><img src="{static}/mark.svg" alt="" width="26"'
-        f' height="26"> {title}</a><span class="soft">API {escape(info["version"])}</span>'
-        f'<a href="openapi.json">openapi.json</a></header><h1>API</h1><p>{escape(info.get("description", ""))}</p>'
-        f"{''.join(_groups(document))}</main></body></html>"
+class TypePart(NamedTuple):
+    """A part of a type's notation; schema: the name of the schema that it links to, or None."""
+
+    text: str
+    schema: str | None = None
+
+
+class Row(NamedTuple):
+    """A line of a table: a parameter, the body or a response of an operation, or a field of a schema.
+
+    location: where a parameter is sent (path, query, header), else "". is_code: show the name as code.
+    """
+
+    location: str
+    name: str
+    is_code: bool
+    optional: bool
+    type: list[TypePart]
+    description: str
+
+
+def docs_page(document: dict[str, Any], static: str) -> str:
+    """The OpenAPI document as HTML without scripts. static: relative URL of the static files."""
+    return templates.get_template("api_docs.html").render(
+        info=document["info"],
+        groups=_operations_by_tag(document),
+        schemas=[_schema(name, schema) for name, schema in sorted(document["components"]["schemas"].items())],
+        static=static,
     )
 
 
-def _groups(document: dict[str, Any]) -> Iterator[str]:
-    groups: dict[str, list[str]] = {}
+def _operations_by_tag(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            if isinstance(operation, dict) and "responses" in operation:
-                tag = (operation.get("tags") or ["other"])[0]
-                groups.setdefault(tag, []).append(_operation(path, method, operation))
-    for tag, shown in groups.items():
-        yield f"<h2>{escape(tag)}</h2>{''.join(shown)}"
-    schemas = document.get("components", {}).get("schemas", {})
-    yield "<h2>shapes</h2>"
-    yield from (_shape(name, schema) for name, schema in sorted(schemas.items()))
+            tag = (operation.get("tags") or ["other"])[0]
+            groups.setdefault(tag, []).append(_operation(path, method, operation))
+    return groups
 
 
-def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
-    power = operation.get("x-detent-power", "")
-    about = escape(operation.get("description", operation.get("summary", "")))
-    rows = [
-        _row(
-            f"{one['in']} <code>{escape(one['name'])}</code>", _kind(one.get("schema", {})), one.get("description", "")
-        )
-        for one in operation.get("parameters", ())
-    ]
+def _operation(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "method": method,
+        "path": path,
+        "power": None if operation[POWER] == PUBLIC else operation[POWER],
+        "description": operation.get("description") or operation["summary"],
+        "rows": list(_operation_rows(operation)),
+    }
+
+
+def _operation_rows(operation: dict[str, Any]) -> Iterator[Row]:
+    for parameter in operation.get("parameters", ()):
+        kind = _type_parts(parameter.get("schema", {}))
+        yield Row(parameter["in"], parameter["name"], True, False, kind, parameter.get("description", ""))
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if body:
-        rows.append(_row("body", _kind(body), ""))
-    rows += [_row(escape(status), _content(one), one.get("description", "")) for status, one in _answers(operation)]
-    return (
-        f'<details><summary><span class="method {method}">{method.upper()}</span><code>{escape(path)}</code>'
-        f'<span class="needs">{_needs(power)}</span></summary><p>{about}</p>{_table(rows)}</details>'
-    )
+        yield Row("", "body", False, False, _type_parts(body), "")
+    for status, response in sorted(operation["responses"].items()):
+        contents = [_type_parts(content.get("schema", {})) for content in response.get("content", {}).values()]
+        yield Row("", status, False, False, _join(contents, ", "), response.get("description", ""))
 
 
-def _answers(operation: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    return sorted(operation["responses"].items())
-
-
-def _content(response: dict[str, Any]) -> str:
-    return ", ".join(_kind(one.get("schema", {})) for one in response.get("content", {}).values())
-
-
-def _needs(power: str) -> str:
-    return f"needs {escape(power)}" if power else "open to all"
-
-
-def _table(rows: list[str]) -> str:
-    return f'<div class="wide"><table>{"".join(rows)}</table></div>'
-
-
-def _row(name: str, kind: str, text: str) -> str:
-    return f"<tr><td>{name}</td><td>{kind}</td><td>{escape(text)}</td></tr>"
-
-
-def _shape(name: str, schema: dict[str, Any]) -> str:
-    needed = set(schema.get("required", ()))
+def _schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    required = set(schema.get("required", ()))
     rows = [
-        _row(f"<code>{escape(field)}</code>{'' if field in needed else ' ?'}", _kind(one), one.get("description", ""))
-        for field, one in schema.get("properties", {}).items()
+        Row("", field, True, field not in required, _type_parts(part), part.get("description", ""))
+        for field, part in schema.get("properties", {}).items()
     ]
-    about = escape(schema.get("description", ""))
-    return (
-        f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary><p>{about}</p>'
-        f"{_table(rows)}</details>"
-    )
+    return {"name": name, "description": schema.get("description", ""), "rows": rows}
 
 
-def _kind(schema: dict[str, Any]) -> str:
+def _type_parts(schema: dict[str, Any]) -> list[TypePart]:
+    """The notation of a type: names of schemas become links, alternatives are joined by `|`, arrays are `[item]`."""
     if "$ref" in schema:
-        name = escape(schema["$ref"].rpartition("/")[2])
-        return f'<a href="#{name}">{name}</a>'
-    for word in ("anyOf", "oneOf", "allOf"):
-        if word in schema:
-            return " | ".join(_kind(one) for one in schema[word])
+        name = schema["$ref"].rpartition("/")[2]
+        return [TypePart(name, name)]
+    for keyword in _COMBINED:
+        if keyword in schema:
+            return _join([_type_parts(part) for part in schema[keyword]], " | ")
     if schema.get("type") == "array":
-        return f"[{_kind(schema.get('items', {}))}]"
-    kind = schema.get("type", "anything")
-    bounds = [
-        f"{name} {schema[name]}" for name in ("enum", "const", "maxLength", "minimum", "maximum") if name in schema
-    ]
-    return escape(" ".join([kind if isinstance(kind, str) else " | ".join(kind), *map(str, bounds)]))
+        return [TypePart("["), *_type_parts(schema.get("items", {})), TypePart("]")]
+    kind = schema.get("type", "any")
+    bounds = [f"{name} {schema[name]}" for name in _BOUNDS if name in schema]
+    return [TypePart(" ".join([kind if isinstance(kind, str) else " | ".join(kind), *bounds]))]
+
+
+def _join(types: list[list[TypePart]], separator: str) -> list[TypePart]:
+    joined: list[TypePart] = []
+    for parts in types:
+        joined += [TypePart(separator), *parts] if joined else parts
+    return joined

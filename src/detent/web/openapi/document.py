@@ -1,4 +1,4 @@
-"""The OpenAPI document: from the routes, with the request for a job written from the tables of the contracts."""
+"""The OpenAPI document: generated from the routes; the schema of a job submission from the tables of the contracts."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,10 +14,11 @@ from detent.version import __version__
 from .schemas import PRINTABLE, Problem
 
 ABOUT = (
-    "A durable job engine in which a job can only be where its contract allows. Errors are problem+json with a stable "
-    "code. Tokens travel as `Authorization: Bearer`. Every POST takes an Idempotency-Key header: asked again under the "
-    "same key it gives the same answer and does nothing twice; another request under it is 422, one under way 409. "
-    "GET /api/v1/events/stream follows all changes as server-sent events and goes on from Last-Event-ID."
+    "Detent is a durable job engine; the contract of a job defines its statuses and legal transitions. "
+    "Authentication: send a token as `Authorization: Bearer TOKEN`. Errors are application/problem+json with a stable "
+    "`code`. Every POST accepts an Idempotency-Key header: a repeated request gets the stored response and changes "
+    "nothing again; 422 if the key was used with another request, 409 while the first request runs. "
+    "GET /api/v1/events/stream sends all status changes as server-sent events and resumes after Last-Event-ID."
 )
 _NAME = {"type": ["string", "null"], "minLength": 1, "maxLength": 200, "pattern": PRINTABLE}
 _YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -28,36 +29,39 @@ _DEADLINE = {
         {"type": "number", "minimum": 0.001, "maximum": MAX_SPAN_MS // 1_000},
         {"type": "string", "pattern": _UTC},
     ],
-    "description": "Seconds from now, or a moment to come: if nobody has begun the job by then, it ends.",
+    "description": "Seconds from now, or a time in the future. A job that has not started by then is ended.",
 }
 
 
 def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) -> dict[str, Any]:
-    """Made anew when asked: a database may know more contracts than we carry, and tokens may have come meanwhile."""
-    made = get_openapi(title="Detent", version=__version__, description=ABOUT, routes=app.routes)
-    schemas = made.setdefault("components", {}).setdefault("schemas", {})
+    """The OpenAPI document for these contracts.
+
+    contracts: the built-in ones and those stored in the database. is_open: leave out `security`, no token is needed.
+    """
+    openapi = get_openapi(title="Detent", version=__version__, description=ABOUT, routes=app.routes)
+    schemas = openapi.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = Problem.model_json_schema()
     schemas["Submission"] = submission_schema(contracts)
     schemas |= _variants(contracts)
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    made["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    for operation in _operations(made):
+    openapi["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    for operation in _operations(openapi):
         operation["responses"].pop("default", None)
         if is_open:
             operation.pop("security", None)
-    return made
+    return openapi
 
 
-def _operations(made: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    for methods in made["paths"].values():
+def _operations(openapi: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    for methods in openapi["paths"].values():
         yield from methods.values()
 
 
 def submission_schema(contracts: Mapping[str, Contract]) -> dict[str, Any]:
     names = sorted(contracts)
     return {
-        "description": "A request for a job; what may be said depends on the contract.",
+        "description": "A job to submit. Which fields are allowed depends on the contract.",
         "oneOf": [{"$ref": f"#/components/schemas/{_variant(name)}"} for name in names],
     }
 
@@ -71,16 +75,16 @@ def _variants(contracts: Mapping[str, Contract]) -> dict[str, dict[str, Any]]:
 
 
 def _fields(contract: Contract) -> dict[str, Any]:
-    """What the contract's own rules allow: its keys, its retries, its times, whether it has tasks and approvals."""
+    """The schema of a submission under this contract, from its rules for keys, retries, tasks, holds and deadlines."""
     default = contract.name == DEFAULT
-    kind: dict[str, Any] = {"enum": [contract.name, None]} if default else {"const": contract.name}
+    contract_name: dict[str, Any] = {"enum": [contract.name, None]} if default else {"const": contract.name}
     retries: dict[str, Any] = {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_RETRIES}
     if contract.retry.frozen:
         retries = {"enum": [contract.retry.max_retries, None]}
     fields: dict[str, Any] = {
         "job_type": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": PRINTABLE},
         "payload": {"type": ["object", "null"]},
-        "contract": kind,
+        "contract": contract_name,
         "queue": _NAME,
         "tenant_id": _NAME,
         "idempotency_key": {"type": ["string", "null"], "minLength": 1, "maxLength": contract.keys.max_length,
@@ -98,13 +102,13 @@ def _fields(contract: Contract) -> dict[str, Any]:
         fields["task_id"] = _NAME
     if contract.edge(None, Move.HOLD):
         fields["hold"] = {"type": ["boolean", "null"]}
-    if contract.ends_late:
+    if contract.can_cancel_before_start:
         fields["deadline"] = _DEADLINE
-    needed = [] if contract.keys.task_id_is_key else ["job_type"]
+    required = [] if contract.keys.task_id_is_key else ["job_type"]
     return {
         "type": "object",
-        "description": f"A job under {contract.name}.",
-        "required": needed if default else [*needed, "contract"],
+        "description": f"A job to submit under the contract {contract.name}.",
+        "required": required if default else [*required, "contract"],
         "additionalProperties": False,
         "properties": fields,
     }

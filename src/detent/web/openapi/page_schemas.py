@@ -1,81 +1,93 @@
-"""The shapes of the answers that were made for the pages; anyone may ask for them."""
+"""Pydantic models of the endpoints that the dashboard uses; they are part of the public API."""
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from .schemas import Moment
+from .schemas import Timestamp
 
 
-class Act(BaseModel):
+class JobAction(BaseModel):
+    """An action that the job's status and the caller's role allow."""
+
     act: Literal["cancel", "abort", "approve", "reject", "signal", "reopen", "requeue"]
-    needs: str
-    request: bool | None = None
+    needs: str = Field(description="The power that it needs.")
+    request: bool | None = Field(None, description="For cancel: true if the worker is requested to stop the job.")
 
 
-class Wait(BaseModel):
+class JobWait(BaseModel):
+    """What a blocked job waits for."""
+
     name: str
     kind: str | None
-    until: Moment | None
+    until: Timestamp | None = Field(description="When the wait times out.")
 
 
-class StepShape(BaseModel):
+class StepRecord(BaseModel):
+    """A recorded step of a handler."""
+
     name: str
     finished: bool
     execution_no: int
-    at: Moment
-    result: Any
+    at: Timestamp
+    result: Any = Field(description="Null if the token may not see payloads.")
 
 
 class JobDetail(BaseModel):
+    """What the page of a job shows in addition to the job itself."""
+
     job_id: str
     version: int
-    acts: list[Act]
-    wait: Wait | None
+    acts: list[JobAction]
+    wait: JobWait | None
     cancel_requested: bool
     failures: int
     retries: int
-    interruptions: int
-    steps: list[StepShape]
-    approvals: list[dict[str, Any]]
-    children: dict[str, Any]
+    interruptions: int = Field(
+        description="Executions that ended because their lease was lost and that did not count as failures."
+    )
+    steps: list[StepRecord]
+    approvals: list[dict[str, Any]] = Field(description="Approval requests with their votes.")
+    children: dict[str, Any] = Field(description="total: number of children; jobs: the first 20.")
 
 
-class BulkDone(BaseModel):
+class JobBulkResponse(BaseModel):
     dry_run: bool
-    matched: int
-    fitting: int
-    done: int
-    refused: int
-    refusals: list[dict[str, Any]]
-    next_cursor: str | None
+    matched: int = Field(description="Number of jobs on this page that match.")
+    fitting: int = Field(description="Number of those whose status allows the action.")
+    done: int = Field(description="Number that was changed; 0 in a dry run.")
+    refused: int = Field(description="Number that was refused.")
+    refusals: list[dict[str, Any]] = Field(description="The first 20 refusals: job_id, code, detail.")
+    next_cursor: str | None = Field(description="Send it to continue; null on the last page.")
 
 
 class Overview(BaseModel):
-    at: Moment
-    counted_at: Moment | None
-    jobs: int | None
-    phases: dict[str, int] | None
-    statuses: dict[str, dict[str, int]] | None
-    queues: list[dict[str, Any]]
-    pauses: list[dict[str, Any]]
-    dead_letters: dict[str, int]
-    workers: dict[str, int]
+    at: Timestamp
+    counted_at: Timestamp | None = Field(description="When jobs, phases and statuses were counted; null before that.")
+    jobs: int | None = Field(description="Number of jobs.")
+    phases: dict[str, int] | None = Field(description="phase -> number of jobs")
+    statuses: dict[str, dict[str, int]] | None = Field(description="contract -> status -> number of jobs")
+    queues: list[dict[str, Any]] = Field(description="As in GET /queues.")
+    pauses: list[dict[str, Any]] = Field(description="As in GET /queues.")
+    dead_letters: dict[str, int] = Field(description="status -> number of dead letters")
+    workers: dict[str, int] = Field(description="Live workers: their number, busy slots and all slots.")
 
 
-class Verification(BaseModel):
-    under_way: bool
-    done: int
-    total: int
-    started_at: Moment | None
+class VerificationState(BaseModel):
+    """Progress of the running verification, and the report of the last one."""
+
+    under_way: bool = Field(description="True while a verification runs.")
+    done: int = Field(description="Number of jobs checked so far.")
+    total: int = Field(description="Number of jobs to check.")
+    started_at: Timestamp | None
     started_by: str | None
-    ended_at: Moment | None
-    error: str | None
-    report: dict[str, Any] | None
+    ended_at: Timestamp | None
+    error: str | None = Field(description="Why the verification could not finish.")
+    report: dict[str, Any] | None = Field(description="As in GET /jobs/{job_id}/verify, for all jobs.")
 
 
-class Question(BaseModel):
-    """A job that waits for people, and what it asks; without a name it was held before it began."""
+class PendingApproval(BaseModel):
+    """A job that waits for approval. `name` is null if it is held before its first execution."""
 
     model_config = ConfigDict(extra="allow")
     job_id: str
@@ -84,38 +96,38 @@ class Question(BaseModel):
     tenant_id: str
     status: str
     version: int
-    since: Moment
-    name: str | None
-    summary: str | None
-    about: Any
-    digest: str | None
-    roles: list[str]
-    quorum: int
-    missing: int
-    deadline: Moment | None
+    since: Timestamp
+    name: str | None = Field(description="Name of the approval within the job.")
+    summary: str | None = Field(description="What is to be approved; null if the token may not see payloads.")
+    about: Any = Field(description="Data for the decision; null if the token may not see payloads.")
+    digest: str | None = Field(description="Digest of summary and about; send it with the decision.")
+    roles: list[str] = Field(description="Roles that may decide; empty for all reviewers.")
+    quorum: int = Field(description="Number of people who must approve.")
+    missing: int = Field(description="Number of approvals that are missing.")
+    deadline: Timestamp | None
     votes: list[dict[str, Any]] | None = None
-    may_decide: bool
+    may_decide: bool = Field(description="Whether the caller may approve or reject.")
 
 
-class Inbox(BaseModel):
-    items: list[Question]
-    next_cursor: str | None
+class ApprovalList(BaseModel):
+    items: list[PendingApproval]
+    next_cursor: str | None = Field(description="Null on the last page.")
 
 
-class Point(BaseModel):
-    """Counts within the span that begins at `at`; means are null where nothing was measured."""
+class SeriesPoint(BaseModel):
+    """Counts of the interval that starts at `at`; averages are null if there was nothing to measure."""
 
-    at: Moment
+    at: Timestamp
     submitted: int
-    ended_well: int
-    ended_badly: int
+    ended_well: int = Field(description="Jobs that succeeded.")
+    ended_badly: int = Field(description="Jobs that failed; cancelled jobs are not counted.")
     retries: int
-    wait_ms: float | None
-    run_ms: float | None
+    wait_ms: float | None = Field(description="Average time in the queue before a claim, without retries.")
+    run_ms: float | None = Field(description="Average time of an execution.")
 
 
-class Series(BaseModel):
+class TimeSeries(BaseModel):
     span: Literal["hour", "day", "week"]
-    at: Moment
-    bucket_seconds: int
-    points: list[Point]
+    at: Timestamp
+    bucket_seconds: int = Field(description="Length of the interval of a point.")
+    points: list[SeriesPoint]

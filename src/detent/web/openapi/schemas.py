@@ -1,4 +1,7 @@
-"""The shapes of requests and answers, for the OpenAPI document; requests are checked against theirs, strictly."""
+"""Pydantic models of request and response bodies: the base types, and those of jobs, events, queues and contracts.
+
+Request bodies are validated strictly. Response models only describe the OpenAPI document; responses are not validated.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -7,59 +10,63 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 PRINTABLE = r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f\s][^\x00-\x1f\x7f]*$"
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE)]
 Prose = Annotated[str, StringConstraints(max_length=2_000, pattern=r"^[^\x00]*$")]
-Moment = Annotated[str, Field(description="ISO-8601 UTC", examples=["2030-01-31T12:00:00.000000Z"])]
+Timestamp = Annotated[str, Field(description="ISO-8601 UTC", examples=["2030-01-31T12:00:00.000000Z"])]
 
 
-class Asks(BaseModel):
-    """A request's body: nothing unknown, nothing converted."""
+class RequestBody(BaseModel):
+    """Base of all request bodies: unknown fields are refused, values are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Problem(BaseModel):
-    """RFC 9457, and what the code promises besides."""
+    """An error (RFC 9457). Depending on `code` it has further members, like `conflict_fields` or `limit`."""
 
     model_config = ConfigDict(extra="allow")
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    retryable: bool
-    trace_id: str
+    type: str = Field(description="Always about:blank.")
+    title: str = Field(description="The HTTP reason phrase.")
+    status: int = Field(description="The HTTP status code.")
+    detail: str = Field(description="What is wrong and what to do.")
+    code: str = Field(description="Stable error code, to be compared by programs.")
+    retryable: bool = Field(description="Whether the same request may succeed later.")
+    trace_id: str = Field(description="Id of this request in the server log.")
 
 
-_TROUBLE = {
-    400: "asked in a way this thing cannot be asked",
-    401: "no token, or one that is over",
-    403: "the role, the tenant or the session does not reach this far",
-    404: "not there",
-    408: "the body came too slowly",
-    409: "refused as things stand",
-    413: "too large",
-    415: "not JSON",
-    422: "a value that cannot be",
-    429: "too many requests",
-    503: "the database does not answer",
+_PROBLEM_DESCRIPTIONS = {
+    400: "Bad request",
+    401: "Token missing, unknown, expired or revoked",
+    403: "Not allowed for this role, tenant or session",
+    404: "Not found",
+    408: "Request body not received in time",
+    409: "Conflict with the current state",
+    413: "Request body too large",
+    415: "Request body is not JSON",
+    422: "Invalid value",
+    429: "Too many requests",
+    503: "Database unavailable; retry later",
 }
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"description": text, "content": _PROBLEM} for status, text in _TROUBLE.items()
+    status: {"description": text, "content": _PROBLEM} for status, text in _PROBLEM_DESCRIPTIONS.items()
 }
 
 
 class Job(BaseModel):
+    """A job. payload, result and error_message are null if the token may not see payloads."""
+
     id: str
-    job_type: str
-    contract: str
+    job_type: str = Field(description="Selects the handler.")
+    contract: str = Field(description="Name of the contract, which defines the statuses and legal transitions.")
     queue: str
     tenant_id: str
-    status: str
-    phase: Literal["claimable", "leased", "blocked", "final"]
-    version: int
-    due_at: Moment | None
-    priority: int
-    execution_no: int
+    status: str = Field(description="A status of the contract.")
+    phase: Literal["claimable", "leased", "blocked", "final"] = Field(
+        description="Kind of status: claimable (queued), leased (running), blocked (waiting) or final (finished)."
+    )
+    version: int = Field(description="Number of status changes so far.")
+    due_at: Timestamp | None = Field(description="When it may be claimed, or when its wait times out.")
+    priority: int = Field(description="Higher is claimed first.")
+    execution_no: int = Field(description="Number of executions so far.")
     max_retries: int
     timeout_ms: int | None
     payload: Any
@@ -70,288 +77,201 @@ class Job(BaseModel):
     idempotency_scope: str | None
     task_id: str | None
     schedule_type: str | None
-    scheduled_at: Moment | None
+    scheduled_at: Timestamp | None
     trace_id: str | None
-    parent_id: str | None
-    dlq_id: str | None
-    requeued_from: str | None
-    worker: str | None
-    lease_until: Moment | None
-    created_at: Moment
-    updated_at: Moment
-    started_at: Moment | None
-    finished_at: Moment | None
-    view: dict[str, Any]
+    parent_id: str | None = Field(description="The job that created this one as its child.")
+    dlq_id: str | None = Field(description="Its dead letter.")
+    requeued_from: str | None = Field(description="The job or dead letter that this job was requeued from.")
+    worker: str | None = Field(description="The worker that holds the lease.")
+    lease_until: Timestamp | None
+    created_at: Timestamp
+    updated_at: Timestamp
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+    view: dict[str, Any] = Field(description="The job in the format of its contract.")
 
 
-class Submitted(BaseModel):
-    idempotent_hit: bool
+class SubmitResponse(BaseModel):
+    """The submitted job, or the existing one with the same idempotency_key or task_id."""
+
+    idempotent_hit: bool = Field(description="True if the job existed before.")
     job: Job
-    task: dict[str, Any] | None = None
+    task: dict[str, Any] | None = Field(None, description="The task, for contracts that identify jobs by task_id.")
 
 
-class SubmittedMany(BaseModel):
-    items: list[Submitted]
+class BulkSubmitResponse(BaseModel):
+    items: list[SubmitResponse] = Field(description="In the order of the request.")
 
 
-class Jobs(BaseModel):
+class JobList(BaseModel):
     jobs: list[Job]
-    next_cursor: str | None
+    next_cursor: str | None = Field(description="Null on the last page.")
 
 
 class Event(BaseModel):
-    seq: int
+    """One entry of a job's log: a status change, or a note, which changes no status."""
+
+    seq: int = Field(description="The job's version after the change; a note has that of the event before it.")
     event: str
-    source: str | None
-    target: str
-    at: Moment
-    actor: str | None
+    source: str | None = Field(description="Status before; null for the first event.")
+    target: str = Field(description="Status after.")
+    at: Timestamp
+    actor: str | None = Field(description="The person or worker that caused it.")
     execution_no: int
     trace_id: str | None
     data: dict[str, Any]
-    note: bool
-    envelope: dict[str, Any] | None
+    note: bool = Field(description="True for a note.")
+    envelope: dict[str, Any] | None = Field(description="The event in the format of the contract, if it defines one.")
 
 
-class Events(BaseModel):
+class EventList(BaseModel):
     events: list[Event]
-    next_cursor: str | None
+    next_cursor: str | None = Field(description="Null on the last page.")
 
 
-class Why(BaseModel):
-    reason: str
-    sentence: str
+class WhyResponse(BaseModel):
+    """Why a job is not running."""
+
+    reason: str = Field(description="Stable code, like FINISHED or WAITS_FOR_SIGNAL.")
+    sentence: str = Field(description="The same in English.")
     details: dict[str, Any]
 
 
 class Violation(BaseModel):
+    """A difference between a job's row, its log and its contract."""
+
     model_config = ConfigDict(extra="allow")
     job_id: str | None
-    seq: int | None
-    rule: str
+    seq: int | None = Field(description="The event concerned.")
+    rule: str = Field(description="The rule that is violated.")
     detail: str
 
 
-class Verified(BaseModel):
-    ok: bool
-    jobs: int
-    events: int
+class VerifyReport(BaseModel):
+    """The result of comparing jobs with their logs and contracts."""
+
+    ok: bool = Field(description="True if there are no violations.")
+    jobs: int = Field(description="Number of jobs checked.")
+    events: int = Field(description="Number of events checked.")
     violations: list[Violation]
     warnings: list[Violation]
 
 
-class Signalled(BaseModel):
-    first: bool
+class SignalResponse(BaseModel):
+    first: bool = Field(description="False if the job already had a signal of this name; the first one is kept.")
     job: Job
 
 
-class Because(Asks):
-    """Who did it is known from the token; why is said here."""
+class ReasonRequest(RequestBody):
+    """An optional reason, for the log. The actor is the person of the token."""
 
     reason: Prose | None = None
 
 
-class Cancel(Because):
-    force: bool = False
+class CancelRequest(ReasonRequest):
+    force: bool = Field(False, description="Cancel a running job at once instead of requesting it from its worker.")
 
 
-class Decide(Because):
+class DecisionRequest(ReasonRequest):
     digest: str | None = Field(
-        None, min_length=8, max_length=200, description="Of what was looked at; if something else is asked now, 409."
+        None,
+        min_length=8,
+        max_length=200,
+        description="Digest of the approval request that was reviewed, or its first 8 or more characters. "
+        "409 APPROVAL_CHANGED if the job requests something else now.",
     )
 
 
-class Requeue(Because):
-    payload: dict[str, Any] | None = None
+class RequeueRequest(ReasonRequest):
+    payload: dict[str, Any] | None = Field(default=None, description="Replaces the payload; null keeps it.")
 
 
-class Signal(Asks):
+class SignalRequest(RequestBody):
     name: Name
-    data: Any = None
+    data: Any = Field(None, description="JSON value that the waiting handler receives.")
 
 
-class NewStatus(Asks):
+class TransitionRequest(RequestBody):
     new_status: Name
 
 
-class Played(BaseModel):
+class ManualRunResponse(BaseModel):
+    """The job after an execution without a handler."""
+
     job_id: str
-    final_status: str
+    final_status: str = Field(description="The job's status now.")
     retry_count: int
-    dlq_id: str | None
-    retry_after_ms: int | None
-    retry_at: Moment | None
+    dlq_id: str | None = Field(description="Its dead letter, if it failed for good.")
+    retry_after_ms: int | None = Field(description="Delay of the retry; null without one.")
+    retry_at: Timestamp | None
 
 
-class Me(BaseModel):
-    name: str
-    role: str
-    tenant: str | None
-    payloads: bool
-    open: bool
-    powers: list[str]
-    roles: list[str] | None
-
-
-class Health(BaseModel):
+class HealthResponse(BaseModel):
     ok: bool
     detail: str | None = None
 
 
-class Begin(Asks):
-    token: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
-
-
-class Session(Me):
-    csrf_token: str
-
-
-class DeadLetter(BaseModel):
-    dlq_id: str
-    tenant_id: str
-    job_id: str
-    contract: str
-    job_type: str
-    queue: str
-    error_class: str | None
-    error_code: str
-    error_message: str | None
-    payload_json: Any
-    context_json: Any
-    retry_count: int
-    status: Literal["open", "requeued", "discarded"]
-    first_failed_at: Moment
-    created_at: Moment
-    updated_at: Moment
-    requeued_as: str | None
-    proposed_by: str | None
-    proposed_reason: str | None
-
-
-class DeadLetters(BaseModel):
-    items: list[DeadLetter]
-    next_cursor: str | None
-
-
-class Discarded(BaseModel):
-    confirmed: bool
-    item: DeadLetter
-
-
-class DeadLetterWithHistory(DeadLetter):
-    history: list[Event]
-    acts: list[dict[str, Any]]
-
-
-class ManyDone(BaseModel):
-    dry_run: bool
-    matched: int
-    done: int
-    for_two: int
-    refused: int
-    refusals: list[dict[str, Any]]
-    job_ids: list[str]
-
-
-class TokenShape(BaseModel):
-    id: str
-    name: str
-    role: str
-    roles: list[str]
-    tenant: str | None
-    payloads: bool
-    valid: bool
-    created_at: Moment
-    created_by: str
-    expires_at: Moment | None
-    revoked_at: Moment | None
-
-
-class NewToken(TokenShape):
-    token: str
-
-
-class Tokens(BaseModel):
-    tokens: list[TokenShape]
-
-
-class MakeToken(Asks):
-    name: Name
-    role: Literal["viewer", "operator", "reviewer", "admin"]
-    tenant: Name | None = None
-    payloads: bool = True
-    expires_days: float | None = Field(None, gt=0, le=3_650)
-    roles: list[Name] = Field([], max_length=50, description="The person's among people, for approvals that ask.")
-
-
-class AuditEntry(BaseModel):
-    n: int
-    at: Moment
-    actor: str
-    act: str
-    subject: str
-    tenant_id: str | None
-    reason: str | None
-    data: dict[str, Any] | None
-
-
-class AuditPage(BaseModel):
-    items: list[AuditEntry]
-    next_cursor: str | None
-
-
 class Contract(BaseModel):
+    """The table of a contract."""
+
     name: str
-    statuses: dict[str, str]
-    edges: list[dict[str, Any]]
-    codes: dict[str, Any]
-    retry: dict[str, Any]
+    statuses: dict[str, str] = Field(description="status -> phase")
+    edges: list[dict[str, Any]] = Field(description="Legal transitions: move, source, event, target.")
+    codes: dict[str, Any] = Field(description="Error codes.")
+    retry: dict[str, Any] = Field(description="Retry policy.")
 
 
-class Contracts(BaseModel):
-    contracts: list[dict[str, Any]]
+class ContractList(BaseModel):
+    contracts: list[dict[str, Any]] = Field(description="Name and sizes of each contract.")
 
 
-class Queues(BaseModel):
-    queues: list[dict[str, Any]]
-    pauses: list[dict[str, Any]]
+class QueueList(BaseModel):
+    queues: list[dict[str, Any]] = Field(
+        description="Per queue: number of ready (due), scheduled (later) and running (held) jobs, "
+        "the oldest ready job, job types, workers, and its pause."
+    )
+    pauses: list[dict[str, Any]] = Field(description="Paused queues, job types and tenants.")
 
 
-class Paused(BaseModel):
+class PauseResponse(BaseModel):
     kind: str
     name: str
     paused: bool
 
 
 class ClaimedJob(BaseModel):
+    """A job that the caller now holds under a lease."""
+
     id: str
-    token: str
+    token: str = Field(description="Proves the lease; send it with heartbeat and settle.")
     job_type: str
     contract: str
     queue: str
     tenant_id: str
     payload: dict[str, Any]
-    execution_no: int
-    retries: int
+    execution_no: int = Field(description="1 for the first execution.")
+    retries: int = Field(description="Number of retries so far.")
     timeout_ms: int | None
     trace_id: str | None
-    effect_root: str
+    effect_root: str = Field(
+        description="Prefix for idempotency keys of side effects; the same for retries and requeues."
+    )
     idempotency_key: str | None
 
 
-class ClaimedJobs(BaseModel):
-    jobs: list[ClaimedJob]
+class ClaimResponse(BaseModel):
+    jobs: list[ClaimedJob] = Field(description="Empty if no job became ready in time.")
     lease_seconds: float
 
 
-class Beaten(BaseModel):
-    lost: list[str]
-    cancels: dict[str, str | None]
+class HeartbeatResponse(BaseModel):
+    lost: list[str] = Field(description="Jobs whose lease is lost; stop working on them.")
+    cancels: dict[str, str | None] = Field(description="Jobs whose cancellation is requested -> reason.")
 
 
-class Settled(BaseModel):
+class SettleResponse(BaseModel):
     job_id: str
     status: str
     phase: str
     version: int
-    ended: bool
+    ended: bool = Field(description="True if the job is finished; false if it runs again or waits.")

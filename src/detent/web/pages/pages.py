@@ -1,4 +1,4 @@
-"""The dashboard: thin pages at the root beside the API, whose scripts are clients of that API and nothing more."""
+"""The dashboard: HTML pages without data; their scripts load everything from the REST API."""
 
 from dataclasses import dataclass
 
@@ -7,22 +7,22 @@ from starlette.responses import RedirectResponse, Response
 
 from detent.core.access import Power
 from detent.engine.control.access import Unauthorized
-from detent.web.http.authentication import COOKIE, LOCAL, Caller, csrf_of
+from detent.web.http.authentication import COOKIE, LOCAL, Caller, csrf_token_of
 from detent.web.http.route import ApiRequest, Router
 from detent.web.routes.admin import overview, verification
-from detent.web.routes.jobs import approvals, bulk, detail
+from detent.web.routes.jobs import approvals, detail, jobs_bulk
 
 from .assets import PREFIX, asset
 from .shell import Viewer, depth_of, render, viewer_of
 
 router = Router("", tags=["pages"], include_in_schema=False)
-API = (overview.router, detail.router, bulk.router, approvals.router, verification.router)
-"""What the pages ask for beside what people and programs did before there were pages."""
+API_ROUTERS = (overview.router, detail.router, jobs_bulk.router, approvals.router, verification.router)
+"""REST endpoints that were added for the dashboard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One address. name: its script, its words and, if it is listed, its place in the menu."""
+    """One page. name: selects its script and its texts; listed: whether it is in the menu."""
 
     path: str
     name: str
@@ -35,8 +35,8 @@ PAGES = (
     Page("/jobs", "jobs"),
     Page("/jobs/{job_id}", "job", listed=False),
     Page("/approvals", "approvals"),
-    Page("/dead-letters", "letters"),
-    Page("/dead-letters/{dlq_id}", "letter", listed=False),
+    Page("/dead-letters", "dead_letters"),
+    Page("/dead-letters/{dlq_id}", "dead_letter", listed=False),
     Page("/schedules", "schedules"),
     Page("/queues", "queues"),
     Page("/workers", "workers"),
@@ -48,26 +48,27 @@ PAGES = (
     Page("/tokens", "tokens", needs=Power.ADMIN),
 )
 MENU = tuple(page for page in PAGES if page.listed)
-_ANSWERS = {200: {"description": "a page", "content": {"text/html": {}}}}
+_RESPONSES = {200: {"description": "HTML page", "content": {"text/html": {}}}}
 
 
-def _serve(page: Page) -> None:
-    async def handler(asked: ApiRequest) -> Response:
-        viewer = viewer_of(asked)
+def _add_route(page: Page) -> None:
+    async def handler(request: ApiRequest) -> Response:
+        viewer = viewer_of(request)
         try:
-            caller = await asked.web.people.caller(asked, "GET")
+            caller = await request.web.authenticator.authenticate(request, "GET")
         except Unauthorized:
-            return _to_sign_in(asked, viewer)
-        menu = [one for one in MENU if caller.may(one.needs)]
-        secret = asked.cookies.get(COOKIE)
-        csrf = csrf_of(secret) if secret and caller is not LOCAL else ""
+            return _to_sign_in(request, viewer)
+        menu = [entry for entry in MENU if caller.may(entry.needs)]
+        secret = request.cookies.get(COOKIE)
+        csrf = csrf_token_of(secret) if secret and caller is not LOCAL else ""
         allowed = caller.may(page.needs)
-        return render("page.html", viewer, 200 if allowed else 403, **_told(caller, page, menu, csrf, allowed))
+        context = _context(caller, page, menu, csrf, allowed)
+        return render("page.html", viewer, 200 if allowed else 403, **context)
 
-    router.route_for("GET", page.path, needs=None, answers=_ANSWERS, name=page.name)(handler)
+    router.route_for("GET", page.path, needs=None, responses=_RESPONSES, name=page.name)(handler)
 
 
-def _told(caller: Caller, page: Page, menu: list[Page], csrf: str, allowed: bool) -> dict[str, object]:
+def _context(caller: Caller, page: Page, menu: list[Page], csrf: str, allowed: bool) -> dict[str, object]:
     powers = " ".join(str(power) for power in Power if caller.may(power))
     return {
         "page": page,
@@ -80,34 +81,34 @@ def _told(caller: Caller, page: Page, menu: list[Page], csrf: str, allowed: bool
     }
 
 
-def _to_sign_in(asked: ApiRequest, viewer: Viewer) -> Response:
-    """Back to where they came from afterwards; the address is relative, so it stays under any prefix."""
-    wanted = asked.url.path.removeprefix(asked.scope.get("root_path", "")).lstrip("/")
-    query = f"?{asked.url.query}" if asked.url.query else ""
-    target = asked.url.replace(path="", query="").include_query_params(next=wanted + query)
+def _to_sign_in(request: ApiRequest, viewer: Viewer) -> Response:
+    """Redirect to the sign-in page, which returns to this page. Relative URLs, so that any mount prefix works."""
+    page_path = request.url.path.removeprefix(request.scope.get("root_path", "")).lstrip("/")
+    query = f"?{request.url.query}" if request.url.query else ""
+    target = request.url.replace(path="", query="").include_query_params(next=page_path + query)
     return RedirectResponse(f"{viewer.root}sign-in?{target.query}", 303)
 
 
-@router.route_for("GET", "/sign-in", needs=None, answers=_ANSWERS)
-async def sign_in(asked: ApiRequest) -> Response:
-    """Where a token is traded for a session."""
-    return render("sign_in.html", viewer_of(asked), 200)
+@router.route_for("GET", "/sign-in", needs=None, responses=_RESPONSES)
+async def sign_in(request: ApiRequest) -> Response:
+    """The page that exchanges a token for a session."""
+    return render("sign_in.html", viewer_of(request), 200)
 
 
-@router.route_for("GET", f"{PREFIX}/{{name:path}}", needs=None, answers=_ANSWERS)
+@router.route_for("GET", f"{PREFIX}/{{name:path}}", needs=None, responses=_RESPONSES)
 async def static(name: str) -> Response:
-    """A script, a style, a picture."""
+    """A static file: script, style sheet or image."""
     return asset(name)
 
 
 for _page in PAGES:
-    _serve(_page)
+    _add_route(_page)
 
 
 def install(app: FastAPI) -> None:
-    """Add the pages and their files to an application."""
-    for one in (*API, router):
-        app.router.routes.extend(one.routes)
+    """Add the pages, the static files and the dashboard's REST endpoints to an application."""
+    for added in (*API_ROUTERS, router):
+        app.router.routes.extend(added.routes)
 
 
-__all__ = ["API", "MENU", "PAGES", "Page", "depth_of", "install"]
+__all__ = ["API_ROUTERS", "MENU", "PAGES", "Page", "depth_of", "install"]

@@ -1,4 +1,4 @@
-"""What surrounds every page: language, theme, the way to the root, and the headers that let no foreign script in."""
+"""Rendering of pages: templates, language, theme, relative URLs, and the Content-Security-Policy."""
 
 import json
 from dataclasses import dataclass
@@ -10,11 +10,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, Response
 
+from detent.proof.verify.rules import RULES
 from detent.version import __version__
 
 from .assets import PREFIX
 
-_HERE = Path(__file__).parent.parent
+_WEB = Path(__file__).parent.parent
 LANGUAGES = {"en": "English", "zh": "中文"}
 THEMES = ("system", "light", "dark")
 LANGUAGE_COOKIE, THEME_COOKIE = "detent_language", "detent_theme"
@@ -24,8 +25,8 @@ _POLICY = (
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _HEADERS = {"Content-Security-Policy": _POLICY, "Vary": "Cookie, Accept-Language"}
-_templates = Environment(
-    loader=FileSystemLoader(_HERE / "templates"),
+templates = Environment(
+    loader=FileSystemLoader(_WEB / "templates"),
     autoescape=select_autoescape(["html"]),
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -35,15 +36,14 @@ _templates = Environment(
 
 @cache
 def words(language: str) -> dict[str, str]:
-    """Every sentence of the pages in one language."""
-    text = (_HERE / "words" / f"{language}.json").read_text("utf-8")
-    found: dict[str, str] = json.loads(text)
-    return found
+    """All texts of the dashboard in one language, by key. The English texts of verify's rules are those of `RULES`."""
+    texts: dict[str, str] = json.loads((_WEB / "words" / f"{language}.json").read_text("utf-8"))
+    return {f"rule.{name}": text for name, text in RULES.items()} | texts
 
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks, as far as a page's looks go. root: the way from this page to the first one."""
+    """Language and theme of the browser, and `root`: the relative URL from this page to the first page."""
 
     language: str
     theme: str
@@ -59,34 +59,35 @@ def viewer_of(request: HTTPConnection) -> Viewer:
 
 
 def depth_of(request: HTTPConnection) -> int:
-    """How many folders below the first page; counted, so that no proxy need tell us its prefix."""
+    """How many folders below the first page. Counted from the path, so that a proxy need not pass on its prefix."""
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
     return max(0, path.count("/") - 1)
 
 
 def preferred(accepted: str) -> str:
-    """The first language of an Accept-Language header that we speak."""
-    wanted: list[tuple[float, str]] = []
+    """The first supported language of an Accept-Language header; English if there is none."""
+    languages: list[tuple[float, str]] = []
     for part in accepted[:500].split(","):
         tag, _, weight = part.strip().partition(";q=")
         try:
-            wanted.append((-float(weight or 1), tag.lower().partition("-")[0]))
+            languages.append((-float(weight or 1), tag.lower().partition("-")[0]))
         except ValueError:
             continue
-    return next((tag for _, tag in sorted(wanted, key=lambda one: one[0]) if tag in LANGUAGES), "en")
+    return next((tag for _, tag in sorted(languages, key=lambda entry: entry[0]) if tag in LANGUAGES), "en")
 
 
-def render(template: str, viewer: Viewer, status: int, **told: Any) -> Response:
-    table = words(viewer.language)
-    text = _templates.get_template(template).render(
+def render(template: str, viewer: Viewer, status: int, **context: Any) -> Response:
+    """A page from a template; `context` is passed to it in addition to what every page needs."""
+    texts = words(viewer.language)
+    text = templates.get_template(template).render(
         viewer=viewer,
         root=viewer.root,
         static=f"{viewer.root}{PREFIX.lstrip('/')}",
         languages=LANGUAGES,
         themes=THEMES,
         version=__version__,
-        words=table,
-        t=lambda key: table[key],
-        **told,
+        words=texts,
+        t=lambda key: texts[key],
+        **context,
     )
     return HTMLResponse(text, status, _HEADERS)

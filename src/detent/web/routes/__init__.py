@@ -1,1 +1,1 @@
-"""The routes of the API, one small file for each kind of thing."""
+"""The routes of the REST API, in one module per resource."""

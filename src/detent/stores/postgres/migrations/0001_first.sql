@@ -65,28 +65,28 @@ CREATE TABLE jobs (
     AND (NOT wait_parked OR wait_name IS NOT NULL) AND (cancel_requested IS NULL OR phase <> 'final'))
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
--- AFTER triggers, because a BEFORE trigger locks every row once more; those that fire say no. One for the whole
--- statement where its list of columns says enough: a trigger for each row fetches the old row again.
+-- AFTER triggers that raise an error: a BEFORE trigger would lock every row a second time. Per statement where the list
+-- of columns is a sufficient condition, because a row trigger reads the old row again.
 CREATE FUNCTION detent_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
 END $$;
--- What a job is does not change; a lane that says otherwise would be served in the wrong turn.
+-- Columns that describe a job never change; a wrong lane would change the order of claims.
 CREATE TRIGGER jobs_fixed
   AFTER UPDATE OF id, contract, job_type, queue, tenant_id, priority, limit_key, payload, created_at, lane ON jobs
   FOR EACH STATEMENT EXECUTE FUNCTION detent_refuse('jobs: what a job is made of does not change');
--- Not a CHECK: that would read the payload again at every change of the row. No JSON at all is an error of the cast.
+-- Not a CHECK, which would read the payload at every change of the row. Invalid JSON is an error of the cast.
 CREATE TRIGGER jobs_payload AFTER INSERT ON jobs FOR EACH ROW WHEN (json_typeof(NEW.payload::json) <> 'object')
   EXECUTE FUNCTION detent_refuse('jobs: the payload is no JSON object');
 
--- What may be claimed now, in the order it is claimed in; see ADR 0003.
+-- Claimable jobs in the order of claims; see ADR 0003.
 CREATE INDEX jobs_ready ON jobs (lane, due_at, id) WHERE ready;
--- What becomes claimable, or wakes, when its moment comes.
+-- Jobs that become claimable or wake up at due_at.
 CREATE INDEX jobs_later ON jobs (phase, due_at)
   WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked');
--- Leases, by the moment they run out.
+-- Leases by expiry time.
 CREATE INDEX jobs_leased ON jobs (lease_until) WHERE phase = 'leased';
--- The runs of one task, for contracts that number them.
+-- The numbered runs of a task, for contracts that have them.
 CREATE UNIQUE INDEX jobs_task ON jobs (task_id, task_attempt) WHERE task_attempt IS NOT NULL;
 
 CREATE TABLE events (
@@ -103,7 +103,7 @@ CREATE TABLE events (
   xid          bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
   PRIMARY KEY (job_id, seq)
 );
--- The tail in commit order: see ADR 0007. Appended in nearly this order, so a block summary is enough.
+-- For reading all events in commit order, see ADR 0007. Rows are appended nearly in this order, so BRIN is enough.
 CREATE INDEX events_xid ON events USING brin (xid) WITH (pages_per_range = 16, autosummarize = on);
 
 CREATE TABLE notes (
@@ -170,10 +170,10 @@ CREATE TABLE keys (
   kept_until bigint,
   PRIMARY KEY (space, key)
 );
--- Keys that outlive their pruned jobs, by the moment they may go too.
+-- Idempotency keys that are kept after their job was pruned, by the time they may be deleted.
 CREATE INDEX keys_kept ON keys (kept_until) WHERE kept_until IS NOT NULL;
 
--- How far along the primary key pruning has come, one row for each choice of jobs it was told.
+-- The position of pruning along the primary key, one row per selection of jobs.
 CREATE TABLE pruning (
   scope    text PRIMARY KEY,
   position text NOT NULL,
@@ -193,7 +193,7 @@ CREATE TABLE audit (
   data      text
 );
 
--- Interned parts of a lane; ids are never reused.
+-- Interned parts of a lane (see lanes.py); ids are never reused.
 CREATE TABLE lane_groups (
   id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   contract text NOT NULL,
@@ -217,7 +217,7 @@ CREATE TABLE pauses (
   PRIMARY KEY (kind, name)
 );
 
--- Who works here; a worker that has not been seen for a while is gone.
+-- Workers; one without a heartbeat for three leases counts as gone.
 CREATE TABLE workers (
   id         text PRIMARY KEY,
   host       text NOT NULL,
@@ -233,13 +233,13 @@ CREATE TABLE workers (
   lease      bigint NOT NULL
 );
 
--- Contracts this database knows; their statuses are what the check on jobs allows.
+-- Declared contracts; the CHECK jobs_contract is generated from their statuses.
 CREATE TABLE contracts (
   name       text PRIMARY KEY,
   definition text NOT NULL,
   carried    boolean NOT NULL
 );
 
--- Raised whenever groups or pauses change, so that claimers know when to look again.
+-- Raised when groups, pauses or limits change, so that claims refresh their lane cache.
 CREATE TABLE lane_version (one integer PRIMARY KEY CHECK (one = 1), value bigint NOT NULL);
 INSERT INTO lane_version VALUES (1, 1);

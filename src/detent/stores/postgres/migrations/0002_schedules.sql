@@ -1,4 +1,4 @@
--- Schedules, and the fires that made jobs.
+-- Schedules and their fires.
 
 CREATE TABLE schedules (
   id              text COLLATE "C" PRIMARY KEY,
@@ -39,10 +39,10 @@ CREATE TABLE schedules (
   UNIQUE (tenant_id, name)
 );
 CREATE INDEX schedules_name ON schedules (name);
--- What fires next.
+-- Schedules by the time of their next fire.
 CREATE INDEX schedules_next ON schedules (next_fire_at) WHERE next_fire_at IS NOT NULL;
 
--- One row for every fire that made a job: no other job is ever made for it.
+-- One row per fire that created a job, so that no fire creates a second one.
 CREATE TABLE fires (
   schedule_id text NOT NULL,
   fire_at     bigint NOT NULL,
@@ -52,5 +52,5 @@ CREATE TABLE fires (
 );
 CREATE UNIQUE INDEX fires_job ON fires (job_id);
 
--- What was done to one thing, and by whom.
+-- Audit entries of one subject.
 CREATE INDEX audit_subject ON audit (subject, n);

@@ -1,4 +1,4 @@
--- People and their tokens, and answers kept for idempotency keys.
+-- Access tokens, and HTTP responses kept for idempotency keys.
 
 CREATE TABLE tokens (
   id         text PRIMARY KEY,
@@ -13,7 +13,7 @@ CREATE TABLE tokens (
   revoked_at bigint
 );
 
--- What was answered to a request that bears an idempotency key; status NULL while it is under way.
+-- HTTP responses kept for idempotency keys; status is NULL while the request is running.
 CREATE TABLE http_answers (
   asker      text NOT NULL,
   key        text NOT NULL,

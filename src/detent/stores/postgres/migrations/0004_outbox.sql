@@ -1,4 +1,4 @@
--- What the stream is still to be told: work that became claimable, dead letters; deleted once it was told.
+-- Messages to publish on the stream (claimable jobs, dead letters); deleted once they are published.
 CREATE TABLE outbox (
   job_id  uuid NOT NULL,
   kind    text NOT NULL CHECK (kind IN ('task', 'letter')),
@@ -8,7 +8,7 @@ CREATE TABLE outbox (
 );
 CREATE INDEX outbox_due ON outbox (due_at, job_id);
 
--- The epoch a stream server had when it was last complete; another one there means it came back empty.
+-- The last epoch of each stream server; another epoch on the server means that it has lost its data.
 CREATE TABLE wires (
   name  text PRIMARY KEY,
   epoch text NOT NULL,

@@ -1,22 +1,22 @@
--- Seeing it run: what the logs add up to, alerts and their deliveries, orders to workers, losses, traces.
+-- Event counts, alerts and their deliveries, commands to workers, expired leases, trace context.
 
--- Where a job stood in the order of claiming says what it was and whose: its log can be counted without a join.
+-- The lane gives contract, queue, job type and tenant of a job, so that events are counted without a join.
 ALTER TABLE events ADD COLUMN lane bigint;
--- Notes are counted in commit order too, see ADR 0007; those from before this column are behind every position.
+-- Notes are counted in commit order too, see ADR 0007. Notes older than this column have NULL and are not counted.
 ALTER TABLE notes ADD COLUMN xid bigint;
 ALTER TABLE notes ALTER COLUMN xid SET DEFAULT pg_current_xact_id()::text::bigint;
 CREATE INDEX notes_xid ON notes USING brin (xid) WITH (pages_per_range = 16, autosummarize = on);
--- The W3C trace context a job was submitted in.
+-- The W3C trace context of the submit.
 ALTER TABLE jobs ADD COLUMN traceparent text;
 
--- How far each log has been counted. version: raised when something behind the position was counted otherwise.
+-- The position up to which each log is counted. version is raised when pruning has counted events after it.
 CREATE TABLE tails (
   log      text PRIMARY KEY,
   position bigint NOT NULL,
   version  bigint NOT NULL
 );
 
--- What the logs add up to. party is 0 where it does not matter whose a job was.
+-- Counts of events and notes. party is 0 where counts are not split by tenant.
 CREATE TABLE tallies (
   log        text NOT NULL,
   lane_group bigint NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE tallies (
   number     bigint NOT NULL,
   PRIMARY KEY (log, lane_group, party, source, event, target)
 );
--- The same by the moment it happened, for the last hours only.
+-- The same by time slot, for the last hours only.
 CREATE TABLE tally_slots (
   slot       bigint NOT NULL,
   log        text NOT NULL,
@@ -40,7 +40,7 @@ CREATE TABLE tally_slots (
   PRIMARY KEY (slot, log, lane_group, party, source, event, target)
 );
 
--- Whose turn it was last to do what only one process need do.
+-- When a periodic task that only one process has to run was run last.
 CREATE TABLE turns (
   name text PRIMARY KEY,
   at   bigint NOT NULL
@@ -63,7 +63,7 @@ CREATE TABLE alerts (
   PRIMARY KEY (rule, subject)
 );
 
--- What must still be told to a sink, and what was; written with the change of state it tells of.
+-- Alert messages to sinks, pending and delivered; written in the transaction that changes the alert.
 CREATE TABLE alert_deliveries (
   id           text PRIMARY KEY,
   rule         text NOT NULL,
@@ -78,7 +78,7 @@ CREATE TABLE alert_deliveries (
 );
 CREATE INDEX alert_deliveries_due ON alert_deliveries (due_at) WHERE due_at IS NOT NULL;
 
--- What one worker has been told from afar; its heart looks for it.
+-- A command to one worker, which its heartbeat reads.
 CREATE TABLE worker_orders (
   worker text PRIMARY KEY,
   act    text NOT NULL CHECK (act IN ('drain', 'stop')),
@@ -87,7 +87,7 @@ CREATE TABLE worker_orders (
   at     bigint NOT NULL
 );
 
--- Every job that was taken from a worker because its lease ran out.
+-- One row per lease that expired while a worker held the job.
 CREATE TABLE losses (
   job_id       uuid NOT NULL,
   execution_no integer NOT NULL,

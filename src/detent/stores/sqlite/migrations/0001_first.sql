@@ -51,7 +51,7 @@ CREATE TABLE jobs (
   lane              INTEGER NOT NULL
 ) STRICT;
 
--- What the contracts allow, written from their tables whenever one is declared; see ADR 0006.
+-- The statuses of all contracts, written when a contract is declared; the triggers check jobs against it (ADR 0006).
 CREATE TABLE statuses (
   contract TEXT NOT NULL,
   status   TEXT NOT NULL,
@@ -75,21 +75,21 @@ CREATE TRIGGER jobs_ended BEFORE UPDATE OF status, phase, version ON jobs WHEN O
   WHERE NOT EXISTS (SELECT 1 FROM statuses s WHERE s.contract = OLD.contract AND s.status = OLD.status AND s.reopens = 1);
 END;
 
--- What a job is does not change; a lane that says otherwise would be served in the wrong turn.
+-- Columns that describe a job never change; a wrong lane would change the order of claims.
 CREATE TRIGGER jobs_fixed
   BEFORE UPDATE OF id, contract, job_type, queue, tenant_id, priority, limit_key, payload, created_at, lane ON jobs
 BEGIN
   SELECT RAISE(ABORT, 'jobs: what a job is made of does not change');
 END;
 
--- What may be claimed now, in the order it is claimed in; see ADR 0003.
+-- Claimable jobs in the order of claims; see ADR 0003.
 CREATE INDEX jobs_ready ON jobs (lane, due_at, id) WHERE ready = 1;
--- What becomes claimable, or wakes, when its moment comes.
+-- Jobs that become claimable or wake up at due_at.
 CREATE INDEX jobs_later ON jobs (phase, due_at)
   WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked');
--- Leases, by the moment they run out.
+-- Leases by expiry time.
 CREATE INDEX jobs_leased ON jobs (lease_until) WHERE phase = 'leased';
--- The runs of one task, for contracts that number them.
+-- The numbered runs of a task, for contracts that have them.
 CREATE UNIQUE INDEX jobs_task ON jobs (task_id, task_attempt) WHERE task_attempt IS NOT NULL;
 
 CREATE TABLE events (
@@ -171,10 +171,10 @@ CREATE TABLE keys (
   kept_until INTEGER,
   PRIMARY KEY (space, key)
 ) STRICT, WITHOUT ROWID;
--- Keys that outlive their pruned jobs, by the moment they may go too.
+-- Idempotency keys that are kept after their job was pruned, by the time they may be deleted.
 CREATE INDEX keys_kept ON keys (kept_until) WHERE kept_until IS NOT NULL;
 
--- How far along the primary key pruning has come, one row for each choice of jobs it was told.
+-- The position of pruning along the primary key, one row per selection of jobs.
 CREATE TABLE pruning (
   scope    TEXT PRIMARY KEY NOT NULL,
   position TEXT NOT NULL,
@@ -194,7 +194,7 @@ CREATE TABLE audit (
   data      TEXT
 ) STRICT;
 
--- Interned parts of a lane; ids are never reused.
+-- Interned parts of a lane (see lanes.py); ids are never reused.
 CREATE TABLE lane_groups (
   id       INTEGER PRIMARY KEY,
   contract TEXT NOT NULL,
@@ -218,7 +218,7 @@ CREATE TABLE pauses (
   PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 
--- Who works here; a worker that has not been seen for a while is gone.
+-- Workers; one without a heartbeat for three leases counts as gone.
 CREATE TABLE workers (
   id         TEXT PRIMARY KEY NOT NULL,
   host       TEXT NOT NULL,
@@ -234,13 +234,13 @@ CREATE TABLE workers (
   lease      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Contracts this database knows; their statuses are what the jobs triggers allow.
+-- Declared contracts.
 CREATE TABLE contracts (
   name       TEXT PRIMARY KEY NOT NULL,
   definition TEXT NOT NULL,
   carried    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Raised whenever groups, parties or pauses change, so that claimers know when to look again.
+-- Raised when groups, parties, pauses or limits change, so that claims refresh their lane cache.
 CREATE TABLE lane_version (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL) STRICT;
 INSERT INTO lane_version VALUES (1, 1);

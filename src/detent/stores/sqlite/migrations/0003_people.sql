@@ -1,4 +1,4 @@
--- People and their tokens, answers kept for idempotency keys, and event numbers that are never used twice.
+-- Access tokens, HTTP responses kept for idempotency keys, and event numbers that are never reused.
 
 CREATE TABLE tokens (
   id         TEXT PRIMARY KEY NOT NULL,
@@ -13,7 +13,7 @@ CREATE TABLE tokens (
   revoked_at INTEGER
 ) STRICT, WITHOUT ROWID;
 
--- What was answered to a request that bears an idempotency key; status NULL while it is under way.
+-- HTTP responses kept for idempotency keys; status is NULL while the request is running.
 CREATE TABLE http_answers (
   asker      TEXT NOT NULL,
   key        TEXT NOT NULL,
@@ -28,7 +28,7 @@ CREATE TABLE http_answers (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX http_answers_old ON http_answers (keep_until);
 
--- Readers of the tail remember the last number they saw; pruning the newest events must not make it free again.
+-- AUTOINCREMENT: readers of the tail remember the last number, so pruning the newest events must not free it.
 CREATE TABLE events_numbered (
   n            INTEGER PRIMARY KEY AUTOINCREMENT,
   job_id       TEXT NOT NULL,

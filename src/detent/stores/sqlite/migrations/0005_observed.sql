@@ -1,18 +1,18 @@
--- Seeing it run: what the logs add up to, alerts and their deliveries, orders to workers, losses, traces.
+-- Event counts, alerts and their deliveries, commands to workers, expired leases, trace context.
 
--- Where a job stood in the order of claiming says what it was and whose: its log can be counted without a join.
+-- The lane gives contract, queue, job type and tenant of a job, so that events are counted without a join.
 ALTER TABLE events ADD COLUMN lane INTEGER;
--- The W3C trace context a job was submitted in.
+-- The W3C trace context of the submit.
 ALTER TABLE jobs ADD COLUMN traceparent TEXT;
 
--- How far each log has been counted. version: raised when something behind the position was counted otherwise.
+-- The position up to which each log is counted. version is raised when pruning has counted events after it.
 CREATE TABLE tails (
   log      TEXT PRIMARY KEY NOT NULL,
   position INTEGER NOT NULL,
   version  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What the logs add up to. party is 0 where it does not matter whose a job was.
+-- Counts of events and notes. party is 0 where counts are not split by tenant.
 CREATE TABLE tallies (
   log        TEXT NOT NULL,
   lane_group INTEGER NOT NULL,
@@ -23,7 +23,7 @@ CREATE TABLE tallies (
   number     INTEGER NOT NULL,
   PRIMARY KEY (log, lane_group, party, source, event, target)
 ) STRICT, WITHOUT ROWID;
--- The same by the moment it happened, for the last hours only.
+-- The same by time slot, for the last hours only.
 CREATE TABLE tally_slots (
   slot       INTEGER NOT NULL,
   log        TEXT NOT NULL,
@@ -36,7 +36,7 @@ CREATE TABLE tally_slots (
   PRIMARY KEY (slot, log, lane_group, party, source, event, target)
 ) STRICT, WITHOUT ROWID;
 
--- Whose turn it was last to do what only one process need do.
+-- When a periodic task that only one process has to run was run last.
 CREATE TABLE turns (
   name TEXT PRIMARY KEY NOT NULL,
   at   INTEGER NOT NULL
@@ -59,7 +59,7 @@ CREATE TABLE alerts (
   PRIMARY KEY (rule, subject)
 ) STRICT, WITHOUT ROWID;
 
--- What must still be told to a sink, and what was; written with the change of state it tells of.
+-- Alert messages to sinks, pending and delivered; written in the transaction that changes the alert.
 CREATE TABLE alert_deliveries (
   id           TEXT PRIMARY KEY NOT NULL,
   rule         TEXT NOT NULL,
@@ -74,7 +74,7 @@ CREATE TABLE alert_deliveries (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX alert_deliveries_due ON alert_deliveries (due_at) WHERE due_at IS NOT NULL;
 
--- What one worker has been told from afar; its heart looks for it.
+-- A command to one worker, which its heartbeat reads.
 CREATE TABLE worker_orders (
   worker TEXT PRIMARY KEY NOT NULL,
   act    TEXT NOT NULL CHECK (act IN ('drain', 'stop')),
@@ -83,7 +83,7 @@ CREATE TABLE worker_orders (
   at     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Every job that was taken from a worker because its lease ran out.
+-- One row per lease that expired while a worker held the job.
 CREATE TABLE losses (
   job_id       TEXT NOT NULL,
   execution_no INTEGER NOT NULL,

@@ -1,6 +1,6 @@
--- Limits, shares and quotas, priorities in use, deadlines.
+-- Limits, tenant weights and quotas, priorities in use, deadlines.
 
--- What jobs of this database make use of (priorities, deadlines), so that claims look for no more than that.
+-- Priorities and deadlines that jobs of this database use, so that claims do no work for unused ones.
 CREATE TABLE lane_marks (
   id   INTEGER PRIMARY KEY,
   kind TEXT NOT NULL,
@@ -9,7 +9,7 @@ CREATE TABLE lane_marks (
 ) STRICT;
 INSERT INTO lane_marks (kind, name) SELECT DISTINCT 'rank', CAST(priority AS TEXT) FROM jobs;
 
--- Bounds on what runs at once and begins within a period; '' matches any.
+-- Limits on concurrent jobs and on starts per period; '' matches any value.
 CREATE TABLE limits (
   id          INTEGER PRIMARY KEY,
   queue       TEXT NOT NULL,
@@ -25,7 +25,8 @@ CREATE TABLE limits (
   UNIQUE (queue, job_type, tenant_id, limit_key, per)
 ) STRICT;
 
--- The count of one limit for one subject. taken only grows: whoever planned with an older count can tell by how much.
+-- The counter of one limit for one subject. taken only grows, so that a claim planned with an older value can compute
+-- how much others have claimed since. spent: recent starts, for rate limits.
 CREATE TABLE meters (
   id         INTEGER PRIMARY KEY,
   limit_id   INTEGER NOT NULL,
@@ -36,7 +37,7 @@ CREATE TABLE meters (
   UNIQUE (limit_id, subject)
 ) STRICT;
 
--- What is agreed with a tenant: its share beside others, and how much it may leave with us.
+-- Weight and quotas of a tenant.
 CREATE TABLE tenants (
   tenant_id   TEXT PRIMARY KEY NOT NULL,
   weight      INTEGER NOT NULL CHECK (weight >= 1),
@@ -44,6 +45,6 @@ CREATE TABLE tenants (
   max_payload INTEGER CHECK (max_payload >= 2)
 ) STRICT;
 
--- A job that has not begun by then ends; see docs/limits.md.
+-- A job that has not started by its deadline ends; see docs/limits.md.
 ALTER TABLE jobs ADD COLUMN deadline_at INTEGER;
 CREATE INDEX jobs_deadline ON jobs (deadline_at) WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked');

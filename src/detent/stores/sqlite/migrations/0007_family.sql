@@ -1,13 +1,13 @@
--- Children of a job, and approvals a running job asks for.
+-- Children of jobs, and approvals requested by running jobs.
 
--- Children by their parent; jobs without one are not in it.
+-- Child jobs by parent.
 CREATE INDEX jobs_children ON jobs (parent_id, id) WHERE parent_id IS NOT NULL;
--- What waits for people: asked by a handler, or held before it was ever dispatched.
+-- Jobs that wait for an approval, requested by a handler or required before the first run.
 CREATE INDEX jobs_asking ON jobs (id)
   WHERE phase = 'blocked' AND (wait_kind = 'approval' OR wait_kind IS NULL AND due_at IS NULL);
 
--- What a parent must be told, written with what happened: this child has ended; or, without a child, the parent was
--- cancelled and its children must be. Gone when somebody has looked.
+-- Events to process for a parent, written in the transaction of the change: a child has ended, or (child_id NULL) the
+-- parent was cancelled and its children must be cancelled. Deleted when processed.
 CREATE TABLE family_news (
   n         INTEGER PRIMARY KEY,
   parent_id TEXT NOT NULL,
@@ -17,7 +17,7 @@ CREATE TABLE family_news (
 CREATE INDEX family_news_child ON family_news (parent_id, child_id);
 CREATE INDEX family_news_failed ON family_news (parent_id) WHERE failed = 1;
 
--- Which children a parent waits for, while it does.
+-- The children a waiting parent waits for.
 CREATE TABLE awaited (
   parent_id TEXT NOT NULL,
   child_id  TEXT NOT NULL,
@@ -42,7 +42,7 @@ CREATE TABLE approvals (
   PRIMARY KEY (job_id, name)
 ) STRICT, WITHOUT ROWID;
 
--- One word a person.
+-- One vote per person and approval.
 CREATE TABLE votes (
   job_id   TEXT NOT NULL,
   name     TEXT NOT NULL,

@@ -1,4 +1,4 @@
--- How it has been going, by spans of ten seconds, for the charts of the last hour, day and week.
+-- Time series in slots of ten seconds, for the charts of the last hour, day and week.
 CREATE TABLE series (
   slot      INTEGER PRIMARY KEY NOT NULL,
   submitted INTEGER NOT NULL,

@@ -1,3 +1,3 @@
--- The roles a person has among people, as approvals ask for them: a JSON list of names.
+-- The roles of a person, as approvals require them: a JSON list of names.
 
 ALTER TABLE tokens ADD COLUMN roles TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(roles));

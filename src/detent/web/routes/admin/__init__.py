@@ -1,1 +1,1 @@
-"""Routes about the installation: queues, schedules, tokens, workers, health."""
+"""Routes for operators: queues, limits, schedules, workers, alerts, tokens, audit log, health."""

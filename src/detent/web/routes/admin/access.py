@@ -1,4 +1,4 @@
-"""Tokens and the audit: for administrators."""
+"""Tokens and the audit log; for administrators."""
 
 from typing import Annotated
 
@@ -9,73 +9,77 @@ from starlette.responses import Response
 from detent.core.access import Power
 from detent.core.errors import TenantViolation
 from detent.core.times import iso
-from detent.engine.control.access import create_token, list_tokens, revoke_token, token_view
-from detent.web.http.route import ApiRequest, Router, answer
-from detent.web.openapi import schemas
+from detent.engine.control import access
+from detent.engine.control.access import token_view
+from detent.web.http.route import ApiRequest, Router, json_response
+from detent.web.openapi import access_schemas, schemas
 from detent.web.routes.jobs.filters import Page
 
-router = Router(tags=["people"])
-TokenId = Annotated[str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
+router = Router(tags=["access"])
+TokenId = Annotated[str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The token's id.")]
 
 
-@router.route_for("GET", "/tokens", needs=Power.ADMIN, answers={200: schemas.Tokens})
-async def listing(asked: ApiRequest) -> Response:
-    """Every token without its secret; a token that is bound to a tenant sees its tenant's."""
-    engine, bound = await asked.engine(), asked.caller.tenant
-    found = [token for token in await list_tokens(engine) if bound is None or token.tenant_id == bound]
-    return answer({"tokens": [token_view(token, engine.store.now()) for token in found]})
+@router.route_for("GET", "/tokens", needs=Power.ADMIN, responses={200: access_schemas.TokenList})
+async def list_tokens(request: ApiRequest) -> Response:
+    """List all tokens without their secrets. A token that is bound to a tenant sees only the tokens of that tenant."""
+    engine, tenant = await request.engine(), request.caller.tenant
+    tokens = [token for token in await access.list_tokens(engine) if tenant is None or token.tenant_id == tenant]
+    return json_response({"tokens": [token_view(token, engine.store.now()) for token in tokens]})
 
 
-@router.route_for("POST", "/tokens", needs=Power.ADMIN, answers={201: schemas.NewToken})
-async def create(asked: ApiRequest, body: schemas.MakeToken) -> Response:
-    """Make a token; it is shown in this answer and never again."""
-    engine, who = await asked.engine(), asked.caller
-    kept, shown = await create_token(
+@router.route_for("POST", "/tokens", needs=Power.ADMIN, responses={201: access_schemas.TokenCreateResponse})
+async def create_token(request: ApiRequest, body: access_schemas.TokenCreateRequest) -> Response:
+    """Create a token. Its secret is in this response only. Creating the first token turns on sign-in.
+
+    The new token sees payloads only if the caller's token does, and is bound to the caller's tenant if there is one.
+    """
+    engine, caller = await request.engine(), request.caller
+    token, secret = await access.create_token(
         engine,
         body.name,
         body.role,
-        actor=who.person,
-        tenant=who.tenant_for(body.tenant),
-        payloads=body.payloads and who.payloads,
+        actor=caller.person,
+        tenant=caller.tenant_for(body.tenant),
+        payloads=body.payloads and caller.payloads,
         expires_days=body.expires_days,
         roles=body.roles,
     )
-    asked.web.people.forget()
-    return answer({"token": shown, **token_view(kept, engine.store.now())}, 201)
+    request.web.authenticator.clear_cache()
+    return json_response({"token": secret, **token_view(token, engine.store.now())}, 201)
 
 
-@router.route_for("POST", "/tokens/{token_id}/revoke", needs=Power.ADMIN, answers={200: schemas.TokenShape})
-async def revoke(asked: ApiRequest, token_id: TokenId) -> Response:
-    """End a token for good."""
-    engine, who = await asked.engine(), asked.caller
-    if who.tenant is not None:
-        known = {token.id: token for token in await list_tokens(engine)}
-        if token_id in known and known[token_id].tenant_id != who.tenant:
+@router.route_for("POST", "/tokens/{token_id}/revoke", needs=Power.ADMIN, responses={200: access_schemas.TokenInfo})
+async def revoke_token(request: ApiRequest, token_id: TokenId) -> Response:
+    """Revoke a token. This is final; repeating it changes nothing. 404 TOKEN_NOT_FOUND if it does not exist."""
+    engine, caller = await request.engine(), request.caller
+    if caller.tenant is not None:
+        tokens = {token.id: token for token in await access.list_tokens(engine)}
+        if token_id in tokens and tokens[token_id].tenant_id != caller.tenant:
             raise TenantViolation("this token belongs to another tenant")
-    token = await revoke_token(engine, token_id, actor=who.person)
-    asked.web.people.forget()
-    return answer(token_view(token, engine.store.now()))
+    token = await access.revoke_token(engine, token_id, actor=caller.person)
+    request.web.authenticator.clear_cache()
+    return json_response(token_view(token, engine.store.now()))
 
 
 class AuditFilter(Page):
-    cursor: str | None = Field(None, pattern="^[0-9]{1,18}$", description="next_cursor of the page before")
-    subject: schemas.Name | None = None
+    cursor: str | None = Field(None, pattern="^[0-9]{1,18}$", description="next_cursor of the previous page")
+    subject: schemas.Name | None = Field(None, description="Only actions on this id or name.")
 
 
-@router.route_for("GET", "/audit", needs=Power.ADMIN, answers={200: schemas.AuditPage})
-async def audit(asked: ApiRequest, chosen: Annotated[AuditFilter, Query()]) -> Response:
-    """Who did what, newest first; what happened to a job by itself is in its events."""
-    engine = await asked.engine()
-    before = int(chosen.cursor) if chosen.cursor else None
-    found = await engine.store.read(
-        lambda tx: tx.audit_page(before, chosen.limit + 1, asked.caller.tenant, chosen.subject)
+@router.route_for("GET", "/audit", needs=Power.ADMIN, responses={200: access_schemas.AuditList})
+async def list_audit_entries(request: ApiRequest, query: Annotated[AuditFilter, Query()]) -> Response:
+    """List the actions of people, newest first. The log of a job is at GET /jobs/{job_id}/events."""
+    engine = await request.engine()
+    before = int(query.cursor) if query.cursor else None
+    rows = await engine.store.read(
+        lambda tx: tx.audit_page(before, query.limit + 1, request.caller.tenant, query.subject)
     )
-    page = found[: chosen.limit]
+    page = rows[: query.limit]
     items = [
         {"n": n, "at": iso(at), **{name: getattr(entry, name) for name in _FIELDS}, "data": entry.data}
         for n, at, entry in page
     ]
-    return answer({"items": items, "next_cursor": str(page[-1][0]) if len(found) > chosen.limit else None})
+    return json_response({"items": items, "next_cursor": str(page[-1][0]) if len(rows) > query.limit else None})
 
 
 _FIELDS = ("actor", "act", "subject", "tenant_id", "reason")

@@ -1,4 +1,4 @@
-"""Limits on what runs at once or begins within a period, and what is agreed with tenants; changed while all runs."""
+"""Limits on concurrent jobs and on starts per period, and the weights and quotas of tenants."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,127 +8,142 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.errors import InvalidInput, NotFound
-from detent.web.http.route import ApiRequest, Router, answer
+from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
 router = Router(tags=["queues"])
-_NUMBER = 1_000_000_000
-_SECONDS = 366 * 86_400.0
+_MAX_NUMBER = 1_000_000_000
+_MAX_SECONDS = 366 * 86_400.0
 Tenant = Annotated[str, Path(min_length=1, max_length=200, pattern=schemas.PRINTABLE, description="The tenant.")]
 
 
-class Bounds(schemas.Asks):
-    """What a limit bounds: the jobs of a queue, a type, a tenant, a key; one for all of them, or one per each."""
+class LimitScope(schemas.RequestBody):
+    """Which jobs a limit applies to: all that match every given field. Without fields it applies to all jobs."""
 
     queue: schemas.Name | None = None
     job_type: schemas.Name | None = None
     tenant: schemas.Name | None = None
-    key: schemas.Name | None = None
-    per: Literal["queue", "type", "tenant", "key"] | None = None
+    key: schemas.Name | None = Field(None, description="The jobs' limit_key.")
+    per: Literal["queue", "type", "tenant", "key"] | None = Field(
+        None, description="Apply the limit to each queue, job type, tenant or limit_key separately."
+    )
     reason: schemas.Prose | None = None
 
 
-def _said(name: str) -> dict[str, Any]:
+def _requires(name: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"type": "integer"}}}
 
 
-class SetLimit(Bounds):
-    model_config = ConfigDict(json_schema_extra={"anyOf": [_said("concurrency"), _said("rate")]})
-    concurrency: int | None = Field(None, ge=1, le=_NUMBER, description="How many run at once.")
-    rate: int | None = Field(None, ge=1, le=_NUMBER, description="How many begin within period_seconds.")
-    period_seconds: float = Field(1.0, ge=0.001, le=_SECONDS)
+class LimitRequest(LimitScope):
+    """A limit; at least one of concurrency and rate is needed."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_requires("concurrency"), _requires("rate")]})
+    concurrency: int | None = Field(None, ge=1, le=_MAX_NUMBER, description="Max concurrent jobs.")
+    rate: int | None = Field(None, ge=1, le=_MAX_NUMBER, description="Max starts per period_seconds.")
+    period_seconds: float = Field(1.0, ge=0.001, le=_MAX_SECONDS)
 
 
-class SetTerms(schemas.Because):
-    weight: int | None = Field(None, ge=1, le=_NUMBER)
-    max_backlog: int | None = Field(None, ge=0, le=_NUMBER)
-    max_payload: int | None = Field(None, ge=2, le=_NUMBER)
+class QuotaRequest(schemas.ReasonRequest):
+    """A tenant's weight and quotas. Null leaves a value unchanged."""
+
+    weight: int | None = Field(None, ge=1, le=_MAX_NUMBER, description="The tenant's share of claims among tenants.")
+    max_backlog: int | None = Field(None, ge=0, le=_MAX_NUMBER, description="Max queued and running jobs.")
+    max_payload: int | None = Field(None, ge=2, le=_MAX_NUMBER, description="Max bytes of a payload.")
 
 
-class LimitShape(BaseModel):
+class LimitResponse(BaseModel):
+    """A limit."""
+
     queue: str | None
     job_type: str | None
     tenant: str | None
     key: str | None
     per: str | None
-    concurrency: int | None
-    rate: int | None
+    concurrency: int | None = Field(description="Max concurrent jobs.")
+    rate: int | None = Field(description="Max starts per period_seconds.")
     period_seconds: float | None
 
 
-class Limits(BaseModel):
-    limits: list[LimitShape]
+class LimitList(BaseModel):
+    limits: list[LimitResponse]
 
 
-class TermsShape(BaseModel):
+class QuotaResponse(BaseModel):
+    """A tenant's weight and quotas; null means no quota."""
+
     tenant_id: str
     weight: int
     max_backlog: int | None
     max_payload: int | None
 
 
-class Tenants(BaseModel):
-    tenants: list[TermsShape]
+class TenantList(BaseModel):
+    tenants: list[QuotaResponse]
 
 
-class Removed(BaseModel):
+class QuotaRemovedResponse(BaseModel):
     tenant_id: str
     removed: bool
 
 
-def _scope(body: Bounds) -> dict[str, Any]:
+def _scope(body: LimitScope) -> dict[str, Any]:
     return body.model_dump(include={"queue", "job_type", "tenant", "key", "per"})
 
 
-@router.route_for("GET", "/limits", needs=Power.READ, answers={200: Limits})
-async def listing(asked: ApiRequest) -> Response:
-    """Every limit."""
-    asked.caller.everywhere("the list of limits")
-    return answer({"limits": [limit.as_dict() for limit in await (await asked.engine()).limits()]})
+@router.route_for("GET", "/limits", needs=Power.READ, responses={200: LimitList})
+async def list_limits(request: ApiRequest) -> Response:
+    """List all limits."""
+    request.caller.require_all_tenants("limits")
+    return json_response({"limits": [limit.as_dict() for limit in await (await request.engine()).limits()]})
 
 
-@router.route_for("PUT", "/limits", needs=Power.OPERATE, answers={200: LimitShape})
-async def put(asked: ApiRequest, body: SetLimit) -> Response:
-    """Set a limit, or give one that is there other numbers; holds from the next claim of every worker on."""
-    asked.caller.everywhere("a limit")
+@router.route_for("PUT", "/limits", needs=Power.OPERATE, responses={200: LimitResponse})
+async def set_limit(request: ApiRequest, body: LimitRequest) -> Response:
+    """Set a limit, or change the one with the same scope. It applies from the next claim of every worker.
+
+    422 LIMIT_INVALID without concurrency and rate.
+    """
+    request.caller.require_all_tenants("limits")
     if body.concurrency is None and body.rate is None:
-        raise InvalidInput("a limit needs concurrency, a rate, or both", code="LIMIT_INVALID", field="concurrency")
+        raise InvalidInput("a limit needs concurrency, rate or both", code="LIMIT_INVALID", field="concurrency")
     rate = None if body.rate is None else (body.rate, body.period_seconds)
-    engine, who = await asked.engine(), asked.caller.person
-    made = await engine.limit(**_scope(body), concurrency=body.concurrency, rate=rate, actor=who, reason=body.reason)
-    return answer(made.as_dict())
+    engine, actor = await request.engine(), request.caller.person
+    limit = await engine.set_limit(
+        **_scope(body), concurrency=body.concurrency, rate=rate, actor=actor, reason=body.reason
+    )
+    return json_response(limit.as_dict())
 
 
-@router.route_for("POST", "/limits/remove", needs=Power.OPERATE, answers={200: LimitShape})
-async def remove(asked: ApiRequest, body: Bounds) -> Response:
-    """Take a limit away, named by what it bounds."""
-    asked.caller.everywhere("a limit")
-    engine = await asked.engine()
-    gone = await engine.remove_limit(**_scope(body), actor=asked.caller.person, reason=body.reason)
-    return answer(gone.as_dict())
+@router.route_for("POST", "/limits/remove", needs=Power.OPERATE, responses={200: LimitResponse})
+async def remove_limit(request: ApiRequest, body: LimitScope) -> Response:
+    """Remove the limit that has exactly this scope. 404 NO_LIMIT if it does not exist."""
+    request.caller.require_all_tenants("limits")
+    engine = await request.engine()
+    limit = await engine.remove_limit(**_scope(body), actor=request.caller.person, reason=body.reason)
+    return json_response(limit.as_dict())
 
 
-@router.route_for("GET", "/tenants", needs=Power.READ, answers={200: Tenants})
-async def tenants(asked: ApiRequest) -> Response:
-    """The tenants that have a weight or a quota of their own; a bound token sees its own."""
-    found = [quota._asdict() for quota in await (await asked.engine()).tenant_quotas()]
-    bound = asked.caller.tenant
-    return answer({"tenants": [one for one in found if bound is None or one["tenant_id"] == bound]})
+@router.route_for("GET", "/tenants", needs=Power.READ, responses={200: TenantList})
+async def list_tenants(request: ApiRequest) -> Response:
+    """List the tenants that have a weight or a quota. A token that is bound to a tenant sees only that tenant."""
+    quotas = [quota._asdict() for quota in await (await request.engine()).tenant_quotas()]
+    tenant = request.caller.tenant
+    return json_response({"tenants": [quota for quota in quotas if tenant is None or quota["tenant_id"] == tenant]})
 
 
-@router.route_for("PUT", "/tenants/{tenant}", needs=Power.ADMIN, answers={200: TermsShape})
-async def set_quota(asked: ApiRequest, tenant: Tenant, body: SetTerms) -> Response:
-    """Set a tenant's weight and quotas; what is not said stays as it is."""
-    asked.caller.everywhere("what is agreed with tenants")
-    said = body.model_dump(include={"weight", "max_backlog", "max_payload"})
-    engine, who = await asked.engine(), asked.caller.person
-    return answer((await engine.set_quota(tenant, **said, actor=who, reason=body.reason))._asdict())
+@router.route_for("PUT", "/tenants/{tenant}", needs=Power.ADMIN, responses={200: QuotaResponse})
+async def set_quota(request: ApiRequest, tenant: Tenant, body: QuotaRequest) -> Response:
+    """Set a tenant's weight and quotas. Fields that are missing or null stay unchanged."""
+    request.caller.require_all_tenants("tenant quotas")
+    changes = body.model_dump(include={"weight", "max_backlog", "max_payload"})
+    engine, actor = await request.engine(), request.caller.person
+    return json_response((await engine.set_quota(tenant, **changes, actor=actor, reason=body.reason))._asdict())
 
 
-@router.route_for("DELETE", "/tenants/{tenant}", needs=Power.ADMIN, answers={200: Removed})
-async def forget(asked: ApiRequest, tenant: Tenant) -> Response:
-    """Forget a tenant's weight and quotas; its jobs stay."""
-    asked.caller.everywhere("what is agreed with tenants")
-    if not await (await asked.engine()).remove_quota(tenant, actor=asked.caller.person):
-        raise NotFound(f"nothing is agreed with tenant {tenant!r}", code="TENANT_NOT_FOUND")
-    return answer({"tenant_id": tenant, "removed": True})
+@router.route_for("DELETE", "/tenants/{tenant}", needs=Power.ADMIN, responses={200: QuotaRemovedResponse})
+async def remove_quota(request: ApiRequest, tenant: Tenant) -> Response:
+    """Remove a tenant's weight and quotas; its jobs stay. 404 TENANT_NOT_FOUND if it has none."""
+    request.caller.require_all_tenants("tenant quotas")
+    if not await (await request.engine()).remove_quota(tenant, actor=request.caller.person):
+        raise NotFound(f"tenant {tenant!r} has no weight and no quota", code="TENANT_NOT_FOUND")
+    return json_response({"tenant_id": tenant, "removed": True})

@@ -1,51 +1,54 @@
-"""What the first page shows, in one answer: how many jobs stand where, what waits longest, who works."""
+"""What the first page of the dashboard shows: counts of jobs, queues, workers, dead letters, and time series."""
 
 import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.contract.model import Phase
 from detent.core.times import iso
 from detent.engine.metrics.time_series import series_view
-from detent.engine.reads.queues import look_at_queues
+from detent.engine.reads.queues import read_queues
 from detent.engine.reads.why import is_live
 from detent.ports.tx import Tx
-from detent.web.http.route import ApiRequest, Router, answer
+from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.live.job_counts import Counts
 from detent.web.openapi import page_schemas
 
 router = Router(tags=["service"])
 
 
-@router.route_for("GET", "/overview", needs=Power.READ, answers={200: page_schemas.Overview})
-async def overview(asked: ApiRequest) -> Response:
-    """Jobs by phase and contract (counted at `counted_at`), queues with their oldest job, workers, dead letters."""
-    asked.caller.everywhere("the overview")
-    engine = await asked.engine()
+@router.route_for("GET", "/overview", needs=Power.READ, responses={200: page_schemas.Overview})
+async def get_overview(request: ApiRequest) -> Response:
+    """Counts of jobs by phase and status, queues with their oldest ready job, pauses, live workers and dead letters.
+
+    Counting many jobs is slow: jobs, phases and statuses are as of counted_at, and null until the first count is done.
+    """
+    request.caller.require_all_tenants("the overview")
+    engine = await request.engine()
     counts, queues, rest = await asyncio.gather(
-        asked.web.counts.look(), look_at_queues(engine), engine.store.read(_rest)
+        request.web.job_counts.latest(), read_queues(engine), engine.store.read(_dead_letters_and_workers)
     )
-    return answer({"at": iso(engine.store.now()), **_counted(counts), **queues.as_dict(), **rest})
+    return json_response({"at": iso(engine.store.now()), **_counts_view(counts), **queues.as_dict(), **rest})
 
 
-class Span(BaseModel):
+class SeriesQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    span: Literal["hour", "day", "week"] = "hour"
+    span: Literal["hour", "day", "week"] = Field("hour", description="The last hour, day or week.")
 
 
-@router.route_for("GET", "/series", needs=Power.READ, answers={200: page_schemas.Series})
-async def series(asked: ApiRequest, chosen: Annotated[Span, Query()]) -> Response:
-    """Throughput and latency of the last hour, day or week; recorded by whoever serves."""
-    asked.caller.everywhere("throughput")
-    return answer(await series_view(await asked.engine(), chosen.span))
+@router.route_for("GET", "/series", needs=Power.READ, responses={200: page_schemas.TimeSeries})
+async def get_series(request: ApiRequest, query: Annotated[SeriesQuery, Query()]) -> Response:
+    """Throughput and latency of the last hour, day or week. Servers record them while they run."""
+    request.caller.require_all_tenants("the time series")
+    return json_response(await series_view(await request.engine(), query.span))
 
 
-def _counted(counts: Counts | None) -> dict[str, Any]:
-    """None while the first count is under way: what is known is told at once, the rest follows."""
+def _counts_view(counts: Counts | None) -> dict[str, Any]:
+    """counts: None until the first count is done."""
     if counts is None:
         return {"jobs": None, "phases": None, "statuses": None, "counted_at": None}
     statuses: dict[str, dict[str, int]] = {}
@@ -56,7 +59,7 @@ def _counted(counts: Counts | None) -> dict[str, Any]:
     return {"jobs": sum(phases.values()), "phases": phases, "statuses": statuses, "counted_at": iso(counts.at)}
 
 
-async def _rest(tx: Tx) -> dict[str, Any]:
+async def _dead_letters_and_workers(tx: Tx) -> dict[str, Any]:
     live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
     return {
         "dead_letters": await tx.dead_letter_counts(),

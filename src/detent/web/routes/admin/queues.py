@@ -1,80 +1,87 @@
-"""Queues and contracts: what is left to do, pausing and resuming, the tables jobs obey."""
+"""Queues: their backlog, pause and resume. Contracts: their tables."""
 
 from typing import Annotated, Literal
 
 from fastapi import Body, Path, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.errors import NotFound
-from detent.engine.reads.queues import look_at_queues
+from detent.engine.reads.queues import read_queues
 from detent.engine.reads.views import contract_view, contracts_view
-from detent.web.http.route import ApiRequest, Router, answer
+from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
 router = Router(tags=["queues"])
-What = Annotated[str, Path(min_length=1, max_length=200, pattern=schemas.PRINTABLE, description="The name.")]
+TargetName = Annotated[
+    str,
+    Path(min_length=1, max_length=200, pattern=schemas.PRINTABLE, description="Name of the queue, job type or tenant."),
+]
+ContractName = Annotated[
+    str, Path(min_length=1, max_length=200, pattern=schemas.PRINTABLE, description="The contract's name.")
+]
 
 
-class Kind(BaseModel):
-    """A queue, unless said otherwise."""
-
+class PauseQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    kind: Literal["queue", "job_type", "tenant"] = "queue"
+    kind: Literal["queue", "job_type", "tenant"] = Field("queue", description="What the name in the path names.")
 
 
-@router.route_for("GET", "/queues", needs=Power.READ, answers={200: schemas.Queues})
-async def listing(asked: ApiRequest) -> Response:
-    """What is due, comes later and is held in each queue, and everything that is paused."""
-    asked.caller.everywhere("the list of queues")
-    return answer((await look_at_queues(await asked.engine())).as_dict())
+@router.route_for("GET", "/queues", needs=Power.READ, responses={200: schemas.QueueList})
+async def list_queues(request: ApiRequest) -> Response:
+    """List the queues with their number of ready, scheduled and running jobs, and all pauses."""
+    request.caller.require_all_tenants("the list of queues")
+    return json_response((await read_queues(await request.engine())).as_dict())
 
 
-@router.route_for("POST", "/queues/{name:path}/pause", needs=Power.OPERATE, answers={200: schemas.Paused})
-async def pause(
-    asked: ApiRequest,
-    name: What,
-    which: Annotated[Kind, Query()],
-    body: Annotated[schemas.Because | None, Body()] = None,
+@router.route_for("POST", "/queues/{name:path}/pause", needs=Power.OPERATE, responses={200: schemas.PauseResponse})
+async def pause_queue(
+    request: ApiRequest,
+    name: TargetName,
+    query: Annotated[PauseQuery, Query()],
+    body: Annotated[schemas.ReasonRequest | None, Body()] = None,
 ) -> Response:
-    """Let nobody claim from a queue, a job type or a tenant; what is under way goes on."""
-    _own(asked, which.kind, name)
-    engine = await asked.engine()
-    await engine.pause(which.kind, name, actor=asked.caller.person, reason=body.reason if body else None)
-    return answer({"kind": which.kind, "name": name, "paused": True})
+    """Pause a queue, a job type or a tenant: its jobs are not claimed any more. Running jobs continue."""
+    _check_tenant(request, query.kind, name)
+    engine = await request.engine()
+    await engine.pause(query.kind, name, actor=request.caller.person, reason=body.reason if body else None)
+    return json_response({"kind": query.kind, "name": name, "paused": True})
 
 
-@router.route_for("POST", "/queues/{name:path}/resume", needs=Power.OPERATE, answers={200: schemas.Paused})
-async def resume(asked: ApiRequest, name: What, which: Annotated[Kind, Query()]) -> Response:
-    """End a pause; 404 if there is none."""
-    _own(asked, which.kind, name)
-    engine = await asked.engine()
+@router.route_for("POST", "/queues/{name:path}/resume", needs=Power.OPERATE, responses={200: schemas.PauseResponse})
+async def resume_queue(request: ApiRequest, name: TargetName, query: Annotated[PauseQuery, Query()]) -> Response:
+    """Resume a queue, a job type or a tenant. 404 PAUSE_NOT_FOUND if it is not paused."""
+    _check_tenant(request, query.kind, name)
+    engine = await request.engine()
     pauses = await engine.store.read(lambda tx: tx.pauses())
-    if (which.kind, name) not in {(one[0], one[1]) for one in pauses}:
-        raise NotFound(f"{which.kind.replace('_', ' ')} {name!r} is not paused", code="PAUSE_NOT_FOUND")
-    await engine.resume(which.kind, name, actor=asked.caller.person)
-    return answer({"kind": which.kind, "name": name, "paused": False})
+    if (query.kind, name) not in {(pause[0], pause[1]) for pause in pauses}:
+        raise NotFound(f"{query.kind.replace('_', ' ')} {name!r} is not paused", code="PAUSE_NOT_FOUND")
+    await engine.resume(query.kind, name, actor=request.caller.person)
+    return json_response({"kind": query.kind, "name": name, "paused": False})
 
 
-def _own(asked: ApiRequest, kind: str, name: str) -> None:
-    """A token that is bound to a tenant may stop its tenant, nothing that others share."""
+def _check_tenant(request: ApiRequest, kind: str, name: str) -> None:
+    """A token that is bound to a tenant may pause its own tenant, but no queue or job type."""
     if kind == "tenant":
-        asked.caller.tenant_for(name)
+        request.caller.tenant_for(name)
     else:
-        asked.caller.everywhere(f"the {kind.replace('_', ' ')} {name!r}")
+        request.caller.require_all_tenants(f"the {kind.replace('_', ' ')} {name!r}")
 
 
-@router.route_for("GET", "/contracts", needs=Power.READ, answers={200: schemas.Contracts}, tags=["contracts"])
-async def contracts(asked: ApiRequest) -> Response:
-    """The contracts Detent carries and those this database has met."""
-    return answer({"contracts": contracts_view((await asked.engine()).contracts)})
+@router.route_for("GET", "/contracts", needs=Power.READ, responses={200: schemas.ContractList}, tags=["contracts"])
+async def list_contracts(request: ApiRequest) -> Response:
+    """List the built-in contracts and those stored in the database."""
+    return json_response({"contracts": contracts_view((await request.engine()).contracts)})
 
 
-@router.route_for("GET", "/contracts/{name}", needs=Power.READ, answers={200: schemas.Contract}, tags=["contracts"])
-async def contract(asked: ApiRequest, name: What) -> Response:
-    """One contract's table: statuses with phases, edges with moves, codes and retries."""
-    known = (await asked.engine()).contracts
-    if name not in known:
-        raise NotFound(f"contract {name!r} is not known; known are {', '.join(sorted(known))}", code="CONTRACT_UNKNOWN")
-    return answer(contract_view(known[name]))
+@router.route_for("GET", "/contracts/{name}", needs=Power.READ, responses={200: schemas.Contract}, tags=["contracts"])
+async def get_contract(request: ApiRequest, name: ContractName) -> Response:
+    """The table of a contract: statuses, legal transitions, error codes, retry policy.
+
+    404 CONTRACT_UNKNOWN if it does not exist.
+    """
+    contracts = (await request.engine()).contracts
+    if name not in contracts:
+        raise NotFound(f"unknown contract {name!r}; use one of {', '.join(sorted(contracts))}", code="CONTRACT_UNKNOWN")
+    return json_response(contract_view(contracts[name]))

@@ -1,4 +1,4 @@
-"""Schedules: list, show, add, edit, remove, pause, resume, preview, backfill."""
+"""Schedules: list, get, create, update, remove, pause, resume, preview, backfill."""
 
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -10,13 +10,13 @@ from starlette.responses import Response
 from detent.core.access import Power
 from detent.core.schedule import Schedule
 from detent.core.times import iso
-from detent.engine.schedules import schedules as acts
+from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
 from detent.engine.submit.submission import MAX_SPAN_MS
 from detent.ports.listing import Filter
-from detent.web.http.route import ApiRequest, Router, answer
+from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schedule_schemas, schemas
 from detent.web.routes.jobs.filters import Page, Text
 
@@ -24,22 +24,24 @@ router = Router(tags=["schedules"])
 Reference = Annotated[
     str, Path(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$", description="The schedule's name or id.")
 ]
-Line = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[ -~]+$")]
+ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[ -~]+$")]
 
 
-class When(schemas.Asks):
-    """One of cron, every and at."""
+class ScheduleTiming(schemas.RequestBody):
+    """When a schedule runs. Exactly one of cron, every and at is needed."""
 
-    cron: Line | None = Field(None, description="Five fields, or six with seconds first, or @daily and the like.")
-    every: Line | float | None = Field(None, description="A span like 5m or 1h30m, or seconds.")
-    at: Line | None = Field(None, description="Once, at this moment.")
-    tz: Line | None = Field(None, description="The zone of cron times, like Europe/Berlin; UTC unless said.")
-    starts_at: Line | None = None
-    ends_at: Line | None = None
-    jitter: float | None = Field(None, ge=0)
+    cron: ShortText | None = Field(None, description="Five fields, six with seconds first, or a macro like @daily.")
+    every: ShortText | float | None = Field(None, description="Interval like 5m or 1h30m, or a number of seconds.")
+    at: ShortText | None = Field(None, description="Run once at this time.")
+    tz: ShortText | None = Field(None, description="Time zone of cron and of times without one; default UTC.")
+    starts_at: ShortText | None = Field(None, description="No run before this time; the anchor of every.")
+    ends_at: ShortText | None = Field(None, description="No run after this time.")
+    jitter: float | None = Field(None, ge=0, description="Each job is due up to this many seconds after its run.")
 
 
-class Changes(When):
+class ScheduleOptions(ScheduleTiming):
+    """When a schedule runs, and the job that each run creates."""
+
     job_type: schemas.Name | None = None
     payload: dict[str, Any] | None = None
     contract: schemas.Name | None = None
@@ -48,14 +50,24 @@ class Changes(When):
     max_retries: int | None = Field(None, ge=0, le=1_000)
     timeout_ms: int | None = Field(None, ge=1, le=10**12)
     limit_key: schemas.Name | None = None
-    deadline: float | None = Field(None, ge=0.001, le=MAX_SPAN_MS / 1_000, description="Seconds after a job is due.")
-    misfire: Literal["skip", "once", "all"] | None = None
+    deadline: float | None = Field(
+        None,
+        ge=0.001,
+        le=MAX_SPAN_MS / 1_000,
+        description="A job that has not started this many seconds after it is due is ended.",
+    )
+    misfire: Literal["skip", "once", "all"] | None = Field(
+        None, description="Missed runs: skip them, create one job (default), or one for each up to misfire_limit."
+    )
     misfire_limit: int | None = Field(None, ge=1, le=100)
-    misfire_grace: float | None = Field(None, ge=0)
-    overlap: Literal["allow", "skip", "cancel"] | None = None
+    misfire_grace: float | None = Field(None, ge=0, description="Seconds after which a run counts as missed.")
+    overlap: Literal["allow", "skip", "cancel"] | None = Field(
+        None,
+        description="If an earlier job has not finished: run both (default), skip the run, or cancel the earlier job.",
+    )
 
 
-class Add(Changes):
+class ScheduleCreateRequest(ScheduleOptions):
     name: schemas.Name
     job_type: schemas.Name
     tenant_id: schemas.Name | None = None
@@ -63,8 +75,10 @@ class Add(Changes):
     reason: schemas.Prose | None = None
 
 
-class Edit(Changes):
-    version: int | None = Field(None, ge=1, le=2**31 - 1, description="Refuse if it is no longer at this one.")
+class ScheduleUpdateRequest(ScheduleOptions):
+    version: int | None = Field(
+        None, ge=1, le=2**31 - 1, description="409 VERSION_CONFLICT if the schedule has another version now."
+    )
     reason: schemas.Prose | None = None
 
 
@@ -76,157 +90,174 @@ class ScheduleFilter(Page):
     text: Text | None = None
 
 
-class Coming(BaseModel):
+class PreviewQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    count: int = Field(10, ge=1, le=acts.MAX_PREVIEW)
-    after: Line | None = None
+    count: int = Field(10, ge=1, le=schedules.MAX_PREVIEW, description="Number of runs.")
+    after: ShortText | None = Field(None, description="Only runs after this time; default now.")
 
 
-class Range(schemas.Because):
-    first: Line
-    last: Line
-    rate: float | None = Field(None, ge=0.001, le=1_000_000)
-    dry_run: bool = True
+class BackfillRequest(schemas.ReasonRequest):
+    """A range of time in the past, both ends included."""
+
+    first: ShortText
+    last: ShortText
+    rate: float | None = Field(None, ge=0.001, le=1_000_000, description="So many of the new jobs are due per second.")
+    dry_run: bool = Field(True, description="Only count the jobs.")
 
 
-def _view(asked: ApiRequest, one: Schedule) -> dict[str, Any]:
-    shown = schedule_view(one, payloads=asked.caller.payloads)
-    return shown if asked.caller.payloads else {**shown, "last_error": None}
+def _view(request: ApiRequest, schedule: Schedule) -> dict[str, Any]:
+    view = schedule_view(schedule, payloads=request.caller.payloads)
+    return view if request.caller.payloads else {**view, "last_error": None}
 
 
-def _said(body: BaseModel, *apart: str) -> dict[str, Any]:
-    return body.model_dump(exclude_none=True, exclude=set(apart))
+def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
+    return body.model_dump(exclude_none=True, exclude=set(excluded))
 
 
-@router.route_for("GET", "/schedules", needs=Power.READ, answers={200: schedule_schemas.Schedules})
-async def listing(asked: ApiRequest, chosen: Annotated[ScheduleFilter, Query()]) -> Response:
-    """Schedules, newest first."""
-    wanted = Filter(
-        contract=chosen.contract,
-        queue=chosen.queue,
-        tenant_id=asked.caller.tenant_for(chosen.tenant),
-        job_type=chosen.job_type,
-        text=chosen.text,
-        before=chosen.cursor,
+@router.route_for("GET", "/schedules", needs=Power.READ, responses={200: schedule_schemas.ScheduleList})
+async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Response:
+    """List schedules, newest first."""
+    filter = Filter(
+        contract=query.contract,
+        queue=query.queue,
+        tenant_id=request.caller.tenant_for(query.tenant),
+        job_type=query.job_type,
+        text=query.text,
+        before=query.cursor,
     )
-    found = await acts.listed(await asked.engine(), replace(wanted, limit=chosen.limit + 1))
-    page = found[: chosen.limit]
-    cursor = page[-1].id if len(found) > chosen.limit else None
-    return answer({"schedules": [_view(asked, one) for one in page], "next_cursor": cursor})
+    rows = await schedules.list_schedules(await request.engine(), replace(filter, limit=query.limit + 1))
+    page = rows[: query.limit]
+    cursor = page[-1].id if len(rows) > query.limit else None
+    return json_response({"schedules": [_view(request, schedule) for schedule in page], "next_cursor": cursor})
 
 
-@router.route_for("POST", "/schedules", needs=Power.OPERATE, answers={201: schedule_schemas.Schedule})
-async def add(asked: ApiRequest, body: Add) -> Response:
-    """Make a schedule; it fires from now on."""
-    told = _said(body, "paused", "reason", "tenant_id")
-    tenant = asked.caller.tenant_for(body.tenant_id)
+@router.route_for("POST", "/schedules", needs=Power.OPERATE, responses={201: schedule_schemas.Schedule})
+async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> Response:
+    """Create a schedule. It runs from now on, unless paused is true.
+
+    409 SCHEDULE_EXISTS if the tenant has one of this name, 422 SCHEDULE_INVALID for an invalid timing.
+    """
+    fields = _given_fields(body, "paused", "reason", "tenant_id")
+    tenant = request.caller.tenant_for(body.tenant_id)
     if tenant is not None:
-        told["tenant_id"] = tenant
-    made = await acts.add(
-        await asked.engine(),
-        ScheduleRequest(**told),
-        actor=asked.caller.person,
+        fields["tenant_id"] = tenant
+    schedule = await schedules.add(
+        await request.engine(),
+        ScheduleRequest(**fields),
+        actor=request.caller.person,
         reason=body.reason,
         paused=body.paused,
-        new_id=asked.fresh_id,
+        new_id=request.fresh_id,
     )
-    return answer(_view(asked, made), 201)
+    return json_response(_view(request, schedule), 201)
 
 
-@router.route_for("POST", "/schedules/preview", needs=Power.READ, answers={200: schedule_schemas.Fires})
-async def preview_of(asked: ApiRequest, body: When, coming: Annotated[Coming, Query()]) -> Response:
-    """The next fires of a schedule that is only thought of."""
-    ask = ScheduleRequest("preview", "preview", **_said(body))
-    found = await acts.preview(await asked.engine(), ask, coming.count, after=coming.after)
-    return answer({"timezone": body.tz or "UTC", "fires": [_coming(one) for one in found]})
+@router.route_for("POST", "/schedules/preview", needs=Power.READ, responses={200: schedule_schemas.SchedulePreview})
+async def preview_timing(
+    request: ApiRequest, body: ScheduleTiming, query: Annotated[PreviewQuery, Query()]
+) -> Response:
+    """The next runs that a schedule with this timing would have. Creates nothing."""
+    draft = ScheduleRequest("preview", "preview", **_given_fields(body))
+    runs = await schedules.preview(await request.engine(), draft, query.count, after=query.after)
+    return json_response({"timezone": body.tz or "UTC", "fires": [_run_view(run) for run in runs]})
 
 
-def _coming(one: acts.Preview) -> dict[str, Any]:
-    return {"fire_at": iso(one.fire_at), "due_at": iso(one.due_at)}
+def _run_view(run: schedules.Preview) -> dict[str, Any]:
+    return {"fire_at": iso(run.fire_at), "due_at": iso(run.due_at)}
 
 
-@router.route_for("GET", "/schedules/{reference}", needs=Power.READ, answers={200: schedule_schemas.ScheduleWithFires})
-async def show(asked: ApiRequest, reference: Reference) -> Response:
-    """One schedule and its last fires."""
-    engine = await asked.engine()
-    one = await acts.get(engine, reference, tenant=asked.caller.tenant)
-    fires = await acts.fires(engine, one.id, limit=10)
-    told = [{"fire_at": iso(fire.fire_at), "job_id": fire.job_id, "made_at": iso(fire.made_at)} for fire in fires]
-    return answer({**_view(asked, one), "last_fires": told})
+@router.route_for("GET", "/schedules/{reference}", needs=Power.READ, responses={200: schedule_schemas.ScheduleWithRuns})
+async def get_schedule(request: ApiRequest, reference: Reference) -> Response:
+    """A schedule and its last 10 runs. 404 SCHEDULE_NOT_FOUND if it does not exist."""
+    engine = await request.engine()
+    schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
+    runs = await schedules.fires(engine, schedule.id, limit=10)
+    last_runs = [{"fire_at": iso(run.fire_at), "job_id": run.job_id, "made_at": iso(run.made_at)} for run in runs]
+    return json_response({**_view(request, schedule), "last_fires": last_runs})
 
 
-@router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, answers={200: schedule_schemas.Schedule})
-async def edit(asked: ApiRequest, reference: Reference, body: Edit) -> Response:
-    """Change what is said and leave the rest; null takes back what was said before."""
-    who = asked.caller
-    changed = await acts.edit(
-        await asked.engine(),
+@router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule})
+async def update_schedule(request: ApiRequest, reference: Reference, body: ScheduleUpdateRequest) -> Response:
+    """Change the given fields of a schedule; null resets a field to its default. Missing fields stay unchanged.
+
+    409 VERSION_CONFLICT if `version` is given and the schedule has changed since.
+    """
+    caller = request.caller
+    schedule = await schedules.edit(
+        await request.engine(),
         reference,
         body.model_dump(exclude_unset=True, exclude={"version", "reason"}),
-        actor=who.person,
+        actor=caller.person,
         reason=body.reason,
-        tenant=who.tenant,
+        tenant=caller.tenant,
         version=body.version,
     )
-    return answer(_view(asked, changed))
+    return json_response(_view(request, schedule))
 
 
-@router.route_for("DELETE", "/schedules/{reference}", needs=Power.OPERATE, answers={200: schedule_schemas.Schedule})
-async def remove(asked: ApiRequest, reference: Reference) -> Response:
-    """Remove it; its jobs stay."""
-    who = asked.caller
-    return answer(_view(asked, await acts.remove(await asked.engine(), reference, actor=who.person, tenant=who.tenant)))
-
-
-@router.route_for("POST", "/schedules/{reference}/pause", needs=Power.OPERATE, answers={200: schedule_schemas.Schedule})
-async def pause(
-    asked: ApiRequest, reference: Reference, body: Annotated[schemas.Because | None, Body()] = None
-) -> Response:
-    """No fires until it is resumed."""
-    who, reason = asked.caller, body.reason if body else None
-    engine = await asked.engine()
-    one = await acts.pause(engine, reference, actor=who.person, reason=reason, tenant=who.tenant)
-    return answer(_view(asked, one))
+@router.route_for("DELETE", "/schedules/{reference}", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule})
+async def remove_schedule(request: ApiRequest, reference: Reference) -> Response:
+    """Remove a schedule; the jobs it created stay."""
+    engine, caller = await request.engine(), request.caller
+    schedule = await schedules.remove(engine, reference, actor=caller.person, tenant=caller.tenant)
+    return json_response(_view(request, schedule))
 
 
 @router.route_for(
-    "POST", "/schedules/{reference}/resume", needs=Power.OPERATE, answers={200: schedule_schemas.Schedule}
+    "POST", "/schedules/{reference}/pause", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule}
 )
-async def resume(
-    asked: ApiRequest, reference: Reference, body: Annotated[schemas.Because | None, Body()] = None
+async def pause_schedule(
+    request: ApiRequest, reference: Reference, body: Annotated[schemas.ReasonRequest | None, Body()] = None
 ) -> Response:
-    """From now on it fires again."""
-    who, reason = asked.caller, body.reason if body else None
-    engine = await asked.engine()
-    return answer(
-        _view(asked, await acts.resume(engine, reference, actor=who.person, reason=reason, tenant=who.tenant))
-    )
-
-
-@router.route_for("GET", "/schedules/{reference}/preview", needs=Power.READ, answers={200: schedule_schemas.Fires})
-async def preview(asked: ApiRequest, reference: Reference, coming: Annotated[Coming, Query()]) -> Response:
-    """Its next fires, as if it were not paused."""
-    engine = await asked.engine()
-    one = await acts.get(engine, reference, tenant=asked.caller.tenant)
-    found = await acts.preview(engine, one.id, coming.count, after=coming.after)
-    return answer({"timezone": one.timezone, "fires": [_coming(fire) for fire in found]})
+    """Pause a schedule: it does not run until it is resumed."""
+    engine, caller, reason = await request.engine(), request.caller, body.reason if body else None
+    schedule = await schedules.pause(engine, reference, actor=caller.person, reason=reason, tenant=caller.tenant)
+    return json_response(_view(request, schedule))
 
 
 @router.route_for(
-    "POST", "/schedules/{reference}/backfill", needs=Power.OPERATE, answers={200: schedule_schemas.Backfilled}
+    "POST", "/schedules/{reference}/resume", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule}
 )
-async def fill(asked: ApiRequest, reference: Reference, body: Range) -> Response:
-    """Make the jobs of fires that have passed and have none; a dry run, the default, says how many."""
-    who = asked.caller
-    done = await backfill(
-        await asked.engine(),
+async def resume_schedule(
+    request: ApiRequest, reference: Reference, body: Annotated[schemas.ReasonRequest | None, Body()] = None
+) -> Response:
+    """Resume a paused schedule. Runs that fell into the pause are not made up for."""
+    engine, caller, reason = await request.engine(), request.caller, body.reason if body else None
+    schedule = await schedules.resume(engine, reference, actor=caller.person, reason=reason, tenant=caller.tenant)
+    return json_response(_view(request, schedule))
+
+
+@router.route_for(
+    "GET", "/schedules/{reference}/preview", needs=Power.READ, responses={200: schedule_schemas.SchedulePreview}
+)
+async def preview_schedule(
+    request: ApiRequest, reference: Reference, query: Annotated[PreviewQuery, Query()]
+) -> Response:
+    """The next runs of a schedule; those of a paused one as if it were not paused."""
+    engine = await request.engine()
+    schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
+    runs = await schedules.preview(engine, schedule.id, query.count, after=query.after)
+    return json_response({"timezone": schedule.timezone, "fires": [_run_view(run) for run in runs]})
+
+
+@router.route_for(
+    "POST", "/schedules/{reference}/backfill", needs=Power.OPERATE, responses={200: schedule_schemas.BackfillResponse}
+)
+async def backfill_schedule(request: ApiRequest, reference: Reference, body: BackfillRequest) -> Response:
+    """Create the jobs of runs in the past that have none. With dry_run, the default, only count them.
+
+    422 BACKFILL_TOO_LARGE for more than 10,000 runs, BACKFILL_FORGOTTEN if the records of the range were pruned.
+    """
+    caller = request.caller
+    result = await backfill(
+        await request.engine(),
         reference,
         body.first,
         body.last,
-        actor=who.person,
+        actor=caller.person,
         reason=body.reason,
-        tenant=who.tenant,
+        tenant=caller.tenant,
         rate=body.rate,
         dry_run=body.dry_run,
     )
-    return answer({"dry_run": body.dry_run, **done.as_dict(), "job_ids": list(done.job_ids)})
+    return json_response({"dry_run": body.dry_run, **result.as_dict(), "job_ids": list(result.job_ids)})

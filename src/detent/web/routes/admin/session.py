@@ -1,22 +1,22 @@
-"""Who am I, and a session for pages: a cookie that holds a token, read by the same checks as a bearer token."""
+"""The caller's identity, and sessions for the dashboard: a cookie that holds a token and is checked like one."""
 
 from starlette.responses import Response
 
 from detent.core.access import POWERS, Power
-from detent.web.http.authentication import COOKIE, Caller, check_secret, csrf_of
-from detent.web.http.route import ApiRequest, Router, answer
-from detent.web.openapi import schemas
+from detent.web.http.authentication import COOKIE, Caller, check_secret, csrf_token_of
+from detent.web.http.route import ApiRequest, Router, json_response
+from detent.web.openapi import access_schemas
 
-router = Router(tags=["people"])
-
-
-@router.route_for("GET", "/me", needs=Power.READ, answers={200: schemas.Me})
-async def me(asked: ApiRequest) -> Response:
-    """Who the token belongs to, and what it may do."""
-    return answer(me_view(asked.caller, await asked.web.people.is_open()))
+router = Router(tags=["access"])
 
 
-def me_view(caller: Caller, is_open: bool) -> dict[str, object]:
+@router.route_for("GET", "/me", needs=Power.READ, responses={200: access_schemas.CallerResponse})
+async def get_caller(request: ApiRequest) -> Response:
+    """Whom the token belongs to, and what it permits."""
+    return json_response(caller_view(request.caller, await request.web.authenticator.is_open()))
+
+
+def caller_view(caller: Caller, is_open: bool) -> dict[str, object]:
     return {
         "name": caller.person,
         "role": str(caller.role),
@@ -28,26 +28,29 @@ def me_view(caller: Caller, is_open: bool) -> dict[str, object]:
     }
 
 
-@router.route_for("POST", "/session", needs=None, answers={200: schemas.Session})
-async def begin(asked: ApiRequest, body: schemas.Begin) -> Response:
-    """Trade a token for a session cookie; changes made with it must bring the X-CSRF-Token told here."""
+@router.route_for("POST", "/session", needs=None, responses={200: access_schemas.SessionResponse})
+async def create_session(request: ApiRequest, body: access_schemas.SessionRequest) -> Response:
+    """Exchange a token for a session cookie. Changes made with the cookie need the returned csrf_token as X-CSRF-Token.
+
+    401 UNAUTHORIZED if the token is unknown, expired or revoked.
+    """
     secret = check_secret(body.token)
-    caller = await asked.web.people.of_secret(secret)
-    told = answer({**me_view(caller, False), "csrf_token": csrf_of(secret)})
-    told.set_cookie(
+    caller = await request.web.authenticator.authenticate_secret(secret)
+    response = json_response({**caller_view(caller, False), "csrf_token": csrf_token_of(secret)})
+    response.set_cookie(
         COOKIE,
         secret,
-        path=asked.scope.get("root_path") or "/",
+        path=request.scope.get("root_path") or "/",
         httponly=True,
         samesite="strict",
-        secure=asked.url.scheme == "https",
+        secure=request.url.scheme == "https",
     )
-    return told
+    return response
 
 
-@router.route_for("DELETE", "/session", needs=None, answers={204: {"description": "the cookie is gone"}})
-async def end(asked: ApiRequest) -> Response:
-    """Forget the cookie; the token itself stays good until it is revoked."""
-    told = Response(status_code=204)
-    told.delete_cookie(COOKIE, path=asked.scope.get("root_path") or "/", httponly=True, samesite="strict")
-    return told
+@router.route_for("DELETE", "/session", needs=None, responses={204: {"description": "Cookie deleted"}})
+async def delete_session(request: ApiRequest) -> Response:
+    """Delete the session cookie. The token stays valid until it expires or is revoked."""
+    response = Response(status_code=204)
+    response.delete_cookie(COOKIE, path=request.scope.get("root_path") or "/", httponly=True, samesite="strict")
+    return response

@@ -1,24 +1,27 @@
-"""Verify over HTTP: started by one, run aside, seen by all; a second start while one runs joins it."""
+"""Verification of all jobs: started over HTTP, runs in the background; the state is the same for all callers."""
 
 from starlette.responses import Response
 
 from detent.core.access import Power
-from detent.web.http.route import ApiRequest, Router, answer
+from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import page_schemas
 
 router = Router(tags=["service"])
 
 
-@router.route_for("GET", "/verification", needs=Power.READ, answers={200: page_schemas.Verification})
-async def show(asked: ApiRequest) -> Response:
-    """How far the one under way is, and what the last one found."""
-    asked.caller.everywhere("verification")
-    return answer(asked.web.verifier.as_dict())
+@router.route_for("GET", "/verification", needs=Power.READ, responses={200: page_schemas.VerificationState})
+async def get_verification(request: ApiRequest) -> Response:
+    """Progress of the running verification, and the report of the last one in this server process."""
+    request.caller.require_all_tenants("verification")
+    return json_response(request.web.verifier.as_dict())
 
 
-@router.route_for("POST", "/verification", needs=Power.OPERATE, answers={202: page_schemas.Verification})
-async def start(asked: ApiRequest) -> Response:
-    """Hold every job against its log and its contract, aside; ask GET for the result."""
-    asked.caller.everywhere("verification")
-    await asked.web.verifier.start(asked.caller.person)
-    return answer(asked.web.verifier.as_dict(), 202)
+@router.route_for("POST", "/verification", needs=Power.OPERATE, responses={202: page_schemas.VerificationState})
+async def start_verification(request: ApiRequest) -> Response:
+    """Start comparing every job with its log and its contract, in the background. Does nothing if one is running.
+
+    GET /verification returns the progress and the report.
+    """
+    request.caller.require_all_tenants("verification")
+    await request.web.verifier.start(request.caller.person)
+    return json_response(request.web.verifier.as_dict(), 202)

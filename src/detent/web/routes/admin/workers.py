@@ -1,4 +1,4 @@
-"""How things stand: counts, workers and orders to them, alerts, and the numbers for Prometheus."""
+"""Operations: statistics, workers and commands to them, alerts, and metrics for Prometheus."""
 
 from typing import Annotated, Any
 
@@ -9,122 +9,133 @@ from starlette.responses import Response
 from detent.core.access import Power
 from detent.core.times import iso
 from detent.engine.metrics import alerts
-from detent.engine.reads import workers as worker_acts
+from detent.engine.reads import workers
 from detent.engine.reads.stats import read_stats, stats_of_tenant, stats_view
 from detent.observability.metrics import exposition
-from detent.web.http.route import ApiRequest, Router, answer
+from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
 router = Router(tags=["service"])
-at_root = Router("", tags=["service"])
+root_router = Router("", tags=["service"])
 WorkerId = Annotated[str, Path(min_length=1, max_length=200, pattern=schemas.PRINTABLE, description="The worker's id.")]
-Because = Annotated[schemas.Because | None, Body()]
+OptionalReason = Annotated[schemas.ReasonRequest | None, Body()]
 
 
-class Stats(BaseModel):
+class StatsResponse(BaseModel):
+    """Counts of jobs. Unless the token is bound to a tenant, it also has backlog, dead letters, workers and pauses."""
+
     model_config = ConfigDict(extra="allow")
-    statuses: dict[str, dict[str, int]]
-    phases: dict[str, int]
-    jobs: int
+    statuses: dict[str, dict[str, int]] = Field(description="contract -> status -> number of jobs")
+    phases: dict[str, int] = Field(description="phase -> number of jobs")
+    jobs: int = Field(description="Number of jobs.")
 
 
-class Workers(BaseModel):
-    workers: list[dict[str, Any]]
+class WorkerList(BaseModel):
+    workers: list[dict[str, Any]] = Field(description="Each worker with the jobs it holds and the last command to it.")
 
 
-class Recoveries(BaseModel):
-    recoveries: list[dict[str, Any]]
+class RecoveryList(BaseModel):
+    recoveries: list[dict[str, Any]] = Field(description="Per lost worker: the jobs that were reclaimed from it.")
 
 
-class Ordered(BaseModel):
+class WorkerCommandResponse(BaseModel):
+    """A command that was sent to a worker."""
+
     worker: str
-    act: str
+    act: str = Field(description="drain or stop.")
     actor: str
     reason: str | None
-    at: schemas.Moment
+    at: schemas.Timestamp
 
 
-class Alerts(BaseModel):
-    alerts: list[dict[str, Any]]
+class AlertList(BaseModel):
+    alerts: list[dict[str, Any]] = Field(description="state is pending, firing or resolved.")
 
 
-class Deliveries(BaseModel):
-    deliveries: list[dict[str, Any]]
+class DeliveryList(BaseModel):
+    deliveries: list[dict[str, Any]] = Field(description="Newest first.")
 
 
-class Newest(BaseModel):
+class DeliveryQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
     limit: int = Field(50, ge=1, le=500)
 
 
-@router.route_for("GET", "/stats", needs=Power.READ, answers={200: Stats})
-async def stats(asked: ApiRequest) -> Response:
-    """Jobs by status and phase; for tokens of all tenants also the backlog, dead letters, workers and pauses.
+@router.route_for("GET", "/stats", needs=Power.READ, responses={200: StatsResponse})
+async def get_stats(request: ApiRequest) -> Response:
+    """Number of jobs by status and phase; for tokens without a tenant also backlog, dead letters, workers and pauses.
 
-    Where counting takes long the last count is told again for a while: `at` says when that was so.
+    If counting is slow, the last count is returned for a while; `at` is the time of the count.
     """
-    engine, tenant = await asked.engine(), asked.caller.tenant
+    engine, tenant = await request.engine(), request.caller.tenant
 
     async def count() -> dict[str, Any]:
         return stats_view(await read_stats(engine)) if tenant is None else await stats_of_tenant(engine, tenant)
 
-    return answer(await asked.web.shared_counts.told("" if tenant is None else f"tenant {tenant}", count))
+    return json_response(await request.web.shared_counts.get("" if tenant is None else f"tenant {tenant}", count))
 
 
-@router.route_for("GET", "/workers", needs=Power.READ, answers={200: Workers})
-async def workers(asked: ApiRequest) -> Response:
-    """Who works here and what each holds; a worker not seen for three leases is gone."""
-    asked.caller.everywhere("the list of workers")
-    return answer({"workers": (await worker_acts.read_workers(await asked.engine())).views()})
+@router.route_for("GET", "/workers", needs=Power.READ, responses={200: WorkerList})
+async def list_workers(request: ApiRequest) -> Response:
+    """List the workers and the jobs each one holds. A worker without a heartbeat for three leases is not live."""
+    request.caller.require_all_tenants("workers")
+    return json_response({"workers": (await workers.read_workers(await request.engine())).views()})
 
 
-@router.route_for("GET", "/workers/recoveries", needs=Power.READ, answers={200: Recoveries})
-async def recoveries(asked: ApiRequest) -> Response:
-    """What was taken back from lost workers within the last week."""
-    asked.caller.everywhere("the list of recoveries")
-    found = await worker_acts.recoveries(await asked.engine())
-    return answer({"recoveries": [one.view() for one in found]})
+@router.route_for("GET", "/workers/recoveries", needs=Power.READ, responses={200: RecoveryList})
+async def list_recoveries(request: ApiRequest) -> Response:
+    """List the jobs that were reclaimed from lost workers within the last week, by worker."""
+    request.caller.require_all_tenants("workers")
+    recoveries = await workers.recoveries(await request.engine())
+    return json_response({"recoveries": [recovery.view() for recovery in recoveries]})
 
 
-@router.route_for("POST", "/workers/{worker_id:path}/drain", needs=Power.OPERATE, answers={200: Ordered})
-async def drain(asked: ApiRequest, worker_id: WorkerId, body: Because = None) -> Response:
-    """Tell a worker to finish what it holds and then to end."""
-    return await _order(asked, worker_id, worker_acts.DRAIN, body)
-
-
-@router.route_for("POST", "/workers/{worker_id:path}/stop", needs=Power.OPERATE, answers={200: Ordered})
-async def stop(asked: ApiRequest, worker_id: WorkerId, body: Because = None) -> Response:
-    """Tell a worker to stop as SIGTERM would."""
-    return await _order(asked, worker_id, worker_acts.STOP, body)
-
-
-async def _order(asked: ApiRequest, worker: str, act: str, body: schemas.Because | None) -> Response:
-    asked.caller.everywhere("a worker")
-    reason = body.reason if body else None
-    made = await worker_acts.order(await asked.engine(), worker, act, actor=asked.caller.person, reason=reason)
-    return answer({**made._asdict(), "at": iso(made.at)})
-
-
-@router.route_for("GET", "/alerts", needs=Power.READ, answers={200: Alerts}, tags=["alerts"])
-async def firing(asked: ApiRequest) -> Response:
-    """Alerts: those that wait, fire, and what was resolved last."""
-    asked.caller.everywhere("the list of alerts")
-    return answer({"alerts": [alerts.alert_view(one) for one in await alerts.listing(await asked.engine())]})
-
-
-@router.route_for("GET", "/alerts/deliveries", needs=Power.READ, answers={200: Deliveries}, tags=["alerts"])
-async def deliveries(asked: ApiRequest, newest: Annotated[Newest, Query()]) -> Response:
-    """What sinks were told, or could not be told."""
-    asked.caller.everywhere("the list of deliveries")
-    found = await alerts.deliveries(await asked.engine(), newest.limit)
-    return answer({"deliveries": [alerts.delivery_view(one) for one in found]})
-
-
-@at_root.route_for(
-    "GET", "/metrics", needs=Power.READ, answers={200: {"description": "for Prometheus", "content": {"text/plain": {}}}}
+@router.route_for(
+    "POST", "/workers/{worker_id:path}/drain", needs=Power.OPERATE, responses={200: WorkerCommandResponse}
 )
-async def metrics(asked: ApiRequest) -> Response:
-    """The numbers of the log, for Prometheus; give it a viewer's token."""
-    asked.caller.everywhere("the page of metrics")
-    body, media = await exposition(await asked.engine())
-    return Response(body, 200, {"content-type": media})
+async def drain_worker(request: ApiRequest, worker_id: WorkerId, body: OptionalReason = None) -> Response:
+    """Drain a worker: it finishes the jobs it holds, claims no more, and exits. 404 WORKER_NOT_FOUND if not live."""
+    return await _send_command(request, worker_id, workers.DRAIN, body)
+
+
+@router.route_for("POST", "/workers/{worker_id:path}/stop", needs=Power.OPERATE, responses={200: WorkerCommandResponse})
+async def stop_worker(request: ApiRequest, worker_id: WorkerId, body: OptionalReason = None) -> Response:
+    """Stop a worker as SIGTERM would. 404 WORKER_NOT_FOUND if it is not live."""
+    return await _send_command(request, worker_id, workers.STOP, body)
+
+
+async def _send_command(request: ApiRequest, worker: str, act: str, body: schemas.ReasonRequest | None) -> Response:
+    request.caller.require_all_tenants("workers")
+    reason = body.reason if body else None
+    engine, actor = await request.engine(), request.caller.person
+    command = await workers.send_command(engine, worker, act, actor=actor, reason=reason)
+    return json_response({**command._asdict(), "at": iso(command.at)})
+
+
+@router.route_for("GET", "/alerts", needs=Power.READ, responses={200: AlertList}, tags=["alerts"])
+async def list_alerts(request: ApiRequest) -> Response:
+    """List the alerts that are pending or firing, and those resolved last."""
+    request.caller.require_all_tenants("alerts")
+    rows = await alerts.list_alerts(await request.engine())
+    return json_response({"alerts": [alerts.alert_view(alert) for alert in rows]})
+
+
+@router.route_for("GET", "/alerts/deliveries", needs=Power.READ, responses={200: DeliveryList}, tags=["alerts"])
+async def list_alert_deliveries(request: ApiRequest, query: Annotated[DeliveryQuery, Query()]) -> Response:
+    """List the notifications to alert channels, newest first, with their retries and errors."""
+    request.caller.require_all_tenants("alerts")
+    rows = await alerts.list_deliveries(await request.engine(), query.limit)
+    return json_response({"deliveries": [alerts.delivery_view(delivery) for delivery in rows]})
+
+
+@root_router.route_for(
+    "GET",
+    "/metrics",
+    needs=Power.READ,
+    responses={200: {"description": "Prometheus text format", "content": {"text/plain": {}}}},
+)
+async def get_metrics(request: ApiRequest) -> Response:
+    """Metrics in the Prometheus text format. Configure Prometheus with a viewer's token."""
+    request.caller.require_all_tenants("metrics")
+    body, media_type = await exposition(await request.engine())
+    return Response(body, 200, {"content-type": media_type})

@@ -1,1 +1,1 @@
-"""Routes about jobs, dead letters, events and workers in other languages."""
+"""Routes for jobs, dead letters, approvals, events and the worker protocol over HTTP."""

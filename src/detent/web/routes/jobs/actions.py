@@ -1,4 +1,4 @@
-"""Acts on one job: cancel, abort, signal, approve, reject, requeue, reopen. Who acts is the token's person."""
+"""Actions on one job: cancel, abort, signal, approve, reject, requeue, reopen. The actor is the token's person."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -11,86 +11,111 @@ from detent.core.job import Job
 from detent.engine import Engine
 from detent.engine.reads.views import job_view, submitted_view
 from detent.web.http.authentication import Caller
-from detent.web.http.route import ApiRequest, Router, answer
+from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
 from .filters import JobId
 
 router = Router(tags=["jobs"])
-Because = Annotated[schemas.Because | None, Body()]
-Decide = Annotated[schemas.Decide | None, Body()]
+OptionalReason = Annotated[schemas.ReasonRequest | None, Body()]
+OptionalDecision = Annotated[schemas.DecisionRequest | None, Body()]
 
 
-async def _acted(asked: ApiRequest, act: Callable[[Engine], Awaitable[Job]]) -> Response:
-    engine = await asked.engine()
-    job = await act(engine)
-    return answer(job_view(engine.contract(job.contract), job, payloads=asked.caller.payloads))
+async def _act(request: ApiRequest, action: Callable[[Engine], Awaitable[Job]]) -> Response:
+    engine = await request.engine()
+    job = await action(engine)
+    return json_response(job_view(engine.contract(job.contract), job, payloads=request.caller.payloads))
 
 
-def _word(who: Caller, body: schemas.Decide | None) -> dict[str, Any]:
-    """One person's word: whose, why, in which roles, and on what."""
-    told = {"actor": who.person, "tenant": who.tenant, "roles": who.deciding_roles}
-    return {**told, "reason": _reason(body), "digest": body.digest if body else None}
+def _decision(caller: Caller, body: schemas.DecisionRequest | None) -> dict[str, Any]:
+    """The arguments of engine.approve and engine.reject."""
+    return {
+        "actor": caller.person,
+        "tenant": caller.tenant,
+        "roles": caller.deciding_roles,
+        "reason": _reason(body),
+        "digest": body.digest if body else None,
+    }
 
 
-def _reason(body: schemas.Because | None) -> str | None:
+def _reason(body: schemas.ReasonRequest | None) -> str | None:
     return body.reason if body else None
 
 
-@router.route_for("POST", "/jobs/{job_id}/cancel", needs=Power.OPERATE, answers={200: schemas.Job})
-async def cancel(asked: ApiRequest, job_id: JobId, body: Annotated[schemas.Cancel | None, Body()] = None) -> Response:
-    """Cancel: at once, or by asking the holder, as the contract says; force does not wait for the holder."""
-    who, force = asked.caller, bool(body and body.force)
-    return await _acted(
-        asked, lambda e: e.cancel(job_id, actor=who.person, reason=_reason(body), tenant=who.tenant, force=force)
+@router.route_for("POST", "/jobs/{job_id}/cancel", needs=Power.OPERATE, responses={200: schemas.Job})
+async def cancel_job(
+    request: ApiRequest, job_id: JobId, body: Annotated[schemas.CancelRequest | None, Body()] = None
+) -> Response:
+    """Cancel a job. A running job is requested to stop, if its contract defines that; force cancels it at once.
+
+    409 if the contract has no such transition from the job's status.
+    """
+    caller, force = request.caller, bool(body and body.force)
+    return await _act(
+        request,
+        lambda e: e.cancel(job_id, actor=caller.person, reason=_reason(body), tenant=caller.tenant, force=force),
     )
 
 
-@router.route_for("POST", "/jobs/{job_id}/abort", needs=Power.OPERATE, answers={200: schemas.Job})
-async def abort(asked: ApiRequest, job_id: JobId, body: Because = None) -> Response:
-    """Give up a job that no worker holds."""
-    who = asked.caller
-    return await _acted(asked, lambda e: e.abort(job_id, actor=who.person, reason=_reason(body), tenant=who.tenant))
+@router.route_for("POST", "/jobs/{job_id}/abort", needs=Power.OPERATE, responses={200: schemas.Job})
+async def abort_job(request: ApiRequest, job_id: JobId, body: OptionalReason = None) -> Response:
+    """Abort: make a job fail that no worker holds. 409 if a worker holds it or its contract has no such transition."""
+    caller = request.caller
+    return await _act(
+        request, lambda e: e.abort(job_id, actor=caller.person, reason=_reason(body), tenant=caller.tenant)
+    )
 
 
-@router.route_for("POST", "/jobs/{job_id}/approve", needs=Power.REVIEW, answers={200: schemas.Job})
-async def approve(asked: ApiRequest, job_id: JobId, body: Decide = None) -> Response:
-    """Let a job go on that waits for approval."""
-    return await _acted(asked, lambda e: e.approve(job_id, **_word(asked.caller, body)))
+@router.route_for("POST", "/jobs/{job_id}/approve", needs=Power.REVIEW, responses={200: schemas.Job})
+async def approve_job(request: ApiRequest, job_id: JobId, body: OptionalDecision = None) -> Response:
+    """Approve a job that waits for approval. With a quorum, it continues when enough people have approved.
+
+    409 if it does not wait for approval or the digest does not match, 403 APPROVAL_ROLE_REQUIRED without a required
+    role, 400 APPROVAL_REQUIRED if the same person approves twice.
+    """
+    return await _act(request, lambda e: e.approve(job_id, **_decision(request.caller, body)))
 
 
-@router.route_for("POST", "/jobs/{job_id}/reject", needs=Power.REVIEW, answers={200: schemas.Job})
-async def reject(asked: ApiRequest, job_id: JobId, body: Decide = None) -> Response:
-    """Refuse a job that waits for approval."""
-    return await _acted(asked, lambda e: e.reject(job_id, **_word(asked.caller, body)))
+@router.route_for("POST", "/jobs/{job_id}/reject", needs=Power.REVIEW, responses={200: schemas.Job})
+async def reject_job(request: ApiRequest, job_id: JobId, body: OptionalDecision = None) -> Response:
+    """Reject a job that waits for approval; one rejection is enough. Errors are those of approve.
+
+    A job held before its first execution ends; a running handler gets the rejection as the result of its request.
+    """
+    return await _act(request, lambda e: e.reject(job_id, **_decision(request.caller, body)))
 
 
-@router.route_for("POST", "/jobs/{job_id}/reopen", needs=Power.OPERATE, answers={200: schemas.Job})
-async def reopen(asked: ApiRequest, job_id: JobId, body: Because = None) -> Response:
-    """Run the same ended job again, where the contract has such an edge."""
-    who = asked.caller
-    return await _acted(asked, lambda e: e.reopen(job_id, actor=who.person, reason=_reason(body), tenant=who.tenant))
+@router.route_for("POST", "/jobs/{job_id}/reopen", needs=Power.OPERATE, responses={200: schemas.Job})
+async def reopen_job(request: ApiRequest, job_id: JobId, body: OptionalReason = None) -> Response:
+    """Reopen a finished job: the same job runs again. 409 if its contract has no such transition."""
+    caller = request.caller
+    return await _act(
+        request, lambda e: e.reopen(job_id, actor=caller.person, reason=_reason(body), tenant=caller.tenant)
+    )
 
 
-@router.route_for("POST", "/jobs/{job_id}/signal", needs=Power.OPERATE, answers={200: schemas.Signalled})
-async def signal(asked: ApiRequest, job_id: JobId, body: schemas.Signal) -> Response:
-    """Tell a job what it waits for, or will wait for; the first under a name counts."""
-    engine, who = await asked.engine(), asked.caller
-    job, first = await engine.signal(job_id, body.name, body.data, actor=who.person, tenant=who.tenant)
-    view = job_view(engine.contract(job.contract), job, payloads=who.payloads)
-    return answer({"first": first, "job": view})
+@router.route_for("POST", "/jobs/{job_id}/signal", needs=Power.OPERATE, responses={200: schemas.SignalResponse})
+async def signal_job(request: ApiRequest, job_id: JobId, body: schemas.SignalRequest) -> Response:
+    """Send a signal that a job waits for or will wait for. The first one of a name is kept, later ones are ignored."""
+    engine, caller = await request.engine(), request.caller
+    job, first = await engine.signal(job_id, body.name, body.data, actor=caller.person, tenant=caller.tenant)
+    view = job_view(engine.contract(job.contract), job, payloads=caller.payloads)
+    return json_response({"first": first, "job": view})
 
 
-@router.route_for("POST", "/jobs/{job_id}/requeue", needs=Power.OPERATE, answers={201: schemas.Submitted})
-async def requeue(asked: ApiRequest, job_id: JobId, body: Annotated[schemas.Requeue | None, Body()] = None) -> Response:
-    """Make a new job from one that has ended, linked to it."""
-    engine, who = await asked.engine(), asked.caller
-    made = await engine.requeue_job(
+@router.route_for("POST", "/jobs/{job_id}/requeue", needs=Power.OPERATE, responses={201: schemas.SubmitResponse})
+async def requeue_job(
+    request: ApiRequest, job_id: JobId, body: Annotated[schemas.RequeueRequest | None, Body()] = None
+) -> Response:
+    """Requeue a finished job as a new job, which is linked to it. 409 if the job is not finished."""
+    engine, caller = await request.engine(), request.caller
+    submitted = await engine.requeue_job(
         job_id,
-        actor=who.person,
+        actor=caller.person,
         reason=_reason(body),
         payload=body.payload if body else None,
-        tenant=who.tenant,
-        new_id=asked.fresh_id,
+        tenant=caller.tenant,
+        new_id=request.fresh_id,
     )
-    return answer(submitted_view(engine.contract(made.job.contract), made, payloads=who.payloads), 201)
+    view = submitted_view(engine.contract(submitted.job.contract), submitted, payloads=caller.payloads)
+    return json_response(view, 201)

@@ -1,4 +1,4 @@
-"""The inbox: jobs that wait for people, what they ask, and who has answered."""
+"""The inbox: jobs that wait for approval, with their votes."""
 
 from typing import Annotated
 
@@ -8,40 +8,40 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.approval import may_decide
-from detent.engine.execution.approvals import Open, inbox
+from detent.engine.execution.approvals import OpenApproval, inbox
 from detent.ports.tx import Tx
 from detent.web.http.authentication import Caller
-from detent.web.http.route import ApiRequest, Router, answer
+from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import page_schemas, schemas
 
 from .filters import Page
 
 router = Router(tags=["jobs"])
-_OF_A_HANDLER = {"about": None, "summary": None}
-"""What a handler wrote into its question, which may be as private as a payload."""
+_HIDDEN_FIELDS = {"about": None, "summary": None}
+"""Replaced if the token may not see payloads: these texts come from the handler."""
 
 
-class Wanted(Page):
-    role: schemas.Name | None = Field(None, description="Only what somebody with this role may decide.")
+class ApprovalFilter(Page):
+    role: schemas.Name | None = Field(None, description="Only approvals that a person with this role may decide.")
 
 
-@router.route_for("GET", "/approvals", needs=Power.READ, answers={200: page_schemas.Inbox})
-async def approvals(asked: ApiRequest, page: Annotated[Wanted, Query()]) -> Response:
-    """Jobs in a status that people end by approving or rejecting, oldest first; may_decide: whether the caller may."""
-    engine, caller = await asked.engine(), asked.caller
-    wanted = None if page.role is None else [page.role]
+@router.route_for("GET", "/approvals", needs=Power.READ, responses={200: page_schemas.ApprovalList})
+async def list_approvals(request: ApiRequest, query: Annotated[ApprovalFilter, Query()]) -> Response:
+    """List the jobs that wait for approval, oldest first. may_decide: whether the caller may approve or reject."""
+    engine, caller = await request.engine(), request.caller
+    roles = None if query.role is None else [query.role]
 
-    async def look(tx: Tx) -> list[Open]:
-        return await inbox(engine, tx, caller.tenant, wanted, page.cursor, page.limit + 1)
+    async def read_inbox(tx: Tx) -> list[OpenApproval]:
+        return await inbox(engine, tx, caller.tenant, roles, query.cursor, query.limit + 1)
 
-    found = await engine.store.read(look)
-    shown = found[: page.limit]
-    items = [
-        {**one.as_dict(), **({} if caller.payloads else _OF_A_HANDLER), "may_decide": _may_decide(caller, one)}
-        for one in shown
-    ]
-    return answer({"items": items, "next_cursor": shown[-1].job.id if len(found) > page.limit else None})
+    rows = await engine.store.read(read_inbox)
+    page = rows[: query.limit]
+    hidden = {} if caller.payloads else _HIDDEN_FIELDS
+    items = [{**row.as_dict(), **hidden, "may_decide": _may_decide(caller, row)} for row in page]
+    return json_response({"items": items, "next_cursor": page[-1].job.id if len(rows) > query.limit else None})
 
 
-def _may_decide(caller: Caller, one: Open) -> bool:
-    return caller.may(Power.REVIEW) and (one.approval is None or may_decide(one.approval.asked, caller.deciding_roles))
+def _may_decide(caller: Caller, row: OpenApproval) -> bool:
+    return caller.may(Power.REVIEW) and (
+        row.approval is None or may_decide(row.approval.request, caller.deciding_roles)
+    )

@@ -1,4 +1,4 @@
-"""Dead letters: list, show, requeue, discard; many at once, after a dry run that says how many."""
+"""Dead letters: list, get, requeue, discard; also many at once, with a dry run that counts them."""
 
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -9,31 +9,33 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.engine.control.dead_letters_bulk import dead_letter_history, discard_many, requeue_many
-from detent.engine.reads.listing import list_dead_letters
+from detent.engine.reads import listing
 from detent.engine.reads.views import dead_letter_view, submitted_view
 from detent.ports.listing import Filter
 from detent.web.http.authentication import Caller
-from detent.web.http.route import ApiRequest, Router, answer
-from detent.web.openapi import schemas
+from detent.web.http.route import ApiRequest, Router, json_response
+from detent.web.openapi import dead_letter_schemas, schemas
 
 from .filters import DeadLetterId, Page, Text
 
 router = Router(tags=["dead letters"])
-Fate = Literal["open", "requeued", "discarded"]
+DeadLetterStatus = Literal["open", "requeued", "discarded"]
 
 
 class DeadLetterFilter(Page):
-    status: Fate | None = None
+    status: DeadLetterStatus | None = None
     queue: schemas.Name | None = None
     contract: schemas.Name | None = None
     tenant: schemas.Name | None = None
     job_type: schemas.Name | None = None
     error_code: schemas.Name | None = None
-    text: Text | None = Field(None, description="Found in ids, error codes and, if you may see them, error texts.")
+    text: Text | None = Field(
+        None, description="Text to search in ids and error codes and, if the token may see payloads, in error messages."
+    )
 
 
-class Many(schemas.Because):
-    """Which open letters, and whether to act: a dry run, which is the default, only says how many."""
+class DeadLetterBulkRequest(schemas.ReasonRequest):
+    """Applies to all open dead letters that match every given field."""
 
     queue: schemas.Name | None = None
     contract: schemas.Name | None = None
@@ -41,108 +43,127 @@ class Many(schemas.Because):
     job_type: schemas.Name | None = None
     error_code: schemas.Name | None = None
     text: Text | None = None
-    dry_run: bool = True
+    dry_run: bool = Field(True, description="Only count the dead letters.")
 
 
-class ManyDiscarded(Many):
+class DeadLetterBulkDiscardRequest(DeadLetterBulkRequest):
     reason: Annotated[str, StringConstraints(max_length=2_000, pattern=r"^[^\x00]*[^\x00-\x20\s][^\x00]*$")]
 
 
-class ManyRequeued(Many):
-    rate: float | None = Field(None, ge=0.001, le=1_000_000, description="So many of the new jobs fall due a second.")
-    take_steps: bool = False
+class DeadLetterBulkRequeueRequest(DeadLetterBulkRequest):
+    rate: float | None = Field(None, ge=0.001, le=1_000_000, description="So many of the new jobs are due per second.")
+    take_steps: bool = Field(False, description="The new jobs keep the recorded steps and do not run them again.")
 
 
-class RequeueDeadLetter(schemas.Requeue):
-    take_steps: bool = False
-
-
-def _filter(caller: Caller, **chosen: Any) -> Filter:
-    text, tenant, before = chosen.pop("text", None), chosen.pop("tenant"), chosen.pop("cursor", None)
-    found = Filter(**chosen, tenant_id=caller.tenant_for(tenant), before=before)
-    return replace(found, text=text) if caller.payloads else replace(found, text_outside=text)
-
-
-@router.route_for("GET", "/dlq/items", needs=Power.READ, answers={200: schemas.DeadLetters})
-async def listing(asked: ApiRequest, chosen: Annotated[DeadLetterFilter, Query()]) -> Response:
-    """Dead letters, newest first. With a filter a page may be short and still have a next_cursor, as of jobs."""
-    wanted = _filter(asked.caller, **chosen.model_dump())
-    page, cursor = await list_dead_letters(await asked.engine(), wanted)
-    shown = [dead_letter_view(item, payloads=asked.caller.payloads) for item in page]
-    return answer({"items": shown, "next_cursor": cursor})
-
-
-@router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, answers={200: schemas.DeadLetterWithHistory})
-async def show(asked: ApiRequest, dlq_id: DeadLetterId) -> Response:
-    """One dead letter, with what happened to its job and what people did to it."""
-    who = asked.caller
-    return answer(await dead_letter_history(await asked.engine(), dlq_id, tenant=who.tenant, payloads=who.payloads))
-
-
-@router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, answers={201: schemas.Submitted})
-async def requeue(
-    asked: ApiRequest, dlq_id: DeadLetterId, body: Annotated[RequeueDeadLetter | None, Body()] = None
-) -> Response:
-    """Make a new job of it, repaired if a payload is given: fresh counters, the same effect keys."""
-    engine, who, said = await asked.engine(), asked.caller, body or RequeueDeadLetter()
-    made = await engine.requeue(
-        dlq_id,
-        actor=who.person,
-        reason=said.reason,
-        payload=said.payload,
-        tenant=who.tenant,
-        new_id=asked.fresh_id,
-        take_steps=said.take_steps,
+class DeadLetterRequeueRequest(schemas.RequeueRequest):
+    take_steps: bool = Field(
+        default=False, description="The new job keeps the recorded steps and does not run them again."
     )
-    return answer(submitted_view(engine.contract(made.job.contract), made, payloads=who.payloads), 201)
+
+
+def _filter(caller: Caller, **fields: Any) -> Filter:
+    text, tenant, before = fields.pop("text", None), fields.pop("tenant"), fields.pop("cursor", None)
+    filter = Filter(**fields, tenant_id=caller.tenant_for(tenant), before=before)
+    return replace(filter, text=text) if caller.payloads else replace(filter, text_outside=text)
+
+
+@router.route_for("GET", "/dlq/items", needs=Power.READ, responses={200: dead_letter_schemas.DeadLetterList})
+async def list_dead_letters(request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]) -> Response:
+    """List dead letters, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
+    filter = _filter(request.caller, **query.model_dump())
+    page, cursor = await listing.list_dead_letters(await request.engine(), filter)
+    items = [dead_letter_view(item, payloads=request.caller.payloads) for item in page]
+    return json_response({"items": items, "next_cursor": cursor})
+
+
+@router.route_for(
+    "GET", "/dlq/items/{dlq_id}", needs=Power.READ, responses={200: dead_letter_schemas.DeadLetterWithHistory}
+)
+async def get_dead_letter(request: ApiRequest, dlq_id: DeadLetterId) -> Response:
+    """A dead letter with the log of its job and the actions of people on it. 404 DLQ_ITEM_NOT_FOUND if unknown."""
+    engine, caller = await request.engine(), request.caller
+    return json_response(await dead_letter_history(engine, dlq_id, tenant=caller.tenant, payloads=caller.payloads))
+
+
+@router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, responses={201: schemas.SubmitResponse})
+async def requeue_dead_letter(
+    request: ApiRequest, dlq_id: DeadLetterId, body: Annotated[DeadLetterRequeueRequest | None, Body()] = None
+) -> Response:
+    """Requeue a dead letter as a new job, with another payload if one is given. Counters start at 0.
+
+    Effect keys stay the same, for services that deduplicate by them. 409 DLQ_REQUEUE_CONFLICT if it is not open.
+    """
+    engine, caller, options = await request.engine(), request.caller, body or DeadLetterRequeueRequest()
+    submitted = await engine.requeue(
+        dlq_id,
+        actor=caller.person,
+        reason=options.reason,
+        payload=options.payload,
+        tenant=caller.tenant,
+        new_id=request.fresh_id,
+        take_steps=options.take_steps,
+    )
+    view = submitted_view(engine.contract(submitted.job.contract), submitted, payloads=caller.payloads)
+    return json_response(view, 201)
 
 
 @router.route_for(
     "POST",
     "/dlq/items/{dlq_id}/discard",
     needs=Power.DISCARD,
-    answers={200: schemas.Discarded, 202: schemas.Discarded},
+    responses={200: dead_letter_schemas.DiscardResponse, 202: dead_letter_schemas.DiscardResponse},
 )
-async def discard(
-    asked: ApiRequest, dlq_id: DeadLetterId, body: Annotated[schemas.Because | None, Body()] = None
+async def discard_dead_letter(
+    request: ApiRequest, dlq_id: DeadLetterId, body: Annotated[schemas.ReasonRequest | None, Body()] = None
 ) -> Response:
-    """Throw it away: 202 proposed, where a second person must confirm; 200 gone."""
-    engine, who = await asked.engine(), asked.caller
-    done = await engine.discard(dlq_id, person=who.person, reason=body.reason if body else None, tenant=who.tenant)
-    view = {"confirmed": done.confirmed, "item": dead_letter_view(done.item, payloads=who.payloads)}
-    return answer(view, 200 if done.confirmed else 202)
+    """Discard a dead letter; a reason is needed. 202 if a second person has to confirm, 200 if it is discarded.
+
+    400 APPROVAL_REQUIRED without a reason or if the same person confirms, 409 DLQ_DISCARD_CONFLICT if it is not open.
+    """
+    engine, caller = await request.engine(), request.caller
+    reason = body.reason if body else None
+    result = await engine.discard(dlq_id, person=caller.person, reason=reason, tenant=caller.tenant)
+    view = {"confirmed": result.confirmed, "item": dead_letter_view(result.item, payloads=caller.payloads)}
+    return json_response(view, 200 if result.confirmed else 202)
 
 
-@router.route_for("POST", "/dlq/requeue", needs=Power.OPERATE, answers={200: schemas.ManyDone})
-async def requeue_these(asked: ApiRequest, body: ManyRequeued) -> Response:
-    """Requeue all open letters that match; the dry run, which is the default, only says how many."""
-    done = await requeue_many(
-        await asked.engine(),
-        _matching(asked, body),
-        actor=asked.caller.person,
+@router.route_for(
+    "POST", "/dlq/requeue", needs=Power.OPERATE, responses={200: dead_letter_schemas.DeadLetterBulkResponse}
+)
+async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueRequest) -> Response:
+    """Requeue all open dead letters that match. With dry_run, the default, only count them."""
+    result = await requeue_many(
+        await request.engine(),
+        _bulk_filter(request, body),
+        actor=request.caller.person,
         reason=body.reason,
         rate=body.rate,
         take_steps=body.take_steps,
         dry_run=body.dry_run,
     )
-    return answer(done.as_dict(dry_run=body.dry_run))
+    return json_response(result.as_dict(dry_run=body.dry_run))
 
 
-@router.route_for("POST", "/dlq/discard", needs=Power.DISCARD, answers={200: schemas.ManyDone})
-async def discard_these(asked: ApiRequest, body: ManyDiscarded) -> Response:
-    """Discard all open letters that match, where one person's word is enough; the dry run says how many."""
-    done = await discard_many(
-        await asked.engine(),
-        _matching(asked, body),
-        person=asked.caller.person,
+@router.route_for(
+    "POST", "/dlq/discard", needs=Power.DISCARD, responses={200: dead_letter_schemas.DeadLetterBulkResponse}
+)
+async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardRequest) -> Response:
+    """Discard all open dead letters that match. Those that need two people are counted and left unchanged.
+
+    With dry_run, the default, only count them.
+    """
+    result = await discard_many(
+        await request.engine(),
+        _bulk_filter(request, body),
+        person=request.caller.person,
         reason=body.reason,
         dry_run=body.dry_run,
     )
-    return answer(done.as_dict(dry_run=body.dry_run))
+    return json_response(result.as_dict(dry_run=body.dry_run))
 
 
-def _matching(asked: ApiRequest, body: Many) -> Filter:
-    return _filter(asked.caller, **body.model_dump(include=_CHOICES))
+def _bulk_filter(request: ApiRequest, body: DeadLetterBulkRequest) -> Filter:
+    return _filter(request.caller, **body.model_dump(include=_FILTER_FIELDS))
 
 
-_CHOICES = {"queue", "contract", "tenant", "job_type", "error_code", "text"}
+_FILTER_FIELDS = {"queue", "contract", "tenant", "job_type", "error_code", "text"}

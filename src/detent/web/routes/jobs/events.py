@@ -1,4 +1,4 @@
-"""GET /events/stream: every change of status as it is committed, from a position on, none lost and none twice."""
+"""GET /events/stream: server-sent events for every committed status change after a position, each exactly once."""
 
 import asyncio
 from contextlib import suppress
@@ -14,7 +14,7 @@ from detent.core.errors import DetentError
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.ports.tail import Position, position_from
 from detent.web.http.route import ApiRequest, Router
-from detent.web.live.event_stream import Choice, FellBehind, Frame, Stream
+from detent.web.live.event_stream import EventTail, FellBehind, Frame, FrameFilter
 from detent.web.openapi import schemas
 
 router = Router(tags=["events"])
@@ -32,11 +32,13 @@ class TooManyStreams(DetentError):
     retryable = True
 
 
-class Wanted(BaseModel):
-    """Which events; without a choice all that the token may see."""
+class EventStreamFilter(BaseModel):
+    """Which events to send; without fields, all that the token may see."""
 
     model_config = ConfigDict(extra="forbid")
-    after: str | None = Field(None, pattern=_POSITION, description="Start behind this id; 0 is the beginning.")
+    after: str | None = Field(
+        None, pattern=_POSITION, description="Start after the event with this id; 0 starts with the first event."
+    )
     job_id: str | None = Field(None, min_length=1, max_length=200, pattern="^[!-~]+$")
     queue: schemas.Name | None = None
     job_type: schemas.Name | None = None
@@ -48,58 +50,63 @@ class Wanted(BaseModel):
     "GET",
     "/events/stream",
     needs=Power.READ,
-    answers={200: {"description": "server-sent events", "content": {"text/event-stream": {}}}},
-    include_in_schema=False,  # it has no end, which the document has no word for; docs/rest.md describes it
+    responses={200: {"description": "Server-sent events", "content": {"text/event-stream": {}}}},
+    include_in_schema=False,  # OpenAPI cannot describe an endless response; docs/rest.md does
 )
-async def stream(
-    asked: ApiRequest,
-    wanted: Annotated[Wanted, Query()],
+async def stream_events(
+    request: ApiRequest,
+    query: Annotated[EventStreamFilter, Query()],
     last_event_id: Annotated[str | None, Header(pattern=_POSITION)] = None,
 ) -> Response:
-    """Follow all changes of status. Come back with Last-Event-ID and nothing is missed."""
-    web, caller = asked.web, asked.caller
-    if web.stream.listeners >= web.settings.max_streams:
-        raise TooManyStreams("as many clients follow the stream as this server takes; come back later")
-    said = last_event_id or wanted.after
-    start = None if said is None else position_from(said)
-    chosen = {
+    """Send all status changes. A client that reconnects with Last-Event-ID gets every later event."""
+    web, caller = request.web, request.caller
+    if web.event_tail.listeners >= web.settings.max_streams:
+        raise TooManyStreams(f"this server already has {web.settings.max_streams} event streams; retry later")
+    after = last_event_id or query.after
+    start = None if after is None else position_from(after)
+    fields = {
         name: value
         for name, value in (
-            ("tenant_id", caller.tenant_for(wanted.tenant)),
-            ("queue", wanted.queue),
-            ("job_type", wanted.job_type),
-            ("contract", wanted.contract),
-            ("job_id", wanted.job_id),
+            ("tenant_id", caller.tenant_for(query.tenant)),
+            ("queue", query.queue),
+            ("job_type", query.job_type),
+            ("contract", query.contract),
+            ("job_id", query.job_id),
         )
         if value is not None
     }
-    return EventStream(asked, web.stream, start, _choice(chosen))
+    return EventStreamResponse(request, web.event_tail, start, _frame_filter(fields))
 
 
-def _choice(chosen: dict[str, str]) -> Choice:
-    tests = list(chosen.items())
+def _frame_filter(fields: dict[str, str]) -> FrameFilter:
+    required = list(fields.items())
 
-    def choose(frame: Frame) -> bool:
-        return all(getattr(frame, name) == value for name, value in tests)
+    def matches(frame: Frame) -> bool:
+        return all(getattr(frame, name) == value for name, value in required)
 
-    return choose
+    return matches
 
 
-class EventStream(Response):
-    """Writes as fast as its client reads, and lets go of one that does not read."""
+class EventStreamResponse(Response):
+    """Sends events as fast as the client reads.
+
+    Ends if the client stops reading or disconnects, if its token becomes invalid, or if the server stops.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, asked: ApiRequest, stream: Stream, start: Position | None, choose: Choice) -> None:
+    def __init__(self, request: ApiRequest, tail: EventTail, start: Position | None, matches: FrameFilter) -> None:
         super().__init__()
-        self._asked = asked
-        self._settings = asked.web.settings
-        self._leaving = asked.web.leaving
-        self._follow = stream.follow(start, choose, payloads=asked.caller.payloads, beat=self._settings.beat_seconds)
+        self._request = request
+        self._settings = request.web.settings
+        self._stopping = request.web.stopping
+        self._chunks = tail.follow(
+            start, matches, payloads=request.caller.payloads, heartbeat_seconds=self._settings.beat_seconds
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.create_task(self._write(send))
-        ends = (_left(receive), self._leaving.wait(), self._refused())
+        ends = (_disconnected(receive), self._stopping.wait(), self._token_invalid())
         others = {asyncio.create_task(end) for end in ends}
         try:
             await asyncio.wait({writing, *others}, return_when=asyncio.FIRST_COMPLETED)
@@ -114,33 +121,33 @@ class EventStream(Response):
     async def _write(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         try:
-            async for chunk in self._follow:
+            async for chunk in self._chunks:
                 if chunk:
                     await self._send(send, chunk)
         except (FellBehind, TimeoutError, DetentError):
-            pass  # the client comes back with the last id it saw
+            pass  # the client reconnects with the last id it saw
         finally:
-            await self._follow.aclose()
+            await self._chunks.aclose()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _refused(self) -> None:
-        """Until the caller's token no longer stands; coming back they are told so."""
-        asked = self._asked
+    async def _token_invalid(self) -> None:
+        """Return when the caller's token is no longer valid or has other permissions; a reconnect is then refused."""
+        request = self._request
         while True:
             await asyncio.sleep(self._settings.beat_seconds)
             try:
-                if await asked.web.people.caller(asked, "GET") != asked.caller:
+                if await request.web.authenticator.authenticate(request, "GET") != request.caller:
                     return
             except (Unauthorized, Forbidden):
                 return
             except DetentError:
-                continue  # a store that does not answer now says nothing about the token
+                continue  # without the store nothing is known about the token
 
     async def _send(self, send: Send, chunk: bytes) -> None:
         async with asyncio.timeout(self._settings.send_seconds):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-async def _left(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

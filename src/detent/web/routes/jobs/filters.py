@@ -1,4 +1,4 @@
-"""What routes share: ids from paths, cursors, pages, and answers that know whether they have changed."""
+"""Shared by routes: path parameters, query parameters of lists, cursors, and responses with an ETag."""
 
 import json
 import re
@@ -25,10 +25,10 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"
 
 
 class Page(BaseModel):
-    """Query parameters of a list; what is not known here is refused, not ignored."""
+    """Query parameters of a list. Unknown parameters are refused."""
 
     model_config = ConfigDict(extra="forbid")
-    cursor: Cursor | None = Field(None, description="next_cursor of the page before")
+    cursor: Cursor | None = Field(None, description="next_cursor of the previous page")
     limit: int = Field(50, ge=1, le=MAX_PAGE)
 
 
@@ -39,24 +39,28 @@ class JobFilter(Page):
     contract: Name | None = None
     tenant: Name | None = None
     job_type: Name | None = None
-    text: Text | None = Field(None, description="Found in ids, keys, error codes and, if you may see them, payloads.")
+    text: Text | None = Field(
+        None, description="Text to search in ids, keys and error codes and, if the token may see them, in payloads."
+    )
 
 
-def tagged(asked: ApiRequest, value: Any) -> Response:
-    """The answer with its ETag; 304 without a body if the caller has just this one."""
+def etag_response(request: ApiRequest, value: Any) -> Response:
+    """A JSON response with an ETag; 304 without a body if the request's If-None-Match has this ETag."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
-    tag = f'"{blake2b(text, digest_size=12).hexdigest()}"'
-    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
-    known = asked.headers.get("if-none-match", "")
-    if known.strip() == "*" or tag in [one.removeprefix("W/") for one in _ETAG.findall(known)]:
+    etag = f'"{blake2b(text, digest_size=12).hexdigest()}"'
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
+    none_match = request.headers.get("if-none-match", "")
+    if none_match.strip() == "*" or etag in [sent.removeprefix("W/") for sent in _ETAG.findall(none_match)]:
         return Response(None, 304, headers)
     return Response(text, 200, headers, "application/json")
 
 
 def offset_of(cursor: str | None) -> int:
-    """The cursor of a list that is numbered."""
+    """The offset in a cursor of a list that is paged by offset."""
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 9:
-        raise InvalidInput("this is no cursor; pass on the one a page gave you", code="CURSOR_INVALID", field="cursor")
+        raise InvalidInput(
+            "cursor is invalid; send the next_cursor of the previous page", code="CURSOR_INVALID", field="cursor"
+        )
     return int(cursor)

@@ -1,4 +1,4 @@
-"""Jobs: submit one or many, list, show, their events, why they are not running, whether their log is sound."""
+"""Jobs: submit one or many, list, get, their events, why they are not running, verify."""
 
 from typing import Annotated, Any
 
@@ -10,20 +10,20 @@ from detent.core.access import Power
 from detent.core.contract.model import Contract
 from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
-from detent.engine.reads.listing import list_jobs
+from detent.engine.reads import listing
 from detent.engine.reads.views import history_view, job_view, submitted_view
 from detent.engine.reads.why import why
 from detent.engine.submit.prepare import Submitted
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
-from detent.web.http.route import ApiRequest, Router, answer
+from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
-from .filters import JobFilter, JobId, Page, offset_of, tagged
+from .filters import JobFilter, JobId, Page, etag_response, offset_of
 
 router = Router(tags=["jobs"])
-FIELDS = frozenset(
+SUBMISSION_FIELDS = frozenset(
     {
         "job_type",
         "payload",
@@ -44,8 +44,8 @@ FIELDS = frozenset(
         "deadline",
     }
 )
-TASK = "task"
-"""The type of a job under a contract that makes tasks, where none is named."""
+DEFAULT_TASK_TYPE = "task"
+"""job_type of a submission without one, under a contract that identifies jobs by task_id."""
 _SUBMISSION = {"$ref": "#/components/schemas/Submission"}
 _BULK = {
     "type": "object",
@@ -63,100 +63,105 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
     "POST",
     "/jobs",
     needs=Power.OPERATE,
-    answers={201: schemas.Submitted, 200: schemas.Submitted},
+    responses={201: schemas.SubmitResponse, 200: schemas.SubmitResponse},
     extra=_body(_SUBMISSION),
 )
-async def submit(asked: ApiRequest) -> Response:
-    """Submit a job: 201 if it is new, 200 if its idempotency_key or task_id was known."""
-    engine = await asked.engine()
-    ask = submission(engine, asked.caller, await asked.json(), asked.fresh_id)
+async def submit_job(request: ApiRequest) -> Response:
+    """Submit a job: 201 if it is new, 200 if a job with this idempotency_key or task_id exists.
+
+    409 IDEMPOTENCY_CONFLICT if the existing job differs; 422 if a value is invalid or the contract does not allow it;
+    429 TENANT_BACKLOG_FULL if the tenant's quota is used up.
+    """
+    engine = await request.engine()
+    submission = submission_of(engine, request.caller, await request.json(), request.fresh_id)
     try:
-        made = await engine.submit(ask)
+        submitted = await engine.submit(submission)
     except IdempotencyConflict as conflict:
-        raise _without_texts(conflict, asked.caller) from None
-    view = submitted_view(engine.contract(made.job.contract), made, payloads=asked.caller.payloads)
-    return answer(view, 200 if made.hit else 201, {"Location": f"{asked.scope['path']}/{made.job.id}"})
+        raise _hide_task(conflict, request.caller) from None
+    view = _view(engine, submitted, request.caller)
+    location = f"{request.scope['path']}/{submitted.job.id}"
+    return json_response(view, 200 if submitted.hit else 201, {"Location": location})
 
 
-@router.route_for("POST", "/jobs/bulk", needs=Power.OPERATE, answers={201: schemas.SubmittedMany}, extra=_body(_BULK))
-async def submit_many(asked: ApiRequest) -> Response:
-    """Submit up to 1,000 jobs in one commit: all, or none."""
-    body, most = await asked.json(), asked.web.settings.max_bulk
+@router.route_for(
+    "POST", "/jobs/bulk", needs=Power.OPERATE, responses={201: schemas.BulkSubmitResponse}, extra=_body(_BULK)
+)
+async def submit_jobs(request: ApiRequest) -> Response:
+    """Submit up to 1,000 jobs in one transaction. If one is refused, none is submitted; errors as for one job."""
+    body, max_jobs = await request.json(), request.web.settings.max_bulk
     jobs = body.get("jobs") if isinstance(body, dict) and body.keys() == {"jobs"} else None
-    if not isinstance(jobs, list) or not 1 <= len(jobs) <= most:
-        raise InvalidInput(f'send {{"jobs": [...]}} with 1 to {most} jobs', code="INPUT_INVALID", field="jobs")
-    engine = await asked.engine()
-    asks = [submission(engine, asked.caller, one, None) for one in jobs]
+    if not isinstance(jobs, list) or not 1 <= len(jobs) <= max_jobs:
+        raise InvalidInput(f'send {{"jobs": [...]}} with 1 to {max_jobs} jobs', code="INPUT_INVALID", field="jobs")
+    engine = await request.engine()
+    submissions = [submission_of(engine, request.caller, job, None) for job in jobs]
     try:
-        made = await engine.submit_many(asks)
+        results = await engine.submit_many(submissions)
     except IdempotencyConflict as conflict:
-        raise _without_texts(conflict, asked.caller) from None
-    return answer({"items": [_shown(engine, one, asked.caller) for one in made]}, 201)
+        raise _hide_task(conflict, request.caller) from None
+    return json_response({"items": [_view(engine, submitted, request.caller) for submitted in results]}, 201)
 
 
-def submission(engine: Engine, caller: Caller, body: Any, fresh_id: str | None) -> Submission:
-    """A body as a request to the engine, which checks each value."""
+def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | None) -> Submission:
+    """The submission in a request body. Checks the field names; the engine checks the values."""
     if not isinstance(body, dict):
-        raise InvalidInput("send one JSON object", code="INPUT_INVALID", field="")
-    unknown = body.keys() - FIELDS
+        raise InvalidInput("send a JSON object", code="INPUT_INVALID", field="")
+    unknown = body.keys() - SUBMISSION_FIELDS
     if unknown:
-        named = ", ".join(sorted(unknown))[:200]
-        raise InvalidInput(f"unknown fields: {named}; /docs lists the known", code="FIELD_UNKNOWN", field=named)
-    told = {name: _whole(value) for name, value in body.items() if value is not None}
-    if "job_type" not in told:
-        told["job_type"] = _unnamed_type(engine.contract(told.get("contract")))
-    if not isinstance(told.get("hold", False), bool):
-        raise InvalidInput("hold is true or false", code="INPUT_INVALID", field="hold")
+        names = ", ".join(sorted(unknown))[:200]
+        raise InvalidInput(f"unknown fields: {names}; /docs lists all fields", code="FIELD_UNKNOWN", field=names)
+    fields = {name: _whole_number(value) for name, value in body.items() if value is not None}
+    if "job_type" not in fields:
+        fields["job_type"] = _default_job_type(engine.contract(fields.get("contract")))
+    if not isinstance(fields.get("hold", False), bool):
+        raise InvalidInput("hold must be true or false", code="INPUT_INVALID", field="hold")
     if caller.tenant is not None:
-        told["tenant_id"] = caller.tenant_for(told.get("tenant_id"))
-    return Submission(**told, actor=caller.person, id=fresh_id)
+        fields["tenant_id"] = caller.tenant_for(fields.get("tenant_id"))
+    return Submission(**fields, actor=caller.person, id=fresh_id)
 
 
-def _whole(value: Any) -> Any:
-    """In JSON 3.0 is a whole number too."""
+def _whole_number(value: Any) -> Any:
+    """JSON has one type of number, so 3.0 is accepted where an integer is needed."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _unnamed_type(contract: Contract) -> str:
+def _default_job_type(contract: Contract) -> str:
     if contract.keys.task_id_is_key:
-        return TASK
-    raise InvalidInput(
-        "job_type is missing; it says which handler runs the job", code="INPUT_INVALID", field="job_type"
-    )
+        return DEFAULT_TASK_TYPE
+    raise InvalidInput("job_type is missing; it selects the handler", code="INPUT_INVALID", field="job_type")
 
 
-def _shown(engine: Engine, made: Submitted, caller: Caller) -> dict[str, Any]:
-    return submitted_view(engine.contract(made.job.contract), made, payloads=caller.payloads)
+def _view(engine: Engine, submitted: Submitted, caller: Caller) -> dict[str, Any]:
+    return submitted_view(engine.contract(submitted.job.contract), submitted, payloads=caller.payloads)
 
 
-def _without_texts(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConflict:
-    """A conflict shows the task it is about, but not what failed in it to those who may not know."""
+def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConflict:
+    """Remove the existing task from the error, because it contains error messages, if the token may not see them."""
     if not caller.payloads:
         conflict.extra.pop("task", None)
     return conflict
 
 
-@router.route_for("GET", "/jobs", needs=Power.READ, answers={200: schemas.Jobs})
-async def listing(asked: ApiRequest, chosen: Annotated[JobFilter, Query()]) -> Response:
-    """Newest first. With a filter a page may be short and still have a next_cursor: go on until it is null."""
-    caller, engine = asked.caller, await asked.engine()
-    page, cursor = await list_jobs(engine, filter_of(caller, chosen))
-    shown = [job_view(engine.contract(job.contract), job, payloads=caller.payloads) for job in page]
-    return answer({"jobs": shown, "next_cursor": cursor})
+@router.route_for("GET", "/jobs", needs=Power.READ, responses={200: schemas.JobList})
+async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Response:
+    """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
+    caller, engine = request.caller, await request.engine()
+    page, cursor = await listing.list_jobs(engine, filter_of(caller, query))
+    views = [job_view(engine.contract(job.contract), job, payloads=caller.payloads) for job in page]
+    return json_response({"jobs": views, "next_cursor": cursor})
 
 
-def filter_of(caller: Caller, chosen: JobFilter) -> Filter:
+def filter_of(caller: Caller, query: JobFilter) -> Filter:
     return Filter(
-        contract=chosen.contract,
-        status=chosen.status,
-        phase=chosen.phase,
-        queue=chosen.queue,
-        tenant_id=caller.tenant_for(chosen.tenant),
-        job_type=chosen.job_type,
-        text=chosen.text if caller.payloads else None,
-        text_outside=None if caller.payloads else chosen.text,
-        before=chosen.cursor,
-        limit=chosen.limit,
+        contract=query.contract,
+        status=query.status,
+        phase=query.phase,
+        queue=query.queue,
+        tenant_id=caller.tenant_for(query.tenant),
+        job_type=query.job_type,
+        text=query.text if caller.payloads else None,
+        text_outside=None if caller.payloads else query.text,
+        before=query.cursor,
+        limit=query.limit,
     )
 
 
@@ -164,42 +169,46 @@ def filter_of(caller: Caller, chosen: JobFilter) -> Filter:
     "GET",
     "/jobs/{job_id}",
     needs=Power.READ,
-    answers={200: schemas.Job, 304: {"description": "it is as you know it (If-None-Match)"}},
+    responses={200: schemas.Job, 304: {"description": "Not changed since the response with the ETag in If-None-Match"}},
 )
-async def show(asked: ApiRequest, job_id: JobId) -> Response:
-    """One job. Its ETag changes whenever anything of it does."""
-    engine, caller = await asked.engine(), asked.caller
+async def get_job(request: ApiRequest, job_id: JobId) -> Response:
+    """Get a job. Its ETag changes with every change of the job; send it as If-None-Match to get 304 until then.
+
+    404 JOB_NOT_FOUND if it does not exist.
+    """
+    engine, caller = await request.engine(), request.caller
     job = await engine.job(job_id, tenant=caller.tenant)
-    return tagged(asked, job_view(engine.contract(job.contract), job, payloads=caller.payloads))
+    return etag_response(request, job_view(engine.contract(job.contract), job, payloads=caller.payloads))
 
 
-class EventPage(Page):
-    cursor: str | None = Field(None, pattern="^[0-9]{1,9}$", description="next_cursor of the page before")
+class EventPageQuery(Page):
+    cursor: str | None = Field(None, pattern="^[0-9]{1,9}$", description="next_cursor of the previous page")
     limit: int = Field(500, ge=1, le=5_000)
 
 
-@router.route_for("GET", "/jobs/{job_id}/events", needs=Power.READ, answers={200: schemas.Events})
-async def events(asked: ApiRequest, job_id: JobId, page: Annotated[EventPage, Query()]) -> Response:
-    """Everything that happened to a job, notes included, in order."""
-    engine, caller = await asked.engine(), asked.caller
-    told = await engine.history(job_id, tenant=caller.tenant)
-    rows = history_view(told.contract, told.job, told.events, told.notes, payloads=caller.payloads)
-    start = offset_of(page.cursor)
-    end = start + page.limit
-    return answer({"events": rows[start:end], "next_cursor": str(end) if end < len(rows) else None})
+@router.route_for("GET", "/jobs/{job_id}/events", needs=Power.READ, responses={200: schemas.EventList})
+async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]) -> Response:
+    """The log of a job: status changes and notes, oldest first."""
+    engine, caller = await request.engine(), request.caller
+    history = await engine.history(job_id, tenant=caller.tenant)
+    rows = history_view(history.contract, history.job, history.events, history.notes, payloads=caller.payloads)
+    start = offset_of(query.cursor)
+    end = start + query.limit
+    return json_response({"events": rows[start:end], "next_cursor": str(end) if end < len(rows) else None})
 
 
-@router.route_for("GET", "/jobs/{job_id}/why", needs=Power.READ, answers={200: schemas.Why})
-async def why_not(asked: ApiRequest, job_id: JobId) -> Response:
-    """Why a job is not running, in words."""
-    caller = asked.caller
-    return answer((await why(await asked.engine(), job_id, caller.tenant, payloads=caller.payloads)).as_dict())
+@router.route_for("GET", "/jobs/{job_id}/why", needs=Power.READ, responses={200: schemas.WhyResponse})
+async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
+    """Explain why a job is not running: a code, a sentence, and details."""
+    caller = request.caller
+    explanation = await why(await request.engine(), job_id, caller.tenant, payloads=caller.payloads)
+    return json_response(explanation.as_dict())
 
 
-@router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, answers={200: schemas.Verified})
-async def verified(asked: ApiRequest, job_id: JobId) -> Response:
-    """Fold the job's log and compare it with its row."""
-    engine = await asked.engine()
-    job = await engine.job(job_id, tenant=asked.caller.tenant)
+@router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, responses={200: schemas.VerifyReport})
+async def verify_job(request: ApiRequest, job_id: JobId) -> Response:
+    """Integrity check: compare a job's row with its log and its contract."""
+    engine = await request.engine()
+    job = await engine.job(job_id, tenant=request.caller.tenant)
     report = await verify(engine.store, engine.contracts, Scope(job_id=job.id))
-    return answer(report.as_dict())
+    return json_response(report.as_dict())

@@ -1,4 +1,4 @@
-"""A worker in any language: claim (waiting for work if there is none), heartbeat, settle under the lease's token."""
+"""The worker protocol over HTTP, for workers in any language: claim, heartbeat, settle."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from detent.engine.submit.submission import json_text
 from detent.ports.claims import Claimed
 from detent.ports.listing import WorkerRow
 from detent.version import __version__
-from detent.web.http.route import ApiRequest, Router, answer
+from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
 router = Router(tags=["worker"])
@@ -32,153 +32,168 @@ LeaseSeconds = Annotated[float, Field(ge=1, le=86_400)]
 _KEY = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"}
 _HELD = {
     "type": "object",
-    "description": "job id -> token of its lease",
+    "description": "The jobs that the worker holds: job id -> token of its lease.",
     "maxProperties": 1_000,
     "propertyNames": _KEY,
     "additionalProperties": _KEY,
 }
 
 
-class Claim(schemas.Asks):
-    worker: schemas.Name
+class ClaimRequest(schemas.RequestBody):
+    worker: schemas.Name = Field(description="Name of the worker; its id is PERSON/NAME.")
     job_types: Annotated[list[schemas.Name], Field(min_length=1, max_length=500)]
-    queues: Annotated[list[schemas.Name], Field(min_length=1, max_length=500)] | None = None
-    limit: int = Field(1, ge=1, le=100)
-    lease_seconds: LeaseSeconds = 30.0
-    wait_seconds: float = Field(0.0, ge=0, le=_MAX_WAIT)
+    queues: Annotated[list[schemas.Name], Field(min_length=1, max_length=500)] | None = Field(
+        None, description="Null: all queues."
+    )
+    limit: int = Field(1, ge=1, le=100, description="Max number of jobs to claim.")
+    lease_seconds: LeaseSeconds = Field(30.0, description="Without a heartbeat the lease ends after this time.")
+    wait_seconds: float = Field(0.0, ge=0, le=_MAX_WAIT, description="How long to wait for the first job.")
 
 
-class Heartbeat(schemas.Asks):
+class HeartbeatRequest(schemas.RequestBody):
     worker: schemas.Name
     held: Annotated[dict[Key, Key], Field(max_length=1_000), WithJsonSchema(_HELD)]
-    lease_seconds: LeaseSeconds = 30.0
+    lease_seconds: LeaseSeconds = Field(30.0, description="The leases end this long after the heartbeat.")
 
 
-class Settle(schemas.Asks):
-    """How an execution ended; which fields count depends on the outcome."""
+class SettleRequest(schemas.RequestBody):
+    """The outcome of an execution.
+
+    succeed: result. fail: code, message, retryable, after_seconds (delay of the retry). snooze: after_seconds (the job
+    is queued again and no retry is used). cancel: reason. stop: the job is queued again at once.
+    """
 
     job_id: Key
-    token: Key
+    token: Key = Field(description="Token of the lease, from claim.")
     outcome: Literal["succeed", "fail", "snooze", "cancel", "stop"]
     result: Any = None
-    code: schemas.Name | None = None
+    code: schemas.Name | None = Field(None, description="Error code; default EXECUTION_FAILED.")
     message: schemas.Prose | None = None
-    retryable: bool | None = None
+    retryable: bool | None = Field(None, description="Null: the contract decides.")
     after_seconds: Seconds | None = None
     reason: schemas.Prose | None = None
 
 
-@router.route_for("POST", "/worker/claim", needs=Power.WORK, answers={200: schemas.ClaimedJobs})
-async def claim(asked: ApiRequest, body: Claim) -> Response:
-    """Take due jobs of these types, waiting up to wait_seconds for the first."""
-    worker = _worker(asked, body.worker)
-    engine = await asked.engine()
+@router.route_for("POST", "/worker/claim", needs=Power.WORK, responses={200: schemas.ClaimResponse})
+async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> Response:
+    """Claim ready jobs of these types under a lease. Waits up to wait_seconds if there are none.
+
+    Send heartbeats before the lease ends and settle each job. 403 if the token may not see payloads or has a tenant.
+    """
+    worker = _worker_id(request, body.worker)
+    engine = await request.engine()
     queues = None if body.queues is None else sorted(set(body.queues))
-    types = sorted(set(body.job_types))
-    row = _row(asked, engine, worker, types, queues, body.limit, body.lease_seconds)
+    job_types = sorted(set(body.job_types))
+    row = _worker_row(request, engine, worker, job_types, queues, body.limit, body.lease_seconds)
     await engine.store.write(lambda tx: tx.put_worker(row))
     loop = asyncio.get_running_loop()
-    end = loop.time() + body.wait_seconds
+    wait_until = loop.time() + body.wait_seconds
     while True:
-        found = await engine.claim(
+        claimed = await engine.claim(
             engine.claim_request(
                 worker,
                 body.limit,
                 body.lease_seconds,
-                job_types=frozenset(types),
+                job_types=frozenset(job_types),
                 queues=None if queues is None else frozenset(queues),
                 reclaim=True,
             )
         )
-        left = end - loop.time()
-        if found or left <= 0:
+        seconds_left = wait_until - loop.time()
+        if claimed or seconds_left <= 0:
             break
-        await asked.web.changes.wait(min(left, _POLL_SECONDS))
-        if asked.web.leaving.is_set() or await asked.is_disconnected():
+        await request.web.commit_watch.wait(min(seconds_left, _POLL_SECONDS))
+        if request.web.stopping.is_set() or await request.is_disconnected():
             break
-    if found and await asked.is_disconnected():
-        await _hand_back(engine, found)
-    return answer({"jobs": [_job_of(one) for one in found], "lease_seconds": body.lease_seconds})
+    if claimed and await request.is_disconnected():
+        await _release_jobs(engine, claimed)
+    return json_response({"jobs": [_claimed_job_view(job) for job in claimed], "lease_seconds": body.lease_seconds})
 
 
-async def _hand_back(engine: Engine, found: list[Claimed]) -> None:
-    """Nobody is there to take the answer: the jobs need not wait for their leases."""
-    for one in found:
-        await engine.settle(one.id, one.token, Stopped())
+async def _release_jobs(engine: Engine, claimed: list[Claimed]) -> None:
+    """The client has disconnected: queue the jobs again at once instead of after their leases end."""
+    for job in claimed:
+        await engine.settle(job.id, job.token, Stopped())
 
 
-def _job_of(one: Claimed) -> dict[str, Any]:
+def _claimed_job_view(job: Claimed) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "token": one.token,
-        "job_type": one.job_type,
-        "contract": one.contract,
-        "queue": one.queue,
-        "tenant_id": one.tenant_id,
-        "payload": json.loads(one.payload),
-        "execution_no": one.execution_no,
-        "retries": one.retries,
-        "timeout_ms": one.timeout_ms,
-        "trace_id": one.trace_id,
-        "effect_root": one.effect_root,
-        "idempotency_key": one.idempotency_key,
+        "id": job.id,
+        "token": job.token,
+        "job_type": job.job_type,
+        "contract": job.contract,
+        "queue": job.queue,
+        "tenant_id": job.tenant_id,
+        "payload": json.loads(job.payload),
+        "execution_no": job.execution_no,
+        "retries": job.retries,
+        "timeout_ms": job.timeout_ms,
+        "trace_id": job.trace_id,
+        "effect_root": job.effect_root,
+        "idempotency_key": job.idempotency_key,
     }
 
 
-@router.route_for("POST", "/worker/heartbeat", needs=Power.WORK, answers={200: schemas.Beaten})
-async def heartbeat(asked: ApiRequest, body: Heartbeat) -> Response:
-    """Lengthen leases; tells which are lost (stop working on them) and which jobs are to be cancelled."""
-    _worker(asked, body.worker)
-    extended = await (await asked.engine()).extend(body.held, body.lease_seconds)
-    cancels = {job_id: json.loads(said).get("reason") for job_id, said in extended.cancels.items()}
-    return answer({"lost": sorted(extended.lost), "cancels": cancels})
+@router.route_for("POST", "/worker/heartbeat", needs=Power.WORK, responses={200: schemas.HeartbeatResponse})
+async def extend_leases(request: ApiRequest, body: HeartbeatRequest) -> Response:
+    """Heartbeat: extend the leases of the held jobs. Returns which leases are lost and which jobs to cancel."""
+    _worker_id(request, body.worker)
+    extended = await (await request.engine()).extend(body.held, body.lease_seconds)
+    cancels = {job_id: json.loads(cancel).get("reason") for job_id, cancel in extended.cancels.items()}
+    return json_response({"lost": sorted(extended.lost), "cancels": cancels})
 
 
-@router.route_for("POST", "/worker/settle", needs=Power.WORK, answers={200: schemas.Settled})
-async def settle(asked: ApiRequest, body: Settle) -> Response:
-    """End an execution; said again it answers the same, under a lost lease it is refused."""
-    _worker(asked, "settle")
-    job = await (await asked.engine()).settle(body.job_id, body.token, outcome_of(body))
-    told = {"job_id": job.id, "status": job.status, "phase": str(job.phase), "version": job.version}
-    return answer({**told, "ended": job.phase is Phase.FINAL})
+@router.route_for("POST", "/worker/settle", needs=Power.WORK, responses={200: schemas.SettleResponse})
+async def settle_job(request: ApiRequest, body: SettleRequest) -> Response:
+    """End an execution with its outcome. Idempotent. 409 LEASE_STALE if the lease is lost."""
+    _worker_id(request, "settle")
+    job = await (await request.engine()).settle(body.job_id, body.token, outcome_of(body))
+    state = {"job_id": job.id, "status": job.status, "phase": str(job.phase), "version": job.version}
+    return json_response({**state, "ended": job.phase is Phase.FINAL})
 
 
-def outcome_of(said: Settle) -> Outcome:
-    after = None if said.after_seconds is None else int(said.after_seconds * SECOND)
-    if said.outcome == "succeed":
-        result = None if said.result is None else json_text(said.result, "RESULT_INVALID", "the result")
+def outcome_of(body: SettleRequest) -> Outcome:
+    after = None if body.after_seconds is None else int(body.after_seconds * SECOND)
+    if body.outcome == "succeed":
+        result = None if body.result is None else json_text(body.result, "RESULT_INVALID", "the result")
         return Succeeded(result)
-    if said.outcome == "fail":
-        failure = Failure(said.code or "EXECUTION_FAILED", said.message or "", None, said.retryable, after=after)
+    if body.outcome == "fail":
+        failure = Failure(body.code or "EXECUTION_FAILED", body.message or "", None, body.retryable, after=after)
         return Failed(failure)
-    if said.outcome == "snooze":
+    if body.outcome == "snooze":
         return Snoozed(after or 0)
-    return Cancelled(said.reason) if said.outcome == "cancel" else Stopped()
+    return Cancelled(body.reason) if body.outcome == "cancel" else Stopped()
 
 
-def _worker(asked: ApiRequest, name: str) -> str:
-    """Who works is the person behind the token; a worker needs to see payloads, and takes jobs of all tenants."""
-    asked.caller.everywhere("the work of all workers")
-    if not asked.caller.payloads:
-        raise Forbidden("a worker must see payloads; use a token that may", code="PAYLOADS_REQUIRED")
-    return f"{asked.caller.person}/{name}"[:200]
+def _worker_id(request: ApiRequest, name: str) -> str:
+    """The worker's id: person and name. Raises if the token has a tenant or may not see payloads."""
+    request.caller.require_all_tenants("the worker endpoints")
+    if not request.caller.payloads:
+        raise Forbidden("a worker needs a token that may see payloads", code="PAYLOADS_REQUIRED")
+    return f"{request.caller.person}/{name}"[:200]
 
 
-def _row(
-    asked: ApiRequest, engine: Engine, worker: str, types: list[str], queues: list[str] | None, slots: int, lease: float
+def _worker_row(
+    request: ApiRequest,
+    engine: Engine,
+    worker: str,
+    job_types: list[str],
+    queues: list[str] | None,
+    slots: int,
+    lease_seconds: float,
 ) -> WorkerRow:
     now = engine.store.now()
     return WorkerRow(
         id=worker,
-        host=asked.client.host if asked.client else "http",
+        host=request.client.host if request.client else "http",
         pid=0,
         version=__version__,
         queues=None if queues is None else json.dumps(queues),
-        job_types=json.dumps(types),
+        job_types=json.dumps(job_types),
         slots=slots,
         busy=0,
         state="working",
         started_at=now,
         seen_at=now,
-        lease=int(lease * SECOND),
+        lease=int(lease_seconds * SECOND),
     )

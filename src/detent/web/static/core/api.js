@@ -1,73 +1,120 @@
-// The API, asked as the person who is signed in. A refusal is a Problem with the server's code and sentence.
-import { here } from "./dom.js";
-import { parse } from "./json.js";
-import { known, t } from "./words.js";
+// The REST API, called as the person who is signed in. An error response is thrown as a Problem.
 
-const body = document.body.dataset;
-export const person = body.person;
-export const payloads = body.payloads === "yes";
-export const tenant = body.tenant || null;
-const powers = new Set(body.powers.split(" "));
+/** @import { ProblemBody } from "../types.d.ts" */
+
+import { parseJson } from "./json.js";
+import { urlFor } from "./urls.js";
+import { hasText, t } from "./words.js";
+
+const session = document.body.dataset;
+export const person = session.person;
+export const canSeePayloads = session.payloads === "yes";
+export const tenant = session.tenant || null;
+const powers = new Set((session.powers ?? "").split(" "));
+/** @param {string} power */
 export const may = (power) => powers.has(power);
 
+/** An error response of the API; status 0 if the server did not answer. */
 export class Problem extends Error {
-  constructor(status, told) {
-    super(sentence(status, told));
+  /**
+   * @param {number} status
+   * @param {ProblemBody} body
+   */
+  constructor(status, body) {
+    super(problemMessage(status, body));
     this.status = status;
-    this.code = told.code ?? "";
-    this.told = told;
+    this.code = body.code ?? "";
   }
 }
 
-// The server speaks English; what kind of refusal it is can be said in any language.
-function sentence(status, { code, detail }) {
+/**
+ * The status and code of a caught error, if it came from the API.
+ * @param {unknown} error
+ * @returns {{ message: string, status?: number, code?: string }}
+ */
+export const asProblem = (error) => (error instanceof Error ? error : { message: String(error) });
+
+/**
+ * The kind of the error in the viewer's language, followed by the server's English detail.
+ * @param {number} status
+ * @param {ProblemBody} body
+ */
+function problemMessage(status, { code, detail }) {
   if (!status || !detail) return t("state.unreachable");
-  const lead = [`problem.${code}`, `problem.${status}`, "problem.other"].find(known);
-  return t("problem.said", { what: t(lead), detail });
+  const key = [`problem.${code}`, `problem.${status}`].find(hasText) ?? "problem.other";
+  return t("problem.message", { kind: t(key), detail });
 }
 
-export const get = (path, query, options) => call("GET", path, { query, ...options });
-export const post = (path, json = {}, options) => call("POST", path, { json, key: key(), ...options });
-export const send = (method, path, json, options) => call(method, path, { json, ...options });
+/**
+ * @typedef {object} CallOptions
+ * @property {Record<string, string | number | null | undefined>} [query]
+ * @property {unknown} [json]
+ * @property {string} [idempotencyKey]
+ */
 
-export async function call(method, path, { query, json, key, signal, csrf } = {}) {
-  const url = new URL(here(`api/v1/${path}`));
-  for (const [name, value] of Object.entries(query ?? {})) {
-    if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
+/**
+ * @template Answer
+ * @param {string} path
+ * @param {CallOptions["query"]} [query]
+ * @returns {Promise<Answer>}
+ */
+export const get = (path, query) => call("GET", path, { query });
+
+/**
+ * POST with a new idempotency key.
+ * @template Answer
+ * @param {string} path
+ * @param {unknown} [json]
+ * @returns {Promise<Answer>}
+ */
+export const post = (path, json = {}) => call("POST", path, { json, idempotencyKey: newIdempotencyKey() });
+
+/**
+ * @template Answer
+ * @param {string} method
+ * @param {string} path
+ * @param {CallOptions} [options]
+ * @returns {Promise<Answer>}
+ */
+export async function call(method, path, { query = {}, json, idempotencyKey } = {}) {
+  const url = new URL(urlFor(`api/v1/${path}`));
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, String(value));
   }
+  /** @type {Record<string, string>} */
   const headers = { Accept: "application/json" };
   if (json !== undefined) headers["Content-Type"] = "application/json";
-  if (key) headers["Idempotency-Key"] = key;
-  if (method !== "GET" && body.csrf) headers["X-CSRF-Token"] = csrf ?? body.csrf;
-  let answer;
+  if (idempotencyKey) headers["Idempotency-Key"] = idempotencyKey;
+  if (method !== "GET" && session.csrf) headers["X-CSRF-Token"] = session.csrf;
+  let response;
   try {
-    answer = await fetch(url, { method, headers, signal, body: json === undefined ? undefined : JSON.stringify(json) });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Problem(0, { code: "UNREACHABLE", detail: t("state.unreachable") });
+    response = await fetch(url, { method, headers, body: json === undefined ? undefined : JSON.stringify(json) });
+  } catch {
+    throw new Problem(0, { code: "UNREACHABLE" });
   }
-  const told = read(await answer.text());
-  if (answer.status === 401 && body.page !== "sign_in") signIn();
-  if (!answer.ok) throw new Problem(answer.status, told);
-  return told;
+  const body = parseBody(await response.text());
+  if (response.status === 401 && session.page !== "sign_in") goToSignIn();
+  if (!response.ok) throw new Problem(response.status, body);
+  return body;
 }
 
-function read(text) {
+/** @param {string} text */
+function parseBody(text) {
   try {
-    return parse(text || "{}");
+    return parseJson(text || "{}");
   } catch {
-    return {};  // a proxy's own page
+    return {}; // an HTML page of a proxy
   }
 }
 
 let leaving = false;
 
-// There is one way out of a page: who comes second would break off the first.
-export function signIn() {
+/** Navigates once: a second navigation would abort the first. */
+export function goToSignIn() {
   if (leaving) return;
   leaving = true;
-  const wanted = location.href.slice(here("").length);
-  location.replace(here(`sign-in?next=${encodeURIComponent(wanted)}`));
+  const next = location.href.slice(urlFor("").length);
+  location.replace(urlFor(`sign-in?next=${encodeURIComponent(next)}`));
 }
 
 export async function signOut() {
@@ -75,13 +122,13 @@ export async function signOut() {
   try {
     await call("DELETE", "session");
   } catch (error) {
-    leaving = error.status === 401;
+    leaving = asProblem(error).status === 401;
     if (!leaving) throw error;
   }
-  location.replace(here("sign-in"));
+  location.replace(urlFor("sign-in"));
 }
 
-function key() {
+function newIdempotencyKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return [...bytes].map((one) => one.toString(16).padStart(2, "0")).join("");
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

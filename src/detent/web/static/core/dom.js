@@ -1,78 +1,162 @@
-// Elements from data. Whatever comes from a job becomes text, never markup: there is no other way to make an element here.
-const SVG = "http://www.w3.org/2000/svg";
+// Creates elements from data. Text of a job is always inserted as text, never as markup: these functions are the only way
+// to create an element in the dashboard.
 
+/** @import { Child, Props } from "../types.d.ts" */
+
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
+
+/**
+ * Create an HTML element.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Props} [props]
+ * @param {...Child} children
+ */
 export const h = (tag, props, ...children) => build(document.createElement(tag), props, children);
-export const s = (tag, props, ...children) => build(document.createElementNS(SVG, tag), props, children);
 
+/**
+ * Create an SVG element.
+ * @template {keyof SVGElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Props} [props]
+ * @param {...Child} children
+ */
+export const s = (tag, props, ...children) => build(document.createElementNS(SVG_NAMESPACE, tag), props, children);
+
+/**
+ * @template {Element} Built
+ * @param {Built} node
+ * @param {Props | undefined} props
+ * @param {Child[]} children
+ */
 function build(node, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (name === "on") for (const [event, act] of Object.entries(value)) node.addEventListener(event, act);
-    else if (name === "value" || name === "checked" || name === "indeterminate") node[name] = value;
-    else node.setAttribute(name, value === true ? "" : String(value));
+    if (typeof value === "object") {
+      for (const [event, handler] of Object.entries(value)) {
+        node.addEventListener(event, /** @type {EventListener} */ (handler));
+      }
+    } else if (name === "value" || name === "checked" || name === "indeterminate") {
+      Object.assign(node, { [name]: value });
+    } else node.setAttribute(name, value === true ? "" : String(value));
   }
   append(node, children);
   return node;
 }
 
+/**
+ * @param {Element} node
+ * @param {Child[]} children
+ */
 function append(node, children) {
-  for (const child of children.flat(Infinity)) {
+  for (const child of children) {
     if (child === null || child === undefined || child === false) continue;
-    node.append(child instanceof Node ? child : String(child));
+    if (Array.isArray(child)) append(node, child);
+    else node.append(child instanceof Node ? child : String(child));
   }
 }
 
+/**
+ * Replace the children of `node`.
+ * @template {Element} Filled
+ * @param {Filled} node
+ * @param {...Child} children
+ */
 export function fill(node, ...children) {
   node.replaceChildren();
   append(node, children);
   return node;
 }
 
-export const $ = (id) => document.getElementById(id);
+/** @param {string} id */
+export const byId = (id) => document.getElementById(id);
 
-const ROOT = new URL(document.documentElement.dataset.root, location.href);
-export const here = (path) => new URL(path, ROOT).href;
-export const part = encodeURIComponent;
-export const jobLink = (id) => here(`jobs/${part(id)}`);
-
-// Make a container's children those of `items`, keeping the nodes whose signature is as it was: nothing flickers, nothing
-// loses focus.
-export function keyed(container, items, keyOf, make) {
-  const old = new Map([...container.children].map((node) => [node.dataset.key, node]));
-  const wanted = items.map((item) => {
-    const key = String(keyOf(item));
-    const signature = JSON.stringify(item);
-    const known = old.get(key);
-    if (known && known.signature === signature) return known;
-    const node = make(item);
-    node.dataset.key = key;
-    node.signature = signature;
-    return node;
-  });
-  const focused = document.activeElement?.closest?.("[data-key]");
-  const focusKey = focused && container.contains(focused) ? focused.dataset.key : null;
-  const focusName = focusKey && document.activeElement.dataset.focus;
-  wanted.forEach((node, index) => {
-    if (container.children[index] !== node) container.insertBefore(node, container.children[index] ?? null);
-  });
-  while (container.children.length > wanted.length) container.lastElementChild.remove();
-  if (focusKey && !container.contains(document.activeElement)) {
-    const again = wanted.find((node) => node.dataset.key === focusKey);
-    (again?.querySelector(focusName ? `[data-focus="${CSS.escape(focusName)}"]` : "a, button, input"))?.focus();
-  }
-  return wanted;
+/**
+ * The element that `selector` matches; throws if there is none.
+ * @param {string} selector
+ * @param {ParentNode} [root]
+ * @returns {HTMLElement}
+ */
+export function requireElement(selector, root = document) {
+  const node = root.querySelector(selector);
+  if (!(node instanceof HTMLElement)) throw new Error(`no element matches ${selector}`);
+  return node;
 }
 
-export async function copy(text) {
+export const isDialogOpen = () => document.querySelector("dialog[open]") !== null;
+
+/** JSON of the item that each keyed node was created from. @type {WeakMap<Element, string>} */
+const signatures = new WeakMap();
+
+/**
+ * Make the children of `container` match `items`. Nodes whose item is unchanged are kept, so that they do not flicker and
+ * keep the focus.
+ * @template Item
+ * @param {HTMLElement} container
+ * @param {Item[]} items
+ * @param {(item: Item) => string | number} keyOf
+ * @param {(item: Item) => HTMLElement} create
+ */
+export function updateKeyed(container, items, keyOf, create) {
+  const oldNodes = new Map(childElements(container).map((node) => [node.dataset.key, node]));
+  const nodes = items.map((item) => {
+    const key = String(keyOf(item));
+    const signature = JSON.stringify(item);
+    const oldNode = oldNodes.get(key);
+    if (oldNode && signatures.get(oldNode) === signature) return oldNode;
+    const node = create(item);
+    node.dataset.key = key;
+    signatures.set(node, signature);
+    return node;
+  });
+  const focus = focusWithin(container);
+  nodes.forEach((node, index) => {
+    if (container.children[index] !== node) container.insertBefore(node, container.children[index] ?? null);
+  });
+  while (container.children.length > nodes.length) container.lastElementChild?.remove();
+  if (focus && !container.contains(document.activeElement)) restoreFocus(nodes, focus);
+}
+
+/**
+ * @param {Element} node
+ * @returns {HTMLElement[]}
+ */
+export const childElements = (node) => /** @type {HTMLElement[]} */ ([...node.children]);
+
+/** @param {HTMLElement} container */
+function focusWithin(container) {
+  const focused = document.activeElement;
+  const keyedNode = focused?.closest("[data-key]");
+  if (!(focused instanceof HTMLElement) || !(keyedNode instanceof HTMLElement) || !container.contains(keyedNode)) {
+    return null;
+  }
+  return { key: keyedNode.dataset.key, name: focused.dataset.focus };
+}
+
+/**
+ * @param {HTMLElement[]} nodes
+ * @param {{ key: string | undefined, name: string | undefined }} focus
+ */
+function restoreFocus(nodes, { key, name }) {
+  const selector = name ? `[data-focus="${CSS.escape(name)}"]` : "a, button, input";
+  const target = nodes.find((node) => node.dataset.key === key)?.querySelector(selector);
+  if (target instanceof HTMLElement) target.focus();
+}
+
+/**
+ * Copy to the clipboard; false if the browser refuses.
+ * @param {string} text
+ */
+export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    const area = h("textarea", { class: "unseen", value: text });
+    const area = h("textarea", { class: "visually-hidden", value: text });
     document.body.append(area);
     area.select();
-    const done = document.execCommand("copy");
+    const copied = document.execCommand("copy");
     area.remove();
-    return done;
+    return copied;
   }
 }

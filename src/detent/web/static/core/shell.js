@@ -1,68 +1,114 @@
-// What every page has: menu, language, theme, keyboard, sign-out.
-import { $, h, here } from "./dom.js";
-import { signOut } from "./api.js";
-import { t } from "./words.js";
-import { openDialog, told } from "./dialog.js";
+// Parts of every page: menu, language, theme, keyboard shortcuts, sign-out.
 
-const YEAR = 31_536_000;
-const path = new URL(here("")).pathname;
+import { openDialog } from "../components/dialog.js";
+import { toastError } from "../components/toast.js";
+import { signOut } from "./api.js";
+import { byId, h, isDialogOpen } from "./dom.js";
+import { urlFor } from "./urls.js";
+import { t } from "./words.js";
+
+const YEAR_SECONDS = 31_536_000;
+const COOKIE_PATH = new URL(urlFor("")).pathname;
 
 for (const name of ["language", "theme"]) {
-  $(name)?.addEventListener("change", (event) => {
-    document.cookie = `detent_${name}=${event.target.value}; Path=${path}; Max-Age=${YEAR}; SameSite=Strict`;
-    if (name === "theme") document.documentElement.dataset.theme = event.target.value;
+  const select = /** @type {HTMLSelectElement | null} */ (byId(name));
+  select?.addEventListener("change", () => {
+    document.cookie = `detent_${name}=${select.value}; Path=${COOKIE_PATH}; Max-Age=${YEAR_SECONDS}; SameSite=Strict`;
+    if (name === "theme") document.documentElement.dataset.theme = select.value;
     else location.reload();
   });
 }
 
-$("sign-out")?.addEventListener("click", () => signOut().catch(told));
+byId("sign-out")?.addEventListener("click", () => signOut().catch(toastError));
 
-const menu = $("menu"), button = $("menu-button");
-function toggle(open) {
-  menu.toggleAttribute("data-open", open);
-  button.setAttribute("aria-expanded", String(open));
-  if (open) menu.querySelector("a")?.focus();
+const menu = byId("menu"), menuButton = byId("menu-button");
+const isMenuOpen = () => menu?.hasAttribute("data-open") ?? false;
+
+/** @param {boolean} open */
+function toggleMenu(open) {
+  menu?.toggleAttribute("data-open", open);
+  menuButton?.setAttribute("aria-expanded", String(open));
+  if (open) menu?.querySelector("a")?.focus();
 }
-button?.addEventListener("click", () => toggle(!menu.hasAttribute("data-open")));
-document.addEventListener("click", (event) => {
-  if (menu?.hasAttribute("data-open") && !menu.contains(event.target) && !button.contains(event.target)) toggle(false);
-  const who = document.querySelector(".who[open]");
-  if (who && !who.contains(event.target)) who.open = false;
+
+menuButton?.addEventListener("click", () => toggleMenu(!isMenuOpen()));
+document.addEventListener("click", ({ target }) => {
+  if (!(target instanceof Node)) return;
+  if (isMenuOpen() && !menu?.contains(target) && !menuButton?.contains(target)) toggleMenu(false);
+  const userMenu = document.querySelector(".user-menu[open]");
+  if (userMenu && !userMenu.contains(target)) userMenu.removeAttribute("open");
 });
 
-const GO = { o: "overview", j: "jobs", a: "approvals", d: "letters", s: "schedules", q: "queues", w: "workers", c: "contracts",
-  v: "verify", l: "alerts", u: "audit", t: "tokens" };
-let going = 0;
+/** Second key after `g` -> page. @type {Record<string, string>} */
+const PAGE_KEYS = {
+  o: "overview",
+  j: "jobs",
+  a: "approvals",
+  d: "dead_letters",
+  s: "schedules",
+  q: "queues",
+  w: "workers",
+  c: "contracts",
+  v: "verify",
+  l: "alerts",
+  u: "audit",
+  t: "tokens",
+};
+const PAGE_KEY_MS = 1200;
+let pageKeyStartedAt = 0;
+
+/**
+ * @param {string} name
+ * @returns {HTMLAnchorElement | null | undefined}
+ */
+const menuLink = (name) => menu?.querySelector(`a[data-name="${name}"]`);
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && menu?.hasAttribute("data-open")) {
-    toggle(false);
-    button.focus();
+  if (event.key === "Escape" && isMenuOpen()) {
+    toggleMenu(false);
+    menuButton?.focus();
   }
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (event.target.closest("input, textarea, select")) return;
-  if (Date.now() - going < 1200) {
-    going = 0;
-    const link = menu?.querySelector(`[data-name="${GO[event.key] ?? ""}"]`);
-    if (link) { event.preventDefault(); location.assign(link.href); }
-  } else if (event.key === "g") going = Date.now();
-  else if (event.key === "?") help();
-  else if (event.key === "/" && $("filter")) { event.preventDefault(); $("filter").focus(); }
-  else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
+  if (event.ctrlKey || event.metaKey || event.altKey || isDialogOpen()) return;
+  if (event.target instanceof Element && event.target.closest("input, textarea, select")) return;
+  const filter = byId("filter");
+  if (Date.now() - pageKeyStartedAt < PAGE_KEY_MS) {
+    pageKeyStartedAt = 0;
+    const link = menuLink(PAGE_KEYS[event.key] ?? "");
+    if (!link) return;
+    event.preventDefault();
+    location.assign(link.href);
+  } else if (event.key === "g") pageKeyStartedAt = Date.now();
+  else if (event.key === "?") showKeys();
+  else if (event.key === "/" && filter) {
+    event.preventDefault();
+    filter.focus();
+  } else if (event.key === "j" || event.key === "k") moveRowFocus(event.key === "j" ? 1 : -1);
 });
 
-function step(by) {
-  const rows = [...document.querySelectorAll("tbody tr a:first-of-type")].filter((one) => one === one.closest("tr").querySelector("a"));
+/** @param {1 | -1} step */
+function moveRowFocus(step) {
+  const rows = [...document.querySelectorAll("tbody tr")].filter((row) => row.querySelector("a"));
   if (!rows.length) return;
-  const now = rows.findIndex((one) => one.closest("tr").contains(document.activeElement));
-  rows[Math.min(rows.length - 1, Math.max(0, now + by))].focus();
+  const current = rows.findIndex((row) => row.contains(document.activeElement));
+  rows[Math.min(rows.length - 1, Math.max(0, current + step))].querySelector("a")?.focus();
 }
 
-function help() {
+function showKeys() {
+  /** @type {(keys: string[], text: string) => Node[]} */
   const line = (keys, text) => [h("dt", {}, keys.map((key) => [h("kbd", {}, key), " "])), h("dd", {}, text)];
-  openDialog(t("keys.title"), h("dl", { class: "facts" },
-    line(["/"], t("keys.filter")), line(["j", "k"], t("keys.rows")), line(["Enter"], t("keys.open")), line(["Esc"], t("keys.close")),
-    Object.entries(GO).filter(([, name]) => menu.querySelector(`[data-name="${name}"]`))
-      .map(([key, name]) => line(["g", key], t(`page.${name}`))), line(["?"], t("keys.title"))));
+  const pages = Object.entries(PAGE_KEYS).filter(([, name]) => menuLink(name));
+  openDialog(
+    t("keys.title"),
+    h(
+      "dl",
+      { class: "details-list" },
+      line(["/"], t("keys.filter")),
+      line(["j", "k"], t("keys.rows")),
+      line(["Enter"], t("keys.open")),
+      line(["Esc"], t("keys.close")),
+      pages.map(([key, name]) => line(["g", key], t(`page.${name}`))),
+      line(["?"], t("keys.title")),
+    ),
+  );
 }
-$("keys-button")?.addEventListener("click", help);
+byId("keys-button")?.addEventListener("click", showKeys);

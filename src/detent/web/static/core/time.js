@@ -1,53 +1,79 @@
-// Moments: relative to now, exact on hover, in the viewer's zone; and spans of time in words.
+// Times: relative to now, exact in a tooltip, in the viewer's time zone; and durations.
+
 import { h } from "./dom.js";
 import { language, t } from "./words.js";
 
-const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto", style: "short" });
-const exactly = new Intl.DateTimeFormat(language, {
-  year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
-  fractionalSecondDigits: 3, timeZoneName: "short", hour12: false,
+const relativeFormat = new Intl.RelativeTimeFormat(language, { numeric: "auto", style: "short" });
+const exactFormat = new Intl.DateTimeFormat(language, {
+  year: "numeric",
+  month: "short",
+  day: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  fractionalSecondDigits: 3,
+  timeZoneName: "short",
+  hour12: false,
 });
-const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hour12: false });
-const day = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
-const STEPS = [["day", 86_400], ["hour", 3_600], ["minute", 60], ["second", 1]];
+const clockFormat = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hour12: false });
+const dayFormat = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
+/** @type {[Intl.RelativeTimeFormatUnit, number][]} */
+const RELATIVE_UNITS = [["day", 86_400], ["hour", 3_600], ["minute", 60], ["second", 1]];
+/** @type {[string, number][]} */
+const DURATION_UNITS = [["d", 86_400], ["h", 3_600], ["m", 60], ["s", 1]];
 
-export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-export const exact = (iso) => exactly.format(new Date(iso));
-export const clockTime = (date) => clock.format(date);
-export const dayTime = (date) => day.format(date);
+export const timeZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+/** @param {string} iso */
+export const formatExact = (iso) => exactFormat.format(new Date(iso));
+/** @param {Date} date */
+export const formatClock = (date) => clockFormat.format(date);
+/** @param {Date} date */
+export const formatDay = (date) => dayFormat.format(date);
 
-export function ago(iso, now = Date.now()) {
+/**
+ * @param {string} iso
+ * @param {number} [now]
+ */
+export function formatRelative(iso, now = Date.now()) {
   const seconds = (new Date(iso).getTime() - now) / 1000;
   if (Math.abs(seconds) < 1) return t("time.now");
-  const [unit, size] = STEPS.find(([, size]) => Math.abs(seconds) >= size) ?? STEPS.at(-1);
-  return relative.format(Math.trunc(seconds / size), unit);
+  const [unit, size] = RELATIVE_UNITS.find(([, size]) => Math.abs(seconds) >= size) ?? ["second", 1];
+  return relativeFormat.format(Math.trunc(seconds / size), unit);
 }
 
-export function moment(iso) {
+/** A `time` element that shows the relative time and keeps it current. @param {string | null | undefined} iso */
+export function timeElement(iso) {
   if (!iso) return h("span", { class: "soft" }, "–");
-  return h("time", { datetime: iso, title: exact(iso), "data-relative": true, tabindex: null }, ago(iso));
+  return h("time", { datetime: iso, title: formatExact(iso), "data-relative": true }, formatRelative(iso));
 }
 
-export function span(ms) {
-  if (ms === null || ms === undefined || Number.isNaN(ms)) return "–";
-  if (ms < 1) return "< 1 ms";
-  if (ms < 1000) return `${ms < 10 ? Number(ms.toFixed(1)) : Math.round(ms)} ms`;
-  const seconds = ms / 1000;
+/** @param {number | null | undefined} milliseconds */
+export function formatDuration(milliseconds) {
+  if (milliseconds === null || milliseconds === undefined || Number.isNaN(milliseconds)) return "–";
+  if (milliseconds < 1) return "< 1 ms";
+  if (milliseconds < 1000) {
+    return `${milliseconds < 10 ? Number(milliseconds.toFixed(1)) : Math.round(milliseconds)} ms`;
+  }
+  const seconds = milliseconds / 1000;
   if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
-  const parts = [["d", 86_400], ["h", 3_600], ["m", 60], ["s", 1]];
-  const at = parts.findIndex(([, size]) => seconds >= size);
-  const [unit, size] = parts[at];
-  const rest = Math.floor((seconds % size) / (parts[at + 1]?.[1] ?? 1));
-  return `${Math.floor(seconds / size)} ${unit}${rest && parts[at + 1] ? ` ${rest} ${parts[at + 1][0]}` : ""}`;
+  const index = DURATION_UNITS.findIndex(([, size]) => seconds >= size);
+  const [unit, size] = DURATION_UNITS[index];
+  const smaller = DURATION_UNITS[index + 1];
+  const rest = smaller ? Math.floor((seconds % size) / smaller[1]) : 0;
+  return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${smaller[0]}` : ""}`;
 }
 
-export const between = (from, to) => new Date(to).getTime() - new Date(from).getTime();
+/**
+ * @param {string} from
+ * @param {string} to
+ */
+export const millisecondsBetween = (from, to) => new Date(to).getTime() - new Date(from).getTime();
 
 setInterval(() => {
   if (document.hidden) return;
   const now = Date.now();
   for (const node of document.querySelectorAll("time[data-relative]")) {
-    const text = ago(node.dateTime, now);
-    if (node.firstChild.data !== text) node.firstChild.data = text;
+    const text = formatRelative(/** @type {HTMLTimeElement} */ (node).dateTime, now);
+    if (node.textContent !== text) node.textContent = text;
   }
 }, 1000);

@@ -1,23 +1,54 @@
-// The sentences of the viewer's language, and how it writes numbers.
-const table = JSON.parse(document.getElementById("words").textContent);
+// Texts in the viewer's language, and number formatting.
+
+/** @import { Values } from "../types.d.ts" */
+
+/** @type {Record<string, string>} */
+const texts = JSON.parse(document.getElementById("words")?.textContent ?? "{}");
 export const language = document.documentElement.lang || "en";
-const numbers = new Intl.NumberFormat(language);
+const numberFormat = new Intl.NumberFormat(language);
 const plurals = new Intl.PluralRules(language);
 
-// A sentence with its {names} filled in; `name.one` is taken for one of something, where the language makes a difference.
-export const t = (key, values = {}) => text(key, values).replace(/\{(\w+)\}/g, (_, name) => shown(values[name]));
+/**
+ * The text for `key` with its {names} replaced. For a number `n`, `key.one` (or another plural form) is preferred.
+ * @param {string} key
+ * @param {Values} [values]
+ */
+export const t = (key, values = {}) =>
+  template(key, values).replace(/\{(\w+)\}/g, (_match, name) => valueText(values[name]));
 
-// The same with elements for some of the names: a list of texts and elements.
-export const rich = (key, values = {}) => text(key, values).split(/\{(\w+)\}/)
-  .map((part, index) => (index % 2 === 0 ? part : values[part] instanceof Node ? values[part] : shown(values[part])));
+/**
+ * Like `t`, but values may be elements. Returns texts and elements in order.
+ * @param {string} key
+ * @param {Values} [values]
+ * @returns {(Node | string)[]}
+ */
+export const richText = (key, values = {}) =>
+  template(key, values).split(/\{(\w+)\}/).map((part, index) => {
+    const value = index % 2 === 0 ? part : values[part];
+    return value instanceof Node ? value : valueText(value);
+  });
 
-function text(key, values) {
-  const one = typeof values.n === "number" ? table[`${key}.${plurals.select(values.n)}`] : undefined;
-  return one ?? table[key] ?? key;
+/**
+ * @param {string} key
+ * @param {Values} values
+ */
+function template(key, values) {
+  const plural = typeof values.n === "number" ? texts[`${key}.${plurals.select(values.n)}`] : undefined;
+  return plural ?? texts[key] ?? key;
 }
 
-const shown = (value) => (typeof value === "number" ? numbers.format(value) : String(value ?? ""));
-export const known = (key) => key in table;
-// A word the server uses, in the viewer's language as far as there is one for it.
-export const named = (kind, name) => (known(`${kind}.${name}`) ? t(`${kind}.${name}`) : name);
-export const number = (value) => numbers.format(value);
+/** @param {unknown} value */
+const valueText = (value) => (typeof value === "number" ? numberFormat.format(value) : String(value ?? ""));
+
+/** @param {string} key */
+export const hasText = (key) => key in texts;
+
+/**
+ * The translation of a word the server uses, or the word itself.
+ * @param {string} kind
+ * @param {string} word
+ */
+export const translated = (kind, word) => (hasText(`${kind}.${word}`) ? t(`${kind}.${word}`) : word);
+
+/** @param {number} value */
+export const formatNumber = (value) => numberFormat.format(value);

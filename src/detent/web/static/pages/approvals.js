@@ -1,55 +1,114 @@
-// What waits for people: the question, who has answered, and the two answers.
-import { fill, h, jobLink } from "../core/dom.js";
-import { get, may, payloads, person, post } from "../core/api.js";
-import { ask, reasonField, toast } from "../core/dialog.js";
-import { empty, page } from "../core/states.js";
-import { table } from "../core/table.js";
-import { moment } from "../core/time.js";
-import { tree } from "../core/tree.js";
-import { number, t } from "../core/words.js";
+// Jobs that wait for approval: the question, the votes so far, and the buttons to approve and reject.
+
+/** @import { PendingApproval, Table } from "../types.d.ts" */
+
+import { formDialog, reasonField, textOf } from "../components/dialog.js";
+import { actionButton, linkWithId, voteLine } from "../components/elements.js";
+import { jsonTree } from "../components/json_tree.js";
+import { showRows, table } from "../components/table.js";
+import { toast } from "../components/toast.js";
+import { canSeePayloads, get, may, person, post } from "../core/api.js";
+import { fill, h, isDialogOpen, requireElement } from "../core/dom.js";
+import { startPage } from "../core/page.js";
+import { emptyState } from "../core/states.js";
+import { timeElement } from "../core/time.js";
+import { jobUrl } from "../core/urls.js";
+import { formatNumber, t } from "../core/words.js";
 import "../core/shell.js";
 
-let room = null;
+/** @type {ReturnType<typeof build> | null} */
+let view = null;
 
-// A job that is held before it begins has no question of its own.
-const question = (one) => (one.name === null ? t("approvals.before") : one.summary ?? t("payload.hidden"));
+/** A job that is held before its first execution has no question of its own. @param {PendingApproval} approval */
+const question = ({ name, summary }) => (name === null ? t("approvals.before-start") : summary ?? t("payload.hidden"));
 
-async function decide(one, act) {
-  const done = await ask({
-    title: t(`ask.${act}`), lead: question(one), button: t(`act.${act}`), danger: act === "reject",
-    fields: [one.about && payloads && h("div", { class: "trace" }, tree(one.about)), reasonField(act === "reject")],
-    act: (form) => post(`jobs/${encodeURIComponent(one.job_id)}/${act}`, { reason: form.get("reason") || null, ...(one.digest ? { digest: one.digest } : {}) }),
+/**
+ * @param {PendingApproval} approval
+ * @param {"approve" | "reject"} action
+ */
+async function decide(approval, action) {
+  const { job_id, about, digest } = approval;
+  const done = await formDialog({
+    title: t(`confirm.${action}`),
+    lead: question(approval),
+    button: t(`action.${action}`),
+    danger: action === "reject",
+    fields: [
+      canSeePayloads && Boolean(about) && h("div", { class: "trace" }, jsonTree(about)),
+      reasonField(action === "reject"),
+    ],
+    submit: (form) =>
+      post(`jobs/${encodeURIComponent(job_id)}/${action}`, {
+        reason: textOf(form, "reason"),
+        ...(digest ? { digest } : {}),
+      }),
   });
-  if (done) toast(t(`did.${act}`));
-  again();
+  if (done) toast(t(`done.${action}`));
+  refresh();
 }
 
-function built(root) {
-  const rows = table([
-    { label: t("col.job"), cell: (one) => [h("a", { href: jobLink(one.job_id), "data-focus": "open" }, one.job_type), h("div", { class: "soft small mono" }, one.job_id)] },
-    { label: t("col.asked"), cell: (one) => [h("div", { class: "break" }, question(one)), one.about && payloads && h("details", {}, h("summary", { class: "small" }, t("col.data")), tree(one.about))] },
-    { label: t("col.tenant"), cell: (one) => one.tenant_id },
-    { label: t("col.votes"), cell: (one) => [t("approvals.missing", { n: one.missing, quorum: one.quorum }), one.votes?.map((vote) => h("div", { class: "small soft" }, `${vote.approved ? "✓" : "✗"} ${vote.person}${vote.reason ? `: ${vote.reason}` : ""}`))] },
-    { label: t("col.since"), class: "nowrap", cell: (one) => moment(one.since) },
-    { label: t("col.deadline"), class: "nowrap", cell: (one) => moment(one.deadline) },
-    may("review") && { label: t("col.actions"), class: "tight", cell: (one) => (!one.may_decide || one.votes?.some((vote) => vote.person === person && vote.approved)
-      ? h("span", { class: "soft small" }, one.may_decide ? t("approvals.voted") : t("approvals.roles", { roles: one.roles.join(", ") }))
-      : h("div", { class: "actions" }, ["approve", "reject"].map((act) => h("button", { type: "button", class: `tiny ${act === "approve" ? "primary" : "danger"}`, "data-act": act, "data-focus": act, on: { click: () => decide(one, act) } }, t(`act.${act}`))))) },
-  ].filter(Boolean), { label: t("page.approvals") });
+/** @param {HTMLElement} root */
+function build(root) {
+  /** @type {Table<PendingApproval>} */
+  const rows = table(t("page.approvals"), [
+    { label: t("col.job"), cell: ({ job_id, job_type }) => linkWithId(jobUrl(job_id), job_type, job_id) },
+    { label: t("col.question"), cell: questionCell },
+    { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id },
+    {
+      label: t("col.votes"),
+      cell: ({ missing, quorum, votes }) => [
+        t("approvals.count", { n: quorum - missing, quorum }),
+        votes?.map((vote) => h("div", { class: "small soft" }, voteLine(vote))),
+      ],
+    },
+    { label: t("col.since"), class: "nowrap", cell: ({ since }) => timeElement(since) },
+    { label: t("col.deadline"), class: "nowrap", cell: ({ deadline }) => timeElement(deadline) },
+    may("review") && { label: t("col.actions"), class: "tight", cell: actionsCell },
+  ]);
   const list = h("div");
-  fill(root, !may("review") && h("p", { class: "soft" }, t("approvals.look")), list);
+  fill(root, !may("review") && h("p", { class: "soft" }, t("approvals.read-only")), list);
   return { rows, list };
 }
 
-function draw(root, { items }) {
-  room ??= built(root);
-  const count = document.querySelector('.menu [data-name="approvals"] .count');
-  count.hidden = !items.length;
-  count.textContent = number(items.length);
-  if (items.length) {
-    if (room.rows.node.parentNode !== room.list) fill(room.list, room.rows.node);
-    room.rows.show(items, (one) => `${one.job_id}/${one.name ?? ""}`);
-  } else fill(room.list, empty(t("approvals.none"), t("approvals.none.more")));
+/** @param {PendingApproval} approval */
+const questionCell = (approval) => [
+  h("div", { class: "break" }, question(approval)),
+  canSeePayloads && Boolean(approval.about) &&
+  h("details", {}, h("summary", { class: "small" }, t("col.data")), jsonTree(approval.about)),
+];
+
+/** @param {PendingApproval} approval */
+function actionsCell(approval) {
+  const { may_decide, roles, votes } = approval;
+  if (!may_decide) return h("span", { class: "soft small" }, t("approvals.roles", { roles: roles.join(", ") }));
+  if (votes?.some((vote) => vote.person === person && vote.approved)) {
+    return h("span", { class: "soft small" }, t("approvals.voted"));
+  }
+  return h(
+    "div",
+    { class: "actions" },
+    actionButton("approve", () => decide(approval, "approve"), { class: "tiny primary" }),
+    actionButton("reject", () => decide(approval, "reject"), { class: "tiny danger" }),
+  );
 }
 
-const again = page({ load: () => get("approvals", { limit: 100 }), draw, every: 700, poll: 10_000, concerns: () => !document.querySelector("dialog[open]") });
+/**
+ * @param {HTMLElement} root
+ * @param {{ items: PendingApproval[] }} data
+ */
+function draw(root, { items }) {
+  view ??= build(root);
+  const menuCount = requireElement('.menu [data-name="approvals"] .count');
+  menuCount.hidden = !items.length;
+  menuCount.textContent = formatNumber(items.length);
+  const empty = () => emptyState(t("approvals.none"), t("approvals.none.more"));
+  showRows(view.list, view.rows, items, ({ job_id, name }) => `${job_id}/${name ?? ""}`, empty);
+}
+
+const refresh = startPage({
+  load: () => get("approvals", { limit: 100 }),
+  draw,
+  every: 700,
+  poll: 10_000,
+  concerns: () => !isDialogOpen(),
+});

@@ -1,33 +1,88 @@
-// One contract: drawn, as a table, and with the codes it uses.
-import { fill, h, here } from "../core/dom.js";
-import { contract, tone } from "../core/contract.js";
-import { diagram } from "../core/diagram.js";
-import { page } from "../core/states.js";
-import { facts, table } from "../core/table.js";
-import { tree } from "../core/tree.js";
+// One contract: its diagram, its edges as a table, its statuses, error codes and retry policy.
+
+/** @import { Contract, Edge, Table } from "../types.d.ts" */
+
+import { contractDiagram } from "../charts/contract_diagram.js";
+import { badge, card } from "../components/elements.js";
+import { filterTerm } from "../components/filter_query.js";
+import { jsonTree } from "../components/json_tree.js";
+import { detailsList, table } from "../components/table.js";
+import { loadContract, statusTone } from "../core/contracts.js";
+import { fill, h, requireElement } from "../core/dom.js";
+import { startPage } from "../core/page.js";
+import { idInPath, jobsUrl } from "../core/urls.js";
 import { t } from "../core/words.js";
 import "../core/shell.js";
 
-const name = decodeURIComponent(location.pathname.split("/").at(-1));
-
-function draw(root, found) {
-  document.querySelector("h1").textContent = found.name;
-  const edges = table([
-    { label: t("contracts.source"), cell: (one) => one.source ?? t("contracts.beginning") }, { label: t("contracts.event"), cell: (one) => h("code", {}, one.event) },
-    { label: t("contracts.target"), cell: (one) => one.target }, { label: t("contracts.move"), cell: (one) => one.move ?? "–" },
-  ], { label: t("contracts.edges") });
-  edges.show(found.edges, (one) => `${one.source} ${one.event} ${one.target} ${one.move}`);
-  const phases = {};
-  for (const [status, phase] of Object.entries(found.statuses)) (phases[phase] ??= []).push(status);
-  const link = (status) => h("a", { href: here(`jobs?q=${encodeURIComponent(`contract:${found.name} status:${status}`)}`) }, h("span", { class: `badge ${tone(found, status)}` }, h("span", {}, status)));
-  fill(root, h("section", { class: "card lone" }, h("h2", {}, t("contracts.diagram")),
-    h("div", { class: "diagram-wrap", tabindex: "0", role: "region", "aria-label": t("contracts.diagram") }, diagram(found, { label: `${found.name}: ${found.edges.map((one) => `${one.source ?? ""} → ${one.target}`).join(", ")}` }))),
-  h("div", { class: "grid" },
-    h("section", { class: "card span-7" }, h("h2", {}, t("contracts.edges")), edges.node),
-    h("div", { class: "span-5 stack" },
-      h("section", { class: "card" }, h("h2", {}, t("contracts.statuses")), facts(Object.entries(phases).map(([phase, statuses]) => [t(`phase.${phase}`), h("div", { class: "row" }, statuses.map(link))]))),
-      h("section", { class: "card" }, h("h2", {}, t("contracts.codes")), facts(Object.entries(found.codes).map(([key, code]) => [key, h("code", {}, code ?? "–")]))),
-      h("section", { class: "card" }, h("h2", {}, t("contracts.retry")), tree(found.retry)))));
+/** @param {Contract} contract */
+function diagramCard(contract) {
+  const arrows = contract.edges.map((edge) => `${edge.source ?? ""} → ${edge.target}`).join(", ");
+  const title = t("contracts.diagram");
+  return h(
+    "section",
+    { class: "card block" },
+    h("h2", {}, title),
+    h(
+      "div",
+      { class: "diagram-wrap", tabindex: "0", role: "region", "aria-label": title },
+      contractDiagram(contract, { label: `${contract.name}: ${arrows}` }),
+    ),
+  );
 }
 
-page({ load: () => contract(name), draw, concerns: () => false });
+/** @param {Contract} contract */
+function edgesCard(contract) {
+  /** @type {Table<Edge>} */
+  const rows = table(t("contracts.edges"), [
+    { label: t("contracts.source"), cell: ({ source }) => source ?? t("contracts.start") },
+    { label: t("contracts.event"), cell: ({ event }) => h("code", {}, event) },
+    { label: t("contracts.target"), cell: ({ target }) => target },
+    { label: t("contracts.move"), cell: ({ move }) => move ?? "–" },
+  ]);
+  rows.show(contract.edges, ({ source, event, target, move }) => `${source} ${event} ${target} ${move}`);
+  return card(t("contracts.edges"), rows.node);
+}
+
+/** The statuses by phase. @param {Contract} contract */
+function statusesCard(contract) {
+  const phases = [...new Set(Object.values(contract.statuses))];
+  /** @param {string} status */
+  const link = (status) => {
+    const href = jobsUrl(`${filterTerm("contract", contract.name)} ${filterTerm("status", status)}`);
+    return h("a", { href }, badge(statusTone(contract, status), status));
+  };
+  return card(
+    t("contracts.statuses"),
+    detailsList(phases.map((phase) => {
+      const statuses = Object.keys(contract.statuses).filter((status) => contract.statuses[status] === phase);
+      return [t(`phase.${phase}`), h("div", { class: "row" }, statuses.map(link))];
+    })),
+  );
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {Contract} contract
+ */
+function draw(root, contract) {
+  requireElement("h1").textContent = contract.name;
+  const codes = Object.entries(contract.codes);
+  fill(
+    root,
+    diagramCard(contract),
+    h(
+      "div",
+      { class: "grid" },
+      h("div", { class: "span-7" }, edgesCard(contract)),
+      h(
+        "div",
+        { class: "span-5 stack" },
+        statusesCard(contract),
+        card(t("contracts.codes"), detailsList(codes.map(([name, code]) => [name, h("code", {}, code ?? "–")]))),
+        card(t("contracts.retry"), jsonTree(contract.retry)),
+      ),
+    ),
+  );
+}
+
+startPage({ load: () => loadContract(idInPath()), draw, concerns: () => false });

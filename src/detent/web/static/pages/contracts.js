@@ -1,23 +1,40 @@
-// The contracts this database knows.
-import { fill, h, here } from "../core/dom.js";
+// The list of contracts in this database.
+
+/** @import { ContractSummary, Table } from "../types.d.ts" */
+
+import { tag } from "../components/elements.js";
+import { table } from "../components/table.js";
 import { get } from "../core/api.js";
-import { page } from "../core/states.js";
-import { table } from "../core/table.js";
-import { number, t } from "../core/words.js";
+import { fill, h } from "../core/dom.js";
+import { startPage } from "../core/page.js";
+import { contractUrl } from "../core/urls.js";
+import { formatNumber, t } from "../core/words.js";
 import "../core/shell.js";
 
-let room = null;
+/** @type {Table<ContractSummary> | null} */
+let rows = null;
 
+/** @param {ContractSummary} contract */
+const nameCell = (contract) => [
+  h("a", { href: contractUrl(contract.name) }, contract.name),
+  contract.default && [" ", tag(t("contracts.default"))],
+  !contract.carried && [" ", tag(t("contracts.custom"))],
+];
+
+/**
+ * @param {HTMLElement} root
+ * @param {{ contracts: ContractSummary[] }} data
+ */
 function draw(root, { contracts }) {
-  room ??= table([
-    { label: t("col.name"), cell: (one) => [h("a", { href: here(`contracts/${encodeURIComponent(one.name)}`) }, one.name), one.default && [" ", h("span", { class: "tag" }, t("contracts.default"))], !one.carried && [" ", h("span", { class: "tag" }, t("contracts.own"))]] },
-    { label: t("col.statuses"), class: "number", cell: (one) => number(one.statuses) },
-    { label: t("col.edges"), class: "number", cell: (one) => number(one.edges) },
-    { label: t("contracts.retries"), class: "number", cell: (one) => number(one.max_retries) },
-    { label: t("page.letters"), cell: (one) => t(one.dead_letters ? "yes" : "no") },
-  ], { label: t("page.contracts") });
-  if (room.node.parentNode !== root) fill(root, h("p", { class: "soft" }, t("contracts.lead")), room.node);
-  room.show(contracts, (one) => one.name);
+  rows ??= table(t("page.contracts"), [
+    { label: t("col.name"), cell: nameCell },
+    { label: t("col.statuses"), class: "number", cell: ({ statuses }) => formatNumber(statuses) },
+    { label: t("col.edges"), class: "number", cell: ({ edges }) => formatNumber(edges) },
+    { label: t("contracts.max-retries"), class: "number", cell: ({ max_retries }) => formatNumber(max_retries) },
+    { label: t("page.dead_letters"), cell: ({ dead_letters }) => t(dead_letters ? "yes" : "no") },
+  ]);
+  if (rows.node.parentNode !== root) fill(root, h("p", { class: "soft" }, t("contracts.lead")), rows.node);
+  rows.show(contracts, ({ name }) => name);
 }
 
-page({ load: () => get("contracts"), draw, concerns: () => false });
+startPage({ load: () => get("contracts"), draw, concerns: () => false });

@@ -1,177 +1,241 @@
-// Jobs by filter, page after page, however many there are; and one act on many of them.
-import { fill, h, jobLink } from "../core/dom.js";
-import { get, may, post } from "../core/api.js";
-import { badge, contracts } from "../core/contract.js";
-import { ask, reasonField, toast } from "../core/dialog.js";
-import { filterBox, parse } from "../core/filter.js";
-import { empty, page } from "../core/states.js";
-import { table } from "../core/table.js";
-import { moment } from "../core/time.js";
-import { number, t } from "../core/words.js";
+// The list of jobs by filter, newest first, and actions on many of them.
+
+/** @import { Contract, Job, JobList, Queue, Table } from "../types.d.ts" */
+
+import { actionButton, button, linkWithId, pager } from "../components/elements.js";
+import { filterBox } from "../components/filter_box.js";
+import { parseFilter } from "../components/filter_query.js";
+import { showRows, table } from "../components/table.js";
+import { get, may } from "../core/api.js";
+import { loadContracts, statusBadge } from "../core/contracts.js";
+import { childElements, fill, h, isDialogOpen } from "../core/dom.js";
+import { startPage } from "../core/page.js";
+import { emptyState } from "../core/states.js";
+import { timeElement } from "../core/time.js";
+import { jobUrl, setQueryParams } from "../core/urls.js";
+import { formatNumber, t } from "../core/words.js";
+import { actOnMany } from "./jobs/bulk_actions.js";
 import "../core/shell.js";
 
-const SURE_ABOVE = 1000;
-const address = () => new URL(location.href).searchParams;
-let text = address().get("q") ?? "";
-let trail = (address().get("at") ?? "").split(",").filter(Boolean);
-const selected = new Map();
-let room = null, shown = [], next = null;
-let searching = trail.length === 0;  // a look that found nothing yet goes on by itself, as long as nobody turned a page
-const FAR = 60;
+const PHASES = ["claimable", "leased", "blocked", "final"];
+const PAGE_SIZE = 50;
+// The API searches a part of the jobs per request and may find none in it.
+const MOST_SEARCH_REQUESTS = 60;
 
-function remember() {
-  const url = new URL(location.href);
-  for (const [name, value] of [["q", text], ["at", trail.join(",")]]) {
-    if (value) url.searchParams.set(name, value);
-    else url.searchParams.delete(name);
-  }
-  history.replaceState(null, "", url);
-}
+const params = new URLSearchParams(location.search);
+let filter = params.get("q") ?? "";
+/** Cursors of the pages from the newest to the one shown. */
+let cursors = (params.get("at") ?? "").split(",").filter(Boolean);
+/** An empty page is followed to the next one, until the viewer turns a page. */
+let searching = cursors.length === 0;
+/** @type {Set<string>} */
+const selectedIds = new Set();
+/** @type {Map<string, Contract>} */
+const contracts = new Map();
+/** @type {Job[]} */
+let shown = [];
+/** @type {ReturnType<typeof build> | null} */
+let view = null;
 
+const query = () => parseFilter(filter).query;
+const updateAddress = () => setQueryParams({ q: filter, at: cursors.join(",") });
+
+/** @param {string} key */
 async function suggest(key) {
-  if (key === "phase") return ["claimable", "leased", "blocked", "final"];
-  if (key === "tenant") return [...new Set(shown.map((job) => job.tenant_id))].sort();
-  const all = (await get("contracts")).contracts.map((one) => one.name);
-  if (key === "contract") return all;
-  if (key === "status") return [...new Set([...(await contracts(all)).values()].flatMap((one) => Object.keys(one.statuses)))].sort();
+  if (key === "phase") return PHASES;
+  if (key === "tenant") return sortedUnique(shown.map((job) => job.tenant_id));
+  if (key === "contract" || key === "status") {
+    /** @type {{ contracts: { name: string }[] }} */
+    const answer = await get("contracts");
+    const names = answer.contracts.map(({ name }) => name);
+    if (key === "contract") return names;
+    return sortedUnique([...(await loadContracts(names)).values()].flatMap(({ statuses }) => Object.keys(statuses)));
+  }
+  /** @type {{ queues: Queue[] }} */
   const { queues } = await get("queues");
-  if (key === "queue") return queues.map((one) => one.queue);
-  return [...new Set(queues.flatMap((one) => one.job_types))].sort();
+  return key === "queue"
+    ? queues.map(({ queue }) => queue)
+    : sortedUnique(queues.flatMap(({ job_types }) => job_types));
 }
 
-function built(root) {
-  const box = filterBox({
-    value: text, suggest, label: t("filter.label"),
-    change: (value) => { text = value; trail = []; searching = true; selected.clear(); remember(); again(); },
+/** @param {string[]} values */
+const sortedUnique = (values) => [...new Set(values)].sort();
+
+/** @param {HTMLElement} root */
+function build(root) {
+  const box = filterBox({ value: filter, suggest, label: t("filter.label"), onChange: onFilterChange });
+  const tabs = h("div", { class: "tabs", role: "group", "aria-label": t("jobs.phases") });
+  /** @type {[value: string, text: string][]} */
+  const quickFilters = [["", t("jobs.all")], ...PHASES.map(quickFilter)];
+  tabs.append(...quickFilters.map(([value, text]) => button(text, () => box.set(value), { "data-value": value })));
+  const selectPage = h("input", { type: "checkbox", "aria-label": t("jobs.select-page") });
+  selectPage.addEventListener("change", () => {
+    for (const job of shown) select(job.id, selectPage.checked);
+    drawSelection();
   });
-  const quick = h("div", { class: "tabs", role: "group", "aria-label": t("jobs.quick") },
-    [["", "jobs.all"], ["phase:claimable", "phase.claimable"], ["phase:leased", "phase.leased"], ["phase:blocked", "phase.blocked"], ["phase:final", "phase.final"]]
-      .map(([value, label]) => h("button", { type: "button", "data-value": value, on: { click: () => box.set(value) } }, t(label))));
-  const all = h("input", { type: "checkbox", "aria-label": t("jobs.select-page"), on: { change: (event) => {
-    for (const job of shown) if (event.target.checked) selected.set(job.id, job); else selected.delete(job.id);
-    mark();
-  } } });
-  const rows = table([
-    may("operate") && { label: "", head: all, class: "tight", cell: (job) => h("input", {
-      type: "checkbox", "aria-label": t("jobs.select", { id: job.id }), "data-focus": "select", checked: selected.has(job.id),
-      on: { change: (event) => { if (event.target.checked) selected.set(job.id, job); else selected.delete(job.id); mark(); } },
-    }) },
-    { label: t("col.type"), cell: (job) => [h("a", { href: jobLink(job.id), "data-focus": "open" }, job.job_type), h("div", { class: "soft small mono" }, job.id)] },
-    { label: t("col.status"), cell: (job) => badge(room.tables.get(job.contract), job.status, job.phase) },
-    { label: t("col.queue"), cell: (job) => job.queue },
-    { label: t("col.tenant"), cell: (job) => job.tenant_id },
-    { label: t("col.contract"), cell: (job) => job.contract },
-    { label: t("col.execution"), class: "number", cell: (job) => number(job.execution_no) },
-    { label: t("col.error"), cell: (job) => job.error_code && h("span", { title: job.error_message ?? "" }, h("code", {}, job.error_code)) },
-    { label: t("col.updated"), class: "nowrap", cell: (job) => moment(job.updated_at) },
-  ].filter(Boolean), { label: t("page.jobs") });
+  const rows = buildTable(selectPage);
   const bulk = h("div", { class: "toolbar selection", hidden: true });
-  const foot = h("div", { class: "pages" });
-  const list = h("div");
-  fill(root, h("div", { class: "toolbar" }, box.node, quick), bulk, list, foot);
-  return { box, quick, rows, all, bulk, foot, list, tables: new Map() };
+  const list = h("div"), foot = h("div", { class: "pages" });
+  fill(root, h("div", { class: "toolbar" }, box.node, tabs), bulk, list, foot);
+  return { tabs, rows, selectPage, bulk, list, foot };
 }
 
-const query = () => parse(text).query;
+/**
+ * @param {string} phase
+ * @returns {[string, string]}
+ */
+const quickFilter = (phase) => [`phase:${phase}`, t(`phase.${phase}`)];
+
+/** @param {string} text */
+function onFilterChange(text) {
+  filter = text;
+  cursors = [];
+  searching = true;
+  selectedIds.clear();
+  updateAddress();
+  refresh();
+}
+
+/**
+ * @param {HTMLInputElement} selectPage
+ * @returns {Table<Job>}
+ */
+function buildTable(selectPage) {
+  return table(t("page.jobs"), [
+    may("operate") && { label: "", head: selectPage, class: "tight", cell: selectCell },
+    { label: t("col.type"), cell: ({ id, job_type }) => linkWithId(jobUrl(id), job_type, id) },
+    { label: t("col.status"), cell: (job) => statusBadge(contracts.get(job.contract), job.status, job.phase) },
+    { label: t("col.queue"), cell: ({ queue }) => queue },
+    { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id },
+    { label: t("col.contract"), cell: ({ contract }) => contract },
+    { label: t("col.executions"), class: "number", cell: ({ execution_no }) => formatNumber(execution_no) },
+    {
+      label: t("col.error"),
+      cell: ({ error_code, error_message }) =>
+        error_code && h("span", { title: error_message ?? "" }, h("code", {}, error_code)),
+    },
+    { label: t("col.updated"), class: "nowrap", cell: ({ updated_at }) => timeElement(updated_at) },
+  ]);
+}
+
+/** @param {Job} job */
+function selectCell({ id }) {
+  const label = t("jobs.select", { id });
+  const checked = selectedIds.has(id);
+  const box = h("input", { type: "checkbox", "aria-label": label, "data-focus": "select", checked });
+  box.addEventListener("change", () => {
+    select(id, box.checked);
+    drawSelection();
+  });
+  return box;
+}
+
+/**
+ * @param {string} id
+ * @param {boolean} selected
+ */
+function select(id, selected) {
+  if (selected) selectedIds.add(id);
+  else selectedIds.delete(id);
+}
 
 async function load() {
-  const asked = { text, at: trail.at(-1) };
-  let page = await get("jobs", { ...query(), cursor: asked.at, limit: 50 });
-  for (let far = 0; searching && !page.jobs.length && page.next_cursor && far < FAR && text === asked.text; far += 1) {
-    trail.push(page.next_cursor);
-    page = await get("jobs", { ...query(), cursor: page.next_cursor, limit: 50 });
+  const requested = { filter, cursor: cursors.at(-1) };
+  let page = await loadPage(requested.cursor);
+  for (let requests = 1; searching && requests <= MOST_SEARCH_REQUESTS && filter === requested.filter; requests += 1) {
+    if (page.jobs.length || !page.next_cursor) break;
+    cursors.push(page.next_cursor);
+    page = await loadPage(page.next_cursor);
   }
-  if (searching && text === asked.text) {
+  if (searching && filter === requested.filter) {
     searching = false;
-    if (!page.jobs.length && !page.next_cursor) trail = [];
-    asked.at = trail.at(-1);
-    if (trail.length) remember();
+    if (!page.jobs.length && !page.next_cursor) cursors = [];
+    requested.cursor = cursors.at(-1);
+    if (cursors.length) updateAddress();
   }
-  return { page, asked, tables: await contracts(page.jobs.map((job) => job.contract)) };
+  for (const [name, contract] of await loadContracts(page.jobs.map((job) => job.contract))) {
+    contracts.set(name, contract);
+  }
+  return { page, requested };
 }
 
-function draw(root, { page: told, asked, tables }) {
-  room ??= built(root);
-  if (asked.text !== text || asked.at !== trail.at(-1)) return;
-  for (const [name, one] of tables) room.tables.set(name, one);
-  shown = told.jobs;
-  next = told.next_cursor;
-  for (const one of room.quick.children) one.setAttribute("aria-pressed", String(one.dataset.value === text));
-  const none = empty(t(text ? "jobs.no-match" : "jobs.none"), next ? t("jobs.looked-far") : t(text ? "jobs.no-match.more" : "jobs.none.more"));
-  if (shown.length) {
-    if (room.rows.node.parentNode !== room.list) fill(room.list, room.rows.node);
-    room.rows.show(shown, (job) => job.id);
-  } else fill(room.list, none);
-  fill(room.foot,
-    h("button", { type: "button", disabled: !trail.length, on: { click: () => { trail.pop(); turn(); } } }, `← ${t("pages.newer")}`),
-    h("span", { class: "soft" }, t("pages.at", { n: trail.length + 1 })),
-    h("button", { type: "button", disabled: !next, on: { click: () => { trail.push(next); turn(); } } }, `${t("pages.older")} →`));
-  mark();
-}
+/**
+ * @param {string | undefined} cursor
+ * @returns {Promise<JobList>}
+ */
+const loadPage = (cursor) => get("jobs", { ...query(), cursor, limit: PAGE_SIZE });
 
-function turn() { remember(); again(); window.scrollTo({ top: 0 }); }
-
-function mark() {
-  for (const row of room.rows.body.children) {
-    const chosen = selected.has(row.dataset.key);
-    row.setAttribute("aria-selected", String(chosen));
-    const box = row.querySelector("input[type=checkbox]");
-    if (box) box.checked = chosen;
-  }
-  room.all.checked = shown.length > 0 && shown.every((job) => selected.has(job.id));
-  room.all.indeterminate = !room.all.checked && shown.some((job) => selected.has(job.id));
-  if (!may("operate")) return;
-  room.bulk.hidden = selected.size === 0 && !Object.keys(query()).length;
-  fill(room.bulk,
-    h("strong", {}, selected.size ? t("jobs.selected", { n: selected.size }) : t("jobs.everything")),
-    h("span", { class: "grow" }),
-    h("button", { type: "button", class: "danger", on: { click: () => act("cancel") } }, t("act.cancel")),
-    h("button", { type: "button", on: { click: () => act("requeue") } }, t("act.requeue")),
-    selected.size > 0 && h("button", { type: "button", class: "plain", on: { click: () => { selected.clear(); mark(); } } }, t("jobs.unselect")));
-}
-
-// Count first, say the number, then act page by page; the loop ends when the dialog is closed.
-async function act(name) {
-  const chosen = [...selected.keys()];
-  const which = chosen.length ? null : query();
-  const pages = chosen.length ? Array.from({ length: Math.ceil(chosen.length / 500) }, (_, index) => ({ ids: chosen.slice(index * 500, index * 500 + 500) })) : null;
-  let count;
-  try {
-    count = await through(name, pages, which, { dry_run: true });
-  } catch (error) {
-    return void toast(error.message, { tone: "bad", code: error.code });
-  }
-  if (!count.fitting) return void toast(t(`bulk.${name}.none`, { n: count.matched }), { tone: "bad" });
-  const bar = h("progress", { max: count.fitting, value: 0, hidden: true, "aria-label": t("bulk.progress") });
-  const done = await ask({
-    title: t(`bulk.${name}`, { n: count.fitting }), button: t(`act.${name}`), danger: name === "cancel",
-    lead: which ? t("bulk.matching", { filter: text, n: count.matched }) : t("bulk.selected", { n: count.matched }),
-    fields: [reasonField(), bar], typed: count.fitting > SURE_ABOVE ? String(count.fitting) : null,
-    act: async (form, { dialog }) => {
-      bar.hidden = false;
-      return through(name, pages, which, { dry_run: false, reason: form.get("reason") || null }, (sum) => {
-        bar.value = sum.done + sum.refused;
-        return dialog.open;
-      });
-    },
+/**
+ * @param {HTMLElement} root
+ * @param {{ page: JobList, requested: { filter: string, cursor: string | undefined } }} data
+ */
+function draw(root, { page, requested }) {
+  view ??= build(root);
+  if (requested.filter !== filter || requested.cursor !== cursors.at(-1)) return;
+  const { next_cursor } = page;
+  shown = page.jobs;
+  for (const tab of childElements(view.tabs)) tab.setAttribute("aria-pressed", String(tab.dataset.value === filter));
+  showRows(view.list, view.rows, shown, ({ id }) => id, () => noJobs(next_cursor));
+  const onNewer = () => {
+    cursors.pop();
+    showPage();
+  };
+  const onOlder = next_cursor && (() => {
+    cursors.push(next_cursor);
+    showPage();
   });
-  selected.clear();
-  mark();
-  again();
-  if (done) toast(t(`bulk.${name}.done`, { n: done.done }) + (done.refused ? ` ${t("bulk.refused", { n: done.refused })}` : ""), { tone: done.refused ? "warning" : "good" });
+  const pageNumber = h("span", { class: "soft" }, t("pages.number", { n: cursors.length + 1 }));
+  fill(view.foot, pager(cursors.length ? onNewer : null, onOlder || null, pageNumber));
+  drawSelection();
 }
 
-async function through(name, pages, which, options, going = () => true) {
-  const sum = { matched: 0, fitting: 0, done: 0, refused: 0 };
-  let cursor = null, index = 0;
-  do {
-    const body = { ...(pages ? pages[index] : { ...which, cursor }), ...options };
-    const told = await post(`bulk/${name}`, body);
-    for (const key of Object.keys(sum)) sum[key] += told[key];
-    cursor = told.next_cursor;
-    index += 1;
-  } while (going(sum) && (pages ? index < pages.length : cursor));
-  return sum;
+/** @param {string | null} nextCursor */
+function noJobs(nextCursor) {
+  const key = filter ? "jobs.no-match" : "jobs.none";
+  return emptyState(t(key), t(nextCursor ? "jobs.searched-part" : `${key}.more`));
 }
 
-const again = page({ load, draw, every: 700, concerns: () => trail.length === 0 && !document.querySelector("dialog[open]") });
+function showPage() {
+  updateAddress();
+  refresh();
+  window.scrollTo({ top: 0 });
+}
+
+function drawSelection() {
+  if (!view) return;
+  for (const row of childElements(view.rows.body)) {
+    const selected = selectedIds.has(row.dataset.key ?? "");
+    row.setAttribute("aria-selected", String(selected));
+    const box = /** @type {HTMLInputElement | null} */ (row.querySelector("input[type=checkbox]"));
+    if (box) box.checked = selected;
+  }
+  const { selectPage, bulk } = view;
+  selectPage.checked = shown.length > 0 && shown.every((job) => selectedIds.has(job.id));
+  selectPage.indeterminate = !selectPage.checked && shown.some((job) => selectedIds.has(job.id));
+  if (!may("operate")) return;
+  const n = selectedIds.size;
+  bulk.hidden = n === 0 && !Object.keys(query()).length;
+  const clear = () => {
+    selectedIds.clear();
+    drawSelection();
+  };
+  fill(
+    bulk,
+    h("strong", {}, n ? t("jobs.selected", { n }) : t("jobs.all-matching")),
+    h("span", { class: "grow" }),
+    actionButton("cancel", () => bulkAction("cancel"), { class: "danger", "data-action": "bulk-cancel" }),
+    actionButton("requeue", () => bulkAction("requeue"), { "data-action": "bulk-requeue" }),
+    n > 0 && button(t("jobs.clear-selection"), clear, { class: "plain" }),
+  );
+}
+
+/** @param {"cancel" | "requeue"} action */
+async function bulkAction(action) {
+  const target = selectedIds.size ? { ids: [...selectedIds] } : { filter, query: query() };
+  if (!await actOnMany(action, target)) return;
+  selectedIds.clear();
+  drawSelection();
+  refresh();
+}
+
+const refresh = startPage({ load, draw, every: 700, concerns: () => cursors.length === 0 && !isDialogOpen() });

@@ -1,96 +1,178 @@
-// Schedules: when they fire next, pause and resume, add, backfill.
-import { fill, h, jobLink } from "../core/dom.js";
-import { get, may, payloads, post, send } from "../core/api.js";
-import { ask, field, openDialog, reasonField, toast, told } from "../core/dialog.js";
-import { askSchedule } from "../core/schedule_form.js";
-import { empty, page } from "../core/states.js";
-import { table } from "../core/table.js";
-import { exact, moment, zone } from "../core/time.js";
-import { number, t } from "../core/words.js";
+// Schedules: their timing and next run; add, edit, pause, resume, backfill, remove.
+
+/** @import { Schedule, SchedulePreview, Table } from "../types.d.ts" */
+
+import { formDialog, openDialog, reasonField, textOf } from "../components/dialog.js";
+import { actionButton, badge, button, tag } from "../components/elements.js";
+import { showRows, table } from "../components/table.js";
+import { toast, toastError } from "../components/toast.js";
+import { call, canSeePayloads, get, may, post } from "../core/api.js";
+import { fill, h, isDialogOpen } from "../core/dom.js";
+import { startPage } from "../core/page.js";
+import { emptyState } from "../core/states.js";
+import { formatExact, timeElement, timeZone } from "../core/time.js";
+import { jobUrl } from "../core/urls.js";
+import { formatNumber, t } from "../core/words.js";
+import { backfill } from "./schedules/backfill.js";
+import { scheduleDialog } from "./schedules/schedule_form.js";
 import "../core/shell.js";
 
-let room = null;
-const path = (one) => `schedules/${encodeURIComponent(one.id)}`;
+/** @type {ReturnType<typeof build> | null} */
+let view = null;
+/** @param {Schedule} schedule */
+const pathOf = ({ id }) => `schedules/${encodeURIComponent(id)}`;
 
-async function pause(one) {
-  const done = await ask({ title: t("ask.pause", { name: one.name }), lead: t("schedules.pause.more"), button: t("act.pause"), fields: [reasonField()],
-    act: (form) => post(`${path(one)}/pause`, { reason: form.get("reason") || null }) });
-  if (done) toast(t("did.pause", { name: one.name }));
-  again();
+/** @param {Schedule} schedule */
+async function pause(schedule) {
+  const { name } = schedule;
+  const done = await formDialog({
+    title: t("confirm.pause", { name }),
+    lead: t("schedules.pause.more"),
+    button: t("action.pause"),
+    fields: reasonField(),
+    submit: (form) => post(`${pathOf(schedule)}/pause`, { reason: textOf(form, "reason") }),
+  });
+  if (done) toast(t("done.pause", { name }));
 }
 
-async function resume(one) {
-  await post(`${path(one)}/resume`).then(() => toast(t("did.resume", { name: one.name })), told);
-  again();
+/** @param {Schedule} schedule */
+async function resume(schedule) {
+  await post(`${pathOf(schedule)}/resume`).then(() => toast(t("done.resume", { name: schedule.name })), toastError);
 }
 
-async function remove(one) {
-  const done = await ask({ title: t("schedules.remove", { name: one.name }), lead: t("schedules.remove.more"), button: t("act.remove"), danger: true, typed: one.name,
-    act: () => send("DELETE", path(one)) });
-  if (done) toast(t("did.remove", { name: one.name }));
-  again();
-}
-
-async function coming(one) {
-  try {
-    const { fires, timezone } = await get(`${path(one)}/preview`, { count: 20 });
-    openDialog(t("schedules.coming", { name: one.name }), h("div", {}, h("p", { class: "soft" }, t("schedules.zone", { zone: timezone, yours: zone })),
-      h("ol", {}, fires.map((fire) => h("li", {}, exact(fire.fire_at), " · ", moment(fire.fire_at))))));
-  } catch (error) { told(error); }
-}
-
-// The browser's local times become UTC; a dry run says how many jobs there would be.
-async function backfill(one) {
-  const from = h("input", { type: "datetime-local", name: "first", required: true }), to = h("input", { type: "datetime-local", name: "last", required: true });
-  const range = () => ({ first: new Date(from.value).toISOString(), last: new Date(to.value).toISOString() });
-  const count = await ask({ title: t("schedules.backfill", { name: one.name }), lead: t("schedules.backfill.more"), button: t("schedules.count"),
-    fields: [field(`${t("field.from")} (${zone})`, from), field(`${t("field.to")} (${zone})`, to)],
-    act: async () => ({ range: range(), told: await post(`${path(one)}/backfill`, { ...range(), dry_run: true }) }) });
-  if (!count) return;
-  const n = count.told.made;
-  if (!n) return void toast(t("schedules.backfill.none", { name: one.name, n: count.told.fires }), { tone: "warning" });
-  const done = await ask({ title: t("schedules.backfill.sure", { n, name: one.name }), button: t("act.backfill"), typed: n > 1000 ? String(n) : null, fields: [reasonField()],
-    act: (form) => post(`${path(one)}/backfill`, { ...count.range, reason: form.get("reason") || null, dry_run: false }) });
-  if (done) toast(t("did.backfill", { n: done.job_ids.length }));
-  again();
+/** @param {Schedule} schedule */
+async function remove(schedule) {
+  const { name } = schedule;
+  const done = await formDialog({
+    title: t("schedules.remove", { name }),
+    lead: t("schedules.remove.more"),
+    button: t("action.remove"),
+    danger: true,
+    confirmText: name,
+    submit: () => call("DELETE", pathOf(schedule)),
+  });
+  if (done) toast(t("done.remove", { name }));
 }
 
 async function add() {
-  const done = await askSchedule();
-  if (done) toast(t("did.add", { name: done.name }));
-  again();
+  const added = await scheduleDialog();
+  if (added) toast(t("done.add", { name: added.name }));
 }
 
-async function edit(one) {
-  const done = await askSchedule(one);
-  if (done) toast(t("did.edit", { name: done.name }));
-  again();
+/** @param {Schedule} schedule */
+async function edit(schedule) {
+  const edited = await scheduleDialog(schedule);
+  if (edited) toast(t("done.edit", { name: edited.name }));
 }
 
-const button = (act, run, danger) => h("button", { type: "button", class: `tiny${danger ? " danger" : ""}`, "data-act": act, "data-focus": act, on: { click: run } }, t(`act.${act}`));
+/** @param {Schedule} schedule */
+async function showNextRuns(schedule) {
+  try {
+    /** @type {SchedulePreview} */
+    const { fires, timezone } = await get(`${pathOf(schedule)}/preview`, { count: 20 });
+    openDialog(t("schedules.next-runs", { name: schedule.name }), [
+      h("p", { class: "soft" }, t("schedules.zone", { zone: timezone, viewerZone: timeZone })),
+      h("ol", {}, fires.map((run) => h("li", {}, formatExact(run.fire_at), " · ", timeElement(run.fire_at)))),
+    ]);
+  } catch (error) {
+    toastError(error);
+  }
+}
 
-function built(root) {
-  const rows = table([
-    { label: t("col.name"), cell: (one) => [h("strong", {}, one.name), one.declared && [" ", h("span", { class: "tag" }, t("schedules.declared"))], h("div", { class: "small soft" }, `${one.job_type} · ${one.queue}`)] },
-    { label: t("col.timing"), cell: (one) => [h("code", {}, one.expression), h("div", { class: "small soft" }, `${one.schedule_type} · ${one.timezone ?? "UTC"}`)] },
-    { label: t("col.state"), cell: (one) => [h("span", { class: `badge ${one.paused ? "warning" : "good"}` }, h("span", {}, t(one.paused ? "queues.paused" : "schedules.active"))), one.last_error && payloads && h("div", { class: "small trouble" }, one.last_error)] },
-    { label: t("col.next"), class: "nowrap", cell: (one) => h("button", { type: "button", class: "plain", title: t("schedules.coming", { name: one.name }), on: { click: () => coming(one) } }, moment(one.next_fire_at)) },
-    { label: t("col.last"), class: "nowrap", cell: (one) => [moment(one.last_fire_at), one.last_job_id && [" ", h("a", { href: jobLink(one.last_job_id) }, t("letters.job"))]] },
-    { label: t("schedules.fires"), class: "number", cell: (one) => [number(one.fires), one.misfires > 0 && h("div", { class: "small soft" }, t("schedules.misfires", { n: one.misfires }))] },
-    { label: t("col.tenant"), cell: (one) => one.tenant_id },
-    may("operate") && { label: t("col.actions"), class: "tight", cell: (one) => h("div", { class: "actions" }, one.paused ? button("resume", () => resume(one)) : button("pause", () => pause(one)), button("edit", () => edit(one)), button("backfill", () => backfill(one)), button("remove", () => remove(one), true)) },
-  ].filter(Boolean), { label: t("page.schedules") });
+/** @param {() => Promise<void>} action */
+const thenRefresh = (action) => async () => {
+  await action();
+  refresh();
+};
+
+/** @param {HTMLElement} root */
+function build(root) {
+  /** @type {Table<Schedule>} */
+  const rows = table(t("page.schedules"), [
+    { label: t("col.name"), cell: nameCell },
+    {
+      label: t("col.timing"),
+      cell: ({ expression, schedule_type, timezone }) => [
+        h("code", {}, expression),
+        h("div", { class: "small soft" }, `${schedule_type} · ${timezone ?? "UTC"}`),
+      ],
+    },
+    { label: t("col.state"), cell: stateCell },
+    { label: t("col.next-run"), class: "nowrap", cell: nextRunCell },
+    {
+      label: t("col.last-run"),
+      class: "nowrap",
+      cell: ({ last_fire_at, last_job_id }) => [
+        timeElement(last_fire_at),
+        last_job_id && [" ", h("a", { href: jobUrl(last_job_id) }, t("link.job"))],
+      ],
+    },
+    {
+      label: t("schedules.runs"),
+      class: "number",
+      cell: ({ fires, misfires }) => [
+        formatNumber(fires),
+        misfires > 0 && h("div", { class: "small soft" }, t("schedules.missed", { n: misfires })),
+      ],
+    },
+    { label: t("col.tenant"), cell: ({ tenant_id }) => tenant_id },
+    may("operate") && { label: t("col.actions"), class: "tight", cell: actionsCell },
+  ]);
   const list = h("div");
-  fill(root, may("operate") && h("div", { class: "toolbar" }, h("button", { type: "button", class: "primary", on: { click: add } }, t("schedules.add"))), list);
+  const addButton = button(t("schedules.add"), thenRefresh(add), { class: "primary" });
+  fill(root, may("operate") && h("div", { class: "toolbar" }, addButton), list);
   return { rows, list };
 }
 
-function draw(root, { schedules }) {
-  room ??= built(root);
-  if (schedules.length) {
-    if (room.rows.node.parentNode !== room.list) fill(room.list, room.rows.node);
-    room.rows.show(schedules, (one) => one.id);
-  } else fill(room.list, empty(t("schedules.none"), t("schedules.none.more")));
+/** @param {Schedule} schedule */
+const nameCell = ({ name, declared, job_type, queue }) => [
+  h("strong", {}, name),
+  declared && [" ", tag(t("schedules.declared"))],
+  h("div", { class: "small soft" }, `${job_type} · ${queue}`),
+];
+
+/** @param {Schedule} schedule */
+const stateCell = ({ paused, last_error }) => [
+  paused ? badge("warning", t("queues.paused")) : badge("good", t("schedules.active")),
+  last_error && canSeePayloads && h("div", { class: "small error" }, last_error),
+];
+
+/** @param {Schedule} schedule */
+const nextRunCell = (schedule) =>
+  button(timeElement(schedule.next_fire_at), () => showNextRuns(schedule), {
+    class: "plain",
+    title: t("schedules.next-runs", { name: schedule.name }),
+  });
+
+/** @param {Schedule} schedule */
+function actionsCell(schedule) {
+  const props = { class: "tiny" };
+  return h(
+    "div",
+    { class: "actions" },
+    schedule.paused
+      ? actionButton("resume", thenRefresh(() => resume(schedule)), props)
+      : actionButton("pause", thenRefresh(() => pause(schedule)), props),
+    actionButton("edit", thenRefresh(() => edit(schedule)), props),
+    actionButton("backfill", thenRefresh(() => backfill(schedule)), props),
+    actionButton("remove", thenRefresh(() => remove(schedule)), { class: "tiny danger" }),
+  );
 }
 
-const again = page({ load: () => get("schedules", { limit: 200 }), draw, every: 2000, poll: 5000, concerns: () => !document.querySelector("dialog[open]") });
+/**
+ * @param {HTMLElement} root
+ * @param {{ schedules: Schedule[] }} data
+ */
+function draw(root, { schedules }) {
+  view ??= build(root);
+  const empty = () => emptyState(t("schedules.none"), t("schedules.none.more"));
+  showRows(view.list, view.rows, schedules, ({ id }) => id, empty);
+}
+
+const refresh = startPage({
+  load: () => get("schedules", { limit: 200 }),
+  draw,
+  every: 2000,
+  poll: 5000,
+  concerns: () => !isDialogOpen(),
+});

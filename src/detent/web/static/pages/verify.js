@@ -1,50 +1,90 @@
-// Hold every job against its log and its contract; watch it, read what it found.
-import { fill, h, jobLink } from "../core/dom.js";
+// Integrity check of the whole database: start it, watch its progress, read its findings.
+
+/** @import { Table, Verification, VerifyReport, Violation } from "../types.d.ts" */
+
+import { button } from "../components/elements.js";
+import { table } from "../components/table.js";
+import { toastError } from "../components/toast.js";
 import { get, may, post } from "../core/api.js";
-import { told } from "../core/dialog.js";
-import { empty, page } from "../core/states.js";
-import { table } from "../core/table.js";
-import { moment } from "../core/time.js";
-import { named, number, t } from "../core/words.js";
+import { fill, h } from "../core/dom.js";
+import { startPage } from "../core/page.js";
+import { emptyState } from "../core/states.js";
+import { timeElement } from "../core/time.js";
+import { jobUrl } from "../core/urls.js";
+import { formatNumber, t, translated } from "../core/words.js";
 import "../core/shell.js";
 
-let room = null, timer = null;
+const PROGRESS_MS = 400, SHOWN_FINDINGS = 500;
+/** @type {ReturnType<typeof build> | null} */
+let view = null;
+/** @type {number | undefined} */
+let progressTimer;
 
-function built(root) {
-  const run = h("button", { type: "button", class: "primary", "data-act": "verify", on: { click: async () => {
-    run.disabled = true;
-    await post("verification").catch(told);
-    again();
-  } } }, t("verify.run"));
+/** @param {HTMLElement} root */
+function build(root) {
+  const start = async () => {
+    startButton.disabled = true;
+    await post("verification").catch(toastError);
+    refresh();
+  };
+  const startButton = button(t("verify.run"), start, { class: "primary", "data-action": "verify" });
   const bar = h("progress", { max: 1, value: 0, "aria-label": t("bulk.progress") });
-  const way = h("div", { class: "row", hidden: true }, bar, h("span", { class: "soft" }));
+  const progressText = h("span", { class: "soft" });
+  const progress = h("div", { class: "row", hidden: true }, bar, progressText);
   const result = h("div");
-  fill(root, h("p", { class: "soft" }, t("verify.lead")), h("div", { class: "toolbar" }, may("operate") && run, way), result);
-  return { run, bar, way, result, findings: table([
-    { label: t("col.rule"), cell: (one) => [h("code", {}, one.rule), h("div", { class: "small soft" }, named("rule", one.rule))] },
-    { label: t("col.job"), cell: (one) => one.job_id && h("a", { href: jobLink(one.job_id) }, one.job_id) },
-    { label: t("verify.seq"), class: "number", cell: (one) => (one.seq === null ? "" : number(one.seq)) },
-    { label: t("col.summary"), cell: (one) => one.detail },
-  ], { label: t("verify.findings") }) };
+  fill(
+    root,
+    h("p", { class: "soft" }, t("verify.lead")),
+    h("div", { class: "toolbar" }, may("operate") && startButton, progress),
+    result,
+  );
+  /** @type {Table<Violation>} */
+  const findings = table(t("verify.findings"), [
+    {
+      label: t("col.rule"),
+      cell: ({ rule }) => [h("code", {}, rule), h("div", { class: "small soft" }, translated("rule", rule))],
+    },
+    { label: t("col.job"), cell: ({ job_id }) => job_id && h("a", { href: jobUrl(job_id) }, job_id) },
+    { label: t("verify.seq"), class: "number", cell: ({ seq }) => (seq === null ? "" : formatNumber(seq)) },
+    { label: t("col.summary"), cell: ({ detail }) => detail },
+  ]);
+  return { startButton, bar, progress, progressText, result, findings };
 }
 
+/**
+ * @param {HTMLElement} root
+ * @param {Verification} state
+ */
 function draw(root, state) {
-  room ??= built(root);
-  room.run.disabled = state.under_way;
-  room.way.hidden = !state.under_way;
-  room.bar.max = Math.max(1, state.total);
-  room.bar.value = state.done;
-  room.way.lastChild.textContent = t("verify.progress", { done: state.done, total: state.total });
-  clearTimeout(timer);
-  if (state.under_way) timer = setTimeout(again, 400);
+  view ??= build(root);
+  view.startButton.disabled = state.under_way;
+  view.progress.hidden = !state.under_way;
+  view.bar.max = Math.max(1, state.total);
+  view.bar.value = state.done;
+  view.progressText.textContent = t("verify.progress", { done: state.done, total: state.total });
+  clearTimeout(progressTimer);
+  if (state.under_way) progressTimer = setTimeout(refresh, PROGRESS_MS);
   const { report } = state;
-  if (state.error) return void fill(room.result, empty(t("state.broken"), state.error));
-  if (!report) return void fill(room.result, empty(t("verify.never"), t("verify.never.more")));
-  const found = [...report.violations, ...report.warnings];
-  fill(room.result, h("section", { class: `card tile ${report.ok ? "good" : "bad"} lone`, id: "verdict" }, h("b", {}, t(report.ok ? "verify.sound" : "verify.unsound", { n: report.violations.length })),
-    h("span", {}, t("verify.counted", { jobs: report.jobs, events: report.events, warnings: report.warnings.length }), " · ", state.started_by, " · ", moment(state.ended_at))),
-  found.length > 0 && room.findings.node);
-  room.findings.show(found.slice(0, 500), (one) => JSON.stringify(one));
+  if (state.error) return void fill(view.result, emptyState(t("state.error"), state.error));
+  if (!report) return void fill(view.result, emptyState(t("verify.never"), t("verify.never.more")));
+  const findings = [...report.violations, ...report.warnings];
+  fill(view.result, summary(state, report), findings.length > 0 && view.findings.node);
+  view.findings.show(findings.slice(0, SHOWN_FINDINGS), (finding) => JSON.stringify(finding));
 }
 
-const again = page({ load: () => get("verification"), draw, concerns: () => false, every: 200, poll: 10_000 });
+/**
+ * @param {Verification} state
+ * @param {VerifyReport} report
+ */
+function summary(state, { ok, jobs, events, violations, warnings }) {
+  const title = t(ok ? "verify.passed" : "verify.failed", { n: violations.length });
+  const counts = t("verify.counts", { jobs, events, warnings: warnings.length });
+  return h(
+    "section",
+    { class: `card tile ${ok ? "good" : "bad"} block`, id: "verify-result" },
+    h("b", {}, title),
+    h("span", {}, counts, " · ", state.started_by, " · ", timeElement(state.ended_at)),
+  );
+}
+
+const refresh = startPage({ load: () => get("verification"), draw, concerns: () => false, every: 200, poll: 10_000 });

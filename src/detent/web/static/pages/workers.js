@@ -1,45 +1,108 @@
-// Who works here, what they hold, and telling them to stop in good order.
-import { fill, h, jobLink } from "../core/dom.js";
+// Workers: their state, load and jobs, and the commands to drain or stop them.
+
+/** @import { Table, Worker } from "../types.d.ts" */
+
+import { shareBar } from "../charts/share_bar.js";
+import { formDialog, reasonField, textOf } from "../components/dialog.js";
+import { actionButton, badge, tag } from "../components/elements.js";
+import { showRows, table } from "../components/table.js";
+import { toast } from "../components/toast.js";
 import { get, may, post } from "../core/api.js";
-import { shares } from "../core/chart.js";
-import { ask, reasonField, toast } from "../core/dialog.js";
-import { empty, page } from "../core/states.js";
-import { table } from "../core/table.js";
-import { moment } from "../core/time.js";
-import { named, t } from "../core/words.js";
+import { fill, h } from "../core/dom.js";
+import { startPage } from "../core/page.js";
+import { emptyState } from "../core/states.js";
+import { timeElement } from "../core/time.js";
+import { jobUrl } from "../core/urls.js";
+import { t, translated } from "../core/words.js";
 import "../core/shell.js";
 
-let room = null;
+const SHOWN_TYPES = 10, SHOWN_JOBS = 50;
+/** @type {ReturnType<typeof build> | null} */
+let view = null;
 
-async function order(one, act) {
-  const done = await ask({ title: t(`workers.${act}`, { name: one.id }), lead: t(`workers.${act}.more`), button: t(`act.${act}`), danger: act === "stop", fields: [reasonField()],
-    act: (form) => post(`workers/${encodeURIComponent(one.id)}/${act}`, { reason: form.get("reason") || null }) });
-  if (done) toast(t("did.order"));
-  again();
+/**
+ * @param {Worker} worker
+ * @param {"drain" | "stop"} command
+ */
+async function send(worker, command) {
+  const done = await formDialog({
+    title: t(`workers.${command}`, { name: worker.id }),
+    lead: t(`workers.${command}.more`),
+    button: t(`action.${command}`),
+    danger: command === "stop",
+    fields: reasonField(),
+    submit: (form) => post(`workers/${encodeURIComponent(worker.id)}/${command}`, { reason: textOf(form, "reason") }),
+  });
+  if (done) toast(t("done.command"));
+  refresh();
 }
 
-function built(root) {
-  const rows = table([
-    { label: t("col.worker"), cell: (one) => [h("strong", { class: "break" }, one.id), h("div", { class: "small soft" }, `${one.host} · ${one.pid} · ${one.version}`)] },
-    { label: t("col.state"), cell: (one) => [h("span", { class: `badge ${one.live ? (one.order ? "warning" : "good") : "gone"}` }, h("span", {}, one.live ? named("worker", one.state) : t("workers.gone"))), one.order && h("div", { class: "small soft" }, `${named("act", one.order.act)} · ${one.order.actor}`)] },
-    { label: t("col.load"), cell: (one) => [`${one.busy} / ${one.slots}`, h("div", { class: "load" }, shares([["leased", one.busy], ["none", Math.max(0, one.slots - one.busy)]]))] },
-    { label: t("col.queues"), cell: (one) => (one.queues?.length ? one.queues.join(", ") : t("workers.every")) },
-    { label: t("col.types"), cell: (one) => h("div", { class: "row" }, (one.job_types ?? []).slice(0, 10).map((name) => h("span", { class: "tag" }, name))) },
-    { label: t("col.holds"), cell: (one) => one.held?.length > 0 && h("details", {}, h("summary", {}, t("workers.holds", { n: one.held.length })), h("ul", {}, one.held.slice(0, 50).map((job) => h("li", {}, h("a", { href: jobLink(job.id) }, job.job_type))))) },
-    { label: t("col.seen"), class: "nowrap", cell: (one) => moment(one.seen_at) },
-    may("operate") && { label: t("col.actions"), class: "tight", cell: (one) => one.live && !one.order && h("div", { class: "actions" }, ["drain", "stop"].map((act) => h("button", { type: "button", class: `tiny${act === "stop" ? " danger" : ""}`, "data-act": act, on: { click: () => order(one, act) } }, t(`act.${act}`)))) },
-  ].filter(Boolean), { label: t("page.workers") });
+/** @param {HTMLElement} root */
+function build(root) {
+  /** @type {Table<Worker>} */
+  const rows = table(t("page.workers"), [
+    {
+      label: t("col.worker"),
+      cell: ({ id, host, pid, version }) => [
+        h("strong", { class: "break" }, id),
+        h("div", { class: "small soft" }, `${host} · ${pid} · ${version}`),
+      ],
+    },
+    { label: t("col.state"), cell: stateCell },
+    { label: t("col.load"), cell: loadCell },
+    { label: t("col.queues"), cell: ({ queues }) => (queues?.length ? queues.join(", ") : t("workers.all-queues")) },
+    {
+      label: t("col.types"),
+      cell: ({ job_types }) => h("div", { class: "row" }, job_types.slice(0, SHOWN_TYPES).map(tag)),
+    },
+    { label: t("col.running"), cell: jobsCell },
+    { label: t("col.heartbeat"), class: "nowrap", cell: ({ seen_at }) => timeElement(seen_at) },
+    may("operate") && { label: t("col.actions"), class: "tight", cell: actionsCell },
+  ]);
   const list = h("div");
   fill(root, list);
   return { rows, list };
 }
 
-function draw(root, { workers }) {
-  room ??= built(root);
-  if (workers.length) {
-    if (room.rows.node.parentNode !== room.list) fill(room.list, room.rows.node);
-    room.rows.show(workers, (one) => one.id);
-  } else fill(room.list, empty(t("workers.none"), t("workers.none.more")));
+/** @param {Worker} worker */
+function stateCell({ live, state, order }) {
+  const tone = live ? (order ? "warning" : "good") : "neutral";
+  return [
+    badge(tone, live ? translated("worker", state) : t("workers.offline")),
+    order && h("div", { class: "small soft" }, `${translated("action", order.act)} · ${order.actor}`),
+  ];
 }
 
-const again = page({ load: () => get("workers"), draw, every: 1000, poll: 2000, concerns: () => false });
+/** @param {Worker} worker */
+function loadCell({ busy, slots }) {
+  const bar = shareBar([["leased", busy], ["none", Math.max(0, slots - busy)]]);
+  return [`${busy} / ${slots}`, h("div", { class: "load" }, bar)];
+}
+
+/** @param {Worker} worker */
+function jobsCell({ held }) {
+  if (!held.length) return null;
+  const links = held.slice(0, SHOWN_JOBS).map((job) => h("li", {}, h("a", { href: jobUrl(job.id) }, job.job_type)));
+  return h("details", {}, h("summary", {}, t("workers.jobs", { n: held.length })), h("ul", {}, links));
+}
+
+/** @param {Worker} worker */
+const actionsCell = (worker) =>
+  worker.live && !worker.order && h(
+    "div",
+    { class: "actions" },
+    actionButton("drain", () => send(worker, "drain"), { class: "tiny" }),
+    actionButton("stop", () => send(worker, "stop"), { class: "tiny danger" }),
+  );
+
+/**
+ * @param {HTMLElement} root
+ * @param {{ workers: Worker[] }} data
+ */
+function draw(root, { workers }) {
+  view ??= build(root);
+  const empty = () => emptyState(t("workers.none"), t("workers.none.more"));
+  showRows(view.list, view.rows, workers, ({ id }) => id, empty);
+}
+
+const refresh = startPage({ load: () => get("workers"), draw, poll: 2000, concerns: () => false });

@@ -1,0 +1,175 @@
+"""What async and plain handlers share: facts about the execution, and how their calls reach the engine."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from detent.ports.claims import Claimed
+
+from .outcomes import Suspend
+from .steps import Sleep
+from .transaction import Scope
+
+if TYPE_CHECKING:
+    from detent.engine import Engine
+
+    from .context import Context
+
+T = TypeVar("T")
+PARK_SECONDS = 60.0
+"""A wait that may last longer than this is parked, unless the job or the app sets `park_seconds`."""
+
+
+class BaseContext:
+    """Facts about this execution. None of them reads the database.
+
+    A handler with `run_in="process"` gets a context with these only; it cannot use steps, waits or children.
+    """
+
+    def __init__(self, claimed: Claimed) -> None:
+        self._claimed = claimed
+        self._stop_reasons: list[str | None] = []
+        """One entry for each request to stop."""
+
+    @cached_property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger named `detent.job.<job type>` that adds job id, execution number and trace id to every line."""
+        claimed = self._claimed
+        extra = {"job_id": claimed.id, "execution_no": claimed.execution_no, "trace_id": claimed.trace_id}
+        return logging.LoggerAdapter(logging.getLogger(f"detent.job.{claimed.job_type}"), extra)
+
+    @property
+    def job_id(self) -> str:
+        """The id of this job, a UUID."""
+        return self._claimed.id
+
+    @property
+    def job_type(self) -> str:
+        """The name under which the job was declared: the first argument of `@app.job`."""
+        return self._claimed.job_type
+
+    @property
+    def tenant_id(self) -> str:
+        """The tenant this job belongs to; `default` if none was named."""
+        return self._claimed.tenant_id
+
+    @property
+    def execution_no(self) -> int:
+        """Which execution of the job this is, from 1. Retries, waits, snoozes and lost workers each add one."""
+        return self._claimed.execution_no
+
+    @property
+    def retries(self) -> int:
+        """How many retries the job has used so far; 0 in the first try."""
+        return self._claimed.retries
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace id of this job: the one it was enqueued with, or one made by its contract."""
+        return self._claimed.trace_id
+
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C trace context the job was enqueued in, to be sent along with HTTP calls; None without tracing."""
+        return self._claimed.traceparent
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key this job was enqueued with (`using(key=)`), or None."""
+        return self._claimed.idempotency_key
+
+    @property
+    def execution_key(self) -> str:
+        """A key that changes with each retry: the job's id and its retry count, joined by `+`.
+
+        For services that must treat a retry as a new request. For the opposite use `effect_key`.
+        """
+        return f"{self._claimed.id}+{self._claimed.retries}"
+
+    def effect_key(self, name: str) -> str:
+        """An idempotency key for an effect outside: the same in every retry, and after a requeue of a dead letter.
+
+        Pass it to a service that understands idempotency keys, so that it acts once even if the handler runs again:
+
+            await ctx.step("charge", pay, order_id, idempotency_key=ctx.effect_key("charge"))
+        """
+        return f"{self._claimed.effect_root}:{name}"
+
+    @property
+    def cancelled(self) -> bool:
+        """True once this execution should end: a cancel was requested, its timeout passed, its lease was lost, or the
+        worker stops. A long handler should check it now and then and return, or raise `Cancel`, soon after.
+        """
+        return bool(self._stop_reasons)
+
+    @property
+    def cancel_reason(self) -> str | None:
+        """Why `cancelled` is true, if a reason was given; else None."""
+        return self._stop_reasons[-1] if self._stop_reasons else None
+
+    def request_stop(self, reason: str | None) -> None:
+        """Make `cancelled` true. Called by the worker, not by handlers."""
+        self._stop_reasons.append(reason)
+
+
+class EngineContext(BaseContext):
+    """What the calls of an async handler share: the engine, open transactions, numbers of repeated names."""
+
+    def __init__(
+        self,
+        claimed: Claimed,
+        engine: "Engine",
+        park_seconds: float = PARK_SECONDS,
+        *,
+        strict_steps: bool = False,
+        pause: Sleep = asyncio.sleep,
+    ) -> None:
+        super().__init__(claimed)
+        self._engine = engine
+        self._park_seconds = park_seconds
+        self._strict_steps = strict_steps
+        self._pause = pause
+
+    # Created on first use: most handlers use none of them.
+
+    @cached_property
+    def scopes(self) -> list[Scope]:
+        """Where transactions may be open: first the whole execution, then each step that runs now. Internal."""
+        return [Scope()]
+
+    @cached_property
+    def _name_counts(self) -> Counter[str]:
+        return Counter()
+
+    def _number(self, name: str) -> str:
+        """A repeated name of a child or an approval gets a number: `name`, `name#2`, `name#3`, …"""
+        self._name_counts[name] += 1
+        count = self._name_counts[name]
+        return name if count == 1 else f"{name}#{count}"
+
+
+class BlockingContext(BaseContext):
+    """What the calls of a plain `def` handler share: they run on the worker's event loop and block the thread."""
+
+    def __init__(self, context: "Context", loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(context._claimed)
+        self._context = context
+        self._loop = loop
+        self._stop_reasons = context._stop_reasons
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the loop. Suspend comes back as a value: a BaseException would end the loop."""
+
+        async def catch_suspend() -> tuple[T | None, Suspend | None]:
+            try:
+                return await call(), None
+            except Suspend as suspended:
+                return None, suspended
+
+        value, suspended = asyncio.run_coroutine_threadsafe(catch_suspend(), self._loop).result()
+        if suspended is not None:
+            raise suspended
+        return value  # type: ignore[return-value]

@@ -1,0 +1,231 @@
+"""Snapshots of a two-job database, normalized so that equivalent states compare equal.
+
+The explorer must recognise a state it has visited before. Absolute times and lease tokens differ from run to run, so a
+snapshot replaces past times by one constant, keeps future times as distances from a fixed "now", and renames tokens in
+the order in which they appear.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import apsw
+
+from detent.core.contract.model import Contract, Phase
+from detent.core.job import Micros
+from detent.proof.job_checker import EVENTS_QUERY, EventRow, Finding, JobRow, check_job
+
+JOBS = ("job-1", "job-2")
+NOW: Micros = 1_000_000_000_000
+"""The current time of every normalized snapshot."""
+PAST: Micros = NOW - 60_000_000
+"""Replaces every time that has passed, except due times of waiting jobs, which keep their order."""
+SPAN_SECONDS = 10.0
+"""Length of every lease, backoff and wait."""
+FRESH = "fresh"
+"""The token of the claim in progress; renamed as soon as the claim is done."""
+
+Values = tuple[Any, ...]
+
+
+class StateSnapshot(NamedTuple):
+    """The rows of one database state, ready to be loaded. Tokens carry the names of the state they belong to."""
+
+    jobs: tuple[Values, ...]
+    events: tuple[Values, ...]
+    signals: tuple[Values, ...]
+    dead_letters: tuple[Values, ...]
+    keys: tuple[Values, ...]
+
+
+class JobState(NamedTuple):
+    """The columns of one job that tell states apart. `lease` and `due` are distances from now."""
+
+    status: str
+    phase: str
+    ready: int
+    due: Micros | None
+    failures: int
+    retries: int
+    token: str | None
+    lease: Micros | None
+    wait_name: str | None
+    cancel: bool
+    begun: bool
+    result: str | None
+    settlements: tuple[str, ...]
+    """Settlement digests logged in the current execution, if a worker may still repeat one of them."""
+    signals: tuple[tuple[str, int], ...]
+
+
+@dataclass(slots=True, eq=False)
+class DatabaseState:
+    """A visited database state: its snapshot, and what the search reads from it again and again."""
+
+    number: int
+    snapshot: StateSnapshot
+    jobs: tuple[JobState | None, ...]
+    next_deadline: Micros | None
+    """Distance from now to the next lease end or due time."""
+
+
+class SnapshotDatabase:
+    """Loads snapshots into one SQLite connection, reads them back and normalizes them."""
+
+    def __init__(self, connection: apsw.Connection, contract: Contract) -> None:
+        self.connection = connection
+        self.contract = contract
+        columns = {table: _columns(connection, table) for table in _TABLES}
+        self.positions = columns["jobs"]
+        self._inserts = {t: f"INSERT INTO {t} VALUES ({', '.join('?' for _ in c)})" for t, c in columns.items()}
+        self._past_columns = {t: [n for name, n in c.items() if _is_past_time(name)] for t, c in columns.items()}
+        self._job_row_positions = [self.positions[name] for name in JobRow._fields]
+        self._loads = 0
+
+    def load(self, snapshot: StateSnapshot) -> None:
+        """Replace the contents of the database. Notes and audit rows are not part of a state; they pile up a while."""
+        execute, many = self.connection.execute, self.connection.executemany
+        execute("BEGIN")
+        self._loads += 1
+        if self._loads % 500 == 0:
+            execute("DELETE FROM notes")
+            execute("DELETE FROM audit")
+        execute("DELETE FROM events")
+        tables = (snapshot.jobs, snapshot.signals, snapshot.dead_letters, snapshot.keys)
+        for table, rows in zip(_TABLES, tables, strict=True):
+            execute(f"DELETE FROM {table}")
+            if rows:
+                many(self._inserts[table], rows)
+        many(_INSERT_EVENT, snapshot.events)
+        execute("COMMIT")
+
+    def read(self) -> StateSnapshot:
+        execute = self.connection.execute
+        return StateSnapshot(
+            tuple(execute("SELECT * FROM jobs ORDER BY id")),
+            tuple(execute(EVENTS_QUERY + " ORDER BY job_id, seq")),
+            tuple(execute("SELECT * FROM signals ORDER BY job_id, name")),
+            tuple(execute("SELECT * FROM dead_letters ORDER BY job_id, retries")),
+            tuple(execute("SELECT * FROM keys ORDER BY space, key")),
+        )
+
+    def job_row(self, values: Values) -> JobRow:
+        return JobRow(*(values[position] for position in self._job_row_positions))
+
+    def check(self, snapshot: StateSnapshot) -> list[tuple[str, Finding]]:
+        """Every broken rule as (job id, finding); the snapshot must be as read, not normalized."""
+        findings = []
+        for values in snapshot.jobs:
+            row = self.job_row(values)
+            log = [EventRow(*event) for event in snapshot.events if event[0] == row.id]
+            dead_letters = [dead_letter[0] for dead_letter in snapshot.dead_letters if dead_letter[1] == row.id]
+            signals = [signal[1] for signal in snapshot.signals if signal[0] == row.id]
+            findings += [(row.id, finding) for finding in check_job(self.contract, row, log, dead_letters, signals)]
+        return findings
+
+    def normalize(self, snapshot: StateSnapshot, now: Micros) -> StateSnapshot:
+        """Shift a snapshot taken at `now` to NOW: past times become PAST, future times keep their distance.
+
+        Past due times of waiting jobs become NOW minus a rank, because claims go by their order.
+        """
+        at = self.positions
+        waiting = (Phase.CLAIMABLE, Phase.BLOCKED)
+        dues = {v[at["due_at"]] for v in snapshot.jobs if v[at["phase"]] in waiting and v[at["due_at"]] is not None}
+        past = sorted(due for due in dues if due <= now)
+        ranks = {due: rank - len(past) for rank, due in enumerate(past)}
+        jobs = []
+        for values in snapshot.jobs:
+            row = self._with_past_times("jobs", values)
+            due, lease = row[at["due_at"]], row[at["lease_until"]]
+            if due is not None:
+                due = (NOW + due - now if due > now else NOW + ranks[due]) if row[at["phase"]] in waiting else PAST
+                row[at["due_at"]] = due
+            if row[at["next_retry_at"]] is not None:
+                row[at["next_retry_at"]] = due
+            if lease is not None:
+                row[at["lease_until"]] = NOW + max(0, lease - now)
+            if row[at["dlq_id"]] is not None:
+                row[at["dlq_id"]] = f"letter of {row[at['id']]}"
+            jobs.append(tuple(row))
+        dead_letters = [self._with_past_times("dead_letters", values) for values in snapshot.dead_letters]
+        return StateSnapshot(
+            tuple(jobs),
+            tuple((*e[:5], PAST, *e[6:9], _DUE.sub('"was_due":0', e[9]) if e[9] else None) for e in snapshot.events),
+            tuple(tuple(self._with_past_times("signals", values)) for values in snapshot.signals),
+            tuple((f"letter of {job_id}", job_id, *rest) for _, job_id, *rest in dead_letters),
+            tuple(tuple(self._with_past_times("keys", values)) for values in snapshot.keys),
+        )
+
+    def _with_past_times(self, table: str, values: Values) -> list[Any]:
+        row = list(values)
+        for position in self._past_columns[table]:
+            if row[position] is not None:
+                row[position] = PAST
+        return row
+
+    def rename_tokens(self, snapshot: StateSnapshot, names: Mapping[str, str]) -> StateSnapshot:
+        """Rename the jobs' tokens; a token without a new name can no longer be used and is dropped."""
+        position = self.positions["token"]
+        jobs = tuple((*v[:position], names.get(v[position]), *v[position + 1 :]) for v in snapshot.jobs)
+        return snapshot._replace(jobs=jobs)
+
+    def tokens(self, snapshot: StateSnapshot) -> list[tuple[str | None, bool]]:
+        """(token, whether the job is leased under it) of each job."""
+        at = self.positions
+        return [(v[at["token"]], v[at["phase"]] == Phase.LEASED) for v in snapshot.jobs]
+
+    def job_states(self, snapshot: StateSnapshot, usable_tokens: Collection[str]) -> tuple[JobState | None, ...]:
+        """The jobs of a normalized snapshot in the order of JOBS; usable_tokens: tokens a worker still remembers."""
+        rows = {values[0]: values for values in snapshot.jobs}
+        return tuple(self._job_state(rows[job], snapshot, usable_tokens) if job in rows else None for job in JOBS)
+
+    def _job_state(self, values: Values, snapshot: StateSnapshot, usable_tokens: Collection[str]) -> JobState:
+        at = self.positions
+        token, due, lease = values[at["token"]], values[at["due_at"]], values[at["lease_until"]]
+        waiting = values[at["phase"]] in (Phase.CLAIMABLE, Phase.BLOCKED)
+        settlements: Sequence[str] = ()
+        if token in usable_tokens:
+            number = values[at["execution_no"]]
+            events = [e for e in snapshot.events if e[0] == values[0] and e[7] == number and e[9]]
+            settlements = sorted({d for e in events if (d := json.loads(e[9]).get("settlement"))})
+        return JobState(
+            values[at["status"]],
+            values[at["phase"]],
+            values[at[JobState._fields[2]]],
+            due - NOW if due is not None and waiting else None,
+            values[at["failures"]],
+            values[at["retries"]],
+            token,
+            None if lease is None else lease - NOW,
+            values[at["wait_name"]],
+            values[at["cancel_requested"]] is not None,
+            values[at["execution_no"]] > 0,
+            values[at["result"]] if token in usable_tokens else None,
+            tuple(settlements),
+            tuple((s[1], s[5]) for s in snapshot.signals if s[0] == values[0]),
+        )
+
+
+_INSERT_EVENT = (
+    f"INSERT INTO events ({', '.join(EventRow._fields)}) VALUES ({', '.join('?' for _ in EventRow._fields)})"
+)
+_DUE = re.compile(r'"due_at":\d+')
+
+
+_TABLES = ("jobs", "signals", "dead_letters", "keys")
+
+
+def _columns(connection: apsw.Connection, table: str) -> dict[str, int]:
+    return {row[1]: row[0] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def _is_past_time(column: str) -> bool:
+    return column == "at" or (column.endswith("_at") and column not in ("due_at", "next_retry_at"))
+
+
+def next_deadline(jobs: Sequence[JobState | None]) -> Micros | None:
+    """Distance to the next lease end or due time in the future."""
+    future = [moment for job in jobs if job for moment in (job.due, job.lease) if moment is not None and moment > 0]
+    return min(future, default=None)

@@ -1,0 +1,209 @@
+"""Every transition out of a state: each step each actor can take, with each store call done, lost or not done."""
+
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, NamedTuple
+
+from detent.core.contract.model import Move, Phase
+from detent.core.errors import DetentError
+from detent.engine import BatchResult, Engine
+from detent.ports.claims import Extended
+from detent.proof.controlled_store import Hooks
+from detent.proof.job_checker import Finding
+
+from .engine_calls import CallEffect, EngineCalls, heartbeat_reply
+from .snapshot import JOBS, NOW, DatabaseState, JobState, StateSnapshot
+from .worker_memory import LOST, NEW_WORKER, OUTCOMES, SIGNAL, BatchCall, LeaseRef, WorkerMemory
+from .worker_steps import WorkerSteps
+
+Workers = tuple[WorkerMemory, ...]
+
+
+class Transition(NamedTuple):
+    """A step and the state after it, tokens not renamed yet. label: (worker or None, words...)."""
+
+    label: tuple[Any, ...]
+    snapshot: StateSnapshot
+    workers: Workers
+    violation: tuple[str, str, str] | None = None
+    """(job id, rule, detail)"""
+
+
+class InvariantBroken(Exception):
+    """A rule does not hold after the step `label`."""
+
+    def __init__(self, job_id: str, rule: str, detail: str, label: tuple[Any, ...]) -> None:
+        super().__init__(rule)
+        self.job_id, self.rule, self.detail, self.label = job_id, rule, detail, label
+
+
+class Transitions:
+    """Computes the successors of a state. A step is one store call, one reply received, or one action of a process."""
+
+    def __init__(self, calls: EngineCalls, hooks: Hooks, slots: int, jobs: int) -> None:
+        self.calls = calls
+        self.contract = calls.contract
+        self._jobs = jobs
+        self.steps = WorkerSteps(self.contract, hooks.state, slots)
+        moves = {edge.move for edge in self.contract.edges}
+        self._has_signals = Move.WAIT in moves
+        self._has_cancel = Move.CANCEL in moves
+        self._succeeded = {edge.target for edge in self.contract.edges if edge.move is Move.SUCCEED}
+        self._elapsed: dict[int, StateSnapshot] = {}
+
+    def successors(self, state: DatabaseState, workers: Workers) -> Iterator[Transition]:
+        """All transitions out of (state, workers), reduced by two rules that lose no reachable database state.
+
+        If some worker can only take steps inside its process, only its steps are tried: they commute with all others.
+        Of several workers that have just started, only the first takes steps.
+        """
+        only = self._worker_with_private_steps(workers)
+        if only is None:
+            for label, effect in self._stateless_steps(state):
+                yield _transition((None, *label), effect, workers)
+        for i, memory in enumerate(workers):
+            if only not in (None, i) or (memory == NEW_WORKER and i and NEW_WORKER in workers[:i]):
+                continue
+            for words, effect, after in self._worker_steps(state, memory):
+                yield _transition((i, words), effect, (*workers[:i], after, *workers[i + 1 :]))
+
+    def _worker_with_private_steps(self, workers: Workers) -> int | None:
+        """A worker whose next step is to take a finished call's result and which runs no handler."""
+        for i, memory in enumerate(workers):
+            if memory.call and not memory.held and self.calls.is_finished(memory.call):
+                return i
+        return None
+
+    def _stateless_steps(self, state: DatabaseState) -> Iterator[tuple[tuple[Any, ...], CallEffect]]:
+        """Steps of the clock, the sweeper, the producer and the operator; none of them has memory between steps."""
+        if state.next_deadline is not None:
+            yield (f"{state.next_deadline / 1e6:g} s pass",), CallEffect(self._after_deadline(state))
+        if any(job and job.phase == Phase.LEASED for job in state.jobs):
+            yield ("the sweeper expires leases",), self.calls.run(state, ("expire",), Engine.expire)
+        if any(job and job.phase == Phase.BLOCKED and job.due is not None and job.due <= 0 for job in state.jobs):
+            yield ("the sweeper wakes waiting jobs that are due",), self.calls.run(state, ("wake",), Engine.wake)
+        for number, job in enumerate(state.jobs[: self._jobs]):
+            again = "" if job is None else " again, the first reply was lost"
+            yield (f"{JOBS[number]} is submitted{again}",), self._submit(state, number)
+            if job is not None:
+                for words, effect in self._operator_steps(state, number, job):
+                    yield ("the operator", words, JOBS[number]), effect
+
+    def _operator_steps(self, state: DatabaseState, number: int, job: JobState) -> Iterator[tuple[str, CallEffect]]:
+        job_id, actor = JOBS[number], "operator"
+        final = job.phase == Phase.FINAL
+        if self._has_cancel and not (final and job.begun) and not job.cancel:
+            yield "cancels", self._run(state, "cancel", number, lambda e: e.cancel(job_id, actor=actor))
+        if final and self._has_cancel and job.result is not None:
+            yield (
+                "cancels the finished job",
+                self._run(state, "late cancel", number, lambda e: e.cancel(job_id, actor=actor)),
+            )
+        if job.status in self.contract.cancel_requests and self.contract.edge(job.status, Move.CANCEL) and job.cancel:
+            yield (
+                "cancels with force",
+                self._run(state, "force", number, lambda e: e.cancel(job_id, actor=actor, force=True)),
+            )
+        if self._has_signals and not final and not job.signals:
+            yield "signals", self._run(state, "signal", number, lambda e: e.signal(job_id, SIGNAL, 1, actor=actor))
+        if job.phase == Phase.CLAIMABLE and self.contract.edge(job.status, Move.FAIL):
+            yield "aborts", self._run(state, "abort", number, lambda e: e.abort(job_id, actor=actor))
+        if final and self.contract.edge(job.status, Move.REOPEN):
+            yield "reopens", self._run(state, "reopen", number, lambda e: e.reopen(job_id, actor=actor))
+        if job.status in self.contract.approval_statuses:
+            yield "approves", self._run(state, "approve", number, lambda e: e.approve(job_id, actor=actor))
+            yield "rejects", self._run(state, "reject", number, lambda e: e.reject(job_id, actor=actor, reason="no"))
+
+    def _worker_steps(
+        self, state: DatabaseState, memory: WorkerMemory
+    ) -> Iterator[tuple[str, CallEffect, WorkerMemory]]:
+        unchanged = CallEffect(state.snapshot)
+        for words, after, late in self.steps.internal(memory):
+            yield words, self._settle_late(state, late) if late else unchanged, after
+        yield from self._batch_steps(state, memory)
+        leases = self.steps.leases(memory)
+        if leases and memory.heartbeat is None:
+            effect = self.calls.heartbeat(state, leases)
+            if isinstance(effect.result, Extended):
+                reply = heartbeat_reply(leases, effect.result)
+                yield "sends a heartbeat", effect, memory._replace(heartbeat=reply)
+        if memory.heartbeat is not None:
+            after, released = self.steps.on_heartbeat_reply(memory)
+            for held in memory.held:
+                job = state.jobs[held.job]
+                if held.job in released and job and job.phase == Phase.LEASED and job.token == held.token:
+                    violation = (JOBS[held.job], ("lease.dropped", _DROPPED))
+                    unchanged = unchanged._replace(violation=violation)
+            yield "receives its heartbeat's reply", unchanged, after
+
+    def _settle_late(self, state: DatabaseState, late: LeaseRef) -> CallEffect:
+        job_id, token = JOBS[late.job], late.token
+        return self.calls.run(state, ("late", *late), lambda engine: engine.settle(job_id, token, _SUCCESS))
+
+    def _batch_steps(
+        self, state: DatabaseState, memory: WorkerMemory
+    ) -> Iterator[tuple[str, CallEffect, WorkerMemory]]:
+        """The next store call of the worker's settle_and_claim: committed, committed with a lost reply, not done."""
+        next_call = self.steps.next_call(memory)
+        if next_call is None:
+            return
+        call, memory = next_call
+        effect = self.calls.batch_step(state, call)
+        if not isinstance(effect, CallEffect):
+            failed = isinstance(effect, DetentError)
+            violation = None if isinstance(effect, DetentError) else self._lost_success(state, call, effect)
+            yield (
+                f"receives the {'error' if failed else 'result'} of its settle_and_claim",
+                CallEffect(state.snapshot, violation=violation),
+                self.steps.on_batch_result(memory, effect),
+            )
+            return
+        words = _describe(call)
+        if not isinstance(effect.result, DetentError):
+            yield words, effect, memory._replace(call=call.with_reply(effect.result))
+        lost = memory._replace(call=call._replace(replies=(*call.replies, LOST)))
+        yield f"{words}, the reply is lost", effect, lost
+        if call.replies:
+            yield f"{words}, the store fails before the commit", CallEffect(state.snapshot), lost
+
+    def _lost_success(self, state: DatabaseState, call: BatchCall, result: BatchResult) -> tuple[str, Finding] | None:
+        """A success that was acknowledged to the worker must be in the database."""
+        for settled in call.settled:
+            job = state.jobs[settled.job]
+            undecided = any(settlement.id == JOBS[settled.job] for settlement in result.later)
+            accepted = settled.outcome == "success" and JOBS[settled.job] not in result.refused and not undecided
+            if accepted and (job is None or job.status not in self._succeeded):
+                return JOBS[settled.job], ("settle.lost", "an acknowledged success is not in the database")
+        return None
+
+    def _submit(self, state: DatabaseState, number: int) -> CallEffect:
+        submission = self.calls.submission(number)
+        return self._run(state, "submit", number, lambda engine: engine.submit(submission))
+
+    def _run(
+        self, state: DatabaseState, kind: str, number: int, call: Callable[[Engine], Coroutine[Any, Any, Any]]
+    ) -> CallEffect:
+        return self.calls.run(state, (kind, number), call)
+
+    def _after_deadline(self, state: DatabaseState) -> StateSnapshot:
+        snapshot = self._elapsed.get(state.number)
+        if snapshot is None:
+            assert state.next_deadline is not None
+            snapshot = self.calls.database.normalize(state.snapshot, NOW + state.next_deadline)
+            self._elapsed[state.number] = snapshot
+        return snapshot
+
+
+_SUCCESS = OUTCOMES["success"]
+_DROPPED = "the reply of an old heartbeat stops a handler whose lease is valid"
+
+
+def _transition(label: tuple[Any, ...], effect: CallEffect, workers: Workers) -> Transition:
+    violation = None if effect.violation is None else (effect.violation[0], *effect.violation[1])
+    return Transition(label, effect.snapshot, workers, violation)
+
+
+def _describe(call: BatchCall) -> str:
+    if call.replies:
+        return "continues its settle_and_claim"
+    settles = [f"settles {JOBS[s.job]} ({s.outcome})" for s in call.settled]
+    return " and ".join([*settles, *(["claims"] if call.want else [])])

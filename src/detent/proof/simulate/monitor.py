@@ -1,0 +1,159 @@
+"""The InvariantMonitor of a simulation: reads the raw tables after every commit and reports broken invariants."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from detent.core.contract.model import Contract, Move, Phase
+from detent.core.job import Micros
+from detent.core.limits import Limit
+from detent.proof.controlled_store import ManualClock, Violation
+from detent.proof.job_checker import EVENTS_QUERY, JOBS_QUERY, EventRow, JobRow, LogFold, check_database, move_of
+from detent.proof.verify.limits import LimitCheck
+
+from .limits import LimitMonitor
+from .schedules import ScheduleMonitor
+from .workers import TOKEN_FIELD, TOKEN_PREFIX
+
+
+class InvariantMonitor:
+    """Folds every log as it grows, and compares each new event with the row before and after it."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        contracts: Mapping[str, Contract],
+        clock: ManualClock,
+        limits: Sequence[Limit] = (),
+    ) -> None:
+        self._connection = connection
+        self._contracts = contracts
+        self._clock = clock
+        self._folds: dict[str, LogFold] = {}
+        self._rows: dict[str, JobRow] = {}
+        self._leases: dict[str, Micros] = {}
+        self._schedules = ScheduleMonitor(connection)
+        self._limits = LimitMonitor(connection, contracts, LimitCheck(limits))
+        self._total_changes = -1
+        self._step_sums: list[Any] = []
+        self._steps: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self.events = 0
+        self.acknowledged: set[str] = set()
+        self.violations: list[Violation] = []
+
+    def report(self, job_id: str, rule: str, detail: str, seq: int | None = None) -> None:
+        self.violations.append(Violation(job_id, rule, detail, seq))
+
+    def check_commit(self) -> bool:
+        """Check what the last transaction wrote; True if it added events."""
+        changes = self._connection.total_changes()
+        if changes == self._total_changes:
+            return False
+        self._total_changes = changes
+        query = EVENTS_QUERY + " WHERE n > ? ORDER BY n"
+        new_events = [EventRow(*values) for values in self._connection.execute(query, (self.events,))]
+        self.events += len(new_events)
+        for job_id in dict.fromkeys(event.job_id for event in new_events):
+            self._check_job(job_id, [event for event in new_events if event.job_id == job_id])
+        for finding in (*self._schedules.check_commit(), *self._limits.check_commit(new_events)):
+            self.report(*finding)
+        self._leases = {row[0]: row[1] for row in self._connection.execute(_LEASES, (str(Phase.LEASED),))}
+        self._check_steps()
+        return bool(new_events)
+
+    def _check_job(self, job_id: str, new_events: list[EventRow]) -> None:
+        rows: Any = self._connection.execute(JOBS_QUERY + " WHERE id = ?", (job_id,)).fetchall()
+        if not rows:
+            self.report(job_id, "log.orphan", "events of a job that does not exist")
+            return
+        row, before = JobRow(*rows[0]), self._rows.get(job_id)
+        contract = self._contracts[row.contract]
+        fold = self._folds.setdefault(job_id, LogFold(contract))
+        for event in new_events:
+            for rule, detail in fold.feed(event):
+                self.report(job_id, rule, detail, event.seq)
+            self._check_event(contract, before, event)
+        for rule, detail in fold.compare(row):
+            self.report(job_id, rule, detail, row.version)
+        if before is not None:
+            self._check_settling_token(before, row, new_events)
+        else:
+            for finding in self._schedules.check_new_job(job_id):
+                self.report(*finding)
+        self._rows[job_id] = row
+
+    def _check_event(self, contract: Contract, before: JobRow | None, event: EventRow) -> None:
+        """A lease is not expired before its end, and a job is not claimed before it is due."""
+        if before is None:
+            return
+        move = move_of(contract, event)
+        reason = json.loads(event.data).get("reason") if event.data else None
+        expired = reason == "lease_expired" or move is Move.RECLAIM
+        if expired and self._leases.get(event.job_id, 0) > self._clock.wall:
+            left = self._leases[event.job_id] - self._clock.wall
+            self.report(event.job_id, "lease.live", f"a lease with {left} µs left was expired", event.seq)
+        if move is Move.CLAIM and event.source == before.status and (before.due_at or 0) > self._clock.highest:
+            self.report(event.job_id, "due.early", f"claimed before its due_at {before.due_at}", event.seq)
+
+    def _check_settling_token(self, before: JobRow, row: JobRow, new_events: list[EventRow]) -> None:
+        """Handlers write their token into results and error messages; it must be the token the job was leased under."""
+        tokens = [json.loads(row.result)[TOKEN_FIELD]] if row.result and row.result != before.result else []
+        messages = [json.loads(event.data).get("error_message") or "" for event in new_events if event.data]
+        tokens += [text.partition(TOKEN_PREFIX)[2].split()[0] for text in messages if TOKEN_PREFIX in text]
+        for token in tokens:
+            if token != before.token:
+                self.report(row.id, "settle.stale", f"{token} settled a job held under {before.token}", row.version)
+
+    def _check_steps(self) -> None:
+        """Only the holder of a job records its steps, and a finished step never changes."""
+        sums = self._connection.execute(_STEP_SUMS).fetchall()
+        if sums == self._step_sums:
+            return
+        self._step_sums = sums
+        for job_id, name, result, finished, token, phase in self._connection.execute(_STEPS):
+            before, now = self._steps.get((job_id, name)), (result, finished)
+            if now == before:
+                continue
+            self._steps[job_id, name] = now
+            if before is not None and before[1]:
+                self.report(job_id, "step.changed", f"{name} changed from {before[0]} to {result}")
+            value = json.loads(result) if result else None
+            recorded_by = value.get(TOKEN_FIELD) if isinstance(value, dict) else token
+            if recorded_by != token or phase != Phase.LEASED:
+                detail = f"{name} was recorded by {recorded_by}, the job was {phase} under {token}"
+                self.report(job_id, "step.stale", detail)
+
+    def _check_step_results(self) -> None:
+        """The step results that a job's result contains are the recorded ones, whichever execution recorded them."""
+        for job_id, name, step_result, job_result in self._connection.execute(_STEPS_OF_RESULTS):
+            if json.loads(job_result).get(name, _MISSING) not in (_MISSING, json.loads(step_result)):
+                detail = f"{name} is recorded as {step_result}, the job's result contains {job_result}"
+                self.report(job_id, "step.differs", detail)
+
+    def jobs_between_executions(self) -> list[str]:
+        """Jobs that have run, have not ended, and are not leased."""
+        resting = (Phase.CLAIMABLE, Phase.BLOCKED)
+        return [job_id for job_id, row in self._rows.items() if row.execution_no and row.phase in resting]
+
+    def final_check(self) -> None:
+        """Check the whole database again, independently of what was checked commit by commit."""
+        self._check_step_results()
+        self.violations += check_database(self._connection, self._contracts, self.acknowledged)
+        for finding in self._schedules.final_check():
+            self.report(*finding)
+
+    def unfinished_jobs(self) -> list[JobRow]:
+        rows = self._connection.execute(JOBS_QUERY + " WHERE phase <> ? ORDER BY id", (str(Phase.FINAL),))
+        return [JobRow(*values) for values in rows]
+
+
+_MISSING = object()
+_STEPS = "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase FROM steps s JOIN jobs j ON j.id = s.job_id"
+_STEP_SUMS = "SELECT count(*), sum(finished), sum(at), sum(length(result)) FROM steps"
+_STEPS_OF_RESULTS = (
+    "SELECT s.job_id, s.name, s.result, j.result FROM steps s JOIN jobs j ON j.id = s.job_id "
+    "WHERE s.finished AND j.result IS NOT NULL"
+)
+_LEASES = "SELECT id, lease_until FROM jobs WHERE phase = ?"

@@ -1,0 +1,290 @@
+"""One simulation: workers, sweepers, producers and operators in one process, on a store that fails as the seed decides.
+
+A run has two phases. In the first, faults are injected. In the second there are no faults, and every job must end.
+The InvariantMonitor checks the database after every commit.
+"""
+
+import random as source
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from detent.core.contract.model import Phase
+from detent.core.errors import DetentError, StoreRefused
+from detent.core.job import CHILDREN, Micros
+from detent.engine import BatchResult, Engine, Settlement
+from detent.ports.claims import Claimed
+from detent.proof.controlled_store import DEFAULT_HOOKS, ControlledStore, Hooks, ManualClock, StoreCall, run_all
+from detent.system.ids import SeededIds, seeded_random
+
+from .clients import Client, Operator, Producer
+from .config import Config
+from .limits import LIMITS
+from .loop import MS, SECOND, Loop, Pause, Process, Task, unavailable
+from .monitor import InvariantMonitor
+from .schedules import ScheduleOperator
+from .workers import SimSweeper, SimWorker, count_stale
+
+SCHEDULED_FAULTS = ("crash", "stall", "heart", "stop", "clock")
+"""Faults injected at random times; the other kinds hit a store call."""
+DRAIN_TIMEOUT: Micros = 600 * SECOND
+"""How long the phase without faults may take; the longest chain of backoffs and waits is far shorter."""
+
+
+class Simulation:
+    """Built from a config and run once."""
+
+    def __init__(self, config: Config, hooks: Hooks = DEFAULT_HOOKS, *, keep_trace: bool = False) -> None:
+        self.config = config
+        self.hooks = hooks
+        self.clock = ManualClock()
+        self.loop = Loop(self.clock)
+        self.loop.run_store_call = self._run_store_call
+        self.store = store = ControlledStore(self.clock, hooks)
+        self.engine: Engine = hooks.engine(store, ids=SeededIds(("ids", config.seed)))
+        run_all(self.engine.open())
+        self.connection = store.session.connection
+        for limit in LIMITS[: config.limits]:
+            run_all(self.engine.set_limit(**limit, actor="world"))
+        limits = run_all(self.engine.limits())
+        self.monitor = InvariantMonitor(self.connection, self.engine.contracts, self.clock, limits)
+        self.faults: dict[str, int] = {}
+        self.stale_refused = 0
+        self.trace: list[str] | None = [] if keep_trace else None
+        self._digest = blake2b(digest_size=16)
+        self._store_random = self.random_stream("store")
+        self._fault_random = self.random_stream("chaos")
+        self._faults_healed = False
+        self._grants: dict[tuple[str, str], str] = {}
+        self._process_count = 0
+        self.workers: list[SimWorker] = []
+        self.sweepers: list[SimSweeper] = []
+
+    def random_stream(self, name: str) -> source.Random:
+        """Each actor has its own random stream, so removing one actor hardly changes what the others do."""
+        return seeded_random((self.config.seed, name))
+
+    def run(self) -> None:
+        for _ in range(self.config.workers):
+            self._new_worker()
+        for _ in range(self.config.sweepers):
+            self._new_sweeper()
+        producers = [Producer(self, f"producer-{n}", share) for n, share in enumerate(_shares(self.config.jobs))]
+        operators = [Operator(self, f"operator-{n}") for n in range(self.config.operators)]
+        planners = [ScheduleOperator(self, "planner", self.config.schedules)] if self.config.schedules else []
+        self._schedule_faults()
+        self.loop.run(self.config.seconds * SECOND, self._has_violation)
+        self._heal_faults([*producers, *operators, *planners])
+        done = lambda: self._has_violation() or self._all_ended([*producers, *planners])  # noqa: E731
+        self.loop.run(self.loop.time + DRAIN_TIMEOUT, done)
+        for job_id, times in self.store.effects.items():
+            if times > 1:
+                self.monitor.report(job_id, "once.twice", f"a once was executed {times} times")
+        if not self._has_violation():
+            self.monitor.final_check()
+        if not self._has_violation():
+            for row in self.monitor.unfinished_jobs():
+                detail = f"{row.contract} job never ended, its status is {row.status}"
+                self.monitor.report(row.id, "liveness", detail, row.version)
+
+    def close(self) -> None:
+        """Break the reference cycles, so that thousands of simulations do not pile up before garbage collection."""
+        self.loop.clear()
+        self.connection.close()
+
+    def digest(self) -> str:
+        """A hash of all trace lines and all stored rows: equal digests mean equal runs.
+
+        Names of actors and texts of notes, payloads and errors are hashed too: changing one changes every digest.
+        """
+        digest = self._digest.copy()
+        for table in _DIGESTED_TABLES:
+            for row in self.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2"):
+                digest.update(repr(row).encode())
+        return digest.hexdigest()
+
+    def note(self, text: str) -> None:
+        """Add a line to the trace and the digest."""
+        line = f"{self.loop.time} {text}"
+        self._digest.update(line.encode())
+        if self.trace is not None:
+            self.trace.append(line)
+
+    def count_fault(self, kind: str, target: str) -> None:
+        self.faults[kind] = self.faults.get(kind, 0) + 1
+        self.note(f"fault: {kind}: {target}")
+
+    def acknowledge(self, job_id: str) -> None:
+        """A submit call has returned this job, so it must never be lost."""
+        self.monitor.acknowledged.add(job_id)
+
+    def on_claimed(self, worker: SimWorker, claimed: Claimed) -> None:
+        holder = self._grants.setdefault((claimed.id, claimed.token), worker.name)
+        if holder != worker.name:
+            self.monitor.report(claimed.id, "holder.two", f"{holder} and {worker.name} got the same token")
+
+    def on_batch_result(self, worker: SimWorker, settled: list[Settlement], result: BatchResult) -> None:
+        self.stale_refused += count_stale(result.refused)
+        self.note(f"{worker.name} settled {len(settled)}, refused {len(result.refused)}, claimed {len(result.claimed)}")
+
+    def on_stopped(self, worker: SimWorker) -> None:
+        self.loop.after(SECOND, self._new_worker)
+
+    def _new_worker(self) -> None:
+        self.workers = [worker for worker in self.workers if worker.alive]
+        self._process_count += 1
+        self.workers.append(SimWorker(self, f"worker-{self._process_count}"))
+
+    def _new_sweeper(self) -> None:
+        self._process_count += 1
+        self.sweepers = [sweeper for sweeper in self.sweepers if sweeper.alive]
+        self.sweepers.append(SimSweeper(self, f"sweeper-{self._process_count}"))
+
+    def _run_store_call(self, task: Task, call: StoreCall) -> None:
+        """Send a call to the store with a delay each way; it may fail before the commit, lose its reply, or be slow."""
+        random, faults = self._store_random, () if self._faults_healed else self.config.faults
+        request_delay, reply_delay = random.randrange(MS, 8 * MS), random.randrange(MS, 8 * MS)
+        luck = random.random()
+        if luck < 0.012 and "error before commit" in faults:
+            self.count_fault("error before commit", task.process.name)
+            self.loop.after(request_delay + reply_delay, lambda: task.resume(None, unavailable("before")))
+            return
+        reply_lost = luck > 0.988 and "error after commit" in faults
+        if 0.5 < luck < 0.506 and "slow call" in faults:
+            self.count_fault("slow call", task.process.name)
+            request_delay += random.randrange(12 * SECOND)
+        self.loop.after(request_delay, lambda: self._execute(task, call, reply_delay, reply_lost))
+
+    def _execute(self, task: Task, call: StoreCall, reply_delay: Micros, reply_lost: bool) -> None:
+        process = task.process
+        if not process.alive and not process.calls_survive:
+            return
+        result: Any = None
+        error: DetentError | None = None
+        try:
+            result = call.run()
+        except StoreRefused as refusal:
+            error = refusal
+            self.monitor.report("", "store.refused", refusal.message)
+        except DetentError as refusal:
+            error = refusal
+        except Exception as exception:
+            detail = f"{process.name}: {type(exception).__name__}: {exception}"
+            self.monitor.report("", "engine", detail)
+            return
+        if self.monitor.check_commit():
+            self.note(f"{process.name} wrote, {self.monitor.events} events")
+            for worker in self.workers:
+                worker.notify()
+        if reply_lost:
+            self.count_fault("error after commit", process.name)
+            result, error = None, unavailable("after")
+        self.loop.after(reply_delay, lambda: task.resume(result, error))
+
+    def _schedule_faults(self) -> None:
+        random = self._fault_random
+        moment = 0.0
+        while moment < self.config.seconds:
+            moment += random.expovariate(1 / 3.0)
+            kind, luck = random.choice(SCHEDULED_FAULTS), random.random()
+            if kind in self.config.faults:
+                self.loop.at(int(moment * SECOND), partial(self._inject_fault, kind, luck))
+
+    def _inject_fault(self, kind: str, luck: float) -> None:
+        """`luck` selects the target and the size of the fault; it was drawn when the fault was scheduled."""
+        if self._faults_healed:
+            return
+        if kind == "clock":
+            span = int((luck - 0.35) * 30 * SECOND)
+            self.count_fault(kind, f"{span} µs")
+            self.loop.jump_wall_clock(span)
+            return
+        if kind in ("crash", "stall") and self.config.schedules and luck * 10 % 1 < 0.3:
+            self._fail_sweeper(kind, luck)
+            return
+        alive = [worker for worker in self.workers if worker.alive and not worker.state.stopping]
+        if not alive:
+            return
+        busy = [worker for worker in alive if worker.state.held] or alive
+        target = busy[int(luck * len(busy))]
+        self.count_fault(kind, target.name)
+        if kind == "stall":
+            target.stalled_until = self.loop.time + int((2 + luck * 14) * SECOND)
+        elif kind == "heart":
+            target.no_heartbeat_until = self.loop.time + int((6 + luck * 10) * SECOND)
+        elif kind == "stop":
+            target.stop()
+        else:
+            target.calls_survive = luck < 0.5
+            target.kill()
+            self.loop.after(int(luck * 5 * SECOND), self._new_worker)
+
+    def _fail_sweeper(self, kind: str, luck: float) -> None:
+        """Crash or stall a sweeper, perhaps between reading a due schedule and firing it."""
+        alive = [sweeper for sweeper in self.sweepers if sweeper.alive]
+        if not alive:
+            return
+        target = alive[int(luck * len(alive))]
+        self.count_fault(kind, target.name)
+        if kind == "stall":
+            target.stalled_until = self.loop.time + int((2 + luck * 14) * SECOND)
+        else:
+            target.calls_survive = luck < 0.5
+            target.kill()
+            self.loop.after(int(luck * 5 * SECOND), self._new_sweeper)
+
+    def _heal_faults(self, clients: list[Client]) -> None:
+        """Begin the phase without faults: clients stop, and the WaitResolver answers whatever jobs wait for."""
+        if self._has_violation():
+            return
+        self.note("peace")
+        self._faults_healed = True
+        for client in clients:
+            client.on_faults_healed()
+        WaitResolver(self)
+
+    def _has_violation(self) -> bool:
+        return bool(self.monitor.violations)
+
+    def _all_ended(self, clients: list[Producer | ScheduleOperator]) -> bool:
+        """Every client is done and every job is final; the jobs are read at every 16th step only."""
+        done = all(client.done for client in clients)
+        return done and self.loop.steps % 16 == 0 and not self.monitor.unfinished_jobs()
+
+
+class WaitResolver(Process):
+    """In the phase without faults it resumes queues, approves held jobs and sends signals, so no job waits forever."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation.loop, "closer")
+        self.simulation = simulation
+        self.start(self._resolve_waits)
+
+    async def _resolve_waits(self) -> None:
+        engine = self.simulation.engine
+        for kind, name, *_ in await engine.store.read(lambda tx: tx.pauses()):
+            await engine.resume(kind, name, actor="closer")
+        while True:
+            await Pause(2 * SECOND)
+            for row in self.simulation.monitor.unfinished_jobs():
+                contract = engine.contract(row.contract)
+                try:
+                    if row.status in contract.approval_statuses:
+                        for person in ("closer", "other closer"):
+                            await engine.approve(row.id, actor=person)
+                    elif row.wait_kind == CHILDREN:
+                        continue
+                    elif row.phase == Phase.BLOCKED and row.wait_name and row.due_at is None:
+                        await engine.signal(row.id, row.wait_name, actor="closer")
+                except DetentError:
+                    continue
+
+
+def _shares(jobs: int) -> list[int]:
+    """The jobs divided among two producers."""
+    return [share for share in (jobs - jobs // 2, jobs // 2) if share]
+
+
+_DIGESTED_TABLES = (
+    "jobs", "events", "notes", "dead_letters", "signals", "steps", "keys", "audit", "schedules", "fires",
+)  # fmt: skip

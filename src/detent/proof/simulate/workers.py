@@ -1,0 +1,294 @@
+"""Workers and sweepers in virtual time, and the handler they run.
+
+The worker's state machine, engine, heartbeat, runner and context are the real ones; only asyncio is replaced by the
+virtual-time loop.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from detent.core.errors import DetentError, OnceUnfinished, StaleLease, StoreUnavailable
+from detent.core.job import Micros
+from detent.core.outcome import Outcome, Stopped
+from detent.handler.children import ChildFailed
+from detent.handler.context import Context
+from detent.handler.handler import Options, inspect_handler
+from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
+from detent.ports.claims import Claimed, ClaimRequest, Extended
+from detent.ports.listing import WorkerRow
+from detent.worker.heartbeat import Heartbeat
+from detent.worker.reclaim_grace import ReclaimGrace
+from detent.worker.runner import Runner
+from detent.worker.state import Interrupt
+from detent.worker.sweeper import Sweeper
+
+from .children import enqueue_children, wait_for_approval
+from .loop import MS, SECOND, Flag, Pause, Process, Task
+
+if TYPE_CHECKING:
+    from .simulation import Simulation
+
+JOB_TYPE = "work"
+SIGNAL = "go"
+TOKEN_FIELD = "told_by"
+"""Field of results and step results that holds the token under which the handler ran."""
+TOKEN_PREFIX = "told by "
+"""Precedes that token in error messages."""
+_SLICES = 4
+_LONG_SECONDS = 0.5
+
+
+async def work(
+    ctx: Context, plan: list[list[Any]], steps: bool = False, family: int = 0, question: int = 0
+) -> dict[str, Any]:
+    """The handler. Each execution follows one line of the plan, [act, seconds]; after the last line it succeeds.
+
+    steps: record a step before and after the act, and run a `once`. family: enqueue children, this many generations
+    deep, and wait for them at the end. question: wait for that many approvals.
+    """
+    number = ctx.execution_no - 1
+    line: list[Any] = plan[number] if number < len(plan) else ["succeed", 0.01]
+    act, seconds = line
+    result: dict[str, Any] = {TOKEN_FIELD: ctx._claimed.token}
+    message = f"{TOKEN_PREFIX}{ctx._claimed.token} in execution {ctx.execution_no}"
+    try:
+        if steps:
+            result["first"] = await ctx.step("first", _record_token(ctx))
+        children = await enqueue_children(ctx, HANDLER, plan, family) if family else []
+        for number in range(_SLICES):
+            pause = Pause(int(seconds * SECOND / _SLICES))
+            await (_pause_once(ctx, pause) if steps and number == 0 else pause)
+            if ctx.cancelled and act != "ignore":
+                raise Cancel("asked to stop")
+            if steps and seconds > _LONG_SECONDS:  # long enough to lose the lease between two steps
+                await ctx.step("slice", _record_token(ctx))
+        _raise_outcome(act, message)
+        if act == "wait":
+            await ctx.wait_for(SIGNAL, timeout=20.0)
+        if act == "wait long":
+            await ctx.wait_for(SIGNAL)
+        if act == "sleep":
+            await ctx.sleep(3.0)
+        if question:
+            await wait_for_approval(ctx, question)
+        await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
+        if steps:
+            result["last"] = await ctx.step("last", _record_token(ctx))
+    except ChildFailed:
+        raise Fail(message, code="CHILD_FAILED") from None
+    except (StoreUnavailable, WaitTimeout) as error:
+        raise Retry(f"{message}: {type(error).__name__}") from None
+    return result
+
+
+def _raise_outcome(act: str, message: str) -> None:
+    if act == "retry":
+        raise Retry(message)
+    if act == "retry soon":
+        raise Retry(message, after=0.5)
+    if act == "fail":
+        raise Fail(message, code="HOPELESS")
+    if act == "snooze":
+        raise Snooze(1.0)
+    if act == "cancel":
+        raise Cancel("of its own will")
+
+
+def _record_token(ctx: Context) -> Callable[[], dict[str, str]]:
+    """A step function whose result is the token under which it ran."""
+    return lambda: {TOKEN_FIELD: ctx._claimed.token}
+
+
+async def _pause_once(ctx: Context, pause: Pause) -> None:
+    """Run the pause as a `once` and count how often it really ran."""
+    effects: Counter[str] = ctx._engine.store.effects  # type: ignore[attr-defined]
+
+    async def act() -> None:
+        effects[ctx.job_id] += 1
+        await pause
+
+    with suppress(OnceUnfinished):
+        await ctx.once("only", act)
+
+
+HANDLER = inspect_handler(JOB_TYPE, work, Options(), "auto")
+
+
+class SimWorker(Process):
+    """A copy of the worker's loops without asyncio: the same calls on the same WorkerState, in the same order."""
+
+    def __init__(self, simulation: "Simulation", name: str) -> None:
+        super().__init__(simulation.loop, name)
+        self.simulation = simulation
+        self.engine = simulation.engine
+        self.random = simulation.random_stream(name)
+        self.state = simulation.hooks.state(simulation.config.slots, cancel_grace=4.0)
+        self.lease = simulation.config.lease_seconds
+        self.no_heartbeat_until: Micros = 0
+        """Heartbeats are suppressed up to this time (fault "heart")."""
+        self._runner = Runner(simulation.config.slots)
+        self._running: dict[str, tuple[Task, Context]] = {}
+        self._wake_loop = Flag()
+        self._notification_pending = False
+        self._reclaim_at: Micros = 0
+        self._codes = {contract: c.code("timeout") for contract, c in self.engine.contracts.items()}
+        self._heartbeat = Heartbeat(self.engine, self.lease, self._leases, self._row, self._deliver_heartbeat_answer)
+        for task in (self._settle_and_claim_loop, self._heartbeat_loop, self._tick_loop, self._poll_loop):
+            self.start(task)
+
+    def stop(self) -> None:
+        """Graceful stop: running handlers have two seconds to end, then their jobs are released."""
+        self.state.stop()
+        self.loop.after(2 * SECOND, self._release_running)
+        self._wake_loop.set()
+
+    def _release_running(self) -> None:
+        if self.alive:
+            self._interrupt_all(self.state.hand_back_running())
+
+    def notify(self, within: int = 700 * MS) -> None:
+        """Notify the worker, after a random delay, that jobs may be claimable; pending notifications are merged."""
+        if self.alive and not self.state.wants_jobs and not self._notification_pending:
+            self._notification_pending = True
+            self.loop.after(self.random.randrange(within), self._on_notification)
+
+    def _on_notification(self) -> None:
+        self._notification_pending = False
+        self.state.notify_work_available()
+        self._wake_loop.set()
+
+    async def _settle_and_claim_loop(self) -> None:
+        while not self.state.done:
+            batch = self.state.next_batch()
+            if batch is None:
+                self._wake_loop.clear()
+                await self._wake_loop
+                continue
+            request = self._request(batch.claim_limit) if batch.claim_limit else None
+            try:
+                result = await self.engine.settle_and_claim(batch.settled, request)
+            except DetentError:
+                self.state.batch_failed()
+                await Pause(self.random.randrange(50 * MS, 500 * MS))
+                continue
+            self.simulation.on_batch_result(self, batch.settled, result)
+            to_start = self.state.batch_done(result)
+            self._interrupt_all(self.state.pop_superseded())
+            for claimed in to_start:
+                self.simulation.on_claimed(self, claimed)
+                self.start(partial(self._execute, claimed))
+        self.kill()
+        self.simulation.on_stopped(self)
+
+    def _request(self, limit: int) -> ClaimRequest:
+        reclaim = self.loop.time >= self._reclaim_at or not self.state.held
+        if reclaim:
+            self._reclaim_at = self.loop.time + SECOND
+        return self.engine.claim_request(self.name, limit, self.lease, job_types=frozenset({JOB_TYPE}), reclaim=reclaim)
+
+    async def _execute(self, claimed: Claimed) -> None:
+        await Pause(self.random.randrange(5 * MS))
+        timeout = None if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
+        if not self.state.handler_started(claimed.id, self.simulation.clock.monotonic(), timeout):
+            return
+        context = Context(claimed, self.engine, pause=lambda seconds: Pause(int(seconds * SECOND)))
+        assert self.loop.current is not None
+        self._running[claimed.id] = (self.loop.current, context)
+        try:
+            contract = self.engine.contract(claimed.contract)
+            outcome: Outcome = await self._runner.run(HANDLER, contract, claimed, context)
+        except asyncio.CancelledError:
+            outcome = Stopped()
+        if self._running.get(claimed.id, (None, None))[1] is context:
+            del self._running[claimed.id]
+        in_time = self.state.handler_ended(claimed.id, claimed.token, outcome)
+        self._wake_loop.set()
+        if not in_time and not isinstance(outcome, Stopped):
+            await self._report_late_result(claimed, outcome)
+
+    async def _report_late_result(self, claimed: Claimed, outcome: Outcome) -> None:
+        """Offer a result whose job the worker no longer holds; the engine must refuse it unless the token matches."""
+        if any(settlement.id == claimed.id for settlement in self.state.unsettled()):
+            return
+        try:
+            await self.engine.settle(claimed.id, claimed.token, outcome)
+        except StaleLease:
+            self.simulation.stale_refused += 1
+        except DetentError:
+            return
+
+    def _deliver_heartbeat_answer(self, answer: Extended) -> None:
+        self.loop.after(self.random.randrange(20 * MS), lambda: self._on_heartbeat_answer(answer))
+
+    def _on_heartbeat_answer(self, answer: Extended) -> None:
+        if self.alive:
+            self._interrupt_all(self.state.heartbeat_answered(answer, self.simulation.clock.monotonic()))
+
+    def _interrupt_all(self, interrupts: list[Interrupt]) -> None:
+        for interrupt in sorted(interrupts, key=lambda item: item.id):  # they come from sets: fix the order
+            task, context = self._running.get(interrupt.id, (None, None))
+            if task is None or context is None:
+                continue
+            context.request_stop(interrupt.reason)
+            if not interrupt.cooperative and self.random.random() < 0.8:  # 20 % run on, like handlers in threads
+                task.throw(asyncio.CancelledError())
+        self._wake_loop.set()
+
+    async def _heartbeat_loop(self) -> None:
+        turn = 0
+        while True:
+            await Pause(int(self.lease * SECOND / 6))
+            turn += 1
+            if self.loop.time < self.no_heartbeat_until or (not self.state.held and turn % 4):
+                continue
+            try:
+                await (self._heartbeat._beat() if turn % 2 else self._heartbeat._check())
+            except DetentError:
+                continue
+
+    async def _tick_loop(self) -> None:
+        while True:
+            self._interrupt_all(self.state.tick(self.simulation.clock.monotonic(), self._codes))
+            deadline = self.state.next_deadline()
+            left = 1.0 if deadline is None else deadline - self.simulation.clock.monotonic()
+            await Pause(int(min(1.0, max(0.001, left)) * SECOND))
+
+    async def _poll_loop(self) -> None:
+        while True:
+            await Pause(3 * SECOND)
+            self.notify(MS)
+
+    def _leases(self) -> dict[str, str]:
+        return self.state.leases_to_extend(self.simulation.clock.monotonic(), self.lease)
+
+    def _row(self) -> WorkerRow:
+        now = self.simulation.clock.now()
+        work = (self.state.slots, len(self.state.held), "working", now, now, int(self.lease * SECOND))
+        return WorkerRow(self.name, "simulated", 1, "0", None, "[]", *work)
+
+
+class SimSweeper(Process):
+    """The real Sweeper, called from the virtual-time loop."""
+
+    def __init__(self, simulation: "Simulation", name: str) -> None:
+        super().__init__(simulation.loop, name)
+        reclaim_grace = ReclaimGrace(simulation.clock, simulation.config.lease_seconds)
+        self.sweeper = Sweeper(simulation.engine, reclaim_grace, interval=2.0)
+        self.start(self._sweep_loop)
+
+    async def _sweep_loop(self) -> None:
+        while True:
+            pause = 2.0
+            try:
+                pause = await self.sweeper.sweep()
+            except DetentError:
+                self.sweeper.reclaim_grace.store_lost()
+            await Pause(max(MS, int(pause * SECOND)))
+
+
+def count_stale(refused: dict[str, DetentError]) -> int:
+    return sum(isinstance(error, StaleLease) for error in refused.values())

@@ -1,0 +1,159 @@
+// Lines over time. The elements are created once and only their shapes change, so that nothing flickers.
+
+import { fill, h, s } from "../core/dom.js";
+import { formatClock, formatDay } from "../core/time.js";
+
+const WIDTH = 640, HEIGHT = 190, LEFT = 52, RIGHT = 6, BOTTOM = 22, TOP = 10;
+const PLOT_WIDTH = WIDTH - LEFT - RIGHT, PLOT_HEIGHT = HEIGHT - BOTTOM - TOP;
+const DAY_LABELS_ABOVE_MS = 36 * 3_600_000;
+
+/**
+ * `at`: milliseconds since 1970.
+ * @template {{ at: number }} Point
+ * @param {object} options
+ * @param {string} options.label
+ * @param {{ name: string, tone: string, value: (point: Point) => number | null }[]} options.series
+ * @param {(value: number) => string} options.format
+ */
+export function lineChart({ label, series, format }) {
+  const lines = series.map((line) => ({
+    ...line,
+    area: s("path", { class: `area fill-${line.tone}` }),
+    path: s("path", { class: `line line-${line.tone}` }),
+    legend: h("span"),
+  }));
+  const grid = s("g");
+  const cursor = s("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
+  const svg = s(
+    "svg",
+    { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, tabindex: "0" },
+    grid,
+    lines.map((line) => [line.area, line.path]),
+    cursor,
+  );
+  const time = h("span", { class: "soft" });
+  const legend = h(
+    "div",
+    { class: "legend" },
+    lines.map((line) => h("span", {}, h("i", { class: line.tone }), line.legend)),
+    time,
+  );
+  /** @type {Point[]} */
+  let points = [];
+  let from = 0, to = 1, top = 1;
+  /** @type {number | null} */
+  let selected = null;
+
+  /** @param {number} at */
+  const x = (at) => LEFT + ((at - from) / (to - from || 1)) * PLOT_WIDTH;
+  /** @param {number} value */
+  const y = (value) => HEIGHT - BOTTOM - (value / top) * PLOT_HEIGHT;
+
+  /**
+   * Show the values of one point in the legend; null: of the last one.
+   * @param {number | null} index
+   */
+  function select(index) {
+    selected = index;
+    const point = points.at(index ?? -1);
+    for (const line of lines) {
+      const value = point ? line.value(point) : null;
+      line.legend.textContent = `${line.name} ${value === null ? "–" : format(value)}`;
+    }
+    time.textContent = point && index !== null ? formatClock(new Date(point.at)) : "";
+    cursor.setAttribute("visibility", index === null ? "hidden" : "visible");
+    if (!point) return;
+    cursor.setAttribute("x1", String(x(point.at)));
+    cursor.setAttribute("x2", String(x(point.at)));
+  }
+
+  /**
+   * @param {Point[]} newPoints in order of time
+   * @param {number} start
+   * @param {number} end
+   */
+  function show(newPoints, start, end) {
+    [points, from, to] = [newPoints, start, end];
+    top = roundUp(Math.max(0, ...points.flatMap((point) => lines.map((line) => line.value(point) ?? 0))));
+    for (const line of lines) {
+      const runs = withoutGaps(points, line.value);
+      /** @param {Measured[]} run */
+      const shape = (run) =>
+        run.map(({ at, value }, index) => `${index ? "L" : "M"}${x(at).toFixed(1)},${y(value).toFixed(1)}`).join("");
+      /** @param {Measured[]} run */
+      const area = (run) =>
+        `${shape(run)}L${x(run[run.length - 1].at).toFixed(1)},${y(0)}L${x(run[0].at).toFixed(1)},${y(0)}Z`;
+      // A single point is drawn as a dot: a line of almost no length with round ends.
+      line.path.setAttribute("d", runs.map((run) => shape(run) + (run.length === 1 ? "h.01" : "")).join(""));
+      line.area.setAttribute("d", runs.filter((run) => run.length > 1).map(area).join(""));
+    }
+    drawGrid();
+    select(selected !== null && selected < points.length ? selected : null);
+  }
+
+  function drawGrid() {
+    const formatTime = to - from > DAY_LABELS_ABOVE_MS ? formatDay : formatClock;
+    fill(
+      grid,
+      [0, 0.5, 1].map((share) => [
+        s("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: y(top * share), y2: y(top * share) }),
+        s("text", { x: LEFT - 8, y: y(top * share) + 4, "text-anchor": "end" }, format(top * share)),
+      ]),
+      [0, 0.25, 0.5, 0.75, 1].map((share) => {
+        const anchor = share === 0 ? "start" : share === 1 ? "end" : "middle";
+        const text = formatTime(new Date(from + share * (to - from)));
+        return s("text", { x: LEFT + share * PLOT_WIDTH, y: HEIGHT - 5, "text-anchor": anchor }, text);
+      }),
+    );
+  }
+
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const at = from + ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / PLOT_WIDTH) * (to - from);
+    /** @type {number | null} */
+    let nearest = null;
+    points.forEach((point, index) => {
+      if (nearest === null || Math.abs(point.at - at) < Math.abs(points[nearest].at - at)) nearest = index;
+    });
+    select(nearest);
+  });
+  svg.addEventListener("pointerleave", () => select(null));
+  svg.addEventListener("blur", () => select(null));
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || !points.length) return;
+    select(Math.min(points.length - 1, Math.max(0, (selected ?? points.length) + step)));
+    event.preventDefault();
+  });
+  return { node: h("div", {}, svg, legend), show };
+}
+
+/** @typedef {{ at: number, value: number }} Measured */
+
+/**
+ * Runs of consecutive points that have a value.
+ * @template {{ at: number }} Point
+ * @param {Point[]} points
+ * @param {(point: Point) => number | null} valueOf
+ */
+function withoutGaps(points, valueOf) {
+  /** @type {Measured[][]} */
+  const runs = [];
+  let open = false;
+  for (const point of points) {
+    const value = valueOf(point);
+    if (value !== null) {
+      if (!open) runs.push([]);
+      runs[runs.length - 1].push({ at: point.at, value });
+    }
+    open = value !== null;
+  }
+  return runs;
+}
+
+/** The next of 1, 2, 2.5, 5, 10 times a power of ten. @param {number} value */
+function roundUp(value) {
+  if (value <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 2.5, 5].map((factor) => factor * power).find((rounded) => rounded >= value) ?? 10 * power;
+}

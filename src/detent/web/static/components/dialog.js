@@ -1,0 +1,110 @@
+// Modal dialogs.
+
+/** @import { Child } from "../types.d.ts" */
+
+import { asProblem } from "../core/api.js";
+import { fill, h } from "../core/dom.js";
+import { t } from "../core/words.js";
+
+/**
+ * A dialog that only shows something.
+ * @param {string} title
+ * @param {Child} content
+ * @param {Child} [buttons]
+ */
+export function openDialog(title, content, buttons) {
+  const dialog = h("dialog", { "aria-label": title });
+  const close = h("button", { type: "button", on: { click: () => dialog.close() } }, t("action.close"));
+  fill(dialog, h("h2", {}, title), content, h("div", { class: "buttons" }, close, buttons));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+/**
+ * @param {string} label
+ * @param {Child} control
+ */
+export const field = (label, control) => h("label", { class: "field" }, label, control);
+
+export const reasonField = (required = false) =>
+  field(
+    t(required ? "field.reason.required" : "field.reason"),
+    h("textarea", { name: "reason", class: "prose", maxlength: 2000, required }),
+  );
+
+/**
+ * The trimmed text of a form field, or null if it is empty.
+ * @param {FormData} form
+ * @param {string} name
+ */
+export const textOf = (form, name) => String(form.get(name) ?? "").trim() || null;
+
+/**
+ * A dialog with a form. While `submit` runs the dialog stays open; it shows the error if `submit` throws. Resolves to the
+ * result of `submit`, or null if the dialog was closed.
+ * @template Result
+ * @param {object} options
+ * @param {string} options.title
+ * @param {string} [options.lead]
+ * @param {Child} [options.fields]
+ * @param {string} options.button
+ * @param {boolean} [options.danger]
+ * @param {string | null} [options.confirmText] a text that must be typed before the button is enabled
+ * @param {(form: FormData, dialog: HTMLDialogElement) => Promise<Result>} options.submit
+ * @returns {Promise<Result | null>}
+ */
+export function formDialog({ title, lead, fields, button, danger = false, confirmText = null, submit }) {
+  const errorLine = h("p", { class: "error", role: "alert" });
+  const confirmInput = h("input", { name: "confirmation", autocomplete: "off", spellcheck: "false" });
+  const isConfirmed = () => confirmText === null || confirmInput.value.trim() === confirmText;
+  const submitButton = h(
+    "button",
+    { type: "submit", class: danger ? "primary danger" : "primary", disabled: !isConfirmed() },
+    button,
+  );
+  confirmInput.addEventListener("input", () => {
+    submitButton.disabled = !isConfirmed();
+  });
+  const dialog = h("dialog", { "aria-label": title });
+  const form = h(
+    "form",
+    { method: "dialog" },
+    h("h2", {}, title),
+    lead && h("p", {}, lead),
+    fields,
+    confirmText !== null && field(t("confirm.type", { text: confirmText }), confirmInput),
+    errorLine,
+    h(
+      "div",
+      { class: "buttons" },
+      h("button", { type: "button", on: { click: () => dialog.close() } }, t("action.back")),
+      submitButton,
+    ),
+  );
+  dialog.append(form);
+  return new Promise((resolve) => {
+    /** @type {Result | null} */
+    let result = null;
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(result);
+    });
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      if (!isConfirmed()) return;
+      submitButton.disabled = true;
+      fill(errorLine);
+      try {
+        result = await submit(new FormData(form), dialog);
+        dialog.close();
+      } catch (error) {
+        const { message, code } = asProblem(error);
+        fill(errorLine, message, code && h("code", {}, ` ${code}`));
+        submitButton.disabled = false;
+      }
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

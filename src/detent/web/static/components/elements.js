@@ -1,0 +1,81 @@
+// Small elements that many pages use.
+
+/** @import { Child, Props, Vote } from "../types.d.ts" */
+
+import { copyText, h } from "../core/dom.js";
+import { t } from "../core/words.js";
+import { toast } from "./toast.js";
+
+/**
+ * @param {Child} text
+ * @param {() => unknown} onClick
+ * @param {Props} [props]
+ */
+export const button = (text, onClick, props = {}) =>
+  h("button", { type: "button", ...props, on: { click: onClick } }, text);
+
+/**
+ * A button for the action `name`: its label is the text `action.NAME`. The focus returns to it when its row is redrawn.
+ * @param {string} name
+ * @param {() => unknown} onClick
+ * @param {Props} [props]
+ */
+export const actionButton = (name, onClick, props = {}) =>
+  button(t(`action.${name}`), onClick, { "data-action": name, "data-focus": name, ...props });
+
+/**
+ * @param {string} tone
+ * @param {string} text
+ */
+export const badge = (tone, text) => h("span", { class: `badge ${tone}` }, h("span", {}, text));
+
+/** @param {string} text */
+export const tag = (text) => h("span", { class: "tag" }, text);
+
+/**
+ * A link with an id below it, for the first cell of a row.
+ * @param {string} href
+ * @param {string} text
+ * @param {string} id
+ */
+export const linkWithId = (href, text, id) => [
+  h("a", { href, "data-focus": "open" }, text),
+  h("div", { class: "soft small mono" }, id),
+];
+
+/** @param {() => string} text */
+export const copyButton = (text) =>
+  button(t("action.copy"), async () => toast(t((await copyText(text())) ? "copied" : "copied.refused")), {
+    class: "tiny",
+  });
+
+/** @param {Vote} vote */
+export const voteLine = (vote) => `${vote.approved ? "✓" : "✗"} ${vote.person}${vote.reason ? `: ${vote.reason}` : ""}`;
+
+/**
+ * A section with a title.
+ * @param {string} title
+ * @param {...Child} children
+ */
+export const card = (title, ...children) => h("section", { class: "card" }, h("h2", {}, title), children);
+
+/**
+ * A card with something at the right of its title.
+ * @param {string} title
+ * @param {Child} aside
+ * @param {...Child} children
+ */
+export const cardWithHead = (title, aside, ...children) =>
+  h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, title), aside), children);
+
+/**
+ * Links to the newer and older page of a list; `null` disables one.
+ * @param {(() => unknown) | null} onNewer
+ * @param {(() => unknown) | null} onOlder
+ * @param {Child} [middle]
+ */
+export const pager = (onNewer, onOlder, middle) => [
+  button(`← ${t("pages.newer")}`, onNewer ?? (() => {}), { disabled: !onNewer }),
+  middle,
+  button(`${t("pages.older")} →`, onOlder ?? (() => {}), { disabled: !onOlder }),
+];

@@ -1,0 +1,177 @@
+// A text box for the filter language, with completion.
+
+import { childElements, fill, h } from "../core/dom.js";
+import { t } from "../core/words.js";
+import { filterTerm, JOB_FILTER_KEYS, parseFilter } from "./filter_query.js";
+
+const CHANGE_DELAY_MS = 350, MOST_OPTIONS = 40;
+
+/**
+ * @param {object} options
+ * @param {string} options.value
+ * @param {string} options.label
+ * @param {(key: string) => Promise<string[]>} options.suggest the values of a key; called once per key
+ * @param {(text: string) => void} options.onChange
+ * @param {Record<string, string>} [options.keys]
+ * @param {string} [options.placeholder]
+ */
+export function filterBox({ value, label, suggest, onChange, keys = JOB_FILTER_KEYS, placeholder }) {
+  const list = h("ul", { class: "options", role: "listbox", id: "filter-options", hidden: true });
+  const errorLine = h("p", { class: "error small", id: "filter-error", role: "status", hidden: true });
+  const input = h("input", {
+    id: "filter",
+    type: "search",
+    role: "combobox",
+    autocomplete: "off",
+    spellcheck: "false",
+    autocapitalize: "off",
+    "aria-expanded": "false",
+    "aria-controls": "filter-options",
+    "aria-autocomplete": "list",
+    "aria-label": label,
+    "aria-describedby": "filter-error",
+    placeholder: placeholder ?? t("filter.placeholder"),
+    value,
+  });
+  /** @type {Map<string, Promise<string[]>>} */
+  const cache = new Map();
+  /** @type {{ text: string, hint: string }[]} */
+  let options = [];
+  let selected = -1, reported = value;
+  /** @type {number | undefined} */
+  let timer;
+
+  const cursor = () => input.selectionStart ?? input.value.length;
+
+  /** The term before the cursor. */
+  function currentTerm() {
+    const before = input.value.slice(0, cursor());
+    const start = before.search(/(?:\w+:)?(?:"[^"]*|[^\s"]*)$/);
+    return { start, text: before.slice(start) };
+  }
+
+  /** @param {string} key */
+  function valuesOf(key) {
+    const cached = cache.get(key) ?? suggest(key).catch(() => []);
+    cache.set(key, cached);
+    return cached;
+  }
+
+  async function showOptions() {
+    const { text } = currentTerm();
+    const colon = text.indexOf(":");
+    if (colon < 0) {
+      const matching = Object.keys(keys).filter((key) => key.startsWith(text));
+      options = matching.map((key) => ({ text: `${key}:`, hint: t(`filter.${key}`) }));
+    } else {
+      const key = text.slice(0, colon), typed = text.slice(colon + 1).replace(/^"/, "").toLowerCase();
+      closeOptions(); // options of the previous text must not be chosen while the values load
+      if (!(key in keys)) return;
+      const values = await valuesOf(key);
+      if (currentTerm().text !== text) return;
+      const matching = values.filter((option) => option.toLowerCase().includes(typed)).slice(0, MOST_OPTIONS);
+      options = matching.map((option) => ({ text: `${filterTerm(key, option)} `, hint: "" }));
+    }
+    selected = -1;
+    draw();
+  }
+
+  function draw() {
+    fill(
+      list,
+      options.map((option, index) =>
+        h(
+          "li",
+          {
+            role: "option",
+            id: `filter-option-${index}`,
+            "aria-selected": String(index === selected),
+            on: {
+              mousedown: (event) => {
+                event.preventDefault();
+                choose(index);
+              },
+            },
+          },
+          h("span", {}, option.text.trim()),
+          h("span", { class: "soft" }, option.hint),
+        )
+      ),
+    );
+    const open = options.length > 0 && document.activeElement === input;
+    list.hidden = !open;
+    input.setAttribute("aria-expanded", String(open));
+    if (selected >= 0) {
+      input.setAttribute("aria-activedescendant", `filter-option-${selected}`);
+      childElements(list)[selected].scrollIntoView({ block: "nearest" });
+    } else input.removeAttribute("aria-activedescendant");
+  }
+
+  function closeOptions() {
+    options = [];
+    selected = -1;
+    draw();
+  }
+
+  /** @param {number} index */
+  function choose(index) {
+    const { text } = options[index];
+    const rest = input.value.slice(cursor()).replace(/^\S*/, "");
+    const head = input.value.slice(0, currentTerm().start) + text;
+    input.value = head + rest.trimStart();
+    input.setSelectionRange(head.length, head.length);
+    clearTimeout(timer);
+    if (text.endsWith(":")) showOptions();
+    else finish();
+  }
+
+  function finish() {
+    closeOptions();
+    report();
+  }
+
+  function report() {
+    clearTimeout(timer);
+    const { unknown } = parseFilter(input.value, keys);
+    errorLine.hidden = unknown.length === 0;
+    errorLine.textContent = unknown.length
+      ? t("filter.unknown", { terms: unknown.join(" "), keys: Object.keys(keys).join(", ") })
+      : "";
+    input.setAttribute("aria-invalid", String(unknown.length > 0));
+    if (input.value.trim() === reported) return;
+    reported = input.value.trim();
+    onChange(reported);
+  }
+
+  input.addEventListener("input", () => {
+    showOptions();
+    clearTimeout(timer);
+    timer = setTimeout(report, CHANGE_DELAY_MS);
+  });
+  input.addEventListener("focus", showOptions);
+  input.addEventListener("blur", finish);
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      if (!options.length) return void showOptions();
+      selected = (selected + (event.key === "ArrowDown" ? 1 : -1) + options.length) % options.length;
+      draw();
+      event.preventDefault();
+    } else if ((event.key === "Enter" || event.key === "Tab") && selected >= 0) {
+      choose(selected);
+      event.preventDefault();
+    } else if (event.key === "Enter") finish();
+    else if (event.key === "Escape" && !list.hidden) {
+      closeOptions();
+      event.preventDefault();
+    }
+  });
+
+  return {
+    node: h("div", { class: "filter" }, input, list, errorLine),
+    /** @param {string} text */
+    set: (text) => {
+      input.value = text;
+      report();
+    },
+  };
+}

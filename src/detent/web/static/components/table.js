@@ -1,0 +1,61 @@
+// Tables that become cards on a narrow screen, and lists of names and values.
+
+/** @import { Child, Column, Table } from "../types.d.ts" */
+
+import { fill, h, updateKeyed } from "../core/dom.js";
+
+/**
+ * A table; rows whose item is unchanged are kept when it is shown again. A falsy column is left out.
+ * @template Item
+ * @param {string} label
+ * @param {(Column<Item> | false)[]} optionalColumns
+ * @returns {Table<Item>}
+ */
+export function table(label, optionalColumns) {
+  const columns = optionalColumns.filter((column) => column !== false);
+  const body = h("tbody");
+  const heads = columns.map((column) => h("th", { scope: "col", class: column.class }, column.head ?? column.label));
+  const node = h(
+    "div",
+    { class: "table-wrap", tabindex: "0", role: "region", "aria-label": label },
+    h("table", { class: "cards" }, h("thead", {}, h("tr", {}, heads)), body),
+  );
+  /** @type {(item: Item) => HTMLElement} */
+  const row = (item) =>
+    h(
+      "tr",
+      {},
+      columns.map((column) => {
+        const cell = h("div", { class: "cell" }, column.cell(item));
+        const blank = cell.childNodes.length ? "" : " blank";
+        return h("td", { class: `${column.class ?? ""}${blank}`, "data-label": column.label }, cell);
+      }),
+    );
+  return { node, body, show: (items, keyOf) => updateKeyed(body, items, keyOf, row) };
+}
+
+/**
+ * Show the items in the table, or `empty` if there are none.
+ * @template Item
+ * @param {HTMLElement} container
+ * @param {Table<Item>} rows
+ * @param {Item[]} items
+ * @param {(item: Item) => string | number} keyOf
+ * @param {() => HTMLElement} empty
+ */
+export function showRows(container, rows, items, keyOf, empty) {
+  if (!items.length) return void fill(container, empty());
+  if (rows.node.parentNode !== container) fill(container, rows.node);
+  rows.show(items, keyOf);
+}
+
+/**
+ * A list of names and values. A falsy entry is left out.
+ * @param {([string, Child] | "" | false | null)[]} entries
+ */
+export const detailsList = (entries) =>
+  h(
+    "dl",
+    { class: "details-list" },
+    entries.map((entry) => entry && [h("dt", {}, entry[0]), h("dd", {}, entry[1] ?? "–")]),
+  );

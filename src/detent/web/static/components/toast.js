@@ -1,0 +1,29 @@
+// Short messages in the corner of the page.
+
+import { asProblem } from "../core/api.js";
+import { h, requireElement } from "../core/dom.js";
+import { t } from "../core/words.js";
+
+const MOST = 4, SHOWN_MS = 6000;
+
+/**
+ * Messages that are not good stay until they are closed.
+ * @param {string} text
+ * @param {{ tone?: "good" | "warning" | "bad", code?: string }} [options]
+ */
+export function toast(text, { tone = "good", code } = {}) {
+  const node = h("div", { class: `toast ${tone}` }, h("p", {}, text, code && h("code", {}, code)));
+  const onClick = () => node.remove();
+  const label = t("action.close");
+  node.append(h("button", { type: "button", class: "plain tiny", "aria-label": label, on: { click: onClick } }, "×"));
+  const container = requireElement("#toasts");
+  while (container.children.length >= MOST) container.firstElementChild?.remove();
+  container.append(node);
+  if (tone === "good") setTimeout(() => node.remove(), SHOWN_MS);
+}
+
+/** @param {unknown} error */
+export function toastError(error) {
+  const { message, code } = asProblem(error);
+  toast(message, { tone: "bad", code });
+}

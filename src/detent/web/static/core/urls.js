@@ -1,0 +1,30 @@
+// Addresses of pages, relative to the dashboard's root, so that they work under any prefix.
+
+const ROOT = new URL(document.documentElement.dataset.root ?? "./", location.href);
+
+/** @param {string} path */
+export const urlFor = (path) => new URL(path, ROOT).href;
+/** @param {string} id */
+export const jobUrl = (id) => urlFor(`jobs/${encodeURIComponent(id)}`);
+/** @param {string} filter */
+export const jobsUrl = (filter) => urlFor(`jobs?q=${encodeURIComponent(filter)}`);
+/** @param {string} id */
+export const deadLetterUrl = (id) => urlFor(`dead-letters/${encodeURIComponent(id)}`);
+/** @param {string} name */
+export const contractUrl = (name) => urlFor(`contracts/${encodeURIComponent(name)}`);
+
+/** The last part of this page's path: the id or name of the object shown. */
+export const idInPath = () => decodeURIComponent(location.pathname.split("/").at(-1) ?? "");
+
+/**
+ * Write parameters into the address without loading the page; an empty value removes the parameter.
+ * @param {Record<string, string>} params
+ */
+export function setQueryParams(params) {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(params)) {
+    if (value) url.searchParams.set(name, value);
+    else url.searchParams.delete(name);
+  }
+  history.replaceState(null, "", url);
+}

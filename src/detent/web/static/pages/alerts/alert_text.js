@@ -1,0 +1,20 @@
+/** @import { Alert } from "../../types.d.ts" */
+
+import { formatDuration } from "../../core/time.js";
+import { formatNumber, hasText, t } from "../../core/words.js";
+
+const SHARES = new Set(["retrying_share", "error_rate"]);
+const COUNTS = new Set(["dlq_arrivals", "illegal_transitions", "lease_losses"]);
+
+/** The alert in the viewer's language; a rule of the user's own keeps the server's summary. @param {Alert} alert */
+export function alertText(alert) {
+  const key = `alert.about.${alert.rule}`;
+  if (!hasText(key)) return alert.summary;
+  return t(key, { value: valueText(alert), subject: alert.subject });
+}
+
+/** @param {Alert} alert */
+function valueText({ rule, value }) {
+  if (SHARES.has(rule)) return `${formatNumber(Math.round(value * 100))} %`;
+  return COUNTS.has(rule) ? formatNumber(value) : formatDuration(value * 1000);
+}

@@ -1,0 +1,71 @@
+// One dead letter.
+
+/** @import { DeadLetter } from "../types.d.ts" */
+
+import { card } from "../components/elements.js";
+import { jsonCard } from "../components/json_tree.js";
+import { detailsList } from "../components/table.js";
+import { canSeePayloads, get } from "../core/api.js";
+import { fill, h, requireElement, updateKeyed } from "../core/dom.js";
+import { startPage } from "../core/page.js";
+import { timeElement } from "../core/time.js";
+import { idInPath, jobUrl } from "../core/urls.js";
+import { formatNumber, t } from "../core/words.js";
+import { deadLetterButtons, deadLetterState } from "./dead_letters/dead_letter_actions.js";
+import "../core/shell.js";
+
+let drawn = "";
+const head = h("div"), content = h("div");
+
+/**
+ * @param {HTMLElement} root
+ * @param {DeadLetter} deadLetter
+ */
+function draw(root, deadLetter) {
+  if (JSON.stringify(deadLetter) === drawn) return;
+  drawn = JSON.stringify(deadLetter);
+  requireElement("h1").textContent = deadLetter.job_type;
+  if (!root.children.length) root.append(head, content);
+  fill(
+    head,
+    h("p", { class: "row" }, deadLetterState(deadLetter), h("code", { class: "break" }, deadLetter.dlq_id)),
+    h("div", { class: "toolbar" }, deadLetterButtons(deadLetter, refresh)),
+  );
+  updateKeyed(content, [deadLetter], ({ dlq_id }) => dlq_id, cards);
+}
+
+/** @param {DeadLetter} deadLetter */
+function cards(deadLetter) {
+  const { error_class, error_message, job_id, requeued_as, proposed_by } = deadLetter;
+  const details = detailsList([
+    [t("col.error"), [h("code", {}, deadLetter.error_code), error_class && ` ${error_class}`]],
+    error_message && [t("col.message"), h("pre", {}, error_message)],
+    [t("col.job"), h("a", { href: jobUrl(job_id) }, job_id)],
+    requeued_as && [t("dead-letters.requeued-as"), h("a", { href: jobUrl(requeued_as) }, requeued_as)],
+    [t("col.contract"), deadLetter.contract],
+    [t("col.queue"), deadLetter.queue],
+    [t("col.tenant"), deadLetter.tenant_id],
+    [t("col.retries"), formatNumber(deadLetter.retry_count)],
+    [t("dead-letters.first-failed"), timeElement(deadLetter.first_failed_at)],
+    [t("col.failed"), timeElement(deadLetter.created_at)],
+    proposed_by && [t("dead-letters.proposal"), `${proposed_by}: ${deadLetter.proposed_reason ?? ""}`],
+  ]);
+  return h(
+    "div",
+    { class: "grid" },
+    h("div", { class: "span-6" }, card(t("job.details"), details)),
+    h(
+      "div",
+      { class: "span-6 stack" },
+      jsonCard(t("job.payload"), deadLetter.payload_json, !canSeePayloads),
+      jsonCard(t("dead-letters.context"), deadLetter.context_json, !canSeePayloads),
+    ),
+  );
+}
+
+const refresh = startPage({
+  load: () => get(`dlq/items/${encodeURIComponent(idInPath())}`),
+  draw,
+  every: 500,
+  poll: 2000,
+});

@@ -1,0 +1,43 @@
+/** @import { JobView } from "../../types.d.ts" */
+
+import { detailsList } from "../../components/table.js";
+import { h } from "../../core/dom.js";
+import { timeElement } from "../../core/time.js";
+import { contractUrl, deadLetterUrl, jobUrl } from "../../core/urls.js";
+import { formatNumber, t } from "../../core/words.js";
+
+/** @param {string} id */
+const jobLink = (id) => h("a", { href: jobUrl(id) }, id);
+/** @param {string} text */
+const code = (text) => h("code", {}, text);
+
+/** The job's attributes; those without a value are left out. @param {JobView} view */
+export function jobDetails({ job, detail }) {
+  const { wait } = detail;
+  const executions = { n: job.execution_no, retries: detail.retries, max: job.max_retries };
+  return detailsList([
+    [t("col.contract"), h("a", { href: contractUrl(job.contract) }, job.contract)],
+    [t("col.queue"), job.queue],
+    [t("col.tenant"), job.tenant_id],
+    [t("job.priority"), formatNumber(job.priority)],
+    [t("job.version"), formatNumber(job.version)],
+    [t("col.executions"), t("job.execution-count", executions)],
+    [t("job.created"), timeElement(job.created_at)],
+    [t("job.started"), timeElement(job.started_at)],
+    [t("job.finished"), timeElement(job.finished_at)],
+    job.due_at && [t("job.due"), timeElement(job.due_at)],
+    job.worker && [t("col.worker"), job.worker],
+    job.lease_until && [t("job.lease"), timeElement(job.lease_until)],
+    wait && [t("job.waits-for"), [
+      h("strong", {}, wait.name),
+      wait.until && [" ", t("job.until"), " ", timeElement(wait.until)],
+    ]],
+    job.idempotency_key && [t("job.idempotency-key"), code(job.idempotency_key)],
+    job.task_id && [t("job.task"), code(job.task_id)],
+    job.trace_id && [t("job.trace"), code(job.trace_id)],
+    job.error_code && [t("col.error"), [code(job.error_code), job.error_message && [h("br"), job.error_message]]],
+    job.dlq_id && [t("job.dead-letter"), h("a", { href: deadLetterUrl(job.dlq_id) }, job.dlq_id)],
+    job.requeued_from && [t("job.requeued-from"), jobLink(job.requeued_from)],
+    job.parent_id && [t("job.parent"), jobLink(job.parent_id)],
+  ]);
+}

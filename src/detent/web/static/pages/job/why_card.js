@@ -1,0 +1,147 @@
+// Why a job is in its status, in the viewer's language. Built from the reason code and its details; the server's English
+// sentence is used only for an unknown code.
+
+/** @import { Approval, Child, Job, Why, WhyDetails } from "../../types.d.ts" */
+
+import { h } from "../../core/dom.js";
+import { formatDuration, timeElement } from "../../core/time.js";
+import { deadLetterUrl } from "../../core/urls.js";
+import { hasText, richText, t, translated } from "../../core/words.js";
+import { scopeText } from "../queues/limit_scope.js";
+
+/** @param {string[] | undefined} names */
+const list = (names) => (names ?? []).join(t("list.comma")) || t("list.none");
+/** @param {WhyDetails} details */
+const until = (details) => details.until && richText("why.until", { time: timeElement(details.until) });
+/** @param {WhyDetails} details */
+const cause = (details) => details.reason && richText("why.cause", { reason: details.reason });
+/**
+ * What the next sweep will do; without a live worker nothing sweeps.
+ * @param {WhyDetails} details
+ * @param {string} key
+ */
+const nextSweep = (details, key) => t(details.sweeping ? key : "why.no-sweeper");
+/** @param {string | null} name */
+const code = (name) => h("code", {}, name ?? "?");
+
+/** The sentences for each reason code; a falsy one is left out. @type {Record<string, (details: WhyDetails, job: Job) => Child[]>} */
+const SENTENCES = {
+  FINISHED: (details, job) => finished(details, job),
+  HELD: (details) => [
+    richText("why.held", { worker: code(details.worker), time: timeElement(details.lease_until) }),
+    !details.holder_seen && t("why.no-heartbeat"),
+  ],
+  LEASE_EXPIRED: (details) => [
+    richText("why.lease-expired", { worker: code(details.worker), time: timeElement(details.lease_until) }),
+    nextSweep(details, "why.sweep-reclaims"),
+  ],
+  CANCEL_REQUESTED: (details) => [
+    richText("why.cancel-requested", { actor: details.actor, time: timeElement(details.at) }),
+    cause(details),
+  ],
+  STEP_ORPHANED: (details) => [richText("why.unused-steps", { steps: list(details.steps) })],
+  DUE_TO_WAKE: (details) => [
+    richText("why.wake-time", { time: timeElement(details.until) }),
+    nextSweep(details, "why.sweep-wakes"),
+  ],
+  WAITS_FOR_APPROVAL: (details) => [
+    richText("why.approval", { time: timeElement(details.since) }),
+    ...(details.approval ? approvalSentences(details.approval) : []),
+    until(details),
+  ],
+  WAITS_FOR_CHILDREN: (details) => [
+    t("why.children", { counts: list(Object.entries(details.children).map(([status, n]) => `${n} ${status}`)) }),
+    until(details),
+  ],
+  WAITS_FOR_SIGNAL: (details) => [richText("why.signal", { name: code(details.waits_for) }), until(details)],
+  WAITS_FOR_MOMENT: (details) => [richText("why.time", { time: timeElement(details.until) })],
+  BLOCKED: (details) => [t("why.blocked", { status: details.status })],
+  NOT_DUE: (details) => [
+    richText("why.not-due", { time: timeElement(details.due_at) }),
+    details.error_code && richText("why.retry-after", { code: code(details.error_code) }),
+  ],
+  PAUSED: (details) => [
+    richText("why.paused", {
+      kind: t(`kind.${details.kind}`),
+      name: code(details.name),
+      actor: details.actor,
+      time: timeElement(details.at),
+    }),
+    cause(details),
+  ],
+  LIMITED: (details) => limited(details),
+  TOO_LATE: (details) => [
+    richText("why.deadline", { time: timeElement(details.deadline_at) }),
+    nextSweep(details, "why.sweep-expires"),
+  ],
+  NO_WORKER: () => [richText("why.no-worker", { command: code("detent worker APP") })],
+  NO_WORKER_FOR_TYPE: (details, job) => [
+    richText("why.no-worker-for-type", { type: code(job.job_type), types: list(details.live_types) }),
+  ],
+  NO_WORKER_FOR_QUEUE: (details, job) => [
+    richText("why.no-worker-for-queue", { queue: code(job.queue), queues: list(details.live_queues) }),
+  ],
+  NO_WORKER_FOR_BOTH: (_details, job) => [
+    richText("why.no-worker-for-both", { type: code(job.job_type), queue: code(job.queue) }),
+  ],
+  SLOTS_FULL: (details) => [
+    t("why.slots", { workers: details.workers.length, busy: details.busy, slots: details.slots }),
+    details.ahead > 0 && t("why.ahead", { n: details.ahead }),
+  ],
+  JOBS_AHEAD: (details) => [t("why.ahead", { n: details.ahead })],
+  ANY_MOMENT: () => [t("why.any-moment")],
+};
+
+/**
+ * @param {WhyDetails} details
+ * @param {Job} job
+ */
+function finished({ status, finished_at, error_code, dlq_id }, job) {
+  const link = dlq_id && h("a", { href: deadLetterUrl(dlq_id) }, dlq_id);
+  const message = job.error_message ?? "";
+  return [
+    richText("why.finished", { status, time: timeElement(finished_at) }),
+    error_code && richText("why.finished.error", { code: code(error_code), message }),
+    link && richText("why.finished.dead-letter", { link }),
+  ];
+}
+
+/** @param {WhyDetails} details */
+function limited(details) {
+  const limit = scopeText(details);
+  if (!details.opens_at) return [t("why.concurrency", { limit, running: details.held, max: details.concurrency })];
+  const duration = formatDuration((details.period_seconds ?? 0) * 1000);
+  return [richText("why.rate", { limit, n: details.rate, duration, time: timeElement(details.opens_at) })];
+}
+
+/** @param {Approval} approval */
+function approvalSentences({ summary, roles, quorum, missing, votes }) {
+  const roleNames = roles.map((role) => translated("role", role)).join(", ");
+  const voteTexts = votes.map(({ approved, person }) => t(approved ? "why.approved" : "why.rejected", { person }));
+  return [
+    t("why.question", { question: summary }),
+    roles.length > 0 && t("approvals.roles", { roles: roleNames }),
+    quorum > 1 && t("why.votes", { n: quorum - missing, quorum }),
+    voteTexts.length > 0 && `${list(voteTexts)}${t("list.stop")}`,
+  ];
+}
+
+/**
+ * @param {Why} why
+ * @param {Job} job
+ * @returns {Child}
+ */
+function line(why, job) {
+  const sentences = SENTENCES[why.reason]?.(why.details, job) ?? [why.sentence];
+  const title = `why.${why.reason}`;
+  return [hasText(title) && h("strong", {}, t(title)), sentences.filter(Boolean).map((sentence) => [" ", sentence])];
+}
+
+/**
+ * @param {Why} why
+ * @param {Job} job
+ */
+export function whyCard(why, job) {
+  const others = (why.details.also ?? []).map((other) => h("li", {}, line(other, job)));
+  return h("div", { class: "why", id: "why" }, h("p", {}, line(why, job)), others.length > 0 && h("ul", {}, others));
+}

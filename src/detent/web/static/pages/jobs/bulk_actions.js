@@ -1,0 +1,99 @@
+// Cancel or requeue many jobs: the selected ones, or all that match a filter.
+
+/** @import { BulkResult } from "../../types.d.ts" */
+
+import { formDialog, reasonField, textOf } from "../../components/dialog.js";
+import { toast, toastError } from "../../components/toast.js";
+import { post } from "../../core/api.js";
+import { h } from "../../core/dom.js";
+import { t } from "../../core/words.js";
+
+/** @typedef {"cancel" | "requeue"} BulkAction */
+/** @typedef {{ ids: string[] } | { filter: string, query: Record<string, string> }} Target */
+/** @typedef {{ matched: number, fitting: number, done: number, refused: number }} Sum */
+
+const CONFIRM_ABOVE = 1000, IDS_PER_REQUEST = 500;
+
+/**
+ * A dry run counts the jobs first; above 1,000 the number must be typed. The action runs page by page and stops after the
+ * current page when the dialog is closed. Resolves when the action ended; false if there was nothing to do.
+ * @param {BulkAction} action
+ * @param {Target} target
+ */
+export async function actOnMany(action, target) {
+  /** @type {Sum} */
+  let count;
+  try {
+    count = await runPages(action, target, { dry_run: true });
+  } catch (error) {
+    toastError(error);
+    return false;
+  }
+  const { matched, fitting } = count;
+  if (!fitting) {
+    toast(t(`bulk.${action}.none`, { n: matched }), { tone: "bad" });
+    return false;
+  }
+  const bar = h("progress", { max: fitting, value: 0, hidden: true, "aria-label": t("bulk.progress") });
+  const done = await formDialog({
+    title: t(`bulk.${action}`, { n: fitting }),
+    lead: "ids" in target
+      ? t("bulk.selected", { n: matched })
+      : t("bulk.matching", { filter: target.filter, n: matched }),
+    button: t(`action.${action}`),
+    danger: action === "cancel",
+    fields: [reasonField(), bar],
+    confirmText: fitting > CONFIRM_ABOVE ? String(fitting) : null,
+    submit: (form, dialog) => {
+      bar.hidden = false;
+      return runPages(action, target, { dry_run: false, reason: textOf(form, "reason") }, (sum) => {
+        bar.value = sum.done + sum.refused;
+        return dialog.open;
+      });
+    },
+  });
+  if (done) report(action, done);
+  return true;
+}
+
+/**
+ * @param {BulkAction} action
+ * @param {Sum} sum
+ */
+function report(action, { done, refused }) {
+  const refusedText = refused ? ` ${t("bulk.refused", { n: refused })}` : "";
+  toast(t(`bulk.${action}.done`, { n: done }) + refusedText, { tone: refused ? "warning" : "good" });
+}
+
+/**
+ * Send the action page by page, as long as `goOn` returns true.
+ * @param {BulkAction} action
+ * @param {Target} target
+ * @param {{ dry_run: boolean, reason?: string | null }} options
+ * @param {(sum: Sum) => boolean} [goOn]
+ */
+async function runPages(action, target, options, goOn = () => true) {
+  const sum = { matched: 0, fitting: 0, done: 0, refused: 0 };
+  /** @param {object} page */
+  const send = async (page) => {
+    /** @type {BulkResult} */
+    const result = await post(`bulk/${action}`, { ...page, ...options });
+    sum.matched += result.matched;
+    sum.fitting += result.fitting;
+    sum.done += result.done;
+    sum.refused += result.refused;
+    return result.next_cursor;
+  };
+  if ("ids" in target) {
+    for (let start = 0; start < target.ids.length; start += IDS_PER_REQUEST) {
+      await send({ ids: target.ids.slice(start, start + IDS_PER_REQUEST) });
+      if (!goOn(sum)) break;
+    }
+    return sum;
+  }
+  let cursor = null;
+  do {
+    cursor = await send({ ...target.query, cursor });
+  } while (goOn(sum) && cursor);
+  return sum;
+}

@@ -1,0 +1,482 @@
+/** Types of the dashboard's scripts: API responses, translated texts and elements. Used by the type checker only. */
+
+// Elements
+
+export type Child = Node | string | number | false | null | undefined | Child[];
+
+export type EventHandlers = { [Name in keyof HTMLElementEventMap]?: (event: HTMLElementEventMap[Name]) => unknown };
+
+export interface Props {
+  on?: EventHandlers;
+  [attribute: string]: string | number | boolean | null | undefined | EventHandlers;
+}
+
+/** One column of a table. `head` replaces the label in the table's head. */
+export interface Column<Item> {
+  label: string;
+  head?: Child;
+  class?: string;
+  cell: (item: Item) => Child;
+}
+
+export interface Table<Item> {
+  node: HTMLElement;
+  body: HTMLElement;
+  show: (items: Item[], keyOf: (item: Item) => string | number) => void;
+}
+
+export interface JsonEditor {
+  node: HTMLElement;
+  changed: () => boolean;
+  value: () => unknown;
+}
+
+export type Values = Record<string, unknown>;
+
+// API responses. Times are ISO 8601 strings.
+
+export type Phase = "claimable" | "leased" | "blocked" | "final";
+
+export interface Job {
+  id: string;
+  job_type: string;
+  contract: string;
+  queue: string;
+  tenant_id: string;
+  status: string;
+  phase: Phase;
+  version: number;
+  due_at: string | null;
+  priority: number;
+  execution_no: number;
+  max_retries: number;
+  payload: unknown;
+  result: unknown;
+  error_code: string | null;
+  error_message: string | null;
+  idempotency_key: string | null;
+  task_id: string | null;
+  trace_id: string | null;
+  parent_id: string | null;
+  dlq_id: string | null;
+  requeued_from: string | null;
+  worker: string | null;
+  lease_until: string | null;
+  created_at: string;
+  updated_at: string;
+  started_at: string | null;
+  finished_at: string | null;
+}
+
+export interface JobList {
+  jobs: Job[];
+  next_cursor: string | null;
+}
+
+/** An event of a job's log, or a note that follows one (`note`). */
+export interface JobEvent {
+  seq: number;
+  event: string;
+  source: string | null;
+  target: string;
+  at: string;
+  actor: string | null;
+  execution_no: number;
+  data: Record<string, unknown>;
+  note: boolean;
+}
+
+export interface JobEvents {
+  events: JobEvent[];
+  next_cursor: string | null;
+}
+
+/** An event as the live stream delivers it. */
+export interface StreamEvent extends JobEvent {
+  job_id: string;
+  job_type: string;
+  queue: string;
+  tenant_id: string;
+}
+
+export type JobActionName = "cancel" | "abort" | "approve" | "reject" | "signal" | "reopen" | "requeue";
+
+/** `request`: the worker is asked to cancel, the job does not end at once. */
+export interface JobAction {
+  act: JobActionName;
+  request?: boolean | null;
+}
+
+export interface Step {
+  name: string;
+  finished: boolean;
+  execution_no: number;
+  at: string;
+  result: unknown;
+}
+
+export interface Vote {
+  person: string;
+  approved: boolean;
+  reason: string | null;
+}
+
+export interface Approval {
+  name: string;
+  summary: string | null;
+  about: unknown;
+  digest: string;
+  roles: string[];
+  quorum: number;
+  missing: number;
+  decision: string | null;
+  votes: Vote[];
+}
+
+export interface ChildJob {
+  id: string;
+  job_type: string;
+  status: string;
+  phase: Phase;
+  error_code: string | null;
+}
+
+export interface JobDetail {
+  acts: JobAction[];
+  wait: { name: string; until: string | null } | null;
+  cancel_requested: boolean;
+  retries: number;
+  steps: Step[];
+  approvals: Approval[];
+  children: { total: number; jobs: ChildJob[] };
+}
+
+/** Why a job is in its status. `details.also` holds further reasons. */
+export interface Why {
+  reason: string;
+  sentence: string;
+  details: WhyDetails;
+}
+
+export interface WhyDetails extends Limit {
+  also?: Why[];
+  status: string;
+  finished_at: string | null;
+  error_code: string | null;
+  dlq_id: string | null;
+  worker: string | null;
+  lease_until: string | null;
+  holder_seen: boolean;
+  sweeping: boolean;
+  actor: string;
+  at: string;
+  kind: string;
+  name: string;
+  steps: string[];
+  until: string | null;
+  since: string;
+  waits_for: string;
+  approval?: Approval;
+  children: Record<string, number>;
+  due_at: string;
+  opens_at?: string;
+  held: number;
+  deadline_at: string;
+  live_types: string[];
+  live_queues: string[];
+  workers: string[];
+  busy: number;
+  slots: number;
+  ahead: number;
+  reason?: string | null;
+}
+
+/** What the page of one job shows. */
+export interface JobView {
+  job: Job;
+  history: JobEvent[];
+  detail: JobDetail;
+  why: Why;
+  contract: Contract;
+}
+
+/** A row of the approvals page; `name` is null if the job was held before its first execution. */
+export interface PendingApproval {
+  job_id: string;
+  job_type: string;
+  tenant_id: string;
+  since: string;
+  name: string | null;
+  summary: string | null;
+  about: unknown;
+  digest: string | null;
+  roles: string[];
+  quorum: number;
+  missing: number;
+  deadline: string | null;
+  votes?: Vote[] | null;
+  may_decide: boolean;
+}
+
+export type DeadLetterStatus = "open" | "requeued" | "discarded";
+
+export interface DeadLetter {
+  dlq_id: string;
+  tenant_id: string;
+  job_id: string;
+  contract: string;
+  job_type: string;
+  queue: string;
+  error_class: string | null;
+  error_code: string;
+  error_message: string | null;
+  payload_json: unknown;
+  context_json: unknown;
+  retry_count: number;
+  status: DeadLetterStatus;
+  first_failed_at: string;
+  created_at: string;
+  requeued_as: string | null;
+  proposed_by: string | null;
+  proposed_reason: string | null;
+}
+
+export interface DeadLetterList {
+  items: DeadLetter[];
+  next_cursor: string | null;
+}
+
+/** Result of a bulk action on dead letters. `for_two`: items that two people must discard one by one. */
+export interface DeadLettersDone {
+  matched: number;
+  done: number;
+  for_two: number;
+  refused: number;
+}
+
+/** Result of one page of a bulk action on jobs. `fitting`: jobs whose status allows the action. */
+export interface BulkResult {
+  matched: number;
+  fitting: number;
+  done: number;
+  refused: number;
+  next_cursor: string | null;
+}
+
+export interface Schedule {
+  id: string;
+  name: string;
+  tenant_id: string;
+  schedule_type: "at" | "cron" | "every";
+  expression: string;
+  timezone: string | null;
+  job_type: string;
+  payload: unknown;
+  queue: string;
+  declared: boolean;
+  paused: boolean;
+  version: number;
+  next_fire_at: string | null;
+  last_fire_at: string | null;
+  last_job_id: string | null;
+  fires: number;
+  misfires: number;
+  last_error: string | null;
+}
+
+export interface SchedulePreview {
+  timezone: string;
+  fires: { fire_at: string }[];
+}
+
+export interface BackfillResult {
+  fires: number;
+  made: number;
+  job_ids: string[];
+}
+
+export interface Pause {
+  kind: string;
+  name: string;
+  actor: string;
+  reason: string | null;
+  at: string;
+}
+
+export interface Queue {
+  queue: string;
+  due: number;
+  later: number;
+  held: number;
+  oldest_due_at: string | null;
+  job_types: string[];
+  workers: number;
+  paused: Pause | null;
+}
+
+export interface QueueList {
+  queues: Queue[];
+  pauses: Pause[];
+}
+
+/** The jobs that a limit applies to. */
+export interface LimitScope {
+  queue: string | null;
+  job_type: string | null;
+  tenant: string | null;
+  key: string | null;
+  per: string | null;
+}
+
+export interface Limit extends LimitScope {
+  concurrency: number | null;
+  rate: number | null;
+  period_seconds: number | null;
+}
+
+export interface Worker {
+  id: string;
+  live: boolean;
+  state: string;
+  host: string;
+  pid: number;
+  version: string;
+  queues: string[] | null;
+  job_types: string[];
+  slots: number;
+  busy: number;
+  seen_at: string;
+  held: { id: string; job_type: string }[];
+  order: { act: string; actor: string } | null;
+}
+
+export interface Edge {
+  source: string | null;
+  target: string;
+  event: string;
+  move: string | null;
+}
+
+export interface Contract {
+  name: string;
+  statuses: Record<string, Phase>;
+  edges: Edge[];
+  codes: Record<string, string | null>;
+  retry: Record<string, unknown>;
+}
+
+export interface ContractSummary {
+  name: string;
+  carried: boolean;
+  default: boolean;
+  statuses: number;
+  edges: number;
+  max_retries: number;
+  dead_letters: boolean;
+}
+
+export interface Violation {
+  job_id: string | null;
+  seq: number | null;
+  rule: string;
+  detail: string;
+}
+
+export interface VerifyReport {
+  ok: boolean;
+  jobs: number;
+  events: number;
+  violations: Violation[];
+  warnings: Violation[];
+}
+
+export interface Verification {
+  under_way: boolean;
+  done: number;
+  total: number;
+  started_by: string | null;
+  ended_at: string | null;
+  error: string | null;
+  report: VerifyReport | null;
+}
+
+export interface Alert {
+  rule: string;
+  subject: string;
+  state: string;
+  severity: string;
+  value: number;
+  summary: string;
+  since: string | null;
+  fired_at: string | null;
+  resolved_at: string | null;
+}
+
+export interface AlertDelivery {
+  id: number;
+  rule: string;
+  sink: string;
+  last_error: string | null;
+  created_at: string;
+  delivered_at: string | null;
+}
+
+export interface AuditEntry {
+  n: number;
+  at: string;
+  actor: string;
+  act: string;
+  subject: string;
+  tenant_id: string | null;
+  reason: string | null;
+  data: Record<string, unknown> | null;
+}
+
+export interface AuditPage {
+  items: AuditEntry[];
+  next_cursor: string | null;
+}
+
+export interface Token {
+  id: string;
+  name: string;
+  role: string;
+  roles: string[];
+  tenant: string | null;
+  payloads: boolean;
+  valid: boolean;
+  created_at: string;
+  created_by: string;
+  expires_at: string | null;
+  revoked_at: string | null;
+}
+
+export interface Overview {
+  phases: Record<Phase, number> | null;
+  statuses: Record<string, Record<string, number>> | null;
+  queues: Queue[];
+  dead_letters: Record<string, number>;
+  workers: { live: number; busy: number; slots: number };
+}
+
+export type Span = "hour" | "day" | "week";
+
+export interface Series {
+  span: Span;
+  at: string;
+  bucket_seconds: number;
+  points: {
+    at: string;
+    submitted: number;
+    ended_well: number;
+    ended_badly: number;
+    wait_ms: number | null;
+    run_ms: number | null;
+  }[];
+}
+
+/** An error response (RFC 9457). */
+export interface ProblemBody {
+  code?: string;
+  detail?: string;
+}

@@ -1,0 +1,206 @@
+"""Appearance of every page: contrast, narrow screens, keyboard access; and completeness of the translations."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+import detent.engine.reads.why
+import detent.web
+from dashboard.site import Site, assert_no_errors, page_paths
+from detent.proof.verify.rules import RULES
+from detent.web.pages.pages import PAGES
+from detent.web.pages.shell import LANGUAGES, preferred, words
+
+STATIC = Path(detent.web.__file__).parent / "static"
+CONTRAST_SCRIPT = (Path(__file__).parent / "contrast.js").read_text()
+CONTRAST = f"() => {{ {CONTRAST_SCRIPT} return lowContrastTexts(); }}"
+FOCUSABLE_COUNT = """() => {
+  const selector = "a[href], button, input, select, textarea, summary, [tabindex='0']";
+  return [...document.querySelectorAll(selector)].filter((node) => node.checkVisibility({visibilityProperty: true})
+    && !node.disabled && node.tabIndex >= 0).length;
+}"""
+RECORD_FOCUS = """() => {
+  const focused = new Set();
+  window.reached = {count: 0, unmarked: []};
+  addEventListener("focusin", ({target: node}) => {
+    const style = getComputedStyle(node), box = node.getBoundingClientRect();
+    focused.add(node);
+    window.reached.count = focused.size;
+    const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+    if (!outlined || !box.width) window.reached.unmarked.push(node.outerHTML.slice(0, 120));
+  });
+}"""
+"""Records which elements get the focus, and which of them show no focus outline."""
+
+
+@pytest.fixture(scope="module")
+def paths(module_site: Site) -> dict[str, str]:
+    """The path of every page, with data on it."""
+    module_site.submit("mail", {"to": "held"}, queue="mail", hold=True)
+    module_site.submit("order", {"number": 1}, queue="orders")
+    module_site.call("POST", "schedules", {"name": "nightly", "job_type": "mail", "cron": "0 3 * * *"})
+    page_path_by_name = page_paths(module_site)
+    module_site.call("POST", "queues/billing/pause", {"reason": "closed"})
+    return page_path_by_name
+
+
+def test_contrast_is_sufficient_and_nothing_overflows(site: Site, paths: dict[str, str]) -> None:
+    page = site.sign_in("boss", "")
+    for name, path in paths.items():
+        site.open(page, path)
+        expect(page.locator("h1")).to_be_visible()
+        for width in (360, 390, 1920):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            assert page.evaluate(CONTRAST) == [], (name, theme)
+        assert_no_errors(page)
+
+
+def test_nothing_overflows_a_narrow_screen_in_chinese(site: Site, paths: dict[str, str]) -> None:
+    page = site.sign_in("boss", "", locale="zh-CN", viewport={"width": 360, "height": 740})
+    for name, path in paths.items():
+        site.open(page, path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+        assert_no_errors(page)
+
+
+def test_every_control_is_reached_by_keyboard(site: Site, paths: dict[str, str]) -> None:
+    page = site.sign_in("boss", "")
+    for name, path in paths.items():
+        site.open(page, path)
+        expected = page.evaluate(FOCUSABLE_COUNT)
+        assert expected > 15, name
+        page.evaluate(RECORD_FOCUS)
+        for _ in range(expected + 5):
+            page.keyboard.press("Tab")
+        reached = page.evaluate("window.reached")
+        assert reached["unmarked"] == [] and reached["count"] >= expected, (name, expected, reached)
+
+
+def test_the_api_page(site: Site) -> None:
+    page = site.sign_in("boss", "docs", viewport={"width": 360, "height": 740})
+    assert page.locator("details").count() > 60
+    page.locator("summary", has_text="/api/v1/jobs/{job_id}/cancel").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("getComputedStyle(document.querySelector('.docs details')).borderRadius") == "8px"
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        assert page.evaluate(CONTRAST) == [], theme
+    assert_no_errors(page)
+
+
+def test_the_menu_on_a_narrow_screen(site: Site) -> None:
+    page = site.sign_in("boss", "jobs", viewport={"width": 360, "height": 740})
+    expect(page.locator("#menu")).not_to_be_visible()
+    page.click("#menu-button")
+    expect(page.locator("#menu")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#menu")).not_to_be_visible()
+    page.click("#menu-button")
+    page.click(".menu [data-name=queues]")
+    expect(page.locator("h1")).to_have_text("Queues")
+
+
+def test_keyboard_shortcuts(site: Site, paths: dict[str, str]) -> None:
+    page = site.sign_in("boss", "")
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    page.wait_for_url(f"{site.root_url}/jobs")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "filter"
+    page.keyboard.press("Escape")
+    page.locator("#filter").blur()
+    page.keyboard.press("j")
+    first = page.evaluate("document.activeElement.closest('tr').dataset.key")
+    page.keyboard.press("?")
+    expect(page.locator("dialog")).to_contain_text("Keyboard shortcuts")
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_have_count(0)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{site.root_url}/jobs/{first}")
+
+
+def test_both_languages_have_the_same_keys_and_placeholders() -> None:
+    english, chinese = words("en"), words("zh")
+    assert english.keys() == chinese.keys()
+    for key, text in english.items():
+        assert text.strip() and chinese[key].strip(), key
+        if not key.endswith(".one"):
+            assert _placeholders(text) == _placeholders(chinese[key]), key
+    same = {
+        key
+        for key in english
+        if english[key] == chinese[key] and re.search(r"[a-z]", _without_placeholders(english[key]))
+    }
+    assert same <= {"filter.phase"}, "not translated"
+
+
+def test_every_rule_of_verify_is_translated() -> None:
+    english, chinese = words("en"), words("zh")
+    keys = {f"rule.{name}" for name in RULES}
+    for table in (english, chinese):
+        assert {key for key in table if key.startswith("rule.")} == keys
+    assert [key for key in keys if chinese[key] == english[key]] == []
+
+
+def _without_placeholders(text: str) -> str:
+    return re.sub(r"\{\w+\}", "", text)
+
+
+def _placeholders(text: str) -> set[str]:
+    return set(re.findall(r"\{(\w+)\}", text))
+
+
+def test_every_text_key_of_a_script_exists() -> None:
+    table = words("en")
+    call = re.compile(r"\b(?:t|richText)\(\s*\"([\w.-]+)\"")
+    keys = {key for file in STATIC.rglob("*.js") for key in call.findall(file.read_text())}
+    assert len(keys) > 150 and keys <= table.keys(), keys - table.keys()
+    assert {f"page.{page.name}" for page in PAGES} <= table.keys()
+
+
+def test_every_reason_of_a_status_has_its_sentences() -> None:
+    source = Path(detent.engine.reads.why.__file__).read_text()
+    codes = set(re.findall(r"Why\(\s*\"([A-Z_]+)\"", source))
+    script = (STATIC / "pages/job/why_card.js").read_text()
+    assert len(codes) > 15 and codes == set(re.findall(r"^  ([A-Z_]+): \(", script, re.MULTILINE))
+    assert {f"why.{code}" for code in codes} <= words("en").keys()
+
+
+def test_the_language_of_the_browser() -> None:
+    assert set(LANGUAGES) == {"en", "zh"}
+    for accepted, language in (
+        ("zh-CN,zh;q=0.9,en;q=0.8", "zh"),
+        ("de,en;q=0.5,zh;q=0.4", "en"),
+        ("en;q=0.3, zh-TW;q=0.7", "zh"),
+        ("fr", "en"),
+        ("", "en"),
+        ("zh;q=x,,;;=", "en"),
+    ):
+        assert preferred(accepted) == language, accepted
+
+
+def test_nothing_is_loaded_from_another_site() -> None:
+    """No script, style sheet or template has a URL of another site or creates markup from text."""
+    folder = STATIC.parent
+    for file in (*STATIC.rglob("*.*"), *(folder / "templates").iterdir()):
+        text = (
+            file.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "").replace("http://www.w3.org/2000/svg", "")
+        )
+        assert "http://" not in text and "https://" not in text, file
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "srcdoc",
+            "|safe",
+            "| safe",
+        ):
+            assert word not in text, (file, word)

@@ -1,0 +1,213 @@
+"""Bulk actions, schedules and workers, operated in a browser."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+from dashboard.site import SECOND_WORKER_HANDLERS, Site, assert_no_errors, child_environment
+
+
+def submit_dialog(page: Page, **values: str) -> None:
+    """Fill the fields of the open dialog and submit it."""
+    for name, value in values.items():
+        page.fill(f"dialog [name={name}]", value)
+    page.click("dialog button[type=submit]")
+
+
+def last_toast(page: Page) -> Locator:
+    return page.locator(".toast").last
+
+
+def row(page: Page, text: str) -> Locator:
+    return page.locator("tbody tr", has_text=text)
+
+
+def schedule(site: Site, name: str) -> dict[str, Any]:
+    answer: dict[str, Any] = site.call("GET", f"schedules/{name}")
+    return answer
+
+
+def test_a_schedule_is_added_edited_paused_and_removed(site: Site) -> None:
+    page = site.sign_in("ana", "schedules", timezone_id="Asia/Shanghai")
+    page.click("text=Add a schedule")
+    page.fill("dialog [name=name]", "digest")
+    page.fill("dialog [name=job_type]", "mail")
+    page.fill("dialog [name=value]", "not a cron line")
+    page.locator("dialog [name=value]").blur()
+    expect(page.locator("dialog [role=status]").first).to_contain_text("cron")
+    page.click("dialog button[type=submit]")
+    expect(page.locator("dialog .error[role=alert]")).to_contain_text("SCHEDULE_INVALID")
+    page.fill("dialog [name=value]", "0 3 * * *")
+    page.locator("dialog [name=value]").blur()
+    expect(page.locator("dialog [role=status]").first).to_contain_text("03:00:00")
+    page.fill("dialog textarea.json", '{"to": "everyone"}')
+    page.click("dialog button[type=submit]")
+    expect(last_toast(page)).to_have_text("digest added.×")
+    schedule_row = row(page, "digest")
+    expect(schedule_row).to_contain_text("0 3 * * *")
+    created = schedule(site, "digest")
+    assert (created["timezone"], created["payload"]) == ("Asia/Shanghai", {"to": "everyone"})
+
+    schedule_row.locator("[data-action=edit]").click()
+    expect(page.locator("dialog textarea.json")).to_have_value('{\n  "to": "everyone"\n}')
+    page.select_option("dialog [name=kind]", "every")
+    page.fill("dialog textarea.json", '{"to": "nobody"}')
+    submit_dialog(page, value="90m", queue="post", reason="more often")
+    expect(schedule_row).to_contain_text("post")
+    changed = schedule(site, "digest")
+    assert (changed["schedule_type"], changed["payload"], changed["queue"]) == ("every", {"to": "nobody"}, "post")
+    assert changed["next_fire_at"] != created["next_fire_at"]
+
+    schedule_row.locator("[data-action=pause]").click()
+    submit_dialog(page, reason="holidays")
+    expect(schedule_row).to_contain_text("Paused")
+    assert schedule(site, "digest")["paused"]
+    schedule_row.locator("[data-action=resume]").click()
+    expect(schedule_row).to_contain_text("Active")
+    schedule_row.locator("button.plain").click()
+    expect(page.locator("dialog ol li")).to_have_count(20)
+    page.click("dialog >> text=Close")
+    schedule_row.locator("[data-action=remove]").click()
+    submit_dialog(page, confirmation="digest")
+    expect(schedule_row).to_have_count(0)
+    audit = site.call("GET", "audit?limit=20")["items"]
+    entries = [(entry["act"], entry["actor"], entry["reason"]) for entry in audit if entry["subject"] == created["id"]]
+    assert entries == [
+        ("schedule.remove", "ana", None),
+        ("schedule.resume", "ana", None),
+        ("schedule.pause", "ana", "holidays"),
+        ("schedule.edit", "ana", "more often"),
+        ("schedule.add", "ana", None),
+    ]
+    assert_no_errors(page)
+
+
+def test_a_concurrent_change_of_a_schedule_is_not_overwritten(site: Site) -> None:
+    site.call("POST", "schedules", {"name": "twice", "job_type": "mail", "every": "1h"})
+    page = site.sign_in("ana", "schedules")
+    row(page, "twice").locator("[data-action=edit]").click()
+    site.call("PATCH", "schedules/twice", {"every": "2h"})
+    submit_dialog(page, value="3h")
+    expect(page.locator("dialog .error[role=alert]")).to_contain_text("VERSION_CONFLICT")
+    assert schedule(site, "twice")["expression"] == "2h"
+
+
+def test_a_backfill_counts_the_jobs_before_it_creates_them(site: Site) -> None:
+    hourly = {"name": "hourly", "job_type": "mail", "cron": "0 * * * *", "payload": {"to": "x"}, "queue": "past"}
+    site.call("POST", "schedules", hourly)
+    page = site.sign_in("ana", "schedules", timezone_id="Asia/Shanghai")
+    end = (datetime.now(UTC) - timedelta(days=1)).replace(minute=30)
+    local = [(end + timedelta(hours=8) - timedelta(hours=back)).strftime("%Y-%m-%dT%H:%M") for back in (5, 0)]
+    schedule_row = row(page, "hourly")
+    schedule_row.locator("[data-action=backfill]").click()
+    submit_dialog(page, first=local[1], last=local[0])
+    expect(page.locator("dialog .error[role=alert]")).to_contain_text("must not be before")
+    submit_dialog(page, first=local[0], last=local[1])
+    expect(page.locator("dialog h2")).to_have_text("Create 5 jobs for hourly?")
+    assert site.call("GET", "jobs?queue=past")["jobs"] == []
+    submit_dialog(page, reason="the outage")
+    expect(last_toast(page)).to_contain_text("5 jobs created.")
+    assert len(site.call("GET", "jobs?queue=past")["jobs"]) == 5
+    schedule_row.locator("[data-action=backfill]").click()
+    submit_dialog(page, first=local[0], last=local[1])
+    expect(last_toast(page)).to_contain_text("Nothing to backfill")
+    expect(page.locator("dialog")).to_have_count(0)
+    assert_no_errors(page)
+
+
+def submit_failing(site: Site, number: int, queue: str, **fields: Any) -> None:
+    """Submit jobs that fail permanently, and wait until they have ended."""
+    jobs = [{"job_type": "charge", "payload": {"card": "bad"}, "queue": queue, **fields} for _ in range(number)]
+    for item in site.call("POST", "jobs/bulk", {"jobs": jobs})["items"]:
+        site.wait_until_final(item["job"]["id"])
+
+
+def test_bulk_actions_on_dead_letters(site: Site) -> None:
+    submit_failing(site, 2, "two-people", contract="streams", max_retries=0)
+    submit_failing(site, 1, "two-people", contract="gate-b2")
+    page = site.sign_in("ana", "dead-letters?q=queue:two-people")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.click("[data-action=discard-all]")
+    expect(page.locator("dialog h2")).to_have_text("Discard 2 dead letters")
+    expect(page.locator("dialog p").first).to_contain_text("1 dead letter requires two people")
+    page.click("dialog button[type=submit]")
+    expect(page.locator("dialog")).to_have_count(1)  # a reason is required
+    submit_dialog(page, reason="test cards")
+    expect(last_toast(page)).to_contain_text("2 dead letters discarded.")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.click("[data-action=discard-all]")
+    expect(last_toast(page)).to_contain_text("None of these can be processed in bulk.")
+    page.click("[data-action=requeue-all]")
+    expect(page.locator("dialog h2")).to_have_text("Requeue 1 dead letter")
+    submit_dialog(page, reason="once more")
+    expect(last_toast(page)).to_contain_text("1 dead letter requeued")
+    dead_letters = site.call("GET", "dlq/items?queue=two-people")["items"]
+    statuses = [dead_letter["status"] for dead_letter in dead_letters]
+    assert statuses.count("discarded") == 2 and statuses.count("requeued") == 1
+    page.click("[data-status=discarded]")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("[data-action=discard-all]")).not_to_be_visible()
+    assert_no_errors(page)
+
+
+def test_many_jobs_are_requeued_after_the_number_is_typed(site: Site) -> None:
+    site.call("POST", "queues/many/pause", {})
+    jobs = [{"job_type": "mail", "payload": {"to": str(n)}, "queue": "many"} for n in range(1002)]
+    for start in (0, 1000):
+        site.call("POST", "jobs/bulk", {"jobs": jobs[start : start + 1000]})
+    body: dict[str, Any] = {"queue": "many", "dry_run": False}
+    while body.get("cursor") or "cursor" not in body:
+        body["cursor"] = site.call("POST", "bulk/cancel", body)["next_cursor"]
+    page = site.sign_in("ana", "jobs?q=queue:many phase:final")
+    page.locator("tbody input[type=checkbox]").nth(0).check()
+    page.locator("tbody input[type=checkbox]").nth(1).check()
+    page.click(".selection >> text=Requeue")
+    expect(page.locator("dialog h2")).to_have_text("Requeue 2 jobs")
+    expect(page.locator("dialog [name=confirmation]")).to_have_count(0)
+    submit_dialog(page)
+    expect(last_toast(page)).to_contain_text("2 jobs requeued as new jobs.")
+    page.click(".selection >> text=Requeue")
+    expect(page.locator("dialog h2")).to_have_text("Requeue 1,002 jobs")
+    button = page.locator("dialog button[type=submit]")
+    page.fill("dialog [name=confirmation]", "1,002")
+    expect(button).to_be_disabled()
+    submit_dialog(page, confirmation="1002")
+    expect(last_toast(page)).to_contain_text("1,002 jobs requeued as new jobs.")
+    count = site.call("POST", "bulk/cancel", {"queue": "many", "phase": "claimable", "dry_run": True})
+    assert count["matched"] == 1004
+    page.click(".selection >> text=Cancel")
+    expect(last_toast(page)).to_contain_text("None of these 1,002 jobs can be cancelled")
+    assert_no_errors(page)
+
+
+def test_a_worker_is_drained(site: Site) -> None:
+    """A drained worker finishes the job it runs, then exits."""
+    gate = site.folder / "drained"
+    command = [sys.executable, "-m", "detent", "worker", f"{SECOND_WORKER_HANDLERS}:app", "--url", site.database_url]
+    command += ["--lease-seconds", "4"]  # a worker reads its commands with each heartbeat
+    job = site.submit("second", {"gate": str(gate)}, queue="second")
+    with (site.folder / "worker.log").open("w") as log:
+        worker = subprocess.Popen(command, cwd=site.folder, env=child_environment(), stdout=log, stderr=log)
+    try:
+        page = site.sign_in("ana", "workers")
+        worker_row = row(page, "second")
+        expect(worker_row).to_contain_text("1 / ")
+        expect(worker_row.locator(".badge")).to_have_text("Working")
+        worker_row.locator("[data-action=drain]").click()
+        submit_dialog(page, reason="a new release")
+        expect(last_toast(page)).to_contain_text("Command sent")
+        expect(worker_row).to_contain_text("ana")
+        expect(worker_row.locator("[data-action]")).to_have_count(0)
+        expect(worker_row.locator(".badge")).to_have_text("Draining")
+        assert worker.poll() is None and site.call("GET", f"jobs/{job}")["phase"] == "leased"
+        gate.touch()
+        assert worker.wait(30) == 0
+        assert site.call("GET", f"jobs/{job}")["result"] == "finished"
+        expect(row(page, "1 / ")).to_have_count(0)
+    finally:
+        worker.kill()
+        worker.wait(30)
+    assert_no_errors(page)
