@@ -78,7 +78,7 @@ _FULL = "every event, row kept"
 
 CONTESTANTS = (
     Contestant(
-        "detent-postgres", "postgres", "detent", "public API, 500 slots, worker process of its own",
+        "detent-postgres", "postgres", "detent", "public API, 500 slots, separate worker process",
         _FULL, DURABLE_PG, in_short_form=True, in_process=True, measure_growth=True,
     ),
     Contestant(
@@ -86,7 +86,7 @@ CONTESTANTS = (
         _FULL, DURABLE_PG, _NONE_RAW, in_short_form=True, measure_growth=True,
     ),
     Contestant(
-        "raw-postgres-200", "postgres", "raw_postgres", "as raw-postgres, batch 200: about one cycle of Detent",
+        "raw-postgres-200", "postgres", "raw_postgres", "as raw-postgres, batch 200, about that of a Detent worker",
         _FULL, DURABLE_PG, _NONE_RAW, variant="200", in_short_form=True, measures=frozenset({"drain"}),
     ),
     Contestant(
@@ -119,7 +119,7 @@ CONTESTANTS = (
     ),
     _peer("dbos", "postgres", "queue polled every 20 ms", "workflow row kept", DURABLE_PG, max_jobs=2_000),
     Contestant(
-        "detent-sqlite", "sqlite", "detent", "public API, 500 slots, worker process of its own", _FULL,
+        "detent-sqlite", "sqlite", "detent", "public API, 500 slots, separate worker process", _FULL,
         "every commit (WAL, FULL)", in_short_form=True, in_process=True, measure_growth=True,
     ),
     Contestant(
@@ -127,7 +127,7 @@ CONTESTANTS = (
         "every commit (WAL, FULL)", _NONE_RAW, in_short_form=True, concurrent_callers=False, measure_growth=True,
     ),
     Contestant(
-        "raw-sqlite-200", "sqlite", "raw_sqlite", "as raw-sqlite, batch 200: about one cycle of Detent", _FULL,
+        "raw-sqlite-200", "sqlite", "raw_sqlite", "as raw-sqlite, batch 200, about that of a Detent worker", _FULL,
         "every commit (WAL, FULL)", _NONE_RAW, variant="200", in_short_form=True, measures=frozenset({"drain"}),
     ),
     Contestant(
@@ -159,7 +159,7 @@ CONTESTANTS = (
         "as its default", max_jobs=3_000, concurrent_callers=False,
     ),
     Contestant(
-        "detent-streams", "redis", "detent_streams", "Redis Streams, log on Postgres, 300 slots, relayed before",
+        "detent-streams", "redis", "detent_streams", "Redis Streams, log on Postgres, 300 slots, published before the drain",
         _FULL, f"{DURABLE_PG}; the stream none", log_store="postgres",
     ),
     _peer("bullmq", "redis", "concurrency 100", "completed kept in memory", MEMORY, max_jobs=40_000),

@@ -1,4 +1,19 @@
-"""Detent: durable jobs that can only be where their contract allows."""
+"""Detent: durable background jobs for Python, on one SQLite file or on Postgres.
+
+    from detent import Context, Detent
+
+    app = Detent("sqlite:///jobs.db")
+
+    @app.job("greet")
+    async def greet(ctx: Context, name: str) -> str:
+        return f"hello {name}"
+
+    handle = await greet.enqueue(name="world")
+    print(await handle.result(timeout=10))
+
+`detent worker FILE` runs the jobs of a file, `detent up FILE` adds the API and the dashboard. Start with `help(Detent)`,
+`help(Detent.job)` and `help(Context)`. Tools for tests are in `detent.testing`.
+"""
 
 from detent.client.app import Detent
 from detent.client.handles import Handle

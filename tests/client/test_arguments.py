@@ -221,14 +221,14 @@ def test_options_and_names_are_checked_when_declared() -> None:
     assert refused.value.code == "OPTION_UNKNOWN" and "quue" in refused.value.message
 
     @app.job("x")
-    async def one() -> None: ...
+    async def declared() -> None: ...
 
     with pytest.raises(InvalidInput, match="declared twice"):
         app.job("x")(_star)
     with pytest.raises(InvalidInput, match="run_in"):
         app.job("y", run_in="moon")(_strange_result)
     with pytest.raises(InvalidInput, match="event loop"):
-        app.job("z", run_in="thread")(one.handler.function)
+        app.job("z", run_in="thread")(declared.handler.function)
 
 
 async def _not_json() -> Any:
@@ -286,11 +286,11 @@ async def test_a_stored_result_that_does_not_fit_the_annotation_is_refused(app: 
     """The annotation was changed after the job ran."""
 
     @app.job("x")
-    async def one() -> str:
+    async def returns_text() -> str:
         return "text"
 
     async with working(app):
-        handle = await one.enqueue()
+        handle = await returns_text.enqueue()
         assert await within(20, handle.result()) == "text"
     other = Detent(app.url)
 

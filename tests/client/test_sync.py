@@ -101,7 +101,7 @@ def test_result_with_a_timeout(plain: Detent) -> None:
     async def wait() -> None: ...
 
     handle = plain.sync.enqueue(wait)
-    with pytest.raises(TimeoutError, match="and goes on"):
+    with pytest.raises(TimeoutError, match="and continues"):
         handle.result(timeout=0.05)
     assert handle.status() == "queued"
 

@@ -66,8 +66,8 @@ async def test_a_process_death_during_the_call(monkeypatch: pytest.MonkeyPatch) 
         await ctx.once("transfer", transfer)
         return "never"
 
-    async with SingleStepWorker(app) as rig:
-        made = await rig.submit(dies)
-        ended = await rig.run(made.id)
-    assert (ended.error_code, calls, rig.deaths) == ("ONCE_UNFINISHED", [1], 1)
+    async with SingleStepWorker(app) as worker:
+        job = await worker.submit(dies)
+        ended = await worker.run(job.id)
+    assert (ended.error_code, calls, worker.deaths) == ("ONCE_UNFINISHED", [1], 1)
     assert "is not run again" in (ended.error_message or "")

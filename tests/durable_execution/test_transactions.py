@@ -100,7 +100,7 @@ async def test_writes_commit_with_the_step_and_only_once(app: Detent, ledger: Le
         async def write(n: int) -> int:
             async with ctx.transaction() as connection:
                 await connection.execute(INSERT, n, "a")
-            async with ctx.transaction() as connection:  # joins the one before
+            async with ctx.transaction() as connection:  # the same transaction
                 await connection.execute(INSERT, n + 100, "b")
             return n
 

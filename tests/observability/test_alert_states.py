@@ -104,7 +104,7 @@ def test_invalid_settings_are_refused(settings: dict[str, object], message: str)
 
 
 def test_settings_change_and_add_rules() -> None:
-    made = settings_from(
+    settings = settings_from(
         {
             "alerts": {
                 "interval_seconds": 5,
@@ -118,8 +118,8 @@ def test_settings_change_and_add_rules() -> None:
             "other tool": {},
         }
     )
-    rules = {rule.name: rule for rule in made.rules}
+    rules = {rule.name: rule for rule in settings.rules}
     assert not rules["no_worker"].enabled and rules["billing"].queue == "billing"
-    assert set(made.sinks) == {"log", "pager"}
-    assert made.sinks["pager"].accepts("P1") and not made.sinks["pager"].accepts("P2")
-    assert [rule.keep_seconds for rule in made.retention] == [None, 90 * 86_400.0, 7 * 86_400.0]
+    assert set(settings.sinks) == {"log", "pager"}
+    assert settings.sinks["pager"].accepts("P1") and not settings.sinks["pager"].accepts("P2")
+    assert [rule.keep_seconds for rule in settings.retention] == [None, 90 * 86_400.0, 7 * 86_400.0]

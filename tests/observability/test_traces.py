@@ -36,7 +36,7 @@ class Traced:
     def spans(self, name: str) -> list[ReadableSpan]:
         return [span for span in self.exporter.get_finished_spans() if span.name == name]
 
-    def one(self, name: str) -> ReadableSpan:
+    def only_span(self, name: str) -> ReadableSpan:
         (span,) = self.spans(name)
         return span
 
@@ -83,15 +83,15 @@ async def test_one_trace_from_the_enqueue_to_the_last_step(tmp_path: Path, mode:
             await until(lambda: traced.spans("run child"))
         job = await handle.job()
     root = request.get_span_context()
-    enqueued = traced.one("enqueue order")
+    enqueued = traced.only_span("enqueue order")
     assert parent(enqueued) == (root.trace_id, root.span_id)
     first, second = traced.spans("run order")
     assert parent(first) == parent(second) == ids(enqueued), "every execution belongs to the enqueue"
     assert [span.attributes["detent.execution_no"] for span in (first, second) if span.attributes] == [1, 2]
     assert first.status.status_code is trace.StatusCode.ERROR and second.status.is_unset
-    assert parent(traced.one("step pay")) == ids(first), "a recorded step is not run again"
-    assert parent(traced.one("run child")) == ids(traced.one("enqueue child"))
-    assert parent(traced.one("enqueue child")) == ids(second)
+    assert parent(traced.only_span("step pay")) == ids(first), "a recorded step is not run again"
+    assert parent(traced.only_span("run child")) == ids(traced.only_span("enqueue child"))
+    assert parent(traced.only_span("enqueue child")) == ids(second)
     assert job.trace_id == f"{root.trace_id:032x}"
     flags = int(enqueued.context.trace_flags) if enqueued.context else 0
     assert flags & 1 and job.traceparent == f"00-{root.trace_id:032x}-{ids(enqueued)[1]:016x}-{flags:02x}"
@@ -149,8 +149,8 @@ async def test_the_cost_of_spans_is_bounded_and_children_keep_the_trace(tmp_path
         while traced.tracer._may_span(True):
             traced.tracer._budget.spend(-1e9)
         async with working(app):
-            for made in (first, second):
-                await (await app.handle(made.job.id)).result(10)
+            for submitted in (first, second):
+                await (await app.handle(submitted.job.id)).result(10)
             await until(lambda: _all_ended(app, 4))
         jobs = await engine.jobs(_all())
     assert traced.tracer.left_out > 0
@@ -170,9 +170,9 @@ async def test_a_traceparent_is_kept_without_any_tracer(tmp_path: Path) -> None:
     async with Detent(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
         engine = await app.ready()
         header = "00-" + "1f" * 16 + "-" + "2e" * 8 + "-01"
-        made = await engine.submit(Submission("mail", traceparent=header))
-        assert (await engine.job(made.job.id)).traceparent == header
-        assert made.job.trace_id == "1f" * 16
+        submitted = await engine.submit(Submission("mail", traceparent=header))
+        assert (await engine.job(submitted.job.id)).traceparent == header
+        assert submitted.job.trace_id == "1f" * 16
         with pytest.raises(InvalidInput, match="W3C"):
             await engine.submit(Submission("mail", traceparent="nonsense"))
         plain = await engine.submit(Submission("mail"))

@@ -149,7 +149,7 @@ async def test_draining_waits_for_running_jobs_without_a_limit(tmp_path: Path) -
         task = asyncio.create_task(worker.run(handle_signals=False))
         await until(lambda: worker.state.held)
         worker.drain()
-        await asyncio.sleep(worker.grace_seconds)  # a timer behind the one of a stop: that one has gone off
+        await asyncio.sleep(worker.grace_seconds)  # longer than a stop would wait: its timer has fired by now
         assert not worker._grace_over and worker.state.held, "the grace of a stop does not hold for a drain"
         go.set()
         assert await asyncio.wait_for(task, 30) == 0

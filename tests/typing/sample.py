@@ -36,9 +36,9 @@ async def nothing() -> None: ...
 
 
 async def right() -> None:
-    one = await with_context.enqueue(7, note="x")
-    assert_type(one, Handle[dict[str, int]])
-    assert_type(await one.result(timeout=10), dict[str, int])
+    handle = await with_context.enqueue(7, note="x")
+    assert_type(handle, Handle[dict[str, int]])
+    assert_type(await handle.result(timeout=10), dict[str, int])
     assert_type(await (await without_context.enqueue(order=7)).result(), str)
     assert_type(await (await plain_with_context.enqueue(order=7)).result(), datetime)
     assert_type(await (await plain.using(delay=5, key="k").enqueue(7, fast=True)).result(), list[int])
@@ -48,8 +48,8 @@ async def right() -> None:
     assert_type(app.sync.enqueue(plain, 7, fast=True).result(), list[int])
     definition: JobDefinition[Any, Any] = with_context
     await definition.using(at=datetime.now(UTC), tenant="acme", priority=5).enqueue(anything="goes")
-    await one.signal("confirmed", {"by": "ana"})
-    assert_type(await one.status(), str)
+    await handle.signal("confirmed", {"by": "ana"})
+    assert_type(await handle.status(), str)
     async with app:
         await app.run_worker(queues=["mail"], slots=4)
 

@@ -1,1 +1,1 @@
-"""What an application calls: the app, jobs, handles, schedules, dead letters."""
+"""What an application uses: the app, job definitions, handles, schedules, dead letters, workflows."""

@@ -128,7 +128,7 @@ class Detent(Scheduling, Limited):
             False. Not with run_in="process".
         park_seconds: a wait that may last longer than this many seconds is parked: a status of its own, for display,
             where the contract has one. Default: that of the app, 60.
-        xtrict_steps: True fails the job (STEP_ORPHANED) if it has a recorded step that the code no longer calls; False
+        strict_steps: True fails the job (STEP_ORPHANED) if it has a recorded step that the code no longer calls; False
             only notes it. Default: that of the app, False.
         run_in: where a plain `def` handler runs: "thread" (also "auto", the default) or "process", which needs a
             function at module level and gives it a context without steps and waits. An async handler always runs on

@@ -109,7 +109,7 @@ class DeadLetters:
     async def discard(self, dlq_id: str, *, person: str, reason: str, tenant: str | None = None) -> Discard:
         """Discard a dead letter. Some contracts need two people: the first call proposes, another person confirms.
 
-        `confirmed` of the result says whether it is discarded now. Raises ApprovalRequired without a person or a reason
+        `confirmed` of the result is True if it is discarded now. Raises ApprovalRequired without a person or a reason
         or if the same person tries to confirm, DeadLetterConflict if it is not open.
         """
         return await (await self._app.ready()).discard(dlq_id, person=person, reason=reason, tenant=tenant)

@@ -61,7 +61,7 @@ class Handle(Generic[R]):
     async def result(self, timeout: float | None = None) -> R:
         """Wait until the job has ended and return its result, in the type of the handler's return annotation.
 
-        Raises TimeoutError after `timeout` seconds (the job goes on), and JobFailed if it failed, was cancelled or was
+        Raises TimeoutError after `timeout` seconds (the job continues), and JobFailed if it failed, was cancelled or was
         rejected; the job's error code is in `error.extra["job_code"]`.
         """
         engine = await self._app.ready()
@@ -71,7 +71,7 @@ class Handle(Generic[R]):
         while (job := await engine.job(self.id)).phase is not Phase.FINAL:
             remaining = 1.0 if end is None else end - loop.time()
             if remaining <= 0:
-                message = f"job {self.id} is {job.status} after {timeout} s and goes on"
+                message = f"job {self.id} is {job.status} after {timeout} s and continues"
                 raise TimeoutError(f"{message}; `detent jobs why {self.id}` shows what it waits for")
             await watch.changed(min(0.1, remaining))
         if not _succeeded(engine.contract(job.contract), job):
@@ -86,7 +86,7 @@ class Handle(Generic[R]):
     async def cancel(self, reason: str | None = None, *, actor: str = "app") -> Job:
         """Cancel the job; returns its row afterwards. `actor` and `reason` are kept in its log.
 
-        Under "standard" a running job is asked to stop (`ctx.cancelled`) and is cancelled when it ends or its grace
+        Under "standard" a running job gets a request (`ctx.cancelled`) and is cancelled when it ends or its grace
         time is over. Raises IllegalMove if it has ended or its contract has no cancel.
         """
         job: Job = await (await self._app.ready()).cancel(self.id, actor=actor, reason=reason)
@@ -110,7 +110,7 @@ class Handle(Generic[R]):
         """Approve what the job waits for: the vote of one person. Returns the job's row afterwards.
 
         by: the name of the person. roles: the roles the person has; None: not known, so not checked.
-        digest: of what the person saw (`app.approvals()`); raises APPROVAL_CHANGED if the job now asks something else.
+        digest: of what the person saw (`app.approvals()`); raises APPROVAL_CHANGED if the job now waits for another approval.
 
         Raises ApprovalRequired (APPROVAL_REQUIRED if this person has approved before, APPROVAL_ROLE_REQUIRED,
         APPROVAL_CHANGED), IllegalMove if the job does not wait for an approval.

@@ -39,7 +39,7 @@ class SyncHandle(Generic[R]):
     def result(self, timeout: float | None = None) -> R:
         """Block until the job has ended and return its result, in the type of the handler's return annotation.
 
-        Raises TimeoutError after `timeout` seconds (the job goes on), and JobFailed if it failed or was cancelled.
+        Raises TimeoutError after `timeout` seconds (the job continues), and JobFailed if it failed or was cancelled.
         """
         return self._client.run(self._handle.result(timeout))
 

@@ -1,1 +1,1 @@
-"""What a job handler sees: its context, steps, children, approvals, outcomes."""
+"""What a job handler uses: its context with steps, waits, children and approvals, and the outcomes it can raise."""

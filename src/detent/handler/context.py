@@ -88,7 +88,7 @@ class Context(ChildCalls, ApprovalCalls):
         """Like `step`, but `fn` is called at most once in the job's life, even if the process dies during the call.
 
         It commits before the call and after it. If an earlier execution began the call and did not record its end, or
-        if fn raised, fn is not called again: OnceUnfinished is raised, because nobody knows whether the effect
+        if fn raised, fn is not called again: OnceUnfinished is raised, because it is unknown whether the effect
         happened. Check it, then continue or use another name. Raises what `step` raises, too.
 
             await ctx.once("transfer", bank.transfer, amount)

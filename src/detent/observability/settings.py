@@ -160,10 +160,10 @@ class _CommandTable(_SinkTable):
     @field_validator("command", mode="before")
     @classmethod
     def _split(cls, command: Any) -> Any:
-        words = shlex.split(command) if isinstance(command, str) else command
-        if not words:
+        arguments = shlex.split(command) if isinstance(command, str) else command
+        if not arguments:
             raise ValueError("must name a program")
-        return words
+        return arguments
 
     def sink(self) -> Sink:
         return CommandSink(tuple(self.command), self.timeout_seconds, tuple(self.severities))

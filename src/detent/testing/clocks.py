@@ -8,7 +8,7 @@ START: Micros = 1_767_225_600 * SECOND
 
 
 class ManualClock:
-    """A clock that stands still until `advance` or `advance_to`. Times are microseconds since 1970.
+    """A clock that does not move until `advance` or `advance_to`. Times are microseconds since 1970.
 
     clock = ManualClock()
     async with SingleStepWorker(app, clock=clock) as worker:

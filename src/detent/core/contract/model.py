@@ -29,9 +29,9 @@ class Move(StrEnum):
     """What the engine can do with a job. A contract maps (move, status) to an edge.
 
     SUBMIT, DEFER (due later) and HOLD (wait for approval) create a job. CLAIM gives it to a worker. SUCCEED, RETRY,
-    FAIL, WAIT, PARK (a long wait) and RELEASE (give it back) end an execution; EXPIRE and RECLAIM take a job from a lost
-    worker. WAKE ends a wait, REJECT an approval. CANCEL ends a job, REOPEN makes a finished one claimable again. FOLLOW
-    is committed together with the edge before it.
+    FAIL, WAIT, PARK (a long wait) and RELEASE (give it back) end an execution; EXPIRE and RECLAIM take a job from a
+    lost worker. WAKE ends a wait, REJECT an approval. CANCEL ends a job, REOPEN makes a finished one claimable again.
+    FOLLOW is committed together with the edge before it.
     """
 
     SUBMIT = "SUBMIT"

@@ -101,7 +101,7 @@ export interface StreamEvent extends JobEvent {
 
 export type JobActionName = "cancel" | "abort" | "approve" | "reject" | "signal" | "reopen" | "requeue";
 
-/** `request`: the worker is asked to cancel, the job does not end at once. */
+/** `request`: cancelling only requests the worker to stop; the job does not end at once. */
 export interface JobAction {
   act: JobActionName;
   request?: boolean | null;

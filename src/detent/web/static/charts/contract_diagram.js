@@ -136,8 +136,9 @@ function orderLayers(layers, edges) {
     /** @param {string} status */
     const weight = (status) => {
       const rows = edges.filter((edge) => edge.target === status).map((edge) => before.indexOf(edge.source ?? ""));
-      const known = rows.filter((row) => row >= 0);
-      return known.length ? known.reduce((sum, row) => sum + row, 0) / known.length : layer.indexOf(status);
+      const sourceRows = rows.filter((row) => row >= 0);
+      if (!sourceRows.length) return layer.indexOf(status);
+      return sourceRows.reduce((sum, row) => sum + row, 0) / sourceRows.length;
     };
     const weights = new Map(layer.map((status) => [status, weight(status)]));
     layer.sort((first, second) => (weights.get(first) ?? 0) - (weights.get(second) ?? 0));
