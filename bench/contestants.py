@@ -159,7 +159,7 @@ CONTESTANTS = (
         "as its default", max_jobs=3_000, concurrent_callers=False,
     ),
     Contestant(
-        "detent-streams", "redis", "detent_streams", "Redis Streams, log on Postgres, 300 slots, published before the drain",
+        "detent-streams", "redis", "detent_streams", "Redis Streams, log on Postgres, 300 slots, published first",
         _FULL, f"{DURABLE_PG}; the stream none", log_store="postgres",
     ),
     _peer("bullmq", "redis", "concurrency 100", "completed kept in memory", MEMORY, max_jobs=40_000),

@@ -11,8 +11,8 @@
     handle = await greet.enqueue(name="world")
     print(await handle.result(timeout=10))
 
-`detent worker FILE` runs the jobs of a file, `detent up FILE` adds the API and the dashboard. Start with `help(Detent)`,
-`help(Detent.job)` and `help(Context)`. Tools for tests are in `detent.testing`.
+`detent worker FILE` runs the jobs of a file, `detent up FILE` adds the API and the dashboard. Start with
+`help(Detent)`, `help(Detent.job)` and `help(Context)`. Tools for tests are in `detent.testing`.
 """
 
 from detent.client.app import Detent
@@ -25,8 +25,8 @@ from detent.core.errors import DetentError, JobFailed, OnceUnfinished, StaleLeas
 from detent.handler.approvals import ApprovalExpired, Decision
 from detent.handler.children import Child, ChildFailed
 from detent.handler.context import Context
-from detent.handler.sync_context import SyncContext
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
+from detent.handler.sync_context import SyncContext
 from detent.version import __version__
 
 __all__ = [

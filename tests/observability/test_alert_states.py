@@ -6,7 +6,7 @@ import pytest
 
 from detent.core.alerts import Alert, AlertStep, Measurement, Rule, State, advance
 from detent.core.errors import InvalidInput
-from detent.observability.settings import settings_from
+from detent.observability.settings_file import settings_from
 
 S = 1_000_000
 RULE = Rule("r", "backlog_age", "P2", 10, for_seconds=5, resolve_after_seconds=20, resolve_below=8)

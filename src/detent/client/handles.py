@@ -61,8 +61,8 @@ class Handle(Generic[R]):
     async def result(self, timeout: float | None = None) -> R:
         """Wait until the job has ended and return its result, in the type of the handler's return annotation.
 
-        Raises TimeoutError after `timeout` seconds (the job continues), and JobFailed if it failed, was cancelled or was
-        rejected; the job's error code is in `error.extra["job_code"]`.
+        Raises TimeoutError after `timeout` seconds (the job continues), and JobFailed if it failed, was cancelled or
+        was rejected; the job's error code is in `error.extra["job_code"]`.
         """
         engine = await self._app.ready()
         loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ class Handle(Generic[R]):
         """Approve what the job waits for: the vote of one person. Returns the job's row afterwards.
 
         by: the name of the person. roles: the roles the person has; None: not known, so not checked.
-        digest: of what the person saw (`app.approvals()`); raises APPROVAL_CHANGED if the job now waits for another approval.
+        digest: of what the person saw (`app.approvals()`); raises APPROVAL_CHANGED if this has changed.
 
         Raises ApprovalRequired (APPROVAL_REQUIRED if this person has approved before, APPROVAL_ROLE_REQUIRED,
         APPROVAL_CHANGED), IllegalMove if the job does not wait for an approval.

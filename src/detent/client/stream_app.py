@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ALSO_WITHOUT_PREFIX = {"visibility_timeout_s", "heartbeat_interval_s"}
 """Settings that the protocol's document names without the prefix DETENT_."""
 _NOT_IN_ENVIRONMENT = {"url", "autoclaim"}
-_validator = pydantic.TypeAdapter(StreamSettings)
+_POSITIVE = ("visibility_timeout_s", "heartbeat_interval_s", "max_message_bytes", "max_length", "dlq_length")
 
 
 def stream_settings(url: str | None = None, **options: Any) -> StreamSettings:
@@ -39,9 +39,15 @@ def stream_settings(url: str | None = None, **options: Any) -> StreamSettings:
     from_environment = {name: text for name in names if (text := _from_environment(name))}
     chosen = {name: value for name, value in options.items() if value is not None}
     try:
-        return _validator.validate_python({**from_environment, **chosen, "url": server_url})
+        settings = pydantic.TypeAdapter(StreamSettings).validate_python(
+            {**from_environment, **chosen, "url": server_url}
+        )
     except pydantic.ValidationError as error:
         raise invalid_value(error, code="SETTING_INVALID") from None
+    for name in _POSITIVE:
+        if getattr(settings, name) <= 0:
+            raise InvalidInput(f"{name} must be above 0, got {getattr(settings, name)}", code="SETTING_INVALID")
+    return settings
 
 
 def _from_environment(name: str) -> str | None:

@@ -5,9 +5,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any
 
 from .errors import InvalidInput, invalid_value
 
@@ -15,7 +13,6 @@ RISKS = ("low", "medium", "high", "critical")
 HOLD, ALLOW = "hold", "allow"
 PolicyFunction = Callable[[str, Mapping[str, Any], str], str | None]
 """(tool_name, payload, risk) -> the reason to hold the job for approval, or None."""
-_Number = Annotated[float, Field(strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class ApprovalRule:
     rule and never an allow rule. Raises InvalidInput (GUARD_INVALID).
     """
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (read by pydantic, never changed)
 
     decide: str = HOLD
     """"hold" or "allow"."""
@@ -41,8 +38,8 @@ class ApprovalRule:
     """A path in the payload, for example order.lines.*.amount"""
     equals: Any = None
     one_of: Sequence[Any] | None = None
-    above: _Number | None = None
-    below: _Number | None = None
+    above: float | None = None
+    below: float | None = None
     matches: str | None = None
     """A regular expression that is searched in the text."""
     name: str = ""
@@ -120,21 +117,22 @@ class ApprovalPolicy:
         return None
 
 
-class _PolicyTable(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    rule: list[ApprovalRule] = []
-    risks: dict[str, str] = {}
-    default_risk: str = "low"
-
-
 def policy_from_toml(text: str) -> ApprovalPolicy:
     """Read [[rule]] tables, [risks] pattern = risk, and default_risk. Raises InvalidInput (GUARD_INVALID)."""
+    import pydantic  # slow to import, and few processes read rules
+
+    class PolicyTable(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(extra="forbid")
+
+        rule: list[ApprovalRule] = []
+        risks: dict[str, str] = {}
+        default_risk: str = "low"
+
     try:
-        table = _PolicyTable.model_validate(tomllib.loads(text))
+        table = PolicyTable.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"the approval rules are not valid TOML: {error}", code="GUARD_INVALID") from None
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         raise invalid_value(error, code="GUARD_INVALID") from None
     return ApprovalPolicy(table.rule, table.risks, table.default_risk)
 

@@ -1,29 +1,22 @@
 """Settings of alerts and retention: from Python, or from a TOML file that all processes share."""
 
 import os
-import shlex
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
-from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
-
-from detent.core.alerts import DEFAULT_RULES, SEVERITIES, Rule
-from detent.core.errors import InvalidInput, invalid_value
-from detent.engine.metrics.alerts import check_rule
+from detent.core.alerts import DEFAULT_RULES, Rule
+from detent.core.errors import InvalidInput
 from detent.engine.pruning import Retention
 
-from .alert_sinks import CommandSink, LogSink, Sink, WebhookSink
+from .alert_sinks import LogSink, Sink
 
 DEFAULT_FILE = "detent.toml"
-_INVALID = "SETTINGS_INVALID"
-_DAY = 86_400.0
+INVALID = "SETTINGS_INVALID"
 
 
-def _log_sink() -> dict[str, Sink]:
+def log_sink() -> dict[str, Sink]:
     return {"log": LogSink()}
 
 
@@ -35,7 +28,7 @@ class Settings:
     """False: no alerts are evaluated or delivered."""
     alert_interval_seconds: float = 15.0
     rules: tuple[Rule, ...] = DEFAULT_RULES
-    sinks: Mapping[str, Sink] = field(default_factory=_log_sink)
+    sinks: Mapping[str, Sink] = field(default_factory=log_sink)
     retention: tuple[Retention, ...] = ()
     """The first rule that matches a finished job decides how long it is kept; without rules nothing is deleted."""
     retention_interval_seconds: float = 10.0
@@ -59,161 +52,9 @@ def load_settings(path: str | None = None) -> Settings:
     try:
         table = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error}", code=_INVALID) from None
+        raise InvalidInput(f"{file} cannot be read: {error}", code=INVALID) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} is not TOML: {error}", code=_INVALID) from None
+        raise InvalidInput(f"{file} is not TOML: {error}", code=INVALID) from None
+    from .settings_file import settings_from  # pydantic models, slow to build, needed with a file only
+
     return replace(settings_from(table), path=str(file))
-
-
-def settings_from(table: Mapping[str, Any]) -> Settings:
-    """Settings from the tables `alerts` and `retention`; other tables are ignored. Raises what load_settings raises."""
-    alerts = _parse(_AlertsTable, table.get("alerts", {}), "alerts")
-    retention = _parse(_RetentionTable, table.get("retention", {}), "retention")
-    rules = {rule.name: rule for rule in DEFAULT_RULES}
-    for name, row in alerts.rules.items():
-        rules[name] = _rule(name, rules.get(name), row)
-    return Settings(
-        alerts=alerts.enabled,
-        alert_interval_seconds=alerts.interval_seconds,
-        rules=tuple(check_rule(rule) for rule in rules.values()),
-        sinks={**_log_sink(), **{name: _sink(name, row) for name, row in alerts.sinks.items()}},
-        retention=tuple(rule.retention() for rule in retention.rules),
-        retention_interval_seconds=retention.interval_seconds,
-        retention_batch=retention.batch,
-        export_to=retention.export_to,
-    )
-
-
-_DEFAULTS = Settings()
-_Seconds = Annotated[float, Field(ge=0, lt=1e9)]
-
-
-class _Table(BaseModel):
-    """Strict: a number is not text, a boolean is not a number, and an unknown key is an error."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class _AlertsTable(_Table):
-    enabled: bool = _DEFAULTS.alerts
-    interval_seconds: _Seconds = _DEFAULTS.alert_interval_seconds
-    rules: dict[str, dict[str, Any]] = {}
-    sinks: dict[str, dict[str, Any]] = {}
-
-
-_Severity = Literal["P1", "P2", "P3"]
-assert get_args(_Severity) == SEVERITIES
-_RULE_FIELDS: dict[str, Any] = {field.name: (field.type, None) for field in fields(Rule) if field.name != "name"}
-_RuleTable = create_model("_RuleTable", __base__=_Table, **{**_RULE_FIELDS, "severity": (_Severity, None)})
-"""The fields of Rule, all optional."""
-
-
-def _rule(name: str, default: Rule | None, row: Mapping[str, Any]) -> Rule:
-    """The default rule of this name with changes, or a new rule."""
-    path = f"alerts.rules.{name}"
-    values = _parse(_RuleTable, row, path).model_dump(exclude_unset=True)
-    if default is not None:
-        return replace(default, **values)
-    missing = [key for key in ("kind", "threshold") if key not in values]
-    if missing:
-        raise InvalidInput(f"{path} is a new rule, so {' and '.join(missing)} must be set", code=_INVALID)
-    return Rule(name=name, **{"severity": "P2", **values})
-
-
-class _SinkTable(_Table):
-    severities: list[_Severity] = list(get_args(_Severity))
-
-
-class _LogTable(_SinkTable):
-    type: Literal["log"]
-
-    def sink(self) -> Sink:
-        return LogSink(tuple(self.severities))
-
-
-class _WebhookTable(_SinkTable):
-    type: Literal["webhook"]
-    url: str
-    secret: str = ""
-    secret_env: str = ""
-    """The environment variable that holds the secret."""
-    timeout_seconds: _Seconds = 5.0
-
-    @field_validator("url")
-    @classmethod
-    def _is_http(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must be http://… or https://…")
-        return url
-
-    def sink(self) -> Sink:
-        secret = self.secret or os.environ.get(self.secret_env, "")
-        return WebhookSink(self.url, secret, self.timeout_seconds, tuple(self.severities))
-
-
-class _CommandTable(_SinkTable):
-    type: Literal["command"]
-    command: list[str]
-    timeout_seconds: _Seconds = 10.0
-
-    @field_validator("command", mode="before")
-    @classmethod
-    def _split(cls, command: Any) -> Any:
-        arguments = shlex.split(command) if isinstance(command, str) else command
-        if not arguments:
-            raise ValueError("must name a program")
-        return arguments
-
-    def sink(self) -> Sink:
-        return CommandSink(tuple(self.command), self.timeout_seconds, tuple(self.severities))
-
-
-_SINK_TABLES: dict[Any, type[_LogTable | _WebhookTable | _CommandTable]] = {
-    "log": _LogTable,
-    "webhook": _WebhookTable,
-    "command": _CommandTable,
-}
-
-
-def _sink(name: str, row: Mapping[str, Any]) -> Sink:
-    path, kind = f"alerts.sinks.{name}", row.get("type")
-    if not isinstance(kind, str) or kind not in _SINK_TABLES:
-        raise InvalidInput(f"{path}.type must be log, webhook or command, got {kind!r}", code=_INVALID)
-    return _parse(_SINK_TABLES[kind], row, path).sink()
-
-
-class _RetentionRuleTable(_Table):
-    contract: str | None = None
-    queue: str | None = None
-    job_type: str | None = None
-    status: str | None = None
-    keep_days: _Seconds | None = None
-    keep_seconds: _Seconds | None = None
-
-    @model_validator(mode="after")
-    def _keeps_days_or_seconds(self) -> "_RetentionRuleTable":
-        if self.keep_days is not None and self.keep_seconds is not None:
-            raise ValueError("has keep_days and keep_seconds; set one of them, not both")
-        return self
-
-    def retention(self) -> Retention:
-        keep = self.keep_seconds if self.keep_days is None else self.keep_days * _DAY
-        return Retention(keep, self.contract, self.queue, self.job_type, self.status)
-
-
-class _RetentionTable(_Table):
-    interval_seconds: _Seconds = _DEFAULTS.retention_interval_seconds
-    batch: Annotated[int, Field(ge=1, le=10_000)] = _DEFAULTS.retention_batch
-    export_to: str | None = None
-    rules: list[_RetentionRuleTable] = []
-
-
-_T = TypeVar("_T", bound=_Table)
-
-
-def _parse(model: type[_T], table: Any, path: str) -> _T:
-    try:
-        return model.model_validate(table)
-    except ValidationError as error:
-        raise invalid_value(error, path, code=_INVALID) from None

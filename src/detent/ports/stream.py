@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from pydantic import PositiveFloat, PositiveInt
-
 from detent.core.errors import DetentError
 from detent.core.job import DeadLetter
 
@@ -29,15 +27,15 @@ class StreamSettings:
     worker_group: str = "cg:workers"
     orchestrator_group: str = "cg:orchestrator"
     epoch_key: str = "detent:epoch"
-    visibility_timeout_s: PositiveFloat = 300.0
+    visibility_timeout_s: float = 300.0
     """A message that is pending this long, without a heartbeat of its consumer, is delivered to another worker."""
-    heartbeat_interval_s: PositiveFloat = 30.0
+    heartbeat_interval_s: float = 30.0
     max_deliveries: int | None = None
     """How many deliveries of a task may end without a result before it fails; None: any number."""
-    max_message_bytes: PositiveInt = 1 << 20
-    max_length: PositiveInt = 1_000_000
+    max_message_bytes: int = 1 << 20
+    max_length: int = 1_000_000
     """While the task stream is this long, nothing is published; the tasks stay in the outbox."""
-    dlq_length: PositiveInt = 10_000
+    dlq_length: int = 10_000
     """The dead letter stream is trimmed to about this length; the database keeps all dead letters."""
     autoclaim: bool | None = None
     """True: XAUTOCLAIM. False: XPENDING and XCLAIM, for servers before Redis 6.2. None: by the server's version."""

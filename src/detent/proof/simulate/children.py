@@ -26,7 +26,7 @@ class ChildJob:
         return Submission(self.name, payload, contract=self._contract)
 
     async def enqueue(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("simulated children are enqueued by ctx.enqueue_many")
+        raise RuntimeError("simulated children are enqueued by ctx.enqueue_many")
 
 
 async def enqueue_children(ctx: Context, handler: Handler, plan: Sequence[list[Any]], depth: int) -> list[Child[Any]]:
