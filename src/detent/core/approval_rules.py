@@ -119,7 +119,7 @@ class ApprovalPolicy:
 
 def policy_from_toml(text: str) -> ApprovalPolicy:
     """Read [[rule]] tables, [risks] pattern = risk, and default_risk. Raises InvalidInput (GUARD_INVALID)."""
-    import pydantic  # slow to import, and few processes read rules
+    import pydantic  # here, because the model takes milliseconds to build and few processes read rules
 
     class PolicyTable(pydantic.BaseModel):
         model_config = pydantic.ConfigDict(extra="forbid")
