@@ -3,8 +3,8 @@
 import asyncio
 import os
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
@@ -247,6 +247,23 @@ class Detent(Scheduling, Limited):
         if engine is not None:
             await engine.close()
 
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        """A transaction for your own tables in the database of the jobs: `async with app.connection() as connection`.
+
+        Commits when the block ends, rolls back when it raises. On Postgres it is an asyncpg connection. On SQLite it
+        has `execute`, `executemany`, `fetch`, `fetchrow` and `fetchval` and holds the file's only writer, for at most
+        5 s; it is the way to use the file in a process that has Detent open, because a second SQLite library would
+        release Detent's locks (`SqliteFileInUse`).
+        """
+        transaction = await (await self.ready()).store.begin()
+        try:
+            yield transaction.connection
+        except BaseException:
+            await transaction.rollback()
+            raise
+        await transaction.commit(_no_more_writes)
+
     async def handle(self, job_id: str) -> Handle[Any]:
         """The handle of a job by its id, however it was enqueued. Raises NotFound (JOB_NOT_FOUND).
 
@@ -318,3 +335,6 @@ class Detent(Scheduling, Limited):
 
 _INHERITED_ENGINES: list[Any] = []
 """Engines that a forked child inherited: referenced for ever, so that the child never closes them."""
+
+
+async def _no_more_writes(_transaction: object) -> None: ...

@@ -180,6 +180,20 @@ class StoreUnavailable(DetentError):
     retryable = True
 
 
+class DatabaseFileLost(StoreUnavailable):
+    """The SQLite file was removed or replaced while it was open: what was committed since then is not in it."""
+
+    code = "DATABASE_FILE_LOST"
+    retryable = False
+
+
+class SqliteFileInUse(DetentError):
+    """A second library of this process may not open a SQLite file that Detent has open, or the other way round."""
+
+    code = "SQLITE_FILE_IN_USE"
+    http_status = 409
+
+
 class StoreRefused(DetentError):
     """A database constraint refused a write: a bug in Detent, or a contract that is not registered in the database."""
 

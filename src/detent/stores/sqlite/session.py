@@ -89,6 +89,8 @@ class Session:
         self._durable = self._level = connection.pragma("synchronous")
         self._thread: threading.Thread | None = None
         self.committed: Callable[[], None] = lambda: None
+        self.check_file: Callable[[], None] = lambda: None
+        """Raises if the file on disk is not the one that is open; called before a commit is acknowledged."""
 
     def start_thread(self, name: str) -> None:
         self._thread = threading.Thread(target=self._run_thread, name=name, daemon=True)
@@ -236,6 +238,7 @@ class Session:
                 self.connection.execute("ROLLBACK")
             self._clear_lane_cache()
             raise translate(error) from error
+        self.check_file()
 
     def _clear_lane_cache(self) -> None:
         """After a rollback: rows interned in that transaction do not exist, so cached ids may be wrong."""

@@ -17,6 +17,7 @@ from detent.system.clock import SystemClock
 
 from .batcher import CallBatcher
 from .claim import SqliteTx
+from .file_guard import FileGuard
 from .migrate import ensure_schema, register
 from .session import Act, Session, connect, run_now
 from .user_transaction import UserTransaction
@@ -57,6 +58,7 @@ class SqliteStore:
         self._writer: Session | None = None
         self._reader: Session | None = None
         self._watcher: apsw.Connection | None = None
+        self._guard: FileGuard | None = None
         self._batchers: dict[tuple[asyncio.AbstractEventLoop, str], CallBatcher] = {}
         self._waiters: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
 
@@ -66,6 +68,8 @@ class SqliteStore:
     def open_now(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = MappingProxyType({})) -> None:
         """Open or create the file, check its schema and register the contracts."""
         if self._writer is None:
+            if self.path != ":memory:":
+                self._guard = FileGuard(self.path)
             connection = connect(self.path, self.synchronous)
             ensure_schema(connection, may_migrate=self._may_migrate)
             self._writer = self._reader = Session(connection, "BEGIN IMMEDIATE", self._make_tx)
@@ -77,6 +81,9 @@ class SqliteStore:
                 if not self.inline:
                     self._reader.start_thread("detent-sqlite-reader")
             self._writer.committed = self._wake_waiters
+            if self._guard is not None:
+                self._guard.opened()
+                self._writer.check_file = self._guard.check
         self.contracts = register(self._writer.connection, own, builtin)
 
     async def close(self) -> None:
@@ -89,7 +96,9 @@ class SqliteStore:
             self._writer.close()
         if self._watcher is not None:
             self._watcher.close()
-        self._writer = self._reader = self._watcher = None
+        if self._guard is not None:
+            self._guard.close()
+        self._writer = self._reader = self._watcher = self._guard = None
         self._batchers.clear()
 
     @property

@@ -1,0 +1,128 @@
+"""Keeps an open SQLite file safe from other openings in the same process, and notices when it is removed or replaced.
+
+SQLite locks a file with POSIX locks. They belong to the process, and the kernel drops all of them when the process
+closes any file descriptor of that file. A second SQLite library (the `sqlite3` module beside apsw), or a plain `open()`
+and `close()`, therefore unlocks the file under Detent: the other library deletes the write-ahead log as if it were the
+last user, and later commits go into a file that has no name any more.
+"""
+
+import os
+import sys
+import threading
+from typing import Any
+from urllib.parse import unquote
+
+from detent.core.errors import DatabaseFileLost, SqliteFileInUse
+
+Identity = tuple[int, int]
+"""Device and inode: the file itself, whichever path leads to it."""
+
+_DESCRIPTORS = "/proc/self/fd"
+_guarded: dict[Identity, list[str]] = {}
+"""The files that Detent has open in this process, with one path for each time they were opened."""
+_lock = threading.Lock()
+_hook_installed = False
+
+
+class FileGuard:
+    """One open database file. Register it before the first connection is opened, and close it after the last one."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self._wal = f"{self.path}-wal"
+        self._identities: tuple[Identity, Identity] | None = None
+        self._registered: list[Identity] = []
+        self._refuse_descriptors_of_others()
+        _install_hook()
+
+    def opened(self) -> None:
+        """Call when the connections are open and the write-ahead log exists: from now on the files are guarded."""
+        self._identities = _identity(self.path), _identity(self._wal)
+        with _lock:
+            for path in (self.path, f"{self.path}-shm"):
+                identity = _identity(path)
+                _guarded.setdefault(identity, []).append(self.path)
+                self._registered.append(identity)
+
+    def check(self) -> None:
+        """Call after a commit and before it is acknowledged: raises if the file on disk is not the one that is open."""
+        try:
+            current = _identity(self.path), _identity(self._wal)
+        except OSError:
+            current = None
+        if current != self._identities:
+            raise DatabaseFileLost(
+                f"{self.path} (or its -wal file) was removed or replaced while Detent had it open, so the last commit"
+                " is not in it. Stop every process that uses the file, put the right file in place, and start again",
+                path=self.path,
+            )
+
+    def close(self) -> None:
+        with _lock:
+            for identity in self._registered:
+                _guarded[identity].remove(self.path)
+                if not _guarded[identity]:
+                    del _guarded[identity]
+        self._registered.clear()
+
+    def _refuse_descriptors_of_others(self) -> None:
+        """A library that opened the file before Detent would release the locks when it closes the file."""
+        try:
+            wanted = _identity(self.path)
+            if wanted in _guarded:  # opened by Detent itself; apsw counts the openings of its own library
+                return
+            descriptors = os.listdir(_DESCRIPTORS)
+        except OSError:  # a new file, or a system without /proc
+            return
+        for descriptor in descriptors:
+            try:
+                status = os.stat(f"{_DESCRIPTORS}/{descriptor}")
+            except OSError:
+                continue
+            if (status.st_dev, status.st_ino) == wanted:
+                raise _in_use(self.path, "is already open in this process through another library")
+
+
+def _identity(path: str) -> Identity:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def _install_hook() -> None:
+    global _hook_installed
+    with _lock:
+        if not _hook_installed:
+            sys.addaudithook(_refuse_second_opening)
+            _hook_installed = True
+
+
+def _refuse_second_opening(event: str, arguments: tuple[Any, ...]) -> None:
+    """Audit hook: `open` covers open(), os.open() and shutil; `sqlite3.connect` every library on the sqlite3 module."""
+    if not _guarded or event not in ("open", "sqlite3.connect"):
+        return
+    path = arguments[0]
+    if event == "sqlite3.connect":
+        path = _path_of_uri(os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else path
+    if not isinstance(path, str | bytes | os.PathLike):  # a file descriptor
+        return
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return
+    if (status.st_dev, status.st_ino) in _guarded:
+        raise _in_use(os.fsdecode(path), "is open in this process by Detent")
+
+
+def _path_of_uri(database: str) -> str:
+    if not database.startswith("file:"):
+        return database
+    return unquote(database.removeprefix("file:").removeprefix("//localhost").partition("?")[0])
+
+
+def _in_use(path: str, problem: str) -> SqliteFileInUse:
+    return SqliteFileInUse(
+        f"{path} {problem}. A second SQLite library in one process, or open() and close(), releases the locks of the"
+        " first one, and jobs would be lost. For your own tables use `async with app.connection()`, or another file;"
+        " copy or inspect the file from another process",
+        path=path,
+    )
