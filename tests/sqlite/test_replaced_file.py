@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from detent import Detent
+from detent.cli.diagnose.doctor_sqlite import findings
 from detent.core.errors import DatabaseFileLost
 
 pytestmark = pytest.mark.anyio
@@ -71,3 +72,12 @@ async def test_a_connection_for_own_tables(tmp_path: Path) -> None:
         async with app.connection() as connection:
             assert await connection.fetchval("SELECT group_concat(a) FROM mine") == "7"
         assert (await work.enqueue(n=1)).id
+
+
+async def test_doctor_names_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    async with Detent(f"sqlite:///{path}"):
+        assert {finding.check: finding.ok for finding in findings(str(path))}["open files"]
+        restore(path)
+        finding = next(finding for finding in findings(str(path)) if finding.check == "open files")
+        assert not finding.ok and str(os.getpid()) in finding.message and "stop these processes" in str(finding.advice)

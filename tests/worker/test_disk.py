@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pwd
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,14 @@ from pathlib import Path
 import apsw
 import pytest
 
+from detent.cli.connection import on_engine
+from detent.cli.diagnose.database import describe
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import StoreUnavailable
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
 from detent.ports.listing import Filter
+from detent.proof.verify.rules import Report
 from detent.proof.verify.verify import verify
 from detent.stores.sqlite.session import run_now
 from detent.stores.sqlite.store import SqliteStore
@@ -69,6 +73,40 @@ def test_a_read_only_file_is_a_clear_error(tmp_path: Path) -> None:
     path.chmod(0o644)
     assert error_text.startswith("STORE_UNAVAILABLE: "), error_text
     assert run_now(_submit(path)) != first
+
+
+def test_verify_works_on_read_only_media(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    run_now(_submit(path))
+    path.chmod(0o444)
+    tmp_path.chmod(0o555)
+    try:
+        assert _as_ordinary_user(lambda: _print_verdict(path), path) == "True, 1 job"
+    finally:
+        tmp_path.chmod(0o755)
+
+
+def test_a_log_that_cannot_be_read_in_is_not_ignored(tmp_path: Path) -> None:
+    """A file copied to read-only media without a checkpoint: its newest commits are in the -wal file."""
+    path = tmp_path / "jobs.db"
+    engine = Engine(SqliteStore(str(path), inline=True))
+    run_now(engine.open())
+    run_now(engine.submit(Submission("mail")))
+    frozen = tmp_path / "frozen"
+    subprocess.run(["sh", "-c", f"mkdir {frozen} && cp {path} {path}-wal {frozen} && chmod 555 {frozen}"], check=True)
+    run_now(engine.close())
+    error_text = _as_ordinary_user(lambda: _print_verdict(frozen / "jobs.db"), frozen / "jobs.db")
+    frozen.chmod(0o755)
+    assert "copy both to a folder" in error_text
+
+
+def _print_verdict(path: Path) -> None:
+    async def act(engine: Engine) -> Report:
+        return await verify(engine.store, engine.contracts)
+
+    report = on_engine(f"sqlite:///{path}", act, read_only=True)
+    assert describe(f"sqlite:///{path}").schema, "`detent verify` asks for this first"
+    raise Exception(f"{report.ok}, {report.jobs} job")
 
 
 async def _submit(path: Path) -> str:

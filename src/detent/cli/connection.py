@@ -10,11 +10,13 @@ from detent.engine import Engine
 T = TypeVar("T")
 
 
-def on_engine(url: str | None, act: Callable[[Engine], Awaitable[T]], *, may_migrate: bool = False) -> T:
+def on_engine(
+    url: str | None, act: Callable[[Engine], Awaitable[T]], *, may_migrate: bool = False, read_only: bool = False
+) -> T:
     """Run `act` on the engine of this database, in an event loop started for it."""
 
     async def run() -> T:
-        engine = await open_engine(url, may_migrate=may_migrate)
+        engine = await open_engine(url, may_migrate=may_migrate, read_only=read_only)
         try:
             return await act(engine)
         finally:
@@ -23,9 +25,9 @@ def on_engine(url: str | None, act: Callable[[Engine], Awaitable[T]], *, may_mig
     return asyncio.run(run())
 
 
-async def open_engine(url: str | None, *, may_migrate: bool = False) -> Engine:
+async def open_engine(url: str | None, *, may_migrate: bool = False, read_only: bool = False) -> Engine:
     """An engine with the contracts as this database stores them, including an application's own."""
-    store = store_from(url or default_url(), may_migrate=may_migrate, inline=True)
+    store = store_from(url or default_url(), may_migrate=may_migrate, inline=True, read_only=read_only)
     engine = Engine(store, approval_policy=environment_approval_policy())
     try:
         await engine.open()

@@ -16,10 +16,13 @@ def default_url() -> str:
     return os.environ.get("DETENT_URL") or DEFAULT_URL
 
 
-def store_from(url: str | None = None, *, may_migrate: bool = False, inline: bool = False) -> Store:
+def store_from(
+    url: str | None = None, *, may_migrate: bool = False, inline: bool = False, read_only: bool = False
+) -> Store:
     """The store of a URL: sqlite:///file.db, sqlite:///:memory: or postgresql://user@host/database.
 
     may_migrate: create or upgrade the schema when it is opened; an empty SQLite file is set up in any case.
+    read_only: nothing will be written, so a SQLite file on read-only media may be opened, too.
     inline: run SQLite on the event loop instead of in a thread. Raises InvalidInput (URL_INVALID).
     """
     url = url or default_url()
@@ -27,7 +30,7 @@ def store_from(url: str | None = None, *, may_migrate: bool = False, inline: boo
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         from detent.stores.sqlite.store import SqliteStore
 
-        return SqliteStore(rest[1:], may_migrate=may_migrate, inline=inline)
+        return SqliteStore(rest[1:], may_migrate=may_migrate, inline=inline, read_only=read_only)
     if scheme in ("postgresql", "postgres"):
         from detent.stores.postgres.store import PostgresStore
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import apsw
 
 from detent.client.connect import store_from
+from detent.core.errors import DetentError
 from detent.stores.sqlite.migrate import migrations, schema_version
+from detent.stores.sqlite.session import connect_read_only
 from detent.stores.sqlite.store import SqliteStore
 
 _DURABILITY = {
@@ -100,13 +102,16 @@ def _describe_file(store: SqliteStore) -> Database:
 
 
 def _read_schema(path: Path) -> tuple[int | None, str | None]:
+    problem = _write_problem(path)
     try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        connection = (
+            connect_read_only(str(path)) if problem else apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        )
         try:
-            return schema_version(connection), _write_problem(path)
+            return schema_version(connection), problem
         finally:
             connection.close()
-    except apsw.Error as error:
+    except (apsw.Error, DetentError) as error:
         return None, f"{path} cannot be read: {error}"
 
 

@@ -1,6 +1,8 @@
 """The doctor's checks of a SQLite file: library version, WAL size, indexes, free pages. Reads only."""
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -26,12 +28,27 @@ def findings(path: str) -> Iterator[Finding]:
         yield Finding("snapshots", False, f"the WAL has {size >> 20} MB: a reader keeps an old snapshot open", advice)
     else:
         yield Finding("snapshots", True, f"the WAL has {size >> 20} MB")
+    yield _open_files(path)
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         yield _indexes(connection)
         yield _free_space(connection)
     finally:
         connection.close()
+
+
+def _open_files(path: str) -> Finding:
+    """Processes that have a removed file of this database open lose what they commit (Linux only)."""
+    names = {f"{os.path.realpath(path)}{suffix} (deleted)" for suffix in ("", "-wal", "-shm")}
+    processes = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if os.readlink(link) in names:
+                processes.add(link.parts[2])
+    if processes:
+        message = f"process {', '.join(sorted(processes, key=int))} writes to a file that was removed or replaced"
+        return Finding("open files", False, message, "stop these processes; what they commit is lost")
+    return Finding("open files", True, "no process has a removed file of this database open")
 
 
 def _library() -> Finding:

@@ -67,7 +67,7 @@ def verify(
                 )  # raises UnknownContract; otherwise a misspelt name would match no job and pass
             return await verified(engine.store, engine.contracts, scope, chunk=chunk, progress=tick)
 
-        report = on_engine(target, act)
+        report = on_engine(target, act, read_only=True)
     if as_json:
         print_json(report.as_dict())
     else:

@@ -80,6 +80,13 @@ def register(
     return registry.contracts
 
 
+def stored_contracts(
+    connection: apsw.Connection, own: Mapping[str, Contract], builtin: Mapping[str, Contract]
+) -> dict[str, Contract]:
+    """The contracts of the database as `register` would return them, without writing anything."""
+    return reconcile(_stored(connection), own, builtin).contracts
+
+
 def _stored(connection: apsw.Connection) -> dict[str, tuple[str, bool]]:
     rows: Any = connection.execute(SQL["contracts"])
     return {name: (text, bool(builtin)) for name, text, builtin in rows}

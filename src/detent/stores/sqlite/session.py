@@ -1,10 +1,13 @@
 """One connection and the transactions on it, run on the caller's thread or in batches on a thread of its own."""
 
+import os
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, TypeVar, cast
+from urllib.parse import quote
 
 import apsw
 
@@ -23,6 +26,8 @@ _STATEMENT_CACHE_SIZE = 500
 """Large enough for all statements of the store, so that each is compiled once."""
 APPLICATION_ID = 0x44544E54
 """Marks the file as Detent's ("DTNT"), so that the database of another program is not migrated by mistake."""
+_WAL_LIMIT = 64 << 20
+"""Bytes. A log that grew beyond this while a reader held a snapshot is truncated when it starts again."""
 _RELAXED = 1
 """SQLite's synchronous=NORMAL: in WAL mode a commit does not wait for the disk."""
 PendingCall = tuple[Act[Any], Future[Any], bool]
@@ -36,11 +41,29 @@ def connect(path: str, synchronous: str) -> apsw.Connection:
         _use_wal(connection)
         connection.pragma("synchronous", synchronous)
         connection.pragma("temp_store", 2)
+        connection.pragma("journal_size_limit", _WAL_LIMIT)
         connection.pragma("cache_size", -16_384)
         # Plans must not depend on bound values, or every new value compiles the statement again.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     except apsw.Error as error:
         raise StoreUnavailable(f"cannot open {path}: {error}; check that the folder exists and is writable") from error
+    return connection
+
+
+def connect_read_only(path: str) -> apsw.Connection:
+    """Open a file that cannot be written, without its log: for files on read-only media."""
+    wal = Path(f"{path}-wal")
+    if wal.exists() and wal.stat().st_size:
+        raise StoreUnavailable(
+            f"{path} cannot be written and has a -wal file with commits that are not in it yet; copy both to a folder"
+            " that can be written and use the copy"
+        )
+    try:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(f"file:{quote(os.path.abspath(path))}?immutable=1", flags=flags)
+        refuse_foreign_file(connection)
+    except apsw.Error as error:
+        raise StoreUnavailable(f"cannot open {path}: {error}; check the file and its permissions") from error
     return connection
 
 

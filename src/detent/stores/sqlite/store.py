@@ -1,6 +1,7 @@
 """The SQLite store: one writer connection, one reader connection, and a watch on the commits of other processes."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
@@ -18,8 +19,8 @@ from detent.system.clock import SystemClock
 from .batcher import CallBatcher
 from .claim import SqliteTx
 from .file_guard import FileGuard
-from .migrate import ensure_schema, register
-from .session import Act, Session, connect, run_now
+from .migrate import ensure_schema, register, stored_contracts
+from .session import Act, Session, connect, connect_read_only, run_now
 from .user_transaction import UserTransaction
 
 __all__ = ["SqliteStore", "run_now"]
@@ -44,8 +45,11 @@ class SqliteStore:
         synchronous: str = "FULL",
         may_migrate: bool = True,
         transaction_seconds: float = _TRANSACTION_SECONDS,
+        read_only: bool = False,
     ) -> None:
         self.path = path
+        self.read_only = read_only
+        """Nothing will be written: a file on read-only media may be opened, too."""
         self.inline = inline
         self.synchronous = synchronous
         self.contracts: dict[str, Contract] = {}
@@ -67,6 +71,9 @@ class SqliteStore:
 
     def open_now(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = MappingProxyType({})) -> None:
         """Open or create the file, check its schema and register the contracts."""
+        if self.read_only and not _can_write(self.path):
+            self._open_read_only(own, builtin)
+            return
         if self._writer is None:
             if self.path != ":memory:":
                 self._guard = FileGuard(self.path)
@@ -85,6 +92,14 @@ class SqliteStore:
                 self._guard.opened()
                 self._writer.check_file = self._guard.check
         self.contracts = register(self._writer.connection, own, builtin)
+
+    def _open_read_only(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
+        connection = connect_read_only(self.path)
+        ensure_schema(connection, may_migrate=False)
+        self._reader = Session(connection, "BEGIN", self._make_tx)
+        if not self.inline:
+            self._reader.start_thread("detent-sqlite-reader")
+        self.contracts = stored_contracts(connection, own, builtin)
 
     async def close(self) -> None:
         self.close_now()
@@ -122,7 +137,8 @@ class SqliteStore:
 
     async def _on(self, session: Session | None, act: Act[T], *, relaxed: bool = False) -> T:
         if session is None:
-            raise StoreUnavailable("the store is closed; open it first")
+            problem = "the file was opened for reading only" if self._reader else "the store is closed; open it first"
+            raise StoreUnavailable(problem)
         if self.inline:
             return session.run(act, relaxed=relaxed)
         return await asyncio.wrap_future(session.enqueue(act, relaxed=relaxed))
@@ -208,6 +224,12 @@ class SqliteStore:
 def _complete(future: "asyncio.Future[bool]") -> None:
     if not future.done():
         future.set_result(True)
+
+
+def _can_write(path: str) -> bool:
+    """False for an existing file on read-only media, or without the permissions for it and its folder."""
+    folder = os.path.dirname(os.path.abspath(path))
+    return not os.path.exists(path) or (os.access(path, os.W_OK) and os.access(folder, os.W_OK))
 
 
 class FileWatch:
