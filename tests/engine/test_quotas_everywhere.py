@@ -11,7 +11,8 @@ from detent.engine import Engine
 from detent.engine.control.dead_letters_bulk import requeue_many
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import backfill
-from detent.engine.schedules.firing import QUOTA_RETRY_DELAY, fire_due
+from detent.engine.schedules.fire_batch import QUOTA_RETRY_DELAY
+from detent.engine.schedules.firing import fire_due
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify

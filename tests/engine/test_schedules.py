@@ -14,7 +14,8 @@ from detent.core.times import SECOND, iso
 from detent.engine import Engine
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import backfill
-from detent.engine.schedules.firing import _fire, fire_due, make_job
+from detent.engine.schedules.fire_job import make_job
+from detent.engine.schedules.firing import _fire, fire_due
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
@@ -213,7 +214,7 @@ async def test_pause_and_resume(engine: Engine, clock: FakeClock) -> None:
     paused = await schedules.pause(engine, "tick", actor="bo", reason="holiday")
     assert (paused.paused_at, paused.next_fire_at) == (START, None)
     clock.advance(10 * MINUTE + 5)
-    assert await fire_due(engine, 10) == ([], None)
+    assert await fire_due(engine, 10) == ([], None, 0)
     resumed = await schedules.resume(engine, "tick", actor="bo")
     assert resumed.next_fire_at == minute(11), "what passed meanwhile is not made up for"
     assert (await schedules.resume(engine, "tick", actor="bo")).version == resumed.version
@@ -375,7 +376,7 @@ async def test_a_contract_we_do_not_know_is_left_to_others(engine: Engine, clock
     await add(engine)
     known, engine.contracts = engine.contracts, {}
     clock.advance(60)
-    assert await fire_due(engine, 10) == ([], None)
+    assert await fire_due(engine, 10) == ([], None, 0)
     engine.contracts = known
     assert len(await fire(engine)) == 1
 

@@ -56,7 +56,7 @@ async def _submit(
     caller = _checked_connection(engine, connection, blocks=run is not None)
     prepared = prepare(engine, submission, engine.store.now())
     tx = engine.store.transaction_on(caller, run)  # type: ignore[attr-defined]
-    may_fail = needs_transaction(prepared) or await tx.lock_quota(submission.tenant_id) is not None
+    may_fail = needs_transaction(prepared) or bool(await tx.lock_quotas([submission.tenant_id]))
     submit = _submit_in_savepoint(caller, tx, prepared) if may_fail else submit_in_transaction(tx, prepared)
     submitted = await submit
     if notify and not submitted.hit:

@@ -116,6 +116,12 @@ def cron_of(expression: str, timezone: str) -> Cron:
     return Cron(expression, zone_of(timezone))
 
 
+@lru_cache(maxsize=4_096)
+def next_cron_fire(expression: str, timezone: str, after: Micros) -> Micros | None:
+    """Cached: schedules that are due together often have the same expression."""
+    return cron_of(expression, timezone).next(after)
+
+
 def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)

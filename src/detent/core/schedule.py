@@ -8,7 +8,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
 
-from .cron import cron_of
+from .cron import next_cron_fire
 from .errors import InvalidInput
 from .job import Micros
 from .times import SECOND, from_iso, iso
@@ -107,6 +107,19 @@ class Plan(NamedTuple):
     next: Micros | None
 
 
+class Advance(NamedTuple):
+    """A handled fire: the schedule as it was read, and what its row becomes."""
+
+    before: Schedule
+    plan: Plan
+    error: str | None
+    made: int = 0
+    """Submitted jobs."""
+    overlapped: int = 0
+    last: tuple[Micros, str] | None = None
+    """The newest fire that submitted a job, and the id of that job."""
+
+
 def next_fire(schedule: Schedule, after: Micros) -> Micros | None:
     """The first fire after this time, between the start and the end of the schedule."""
     if schedule.starts_at is not None:
@@ -119,7 +132,7 @@ def next_fire(schedule: Schedule, after: Micros) -> Micros | None:
 
 def _next(schedule: Schedule, after: Micros) -> Micros | None:
     if schedule.kind == ScheduleKind.CRON:
-        return cron_of(schedule.expression, schedule.timezone).next(after)
+        return next_cron_fire(schedule.expression, schedule.timezone, after)
     if schedule.kind == ScheduleKind.EVERY:
         every = parse_interval(schedule.expression)
         return schedule.anchor + ((after - schedule.anchor) // every + 1) * every
@@ -138,6 +151,9 @@ def fires_between(schedule: Schedule, first: Micros, last: Micros) -> Iterator[M
 def plan(schedule: Schedule, now: Micros) -> Plan:
     """Plan the due fires. The latest one is on time within misfire_grace; all other due fires were missed."""
     assert schedule.next_fire_at is not None and schedule.next_fire_at <= now, "only a due schedule is planned"
+    following = next_fire(schedule, schedule.next_fire_at)
+    if following is None or following > now:  # the usual case, without a search for the latest fire
+        return _plan_one(schedule, schedule.next_fire_at, now, following)
     latest = _latest(schedule, schedule.next_fire_at, now, _max_fires(schedule))
     newest = latest[-1]
     on_time = now - newest <= schedule.misfire_grace
@@ -148,6 +164,12 @@ def plan(schedule: Schedule, now: Micros) -> Plan:
     if missed:
         last_missed = _latest(schedule, schedule.next_fire_at, newest - 1, 1)[0] if on_time else newest
     return Plan(fires, missed, last_missed, next_fire(schedule, now))
+
+
+def _plan_one(schedule: Schedule, fire: Micros, now: Micros, following: Micros | None) -> Plan:
+    if now - fire <= schedule.misfire_grace:
+        return Plan((fire,), 0, None, following)
+    return Plan(() if schedule.misfire == Misfire.SKIP else (fire,), 1, fire, following)
 
 
 def first_fire_only(schedule: Schedule, planned: Plan) -> Plan:

@@ -41,8 +41,8 @@ class LimitTx(Protocol):
 
     async def tenants(self) -> list[TenantQuota]: ...
 
-    async def lock_quota(self, tenant_id: str) -> TenantQuota | None:
-        """The quota row of a tenant, locked: other submissions for the tenant wait for the commit. None: no quota."""
+    async def lock_quotas(self, tenants: Sequence[str]) -> list[TenantQuota]:
+        """The quota rows of tenants, locked: other submissions for them wait for the commit."""
         ...
 
     async def backlog_of(self, tenant_id: str, at_most: int) -> int:

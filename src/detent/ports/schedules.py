@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from detent.core.job import Micros
-from detent.core.schedule import Fire, Plan, Schedule
+from detent.core.schedule import Advance, Fire, Schedule
 
 if TYPE_CHECKING:
     from .listing import Filter
@@ -27,8 +27,8 @@ class ScheduleTx(Protocol):
         """The time of the next fire of any schedule."""
         ...
 
-    async def next_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
-        """The schedules that fire next, due or not."""
+    async def due_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
+        """Due schedules, the longest due first. Locked in a write transaction; those that others locked are skipped."""
         ...
 
     async def put_schedule(self, schedule: Schedule) -> bool:
@@ -39,12 +39,15 @@ class ScheduleTx(Protocol):
         """Update a schedule's definition; False if its version has changed since."""
         ...
 
-    async def advance_schedule(self, before: Schedule, plan: Plan) -> bool:
-        """Advance to the next fire; False if another process handled this fire or changed the schedule."""
+    async def advance_schedules(self, advances: Sequence[Advance]) -> int:
+        """Advance to the next fires and add to the counters; returns how many schedules were advanced.
+
+        A schedule is left as it is if another process handled this fire or changed the schedule.
+        """
         ...
 
-    async def postpone_fire(self, before: Schedule, retry_at: Micros, error: str) -> None:
-        """Keep the fire due and retry it at `retry_at`; no-op if another process handled it meanwhile."""
+    async def postpone_fires(self, errors: Sequence[tuple[Schedule, str]], retry_at: Micros) -> None:
+        """Keep these fires due and retry them at `retry_at`, except those that another process handled."""
         ...
 
     async def record_fires(
@@ -55,16 +58,16 @@ class ScheduleTx(Protocol):
 
     async def drop_schedule(self, schedule_id: str) -> None: ...
 
-    async def add_fire(self, fire: Fire) -> bool:
-        """Insert a fire; False if it exists, so its job was submitted before."""
+    async def add_fires(self, fires: Sequence[Fire]) -> int:
+        """Insert the fires that do not exist yet; returns their number."""
         ...
 
     async def fires(self, schedule_id: str, first: Micros | None, last: Micros | None, limit: int) -> list[Fire]:
         """Newest first, both ends included; fires are kept longer than their jobs."""
         ...
 
-    async def unfinished_fires(self, schedule_id: str, limit: int) -> list[str]:
-        """Ids of unfinished jobs among those of the last fires."""
+    async def unfinished_fires(self, schedule_ids: Sequence[str], limit: int) -> dict[str, list[str]]:
+        """Schedule id -> ids of unfinished jobs among those of its last `limit` fires."""
         ...
 
     async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[tuple[Micros, bool]]:

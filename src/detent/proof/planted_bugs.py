@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from detent.core.contract.model import Move, Phase
 from detent.core.job import Change, Job, Micros, Signal, Step
-from detent.core.schedule import FIRE_KEY, Fire, Plan, Schedule
+from detent.core.schedule import FIRE_KEY, Advance, Fire, Schedule
 from detent.ports.claims import Extended, Success
 from detent.stores.sqlite.claim import SqliteTx
 
@@ -218,20 +218,29 @@ class CancelsFinishedJobs(SqliteTx):
 class FiresWithoutCompare(SqliteTx):
     """Fires a schedule without the compare-and-set, and without the two guards behind it: fire row and key."""
 
-    async def advance_schedule(self, before: Schedule, plan: Plan) -> bool:
-        await super().advance_schedule(before, plan)
-        return True
+    async def due_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
+        current = await super().due_schedules(limit, contracts)
+        previous, _PREVIOUS_DUE[self.connection] = _PREVIOUS_DUE.get(self.connection, []), current
+        return [*current, *(schedule for schedule in previous if schedule.id not in {one.id for one in current})]
 
-    async def add_fire(self, fire: Fire) -> bool:
-        self.connection.execute("DELETE FROM fires WHERE schedule_id = ? AND fire_at = ?", fire[:2])
-        return await super().add_fire(fire)
+    async def advance_schedules(self, advances: Sequence[Advance]) -> int:
+        await super().advance_schedules(advances)
+        return len(advances)
+
+    async def add_fires(self, fires: Sequence[Fire]) -> int:
+        for fire in fires:
+            self.connection.execute("DELETE FROM fires WHERE schedule_id = ? AND fire_at = ?", fire[:2])
+        return await super().add_fires(fires)
 
     async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         return await super().key_owners([key for key in keys if not key[1].startswith(FIRE_KEY)])
 
-    async def take_keys(self, keys: Sequence[tuple[str, str]], job_id: str) -> bool:
-        await super().take_keys(keys, job_id)
-        return True
+    async def take_all_keys(self, owned: Sequence[tuple[str, str, str]]) -> int:
+        await super().take_all_keys(owned)
+        return len(owned)
+
+
+_PREVIOUS_DUE: WeakKeyDictionary[Any, list[Schedule]] = WeakKeyDictionary()
 
 
 def _with(change: Change, **columns: object) -> Change:

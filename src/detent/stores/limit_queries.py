@@ -62,9 +62,8 @@ class LimitQueries(NamedQueries):
         await self.change("drop_tenant", tenant_id=tenant_id)
         await self.change("raise_lane_version")
 
-    async def lock_quota(self, tenant_id: str) -> TenantQuota | None:
-        rows = await self.query("lock_quota", tenant_id=tenant_id)
-        return TenantQuota(*rows[0]) if rows else None
+    async def lock_quotas(self, tenants: Sequence[str]) -> list[TenantQuota]:
+        return [TenantQuota(*row) for row in await self.query("lock_quotas", tenants=json.dumps(list(tenants)))]
 
     async def backlog_of(self, tenant_id: str, at_most: int) -> int:
         number: int = (await self.query("backlog_of", tenant_id=tenant_id, at_most=at_most))[0][0]

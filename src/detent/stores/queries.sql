@@ -159,29 +159,13 @@ INSERT INTO schedules ({schedule_columns}) VALUES ({schedule_places}) ON CONFLIC
 -- Compare-and-set on version. Fires do not raise the version, so that an edit is not refused because of a fire.
 UPDATE schedules SET {decided}, next_fire_at = :next_fire_at, retry_at = NULL WHERE id = :id AND version = :before_version;
 
--- name: advance_schedule
--- Compare-and-set on next_fire_at: of all processes that read it as due, one advances it.
-UPDATE schedules SET next_fire_at = :next, retry_at = NULL, misfires = misfires + :missed,
-  last_misfire_at = coalesce(:last_missed, last_misfire_at)
-WHERE id = :id AND version = :before_version AND next_fire_at = :due;
-
 -- name: record_fires
 UPDATE schedules SET fires = fires + :made, overlapped = overlapped + :skipped,
   last_fire_at = coalesce(:last_at, last_fire_at), last_job_id = coalesce(:last_job, last_job_id), last_error = :error
 WHERE id = :id;
 
--- name: postpone_fire
--- The fire stays due, and is not tried again before retry_at.
-UPDATE schedules SET retry_at = :retry_at, last_error = :error
-WHERE id = :id AND version = :before_version AND next_fire_at = :due;
-
 -- name: drop_schedule
 DELETE FROM schedules WHERE id = :id;
-
--- name: add_fire
--- The primary key is the second guard: one job per fire, even if that job has been pruned.
-INSERT INTO fires (schedule_id, fire_at, job_id, made_at) VALUES (:schedule_id, :fire_at, :job_id, :made_at)
-ON CONFLICT DO NOTHING;
 
 -- name: fires
 SELECT schedule_id, fire_at, job_id, made_at FROM fires WHERE schedule_id = :schedule_id AND {where}
@@ -193,12 +177,6 @@ WHERE f.schedule_id = :schedule_id AND f.fire_at < :before ORDER BY f.fire_at LI
 
 -- name: drop_fires
 DELETE FROM fires WHERE schedule_id = :schedule_id AND fire_at <= :upto;
-
--- name: unfinished_fires
--- Locks nothing, so that jobs can end meanwhile.
-SELECT j.id FROM (
-  SELECT job_id FROM fires WHERE schedule_id = :schedule_id ORDER BY fire_at DESC LIMIT :limit) f
-JOIN jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
 
 -- name: contracts
 SELECT name, definition, carried FROM contracts;

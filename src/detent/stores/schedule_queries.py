@@ -3,9 +3,10 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from typing import Any
 
 from detent.core.job import Micros
-from detent.core.schedule import Fire, Plan, Schedule
+from detent.core.schedule import Advance, Fire, Schedule
 from detent.ports.listing import Filter
 
 from .named_queries import NamedQueries
@@ -43,8 +44,9 @@ class ScheduleQueries(NamedQueries):
         rows = await self.query("next_fire", contracts=json.dumps(list(contracts)))
         return rows[0][0] if rows else None
 
-    async def next_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
-        rows = await self.query("next_schedules", limit=limit, contracts=json.dumps(list(contracts)))
+    async def due_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
+        names = json.dumps(list(contracts))
+        rows = await self.query("due_schedules", now=self.now, limit=limit, contracts=names)
         return [Schedule(*row) for row in rows]
 
     async def put_schedule(self, schedule: Schedule) -> bool:
@@ -54,14 +56,12 @@ class ScheduleQueries(NamedQueries):
         values = {name: getattr(after, name) for name in (*DECIDED, "next_fire_at")}
         return await self.change("change_schedule", **values, id=before.id, before_version=before.version) == 1
 
-    async def advance_schedule(self, before: Schedule, plan: Plan) -> bool:
-        values = {"due": before.next_fire_at, "before_version": before.version, "next": plan.next}
-        misfires = {"missed": plan.missed, "last_missed": plan.last_missed}
-        return await self.change("advance_schedule", id=before.id, **values, **misfires) == 1
+    async def advance_schedules(self, advances: Sequence[Advance]) -> int:
+        return await self.change("advance_schedules", rows=json.dumps([_row(advance) for advance in advances]))
 
-    async def postpone_fire(self, before: Schedule, retry_at: Micros, error: str) -> None:
-        values = {"due": before.next_fire_at, "before_version": before.version}
-        await self.change("postpone_fire", id=before.id, **values, retry_at=retry_at, error=error)
+    async def postpone_fires(self, errors: Sequence[tuple[Schedule, str]], retry_at: Micros) -> None:
+        rows = [{**_due(schedule), "error": error} for schedule, error in errors]
+        await self.change("postpone_fires", rows=json.dumps(rows), retry_at=retry_at)
 
     async def record_fires(
         self, schedule_id: str, fires: int, overlapped: int, last: tuple[Micros, str] | None, error: str | None
@@ -73,8 +73,8 @@ class ScheduleQueries(NamedQueries):
     async def drop_schedule(self, schedule_id: str) -> None:
         await self.change("drop_schedule", id=schedule_id)
 
-    async def add_fire(self, fire: Fire) -> bool:
-        return await self.change("add_fire", **fire._asdict()) == 1
+    async def add_fires(self, fires: Sequence[Fire]) -> int:
+        return await self.change("add_fires", rows=json.dumps(fires))
 
     async def fires(self, schedule_id: str, first: Micros | None, last: Micros | None, limit: int) -> list[Fire]:
         ends = {"first": first, "last": last}
@@ -84,8 +84,16 @@ class ScheduleQueries(NamedQueries):
         rows = await self.query("fires", where, schedule_id=schedule_id, **values, limit=limit)
         return [Fire(*row) for row in rows]
 
-    async def unfinished_fires(self, schedule_id: str, limit: int) -> list[str]:
-        return [row[0] for row in await self.query("unfinished_fires", schedule_id=schedule_id, limit=limit)]
+    async def unfinished_fires(self, schedule_ids: Sequence[str], limit: int) -> dict[str, list[str]]:
+        jobs: dict[str, list[str]] = {}
+        rows = (
+            await self.query("unfinished_fires", ids=json.dumps(list(schedule_ids)), limit=limit)
+            if schedule_ids
+            else []
+        )
+        for schedule_id, job_id in rows:
+            jobs.setdefault(schedule_id, []).append(job_id)
+        return jobs
 
     async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[tuple[Micros, bool]]:
         rows = await self.query("old_fires", schedule_id=schedule_id, before=before, limit=limit)
@@ -93,6 +101,18 @@ class ScheduleQueries(NamedQueries):
 
     async def drop_fires(self, schedule_id: str, upto: Micros) -> None:
         await self.change("drop_fires", schedule_id=schedule_id, upto=upto)
+
+
+def _due(schedule: Schedule) -> dict[str, Any]:
+    """What the compare-and-set of a schedule's row compares."""
+    return {"id": schedule.id, "due": schedule.next_fire_at, "version": schedule.version}
+
+
+def _row(advance: Advance) -> dict[str, Any]:
+    plan, (last_at, last_job) = advance.plan, advance.last or (None, None)
+    counters = {"missed": plan.missed, "made": advance.made, "overlapped": advance.overlapped}
+    times = {"next": plan.next, "last_missed": plan.last_missed, "last_at": last_at}
+    return {**_due(advance.before), **counters, **times, "last_job": last_job, "error": advance.error}
 
 
 _FILTERS = {

@@ -15,7 +15,7 @@ from detent.engine.pruning import fires_deleted_until
 from detent.ports.access import Audit
 from detent.ports.tx import Tx
 
-from .firing import make_job
+from .fire_job import make_job
 from .request import INVALID, moment_of
 from .schedules import get
 

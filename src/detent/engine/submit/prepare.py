@@ -178,13 +178,16 @@ async def submit_in_transaction(tx: Tx, prepared: Prepared) -> Submitted:
 async def submit_batch(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] | None:
     """Create many jobs in three statements if all their keys are new. None: they must be submitted one by one."""
     keys = {key: p.change.after.id for p in prepared for key in p.keys}
-    plain = all(p.submission.id is None and not p.contract.task_attempts for p in prepared)
-    if len(prepared) == 1 or not plain or len(keys) < sum(len(p.keys) for p in prepared):
+    plain = all(p.submission.id is None and not (p.contract.task_attempts and p.submission.task_id) for p in prepared)
+    if not plain or len(keys) < sum(len(p.keys) for p in prepared):
         return None
     if await tx.key_owners(list(keys)):
         return None
     if await tx.take_all_keys([(*key, job_id) for key, job_id in keys.items()]) < len(keys):
         raise VersionConflict("another call took an idempotency key at the same moment; repeat the call")
+    for p in prepared:
+        if p.contract.task_attempts:  # a new task: its id is that of the job
+            p.change.after.task_attempt = 1
     await tx.insert([p.change for p in prepared])
     return [Submitted(p.change.after) for p in prepared]
 

@@ -1,6 +1,7 @@
 """Tenant quotas (backlog and payload size), locked and checked in every transaction that creates jobs."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from detent.core.errors import InvalidInput, QuotaExceeded
 from detent.core.job import Job
@@ -13,7 +14,7 @@ async def lock_quotas(tx: Tx, tenants: Iterable[str]) -> list[TenantQuota]:
 
     Lock order: quotas before job rows where possible, because a submit with a taken key locks them in this order.
     """
-    return [quota for tenant in sorted(set(tenants)) if (quota := await tx.lock_quota(tenant))]
+    return await tx.lock_quotas(sorted(set(tenants)))
 
 
 def check_payloads(tenant_quotas: Iterable[TenantQuota], jobs: Iterable[Job]) -> None:
@@ -31,6 +32,25 @@ def check_payloads(tenant_quotas: Iterable[TenantQuota], jobs: Iterable[Job]) ->
             )
 
 
+@dataclass(slots=True)
+class Room:
+    """How many more jobs fit into the backlog of a tenant; error: the refusal of those that do not."""
+
+    places: int
+    error: QuotaExceeded
+
+
+async def room_in_backlogs(tx: Tx, tenant_quotas: Iterable[TenantQuota]) -> dict[str, Room]:
+    """Tenant -> room, for tenants with a backlog quota. It stays exact while their quotas are locked."""
+    return {
+        quota.tenant_id: Room(
+            max(0, quota.max_backlog - await tx.backlog_of(quota.tenant_id, quota.max_backlog)), _exceeded(quota)
+        )
+        for quota in tenant_quotas
+        if quota.max_backlog is not None
+    }
+
+
 async def check_backlogs(tx: Tx, tenant_quotas: Iterable[TenantQuota], tenants_with_new_jobs: Iterable[str]) -> None:
     """Call this after the inserts: the new jobs count towards the backlog."""
     tenants = set(tenants_with_new_jobs)
@@ -38,8 +58,11 @@ async def check_backlogs(tx: Tx, tenant_quotas: Iterable[TenantQuota], tenants_w
         if quota.max_backlog is None or quota.tenant_id not in tenants:
             continue
         if await tx.backlog_of(quota.tenant_id, quota.max_backlog + 1) > quota.max_backlog:
-            raise QuotaExceeded(
-                f"tenant {quota.tenant_id} may have {quota.max_backlog} unfinished jobs; "
-                "submit again when some have finished",
-                limit=quota.max_backlog,
-            )
+            raise _exceeded(quota)
+
+
+def _exceeded(quota: TenantQuota) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"tenant {quota.tenant_id} may have {quota.max_backlog} unfinished jobs; submit again when some have finished",
+        limit=quota.max_backlog,
+    )

@@ -94,7 +94,8 @@ async def submit_within_quotas(tx: Tx, prepared: list[Prepared]) -> list[Submitt
 
 
 async def _submit_all(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
-    return await submit_batch(tx, prepared) or [await submit_in_transaction(tx, p) for p in prepared]
+    submitted = await submit_batch(tx, prepared) if len(prepared) > 1 else None
+    return submitted or [await submit_in_transaction(tx, p) for p in prepared]
 
 
 async def _resolve_existing_ids(tx: Tx, prepared: list[Prepared], present: set[str]) -> list[Submitted]:

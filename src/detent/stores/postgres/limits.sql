@@ -13,10 +13,11 @@ SELECT {columns} FROM jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimabl
   AND deadline_at <= (SELECT {clock}) AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
 ORDER BY deadline_at LIMIT :limit FOR UPDATE SKIP LOCKED;
 
--- name: lock_quota
--- Locks the tenant's row, so that submits for a tenant with a quota run one after the other.
+-- name: lock_quotas
+-- Locks the tenants' rows in order, so that submits for a tenant with a quota run one after the other.
 SELECT tenant_id, weight, max_backlog, max_payload FROM tenants
-WHERE tenant_id = :tenant_id AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL) FOR UPDATE;
+WHERE tenant_id = ANY (ARRAY(SELECT json_array_elements_text(:tenants::json)))
+  AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL) ORDER BY tenant_id FOR UPDATE;
 
 -- name: backlog_of
 -- Due, future and leased jobs of a tenant, counted up to a bound. Indexes: jobs_ready (lane by lane), jobs_later,

@@ -113,11 +113,40 @@ SELECT {schedule_columns} FROM schedules WHERE id = :reference OR name = :refere
 SELECT coalesce(retry_at, next_fire_at) FROM schedules WHERE next_fire_at IS NOT NULL
   AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))) ORDER BY coalesce(retry_at, next_fire_at) LIMIT 1;
 
--- name: next_schedules
--- Index: schedules_next.
-SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL
+-- name: due_schedules
+-- Skips schedules that another process fires, so that several processes fire different ones. Index: schedules_next.
+SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL AND coalesce(retry_at, next_fire_at) <= :now
   AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
-ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit;
+ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit FOR UPDATE SKIP LOCKED;
+
+-- name: advance_schedules
+-- Compare-and-set on next_fire_at: of all processes that read it as due, one advances it.
+UPDATE schedules SET next_fire_at = r.next, retry_at = NULL, misfires = misfires + r.missed,
+  last_misfire_at = coalesce(r.last_missed, last_misfire_at), fires = fires + r.made,
+  overlapped = schedules.overlapped + r.overlapped, last_fire_at = coalesce(r.last_at, last_fire_at),
+  last_job_id = coalesce(r.last_job, last_job_id), last_error = r.error
+FROM json_to_recordset(:rows::json) r (id text, due bigint, version integer, next bigint, missed integer,
+  last_missed bigint, made integer, overlapped integer, last_at bigint, last_job uuid, error text)
+WHERE schedules.id = r.id AND schedules.version = r.version AND next_fire_at = r.due;
+
+-- name: postpone_fires
+-- The fires stay due, and are not tried again before retry_at.
+UPDATE schedules SET retry_at = :retry_at, last_error = r.error
+FROM json_to_recordset(:rows::json) r (id text, due bigint, version integer, error text)
+WHERE schedules.id = r.id AND schedules.version = r.version AND next_fire_at = r.due;
+
+-- name: add_fires
+-- [schedule_id, fire_at, job_id, made_at] each. The primary key is the second guard: one job per fire, even if that
+-- job has been pruned.
+INSERT INTO fires (schedule_id, fire_at, job_id, made_at)
+SELECT value ->> 0, (value ->> 1)::bigint, (value ->> 2)::uuid, (value ->> 3)::bigint
+FROM json_array_elements(:rows::json) ON CONFLICT DO NOTHING;
+
+-- name: unfinished_fires
+-- Locks nothing, so that jobs can end meanwhile.
+SELECT s.value, j.id::text FROM json_array_elements_text(:ids::json) s
+CROSS JOIN LATERAL (SELECT job_id FROM fires WHERE schedule_id = s.value ORDER BY fire_at DESC LIMIT :limit) f
+JOIN jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
 
 -- name: key_owners
 -- The jobs that own these [space, key] pairs.

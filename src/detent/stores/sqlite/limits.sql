@@ -17,10 +17,10 @@ SELECT lane FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
 SELECT {columns} FROM jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND deadline_at <= :now
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY deadline_at LIMIT :limit;
 
--- name: lock_quota
+-- name: lock_quotas
 -- Submits for a tenant with a quota run one after the other, because SQLite has one writer.
 SELECT tenant_id, weight, max_backlog, max_payload FROM tenants
-WHERE tenant_id = :tenant_id AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL);
+WHERE tenant_id IN (SELECT value FROM json_each(:tenants)) AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL);
 
 -- name: backlog_of
 -- Due, future and leased jobs of a tenant, counted up to a bound. Indexes: jobs_ready (lane by lane), jobs_later,

@@ -150,10 +150,41 @@ SELECT {schedule_columns} FROM schedules WHERE name = :reference AND id <> :refe
 SELECT coalesce(retry_at, next_fire_at) FROM schedules WHERE next_fire_at IS NOT NULL
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY coalesce(retry_at, next_fire_at) LIMIT 1;
 
--- name: next_schedules
+-- name: due_schedules
 -- Index: schedules_next.
-SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL
-  AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit;
+SELECT {schedule_columns} FROM schedules WHERE next_fire_at IS NOT NULL AND coalesce(retry_at, next_fire_at) <= :now
+  AND contract IN (SELECT value FROM json_each(:contracts))
+ORDER BY coalesce(retry_at, next_fire_at) LIMIT :limit;
+
+-- name: advance_schedules
+-- Compare-and-set on next_fire_at: of all processes that read it as due, one advances it.
+UPDATE schedules SET next_fire_at = r.next, retry_at = NULL, misfires = misfires + r.missed,
+  last_misfire_at = coalesce(r.last_missed, last_misfire_at), fires = fires + r.made,
+  overlapped = schedules.overlapped + r.overlapped, last_fire_at = coalesce(r.last_at, last_fire_at),
+  last_job_id = coalesce(r.last_job, last_job_id), last_error = r.error
+FROM (SELECT value ->> 'id' AS id, value ->> 'due' AS due, value ->> 'version' AS version, value ->> 'next' AS next,
+  value ->> 'missed' AS missed, value ->> 'last_missed' AS last_missed, value ->> 'made' AS made,
+  value ->> 'overlapped' AS overlapped, value ->> 'last_at' AS last_at, value ->> 'last_job' AS last_job,
+  value ->> 'error' AS error FROM json_each(:rows)) r
+WHERE schedules.id = r.id AND schedules.version = r.version AND next_fire_at = r.due;
+
+-- name: postpone_fires
+-- The fires stay due, and are not tried again before retry_at.
+UPDATE schedules SET retry_at = :retry_at, last_error = r.value ->> 'error' FROM json_each(:rows) r
+WHERE schedules.id = r.value ->> 'id' AND schedules.version = r.value ->> 'version'
+  AND next_fire_at = r.value ->> 'due';
+
+-- name: add_fires
+-- [schedule_id, fire_at, job_id, made_at] each. The primary key is the second guard: one job per fire, even if that
+-- job has been pruned.
+INSERT INTO fires (schedule_id, fire_at, job_id, made_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:rows) WHERE true ON CONFLICT DO NOTHING;
+
+-- name: unfinished_fires
+SELECT s.value, j.id FROM json_each(:ids) s CROSS JOIN fires f ON f.schedule_id = s.value
+  AND f.fire_at >= coalesce((SELECT fire_at FROM fires WHERE schedule_id = s.value
+    ORDER BY fire_at DESC LIMIT 1 OFFSET :limit - 1), 0)
+CROSS JOIN jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
 
 -- name: key_owners
 -- The jobs that own these [space, key] pairs.
