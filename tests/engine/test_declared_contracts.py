@@ -1,6 +1,7 @@
 """Contracts that users declare: taught to the store at open, obeyed like our own, no trouble to those who lack them."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from detent.core.contract.model import Contract, Edge, LossRule, Move, Phase, St
 from detent.core.outcome import Succeeded
 from detent.core.retry import RetryRule, Table
 from detent.engine import Engine
+from detent.proof.verify.verify import verify
 
 from .acts import LEASE_SECONDS, claim, claim_one, path_of, refused, retryable, running, submit
 from .clock import FakeClock
@@ -219,3 +221,65 @@ async def test_names_that_run_together_are_not_confused(place: Place, clock: Fak
     held = await running(engine, odd.name)
     assert (await engine.settle(held.id, held.token, Succeeded())).status == "end"
     await engine.close()
+
+
+def renamed() -> Contract:
+    """A kettle whose leased status has another name: not compatible with jobs that are full or boiling."""
+    edges = tuple(
+        replace(
+            edge,
+            source="heating" if edge.source == "boiling" else edge.source,
+            target="heating" if edge.target == "boiling" else edge.target,
+        )
+        for edge in kettle().edges
+    )
+    statuses = {("heating" if name == "boiling" else name): phase for name, phase in kettle().statuses.items()}
+    return kettle(statuses=statuses, edges=edges)
+
+
+async def test_a_status_that_unfinished_jobs_use_must_not_go(place: Place, clock: FakeClock) -> None:
+    """A rolling deploy: the old process goes on, the new one is refused until no job is in the old table."""
+    old, new = make_engine(place, clock, {"kettle": kettle()}), make_engine(place, clock, {"kettle": renamed()})
+    await old.open()
+    held = await running(old, "kettle")
+    error = await refused(new.open(), "CONTRACT_CHANGED", 409)
+    assert "status 'boiling'" in error.message and "under a new name" in error.message
+    assert error.extra["contract"] == "kettle" and error.extra["lost"][0] == "status 'boiling'"
+    await old.settle(held.id, held.token, Succeeded())
+    waiting = await submit(old, "kettle")
+    error = await refused(new.open(), "CONTRACT_CHANGED", 409)
+    assert "edge CLAIM full -> boiling (kettle.lit)" in error.message, "its next move has gone"
+    held = await claim_one(old)
+    assert held.id == waiting.id
+    await old.settle(held.id, held.token, Succeeded())
+    report = await verify(old.store, old.contracts)
+    assert report.ok, report.violations
+    await new.open()
+    assert (await submit(new, "kettle")).status == "full"
+    await new.close()
+    await old.close()
+
+
+async def test_a_new_name_beside_the_old_contract(place: Place, clock: FakeClock, taught: Engine) -> None:
+    old = await running(taught, "kettle")
+    later = make_engine(place, clock, {"kettle": kettle(), "kettle-2": renamed().with_options(name="kettle-2")})
+    await later.open()
+    held = await running(later, "kettle-2", job_type="new")
+    assert (await later.job(held.id)).status == "heating"
+    await taught.settle(old.id, old.token, Succeeded())
+    await later.close()
+
+
+async def test_compatible_changes_are_accepted(place: Place, clock: FakeClock, taught: Engine) -> None:
+    """New statuses, edges and rules, and the loss of what no unfinished job uses."""
+    held = await running(taught, "kettle")
+    grown = kettle(
+        statuses={**kettle().statuses, "drunk": Phase.FINAL},
+        edges=(*kettle().edges, Edge(Move.CANCEL, "full", "kettle.emptied", "drunk")),
+        retry=RetryRule(Table((1_000, 2_000)), max_retries=5),
+    )
+    for contract in (grown, kettle()):
+        other = make_engine(place, clock, {"kettle": contract})
+        await other.open()
+        assert (await other.job(held.id)).status == "boiling"
+        await other.close()

@@ -39,6 +39,13 @@ class ContractError(DetentError):
     http_status = 422
 
 
+class ContractChanged(DetentError):
+    """A declared contract lacks a status or edge that unfinished jobs of the database use."""
+
+    code = "CONTRACT_CHANGED"
+    http_status = 409
+
+
 class UnknownContract(DetentError):
     """No contract has this name."""
 

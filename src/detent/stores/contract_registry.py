@@ -1,11 +1,12 @@
 """The contracts stored in a database: an application's own declarations win, Detent's built-in ones fill the rest."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from detent.core.contract.io import contract_from, contract_to
-from detent.core.contract.model import Contract
+from detent.core.contract.model import Contract, Edge
+from detent.core.errors import ContractChanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,44 @@ def reconcile(
     declared = {name: text for name, (text, _) in {**stored, **to_write}.items()}
     contracts = {name: _with_code(text, own.get(name) or builtin.get(name)) for name, text in declared.items()}
     return ContractRegistry(contracts, to_write)
+
+
+def changed_contracts(
+    stored: Mapping[str, tuple[str, bool]], own: Mapping[str, Contract]
+) -> Iterator[tuple[Contract, Contract]]:
+    """(stored, own) for each declaration of the application that lacks a status or an edge of the stored one."""
+    for name, contract in own.items():
+        text = stored[name][0] if name in stored else None
+        if text is not None and text != declaration(contract):
+            before = contract_from(json.loads(text))
+            if _lost_statuses(before, contract) or _lost_edges(before, contract):
+                yield before, contract
+
+
+def check_unfinished(before: Contract, after: Contract, used: Collection[str]) -> None:
+    """Raise ContractChanged if a status in `used`, those of unfinished jobs, or an edge from one of them has gone."""
+    lost = [f"status {status!r}" for status in _lost_statuses(before, after) if status in used]
+    lost += [
+        f"edge {edge.move} {edge.source} -> {edge.target} ({edge.event})"
+        for edge in _lost_edges(before, after)
+        if edge.source in used
+    ]
+    if lost:
+        raise ContractChanged(
+            f"the declared contract {after.name!r} has no {lost[0]}, which unfinished jobs of this database use; "
+            "declare the changed contract under a new name, or open it when these jobs have ended",
+            contract=after.name,
+            lost=lost,
+        )
+
+
+def _lost_statuses(before: Contract, after: Contract) -> list[str]:
+    """Statuses that have gone or are in another phase."""
+    return [status for status, phase in before.statuses.items() if after.statuses.get(status) != phase]
+
+
+def _lost_edges(before: Contract, after: Contract) -> list[Edge]:
+    return [edge for edge in before.edges if edge not in after.edges]
 
 
 def declaration(contract: Contract) -> str:

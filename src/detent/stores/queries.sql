@@ -181,6 +181,10 @@ DELETE FROM fires WHERE schedule_id = :schedule_id AND fire_at <= :upto;
 -- name: contracts
 SELECT name, definition, carried FROM contracts;
 
+-- name: unfinished_statuses
+-- Reads all jobs; only run when a status or an edge of a declared contract has gone.
+SELECT DISTINCT status FROM jobs WHERE contract = :contract AND phase <> 'final';
+
 -- name: put_contract
 INSERT INTO contracts (name, definition, carried) VALUES (:name, :definition, :carried)
 ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, carried = excluded.carried;

@@ -9,7 +9,7 @@ import asyncpg
 
 from detent.core.contract.model import Contract, Move
 from detent.core.errors import SchemaMismatch, StoreUnavailable
-from detent.stores.contract_registry import reconcile
+from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
 from detent.stores.sql_files import load_queries
 
 from .dialect import compiled
@@ -103,7 +103,8 @@ async def _write_declarations(
 ) -> dict[str, Contract]:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK)
-        registry = reconcile(await _stored(connection), own, builtin)
+        stored = await _stored(connection)
+        registry = reconcile(stored, own, builtin)
         put = compiled(load_queries()["put_contract"])
         for name, (text, carried_by_detent) in registry.to_write.items():
             values = {"name": name, "definition": text, "carried": carried_by_detent}
@@ -114,6 +115,10 @@ async def _write_declarations(
             # While this waits for its table lock, all other statements queue behind it: time out soon and retry.
             await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
             await connection.execute(f"{rules} COMMENT ON CONSTRAINT jobs_contract ON jobs IS '{digest}';")
+        # Now that the table is locked, if a status has gone: no job can get that status after this check.
+        for before, after in changed_contracts(stored, own):
+            query = compiled(load_queries()["unfinished_statuses"])
+            check_unfinished(before, after, {row[0] for row in await connection.fetch(query.text, after.name)})
     return registry.contracts
 
 

@@ -9,7 +9,7 @@ import apsw
 
 from detent.core.contract.model import Contract, Move
 from detent.core.errors import SchemaMismatch
-from detent.stores.contract_registry import reconcile
+from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
 
 from .session import APPLICATION_ID
 from .tx import SQL
@@ -69,7 +69,11 @@ def register(
         return registry.contracts
     connection.execute("BEGIN IMMEDIATE")
     try:
-        registry = reconcile(_stored(connection), own, builtin)
+        stored = _stored(connection)
+        registry = reconcile(stored, own, builtin)
+        for before, after in changed_contracts(stored, own):
+            rows: Any = connection.execute(SQL["unfinished_statuses"], {"contract": after.name})
+            check_unfinished(before, after, {row[0] for row in rows})
         for name, (text, carried_by_detent) in registry.to_write.items():
             connection.execute(SQL["put_contract"], {"name": name, "definition": text, "carried": carried_by_detent})
         connection.executemany(SQL["put_status"], status_rows(registry.contracts.values()))
