@@ -8,12 +8,14 @@ from contextlib import suppress
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from detent.web.http.header_timeout import with_header_timeout
+from detent.web.http.connection_timeouts import with_timeouts
 from detent.web.http.serving import Server, bind, config_of
+from detent.web.http.settings import Settings
 from web.conftest import API, Api
 
 pytestmark = pytest.mark.anyio
 HEADER_SECONDS = 0.3
+SETTINGS = Settings(head_seconds=HEADER_SECONDS)
 BODY = b'{"job_type": "mail"}'
 HEADERS = (
     b"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -57,9 +59,9 @@ class RunningServer:
 
 @pytest.fixture(params=PROTOCOLS)
 async def running(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[RunningServer]:
-    config = config_of(api.app, HEADER_SECONDS)
+    config = config_of(api.app, SETTINGS)
     if request.param == "h11":
-        config.http = with_header_timeout(H11Protocol, HEADER_SECONDS)
+        config.http = with_timeouts(H11Protocol, SETTINGS)
     server = Server(config, own_signals=False)
     listening = bind("127.0.0.1", 0)
     serving = asyncio.create_task(server.serve([listening]))

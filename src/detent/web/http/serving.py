@@ -16,7 +16,7 @@ from detent.engine.control.access import has_tokens
 from detent.web.app import create_app
 
 from .authentication import is_loopback
-from .header_timeout import http_protocol
+from .connection_timeouts import http_protocol
 from .settings import Settings
 from .state import Web
 
@@ -87,14 +87,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(target: "Detent | Engine", settings: Settings, *, own_signals: bool = True) -> Server:
-    return Server(config_of(create_app(target, settings), settings.head_seconds), own_signals=own_signals)
+    return Server(config_of(create_app(target, settings), settings), own_signals=own_signals)
 
 
-def config_of(app: ASGIApp, head_seconds: float = _SETTINGS.head_seconds) -> uvicorn.Config:
+def config_of(app: ASGIApp, settings: Settings = _SETTINGS) -> uvicorn.Config:
     """uvicorn's settings: short timeouts, no Server header, no trust in X-Forwarded headers."""
     return uvicorn.Config(
         app,
-        http=http_protocol(head_seconds),
+        http=http_protocol(settings),
         log_level="warning",
         access_log=False,
         server_header=False,

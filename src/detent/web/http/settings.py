@@ -36,7 +36,7 @@ class Settings:
     max_streams: int = 2_000
     """Concurrent event streams."""
     send_seconds: float = 10.0
-    """Timeout for one write to an event stream whose client does not read."""
+    """How long a client may not read while data waits for it; then its connection is closed."""
     beat_seconds: float = 15.0
     """How often an idle event stream sends a comment, and how often its token is checked again."""
     answers_kept_seconds: float = 86_400.0

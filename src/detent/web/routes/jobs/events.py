@@ -23,6 +23,7 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
+_END_SECONDS = 1.0
 _POSITION = r"^[0-9]{1,18}(\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,9})?$"
 
 
@@ -115,8 +116,7 @@ class EventStreamResponse(Response):
                 task.cancel()
             await asyncio.gather(writing, *others, return_exceptions=True)
         if writing.cancelled():
-            with suppress(OSError):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._end(send)
 
     async def _write(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -128,7 +128,7 @@ class EventStreamResponse(Response):
             pass  # the client reconnects with the last id it saw
         finally:
             await self._chunks.aclose()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._end(send)
 
     async def _token_invalid(self) -> None:
         """Return when the caller's token is no longer valid or has other permissions; a reconnect is then refused."""
@@ -146,6 +146,12 @@ class EventStreamResponse(Response):
     async def _send(self, send: Send, chunk: bytes) -> None:
         async with asyncio.timeout(self._settings.send_seconds):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def _end(self, send: Send) -> None:
+        """End the response; a client that does not read is not waited for again."""
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,0 +1,93 @@
+"""Timeouts of a connection that uvicorn does not have: headers that do not arrive, and data that is not read."""
+
+import asyncio
+import importlib
+import importlib.util
+import socket
+import struct
+from contextlib import suppress
+from typing import Any
+
+from .settings import Settings
+
+
+def http_protocol(settings: Settings) -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol (httptools if installed, else h11) with the timeouts of these settings."""
+    fast = importlib.util.find_spec("httptools") is not None
+    module, name = ("httptools_impl", "HttpToolsProtocol") if fast else ("h11_impl", "H11Protocol")
+    return with_timeouts(getattr(importlib.import_module(f"uvicorn.protocols.http.{module}"), name), settings)
+
+
+def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Protocol]:
+    """Subclass a uvicorn protocol so that it closes connections whose client is too slow.
+
+    Headers: the timer starts when the connection opens or with the first byte after a response; further bytes do not
+    restart it. Between requests the keep-alive timeout applies, during a request the limits on bodies and requests.
+
+    Reading: a client that reads nothing for `send_seconds` while data waits for it is disconnected, and the data is
+    dropped. The timer covers data in the transport's buffer, TCP_USER_TIMEOUT data in the kernel's buffer.
+    """
+
+    class TimeoutProtocol(protocol):  # type: ignore[misc]
+        _header_timer: asyncio.TimerHandle | None = None
+        _write_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            limit_unread_time(transport.get_extra_info("socket"), settings.send_seconds)
+            self._start_header_timer()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is None or self.cycle.response_complete:
+                self._start_header_timer()
+            else:
+                self._stop_header_timer()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._write_timer = self.loop.call_later(settings.send_seconds, self._reset_connection)
+
+        def resume_writing(self) -> None:
+            self._stop_write_timer()
+            super().resume_writing()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_header_timer()
+            self._stop_write_timer()
+            super().connection_lost(exc)
+
+        def _start_header_timer(self) -> None:
+            if self._header_timer is None:
+                self._header_timer = self.loop.call_later(settings.head_seconds, self._close_connection)
+
+        def _stop_header_timer(self) -> None:
+            if self._header_timer is not None:
+                self._header_timer.cancel()
+                self._header_timer = None
+
+        def _stop_write_timer(self) -> None:
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+                self._write_timer = None
+
+        def _reset_connection(self) -> None:
+            """Close at once. Without a linger time of 0 the kernel would keep its unread buffer for minutes."""
+            connection = self.transport.get_extra_info("socket")
+            if connection is not None:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.transport.abort()
+
+        def _close_connection(self) -> None:
+            self._header_timer = None
+            self.transport.close()
+
+    return TimeoutProtocol
+
+
+def limit_unread_time(connection: Any, seconds: float) -> None:
+    """Let the kernel close a connection whose peer acknowledges nothing, or has a full receive buffer, for this long."""
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if option is not None and connection is not None:
+        with suppress(OSError):  # not a TCP connection
+            connection.setsockopt(socket.IPPROTO_TCP, option, max(1, round(seconds * 1_000)))
