@@ -200,7 +200,7 @@ def test_doctor_finds_nothing_wrong(cli: Cli) -> None:
     report = cli("doctor", "--json").json
     assert report["ok"] is True and [check["check"] for check in report["checks"]] == [
         *("file", "schema", "durability", "contracts", "workers", "types", "leases", "clock"),
-        *("version", "snapshots", "indexes", "vacuum"),
+        *("version", "snapshots", "open files", "indexes", "vacuum"),
         *("settings", "alerts", "evaluation", "sinks", "schedules", "losses", "retention"),
     ]
     assert "fsync on every commit" in cli("doctor").out

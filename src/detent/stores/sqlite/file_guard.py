@@ -9,8 +9,11 @@ last user, and later commits go into a file that has no name any more.
 import os
 import sys
 import threading
+from collections import Counter
 from typing import Any
 from urllib.parse import unquote
+
+import apsw
 
 from detent.core.errors import DatabaseFileLost, SqliteFileInUse
 
@@ -20,6 +23,8 @@ Identity = tuple[int, int]
 _DESCRIPTORS = "/proc/self/fd"
 _guarded: dict[Identity, list[str]] = {}
 """The files that Detent has open in this process, with one path for each time they were opened."""
+_own_paths: Counter[str] = Counter()
+"""Real paths of the files that Detent has open, or is opening, in this process."""
 _lock = threading.Lock()
 _hook_installed = False
 
@@ -32,7 +37,11 @@ class FileGuard:
         self._wal = f"{self.path}-wal"
         self._identities: tuple[Identity, Identity] | None = None
         self._registered: list[Identity] = []
-        self._refuse_descriptors_of_others()
+        self._real_path = os.path.realpath(path)
+        with _lock:
+            if not _own_paths[self._real_path] and not self._is_open_through_apsw():
+                self._refuse_descriptors_of_others()
+            _own_paths[self._real_path] += 1
         _install_hook()
 
     def opened(self) -> None:
@@ -59,18 +68,21 @@ class FileGuard:
 
     def close(self) -> None:
         with _lock:
+            _own_paths[self._real_path] -= 1
             for identity in self._registered:
                 _guarded[identity].remove(self.path)
                 if not _guarded[identity]:
                     del _guarded[identity]
         self._registered.clear()
 
+    def _is_open_through_apsw(self) -> bool:
+        """Connections of our own SQLite library share their locks and are no danger."""
+        return any(os.path.realpath(connection.filename) == self._real_path for connection in apsw.connections())
+
     def _refuse_descriptors_of_others(self) -> None:
         """A library that opened the file before Detent would release the locks when it closes the file."""
         try:
             wanted = _identity(self.path)
-            if wanted in _guarded:  # opened by Detent itself; apsw counts the openings of its own library
-                return
             descriptors = os.listdir(_DESCRIPTORS)
         except OSError:  # a new file, or a system without /proc
             return

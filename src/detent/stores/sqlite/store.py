@@ -75,23 +75,35 @@ class SqliteStore:
             self._open_read_only(own, builtin)
             return
         if self._writer is None:
-            if self.path != ":memory:":
-                self._guard = FileGuard(self.path)
-            connection = connect(self.path, self.synchronous)
-            ensure_schema(connection, may_migrate=self._may_migrate)
-            self._writer = self._reader = Session(connection, "BEGIN IMMEDIATE", self._make_tx)
-            if not self.inline:
-                self._writer.start_thread("detent-sqlite-writer")
-            if self.path != ":memory:":
-                self._watcher = connect(self.path, self.synchronous)
-                self._reader = Session(connect(self.path, self.synchronous), "BEGIN", self._make_tx)
-                if not self.inline:
-                    self._reader.start_thread("detent-sqlite-reader")
-            self._writer.committed = self._wake_waiters
-            if self._guard is not None:
-                self._guard.opened()
-                self._writer.check_file = self._guard.check
+            self._guard = FileGuard(self.path) if self.path != ":memory:" else None
+            try:
+                self._writer = self._open_connections()
+            except BaseException:
+                self._writer = None
+                self.close_now()
+                raise
         self.contracts = register(self._writer.connection, own, builtin)
+
+    def _open_connections(self) -> Session:
+        """Open the writer, and for a file the reader and the watcher; returns the writer's session."""
+        connection = connect(self.path, self.synchronous)
+        try:
+            ensure_schema(connection, may_migrate=self._may_migrate)
+        except BaseException:
+            connection.close()
+            raise
+        writer = self._reader = Session(connection, "BEGIN IMMEDIATE", self._make_tx)
+        if not self.inline:
+            writer.start_thread("detent-sqlite-writer")
+        if self._guard is not None:
+            self._watcher = connect(self.path, self.synchronous)
+            self._reader = Session(connect(self.path, self.synchronous), "BEGIN", self._make_tx)
+            if not self.inline:
+                self._reader.start_thread("detent-sqlite-reader")
+            self._guard.opened()
+            writer.check_file = self._guard.check
+        writer.committed = self._wake_waiters
+        return writer
 
     def _open_read_only(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
         connection = connect_read_only(self.path)

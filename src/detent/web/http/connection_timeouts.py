@@ -86,7 +86,7 @@ def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Proto
 
 
 def limit_unread_time(connection: Any, seconds: float) -> None:
-    """Let the kernel close a connection whose peer acknowledges nothing, or has a full receive buffer, for this long."""
+    """Let the kernel close a connection whose peer acknowledges nothing, or does not read, for this long."""
     option = getattr(socket, "TCP_USER_TIMEOUT", None)
     if option is not None and connection is not None:
         with suppress(OSError):  # not a TCP connection
