@@ -193,10 +193,15 @@ async def opened(url: str, patience: float) -> Engine:
             await asyncio.sleep(0.1)
 
 
-async def submit_through(url: str, stop: asyncio.Event, patience: float = 5.0) -> list[str]:
-    """Submit small jobs without end, each repeated until it is acknowledged; the ids of those that were."""
+async def submit_through(
+    url: str, stop: asyncio.Event, patience: float = 5.0, acknowledged: list[str] | None = None
+) -> list[str]:
+    """Submit small jobs until `stop`, each repeated until it is acknowledged; returns the acknowledged ids.
+
+    acknowledged: a list that grows meanwhile, for a test that waits for the first one.
+    """
     engine = await opened(url, patience)
-    ids, acknowledged = RandomIds(), []
+    ids, acknowledged = RandomIds(), [] if acknowledged is None else acknowledged
     try:
         while not stop.is_set():
             ask = Submission("small", {"n": -1}, id=ids.job(), max_retries=50)

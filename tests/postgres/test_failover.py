@@ -41,11 +41,13 @@ async def fail_over(fleet: Fleet, pair: Pair, lose: Callable[[], None], small: i
     await asyncio.to_thread(lose)
     stops[0].set()
     fleet.look = pair.standby.url()
-    after = asyncio.create_task(submit_through(fleet.url, stops[1], patience=60))
+    acknowledged: list[str] = []
+    after = asyncio.create_task(submit_through(fleet.url, stops[1], 60, acknowledged))
     await soon(lambda: all(fleet.log_text("trying again")), "every worker notices")
     await asyncio.to_thread(pair.promote)
     so_far = fleet.ended()
     await soon(lambda: fleet.ended() >= so_far + 10, "work goes on at the new primary", 90)
+    await soon(lambda: bool(acknowledged), "a submit is acknowledged by the new primary", 90)
     stops[1].set()
     answers = await before, await after
     await soon(fleet.drained, "everything is done", 150)
