@@ -46,7 +46,7 @@ def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Proto
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._write_timer = self.loop.call_later(settings.send_seconds, self._reset_connection)
+            self._write_timer = self.loop.call_later(settings.send_seconds, reset_connection, self.transport)
 
         def resume_writing(self) -> None:
             self._stop_write_timer()
@@ -71,18 +71,19 @@ def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Proto
                 self._write_timer.cancel()
                 self._write_timer = None
 
-        def _reset_connection(self) -> None:
-            """Close at once. Without a linger time of 0 the kernel would keep its unread buffer for minutes."""
-            connection = self.transport.get_extra_info("socket")
-            if connection is not None:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.transport.abort()
-
         def _close_connection(self) -> None:
             self._header_timer = None
             self.transport.close()
 
     return TimeoutProtocol
+
+
+def reset_connection(transport: asyncio.Transport) -> None:
+    """Close at once. Without a linger time of 0 the kernel would keep its unread buffer for minutes."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 def limit_unread_time(connection: Any, seconds: float) -> None:
