@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from detent.core.job import Wait
+from detent.core.job import Signal, Wait
 from detent.core.outcome import Succeeded, Waits
+from detent.core.times import SECOND
 from detent.engine import Engine
+from detent.proof.verify.verify import verify
 
 from .acts import ROUTES, claim, claim_one, events_of, note_names, path_of, reach, refused_untouched, running, submit
 from .clock import START, FakeClock
@@ -187,3 +189,48 @@ async def test_a_wait_without_a_timeout_lasts(
     assert await engine.wake() == []
     assert await engine.expire() == []
     assert await claim(engine, reclaim=True) == []
+
+
+async def missed(engine: Engine, clock: FakeClock, contract: str, waiting: str, timeout: int | None = None) -> str:
+    """A job that waits although its signal is on record, as no act of the engine leaves one."""
+    if timeout is None:
+        job = await reach(engine, clock, contract, waiting)
+    else:
+        held = await running(engine, contract)
+        job = await engine.settle(held.id, held.token, Waits(Wait("answer", timeout=timeout)))
+    signal = Signal(job.id, "answer", '{"n": 1}', "ann", clock.now())
+    await engine.store.write(lambda tx: tx.add_signal(signal))
+    return job.id
+
+
+@pytest.mark.parametrize(("contract", "waiting", "woken"), WAITING)
+async def test_a_sweep_wakes_a_job_whose_signal_is_on_record(
+    engine: Engine, clock: FakeClock, contract: str, waiting: str, woken: str
+) -> None:
+    jobs = sorted([await missed(engine, clock, contract, waiting) for _ in range(3)])
+    other = await reach(engine, clock, contract, waiting)
+    early = await submit(engine, contract)
+    await engine.signal(early.id, "answer")
+    found = (await verify(engine.store)).violations
+    assert [(finding.rule, finding.job_id) for finding in found] == [("signal-missed", job_id) for job_id in jobs]
+    first, position = await engine.wake_missed_signals(None, 2)
+    rest, position = await engine.wake_missed_signals(position, 2)
+    assert [job.id for job in (*first, *rest)] == jobs and {job.status for job in first} == {woken}
+    assert await engine.wake_missed_signals(position, 2) == ([], None)
+    assert (await verify(engine.store)).ok
+    assert (await engine.job(other.id)).status == waiting and (await engine.job(early.id)).version == 1
+
+
+async def test_the_same_signal_again_wakes_a_job_that_missed_it(engine: Engine, clock: FakeClock) -> None:
+    job_id = await missed(engine, clock, "standard", "waiting")
+    job, first = await engine.signal(job_id, "answer", {"n": 2}, actor="bob")
+    assert (job.status, first) == ("queued", False)
+    assert await kept(engine, job_id) == ({"n": 1}, "ann", False), "the first signal wins"
+
+
+async def test_a_timeout_does_not_replace_a_signal_on_record(engine: Engine, clock: FakeClock) -> None:
+    job_id = await missed(engine, clock, "standard", "waiting", timeout=5 * SECOND)
+    clock.advance(6)
+    assert [job.id for job in await engine.wake()] == [job_id]
+    assert await kept(engine, job_id) == ({"n": 1}, "ann", False)
+    assert ((await events_of(engine, job_id))[-1].data or {})["reason"] == "signalled"

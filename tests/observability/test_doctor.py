@@ -58,9 +58,12 @@ def test_postgres() -> None:
     database = house(newest()).database()
     try:
         checks = by_check(list(doctor_postgres.findings(database.url)))
-        assert {"version", "skew", "snapshots", "indexes", "vacuum"} <= set(checks)
+        assert {"version", "skew", "isolation", "snapshots", "indexes", "vacuum"} <= set(checks)
         assert all(finding.ok for finding in checks.values() if finding.check not in ("vacuum", "index use")), checks
         assert asyncio.run(_reports_an_old_snapshot(database.url))
+        strict = f"{database.url}?options=-cdefault_transaction_isolation%3Dserializable"
+        isolation = by_check(asyncio.run(doctor_postgres._read_findings(strict)))["isolation"]
+        assert isolation.ok and "is serializable" in isolation.message and "READ COMMITTED" in isolation.advice
     finally:
         database.release()
 

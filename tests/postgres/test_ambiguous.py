@@ -62,7 +62,7 @@ async def test_a_submit_said_again_is_one_job(
 ) -> None:
     ask = {"id": ID, "payload": {"n": 1}, "idempotency_key": key}
     await submit(far, contract)  # so that names of lanes are known
-    await lose(proxy, "COMMIT", submit(far, contract, **ask))
+    await lose(proxy, "COMMIT;", submit(far, contract, **ask))
     before = len(database.sql("SELECT 1 FROM jobs"))
     assert before == 2, "the lost call did write"
     job = await submit(far, contract, **ask)
@@ -97,7 +97,7 @@ async def test_a_settlement_said_again_is_settled_once(
     async def settle() -> Any:
         return await (far.settle(held.id, held.token, outcome) if alone else far.settle_and_claim([settlement], None))
 
-    await lose(proxy, held.id if plain else "COMMIT", settle())
+    await lose(proxy, held.id if plain else "COMMIT;", settle())
     before = database.dump()
     settled = await settle()
     assert alone or settled.refused == {}
@@ -144,7 +144,7 @@ async def test_a_claim_lost_beside_a_failure_is_adopted_too(far: Engine, proxy: 
     held = await claim_one(far, worker="w-lost")
     await submit(far)
     settlement = Settlement(held.id, held.token, "standard", PERMANENT)
-    await lose(proxy, "COMMIT", far.settle_and_claim([settlement], far.claim_request("w-lost", 1)))
+    await lose(proxy, "COMMIT;", far.settle_and_claim([settlement], far.claim_request("w-lost", 1)))
     done = await far.settle_and_claim([settlement], None)
     assert done.refused == {}
     assert len((await far.settle_and_claim([], far.claim_request("w-lost", 1))).claimed) == 1

@@ -394,6 +394,12 @@ OTHERS = (
     ),
     corrupt("signal of a missing job", "signal-orphan", None, f"UPDATE signals SET job_id = {MISSING_JOB} || job_id"),
     corrupt(
+        "waits although it was signalled",
+        "signal-missed",
+        WAITING,
+        "INSERT INTO signals (job_id, name, data, at) SELECT id, wait_name, 'null', 1 FROM jobs WHERE id = :job",
+    ),
+    corrupt(
         "note from the future",
         "note-adrift",
         "SELECT min(job_id) FROM notes",

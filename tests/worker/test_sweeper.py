@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from detent.core.errors import StoreUnavailable
+from detent.core.job import Signal, Wait
+from detent.core.outcome import Waits
 from detent.core.times import SECOND, iso
 from detent.engine import Engine, Submission
 from detent.engine.schedules import schedules
 from detent.engine.schedules.request import ScheduleRequest
+from detent.ports.listing import Filter
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.clock import SystemClock
 from detent.worker.reclaim_grace import ReclaimGrace
@@ -215,3 +218,27 @@ async def test_the_grace_starts_when_the_store_answers_again(clock: TwoClocks) -
     assert not reclaim_grace.over
     clock.advance(0.1)
     assert reclaim_grace.over
+
+
+async def test_missed_signals_are_looked_for_once_a_minute(engine: Engine, clock: TwoClocks) -> None:
+    """A job that waits although its signal is on record is woken by the first sweep, or a minute after the last."""
+    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
+
+    async def missed() -> str:
+        await leased(engine)
+        (held,) = await engine.jobs(Filter(phase="leased"))
+        await engine.settle(held.id, str(held.token), Waits(Wait("answer")))
+        await engine.store.write(lambda tx: tx.add_signal(Signal(held.id, "answer", "null", "ann", clock.now())))
+        return held.id
+
+    first = await missed()
+    await sweeper.sweep()
+    await sweeper.sweep()  # the second one finds the end
+    assert (await engine.job(first)).phase == "claimable"
+    await engine.cancel(first, actor="ann")
+    second = await missed()
+    await sweeper.sweep()
+    assert (await engine.job(second)).phase == "blocked"
+    clock.advance(60)
+    await sweeper.sweep()
+    assert (await engine.job(second)).phase == "claimable" and sweeper.woken == 2

@@ -56,7 +56,10 @@ async def _submit(
     caller = _checked_connection(engine, connection, blocks=run is not None)
     prepared = prepare(engine, submission, engine.store.now())
     tx = engine.store.transaction_on(caller, run)  # type: ignore[attr-defined]
-    may_fail = needs_transaction(prepared) or bool(await tx.lock_quotas([submission.tenant_id]))
+    quotas = await tx.lock_quotas([submission.tenant_id])
+    if any(quota.max_backlog is not None for quota in quotas):
+        await _check_isolation(caller)
+    may_fail = needs_transaction(prepared) or bool(quotas)
     submit = _submit_in_savepoint(caller, tx, prepared) if may_fail else submit_in_transaction(tx, prepared)
     submitted = await submit
     if notify and not submitted.hit:
@@ -81,6 +84,17 @@ def _checked_connection(engine: Engine, connection: Any, *, blocks: bool) -> Any
     if not caller.in_transaction():
         raise NoTransaction("the connection is in no transaction; begin one, then enqueue, then commit")
     return caller
+
+
+async def _check_isolation(caller: Any) -> None:
+    """A quota is exact because jobs are counted after its row was locked; an older snapshot would miss some."""
+    ((level,),) = await caller.fetch("SELECT current_setting('transaction_isolation')")
+    if level != "read committed":
+        raise NoTransaction(
+            f"the tenant has a quota, which cannot be checked in a {level.upper()} transaction; "
+            "begin the transaction with ISOLATION LEVEL READ COMMITTED, or enqueue after your commit",
+            code="ISOLATION_UNSUPPORTED",
+        )
 
 
 async def _submit_in_savepoint(caller: Any, tx: Tx, prepared: Prepared) -> Submitted:

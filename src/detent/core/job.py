@@ -70,6 +70,12 @@ class Job:
     deadline_at: Micros | None = None
     """A job that has not started by then is cancelled."""
 
+    @property
+    def awaited_signal(self) -> str | None:
+        """The name of the signal that the job waits for; None if it does not wait, or for something else."""
+        waits = self.phase is Phase.BLOCKED and self.wait_kind not in (APPROVAL, CHILDREN)
+        return self.wait_name if waits else None
+
 
 @dataclass(slots=True)
 class Event:
@@ -136,6 +142,10 @@ class Signal:
     at: Micros
     timed_out: bool = False
     """True: the wait for this name timed out; later signals do not change that."""
+
+
+SignalKey = tuple[str, str]
+"""(job id, name) of a signal."""
 
 
 @dataclass(frozen=True, slots=True)

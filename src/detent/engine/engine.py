@@ -9,7 +9,7 @@ from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.model import Contract, Phase
 from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreRefused, StoreUnavailable, UnknownContract
-from detent.core.job import DeadLetter, Job, Micros
+from detent.core.job import DeadLetter, Job, Micros, SignalKey
 from detent.core.outcome import Cancelled, Outcome, Succeeded
 from detent.core.retry import Jitter, deterministic_jitter
 from detent.core.times import SECOND
@@ -235,6 +235,15 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
     async def wake(self, limit: int = 100) -> list[Job]:
         """Wake blocked jobs that are due and end jobs past their deadline; part of every sweep."""
         return await self._retry_on_conflict(lambda tx: sweep.wake(self, tx, limit))
+
+    async def wake_missed_signals(
+        self, after: SignalKey | None = None, limit: int = 100
+    ) -> tuple[list[Job], SignalKey | None]:
+        """Wake jobs that wait although their signal is on record, among the next `limit` signals.
+
+        Returns them and the position to continue after; None: no more signals follow. Part of the sweeps.
+        """
+        return await self._retry_on_conflict(lambda tx: sweep.wake_missed_signals(self, tx, after, limit))
 
     async def signal(
         self, job_id: str, name: str, data: Any = None, *, actor: str | None = None, tenant: str | None = None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from detent.core.contract.model import Contract
-from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
+from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, SignalKey, Step
 
 from .access import Audit
 from .approvals import ApprovalTx
@@ -93,6 +93,11 @@ class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protoco
     async def signal(self, job_id: str, name: str) -> Signal | None: ...
 
     async def add_signal(self, signal: Signal) -> None: ...
+
+    async def missed_signals(self, after: SignalKey | None, limit: int) -> tuple[list[str], SignalKey | None]:
+        """Reads the next signals in the order of (job id, name): the jobs among them that are blocked and wait for
+        their signal, and the position to continue after; None: no more signals follow."""
+        ...
 
     async def count_signals(self, job_id: str) -> int: ...
 

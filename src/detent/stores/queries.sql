@@ -56,6 +56,17 @@ SELECT job_id, name, data, actor, at, timed_out FROM signals WHERE job_id = :job
 -- name: add_signal
 INSERT INTO signals (job_id, name, data, actor, at, timed_out) VALUES (:job_id, :name, :data, :actor, :at, :timed_out);
 
+-- name: signals_after
+-- One page along the primary key: the signals that their blocked job still waits for, and (last) the end of the page.
+WITH page AS (
+  SELECT job_id, name FROM signals WHERE {where} ORDER BY job_id, name LIMIT :limit
+)
+SELECT p.job_id, p.name, 1 AS missed FROM page p CROSS JOIN jobs j
+WHERE j.id = p.job_id AND j.phase = 'blocked' AND j.wait_name = p.name AND j.wait_kind NOT IN ('approval', 'children')
+UNION ALL
+SELECT job_id, name, 0 FROM (SELECT job_id, name FROM page ORDER BY job_id DESC, name DESC LIMIT 1) e
+ORDER BY missed DESC;
+
 -- name: count_signals
 SELECT count(*) FROM signals WHERE job_id = :job_id;
 
@@ -274,8 +285,10 @@ WHERE {where} AND (j.id IS NULL OR s.execution_no < 1 OR (j.requeued_from IS NUL
   OR (s.finished AND s.result IS NULL)) ORDER BY s.job_id, s.name;
 
 -- name: verify_signals
-SELECT s.job_id, s.name FROM signals s
-WHERE {where} AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = s.job_id) ORDER BY s.job_id, s.name;
+-- Signals without a job, and signals that their blocked job still waits for.
+SELECT s.job_id, s.name, j.status FROM signals s LEFT JOIN jobs j ON j.id = s.job_id
+WHERE {where} AND (j.id IS NULL OR (j.phase = 'blocked' AND j.wait_name = s.name AND j.wait_kind NOT IN ('approval', 'children')))
+ORDER BY s.job_id, s.name;
 
 -- name: put_token
 INSERT INTO tokens ({token_columns}) VALUES ({token_places})

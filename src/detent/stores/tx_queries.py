@@ -8,7 +8,7 @@ from typing import Any
 from detent.core.contract.io import contract_from
 from detent.core.contract.model import Contract
 from detent.core.errors import VersionConflict
-from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, Step
+from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, SignalKey, Step
 from detent.ports.access import Audit
 from detent.ports.claims import ClaimRequest, Extended
 from detent.ports.listing import Backlog, Filter, WorkerRow
@@ -243,6 +243,13 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
 
     async def add_signal(self, signal: Signal) -> None:
         await self.change("add_signal", **asdict(signal))
+
+    async def missed_signals(self, after: SignalKey | None, limit: int) -> tuple[list[str], SignalKey | None]:
+        where, values = "true", {}
+        if after is not None:
+            where, values = "(job_id, name) > (:job_id, :name)", {"job_id": after[0], "name": after[1]}
+        rows = await self.query("signals_after", where, **values, limit=limit)
+        return [row[0] for row in rows[:-1]], (rows[-1][0], rows[-1][1]) if rows else None
 
     async def count_signals(self, job_id: str) -> int:
         number: int = (await self.query("count_signals", job_id=job_id))[0][0]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from detent.core.errors import DetentError
-from detent.core.job import Micros
+from detent.core.job import Micros, SignalKey
 from detent.core.outcome import Outcome, Waits
 from detent.core.times import SECOND
 from detent.engine import Engine
@@ -19,6 +19,9 @@ log = logging.getLogger("detent.worker.sweeper")
 BATCH = 200
 FIRE_BATCH = 500
 """Schedules fired in one transaction: few enough that other writers of a SQLite file wait for about 0.1 s."""
+_SIGNALS = 1_000
+_SIGNAL_CHECK_INTERVAL: Micros = 60 * SECOND
+"""All signals are checked at the start and from then on once a minute, at most 1000 in a sweep."""
 
 
 class Sweeper:
@@ -33,6 +36,8 @@ class Sweeper:
         self.expired = 0
         self.woken = 0
         self.fired = 0
+        self._signal_check_at: Micros = 0
+        self._last_signal: SignalKey | None = None
 
     async def run(self) -> None:
         while True:
@@ -81,10 +86,22 @@ class Sweeper:
         self.woken += len(woken)
         full |= len(woken) == BATCH
         full |= len(await self._engine.process_child_events(BATCH)) == BATCH
+        await self._wake_missed_signals()
         fired = await fire_due(self._engine, FIRE_BATCH)
         self.fired += len(fired.jobs)
         full |= fired.handled >= FIRE_BATCH
         return 0.0 if full else await self._seconds_until_due(fired.next)
+
+    async def _wake_missed_signals(self) -> None:
+        now = self._engine.store.now()
+        if now < self._signal_check_at:
+            return
+        woken, self._last_signal = await self._engine.wake_missed_signals(self._last_signal, _SIGNALS)
+        if self._last_signal is None:
+            self._signal_check_at = now + _SIGNAL_CHECK_INTERVAL
+        self.woken += len(woken)
+        for job in woken:
+            log.warning("job %s waited although its signal is on record; it was woken", job.id)
 
     async def _seconds_until_due(self, next_fire: Micros | None) -> float:
         next_wake: Micros | None = await self._engine.store.read(lambda tx: tx.next_wake())

@@ -1,4 +1,4 @@
-"""The doctor's checks of a Postgres server: version, clock, old snapshots, indexes, vacuum. Reads only."""
+"""The doctor's checks of a Postgres server: version, clock, isolation, old snapshots, indexes, vacuum. Reads only."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,6 +19,7 @@ _MIN_VERSION = 140_000
 _OLD_SNAPSHOT_SECONDS = 300
 _MAX_SKEW_SECONDS = 2.0
 _MIN_DEAD_ROWS = 10_000
+_ISOLATION = "read committed"
 _SNAPSHOTS = """
 SELECT pid, coalesce(application_name, ''), state, extract(epoch FROM clock_timestamp() - xact_start)::float8
 FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend'
@@ -45,12 +46,14 @@ async def _read_findings(url: str) -> list[Finding]:
         server_time = await connection.fetchval("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
         apart = abs(server_time - (before + clock.now()) // 2) / SECOND
         number = int(await connection.fetchval("SHOW server_version_num"))
+        isolation = await connection.fetchval("SHOW default_transaction_isolation")
         autovacuum = await connection.fetchval("SHOW autovacuum")
         snapshots, indexes = await connection.fetch(_SNAPSHOTS), await connection.fetch(_INDEXES)
         tables = await connection.fetch(_TABLES)
     finally:
         await connection.close()
-    return [_version(number), _clock(apart), _snapshots(snapshots), _indexes(indexes), *_vacuum(tables, autovacuum)]
+    checks = [_version(number), _clock(apart), _isolation(isolation), _snapshots(snapshots), _indexes(indexes)]
+    return [*checks, *_vacuum(tables, autovacuum)]
 
 
 def _version(number: int) -> Finding:
@@ -68,6 +71,15 @@ def _clock(apart: float) -> Finding:
     if apart > _MAX_SKEW_SECONDS:
         return Finding("skew", False, message, "synchronise both clocks (NTP); leases use the server's clock")
     return Finding("skew", True, message)
+
+
+def _isolation(level: str) -> Finding:
+    """Detent sets the level of its own connections; transactions of the application get the server's default."""
+    if level == _ISOLATION:
+        return Finding("isolation", True, f"default_transaction_isolation is {level}")
+    message = f"default_transaction_isolation is {level}; Detent's own connections use {_ISOLATION}"
+    advice = f"begin transactions that enqueue jobs with ISOLATION LEVEL {_ISOLATION.upper()}, or change the default"
+    return Finding("isolation", True, message, advice)
 
 
 def _snapshots(rows: list[Any]) -> Finding:

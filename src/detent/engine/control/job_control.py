@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import decide, illegal_move
 from detent.core.errors import DetentError, InvalidInput, SignalRefused
-from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Note, Signal
+from detent.core.job import Change, Facts, Failure, Job, Note, Signal
 from detent.core.outcome import may_retry
-from detent.engine.execution.settle import not_supported
+from detent.engine.execution.settle import not_supported, wake_signalled
 from detent.engine.refusal import MOVE_REFUSED, Refused, find, refuse
 from detent.engine.submit import quotas
 from detent.engine.submit.submission import check_name, json_text
@@ -128,28 +128,24 @@ async def signal(
     contract = engine.contract(job.contract)
     if not any(edge.move is Move.WAIT for edge in contract.edges):
         raise not_supported(contract, "a wait, so its jobs take no signals")
+    waiting = job.phase is Phase.BLOCKED
+    awaited = job.awaited_signal == name
     if await tx.signal(job.id, name):
-        return job, False
+        return (await wake_signalled(contract, tx, job, actor) if awaited else job), False
     if job.phase is Phase.FINAL:
         raise SignalRefused(
             f"job {job.id} has finished, it cannot receive {name!r}", code="JOB_FINAL", status=job.status
         )
-    waiting = job.phase is Phase.BLOCKED
     if contract.strict_signals and waiting and job.wait_name != name:
         raise SignalRefused(
             f"job {job.id} waits for {job.wait_name!r}, not {name!r}", code="SIGNAL_KEY_MISMATCH", http_status=400
         )
-    awaited = waiting and job.wait_name == name and job.wait_kind not in (APPROVAL, CHILDREN)
     if not awaited and await tx.count_signals(job.id) >= MAX_SIGNALS:
         raise SignalRefused(f"job {job.id} already has {MAX_SIGNALS} signals, the maximum", code="SIGNAL_LIMIT")
     at = max(tx.now, job.updated_at)
     await tx.add_signal(Signal(job.id, name, text, actor, at))
     await tx.add_notes([Note(job.id, job.version, "signal.received", at, actor, job.execution_no, {"name": name})])
-    if awaited:
-        change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=actor, reason="signalled"))
-        await tx.apply([change])
-        job = change.after
-    return job, True
+    return (await wake_signalled(contract, tx, job, actor) if awaited else job), True
 
 
 async def move_job(

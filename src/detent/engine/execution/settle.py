@@ -207,6 +207,13 @@ async def _wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome:
     return change
 
 
+async def wake_signalled(contract: Contract, tx: Tx, job: Job, actor: str | None) -> Job:
+    """Wake a locked job whose signal is on record."""
+    change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=actor, reason="signalled"))
+    await tx.apply([change])
+    return change.after
+
+
 async def _wait_for_approval_or_children(
     engine: "Engine", tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts
 ) -> Change:

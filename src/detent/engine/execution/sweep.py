@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 from detent.core.contract.model import Move
 from detent.core.decide import decide
-from detent.core.job import APPROVAL, Facts, Failure, Job, Signal
+from detent.core.job import APPROVAL, Facts, Failure, Job, Signal, SignalKey
 from detent.core.outcome import after_loss
 from detent.engine.reads.workers import record_losses
 from detent.ports.claims import Claimed, ClaimRequest
 from detent.ports.tx import Tx
 
 from . import approvals
-from .settle import apply_requested_cancel
+from .settle import apply_requested_cancel, wake_signalled
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -61,12 +61,29 @@ async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
             continue
         reason = None
         if job.wait_name:
-            reason = "timeout"
-            await tx.add_signal(Signal(job.id, job.wait_name, "null", ACTOR, tx.now, timed_out=True))
+            reason = "signalled" if await tx.signal(job.id, job.wait_name) else "timeout"
+            if reason == "timeout":
+                await tx.add_signal(Signal(job.id, job.wait_name, "null", ACTOR, tx.now, timed_out=True))
         change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason=reason))
         await tx.apply([change])
         changed.append(change.after)
     return changed
+
+
+async def wake_missed_signals(
+    engine: "Engine", tx: Tx, after: SignalKey | None, limit: int
+) -> tuple[list[Job], SignalKey | None]:
+    """Wake jobs that wait although their signal is on record, among the next signals; see `Tx.missed_signals`.
+
+    No act of the engine leaves a job like this. Rows written in another way can: a restore, SQL, an older version.
+    """
+    missed, end = await tx.missed_signals(after, limit)
+    woken = []
+    for job in (await tx.lock(missed, wait=False)).values():
+        contract = engine.contracts.get(job.contract)
+        if contract and job.awaited_signal and await tx.signal(job.id, job.awaited_signal):
+            woken.append(await wake_signalled(contract, tx, job, ACTOR))
+    return woken, end
 
 
 async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claimed]:

@@ -64,6 +64,7 @@ RULES = {
     "takeover-unnamed": "A takeover event names the old consumer, the new consumer and the message (streams).",
     "parcel-orphan": "Every outbox item belongs to a job that exists (streams).",
     "signal-orphan": "Every signal belongs to a job that exists.",
+    "signal-missed": "A job does not wait for a signal that is on record.",
     "parent-stranded": "A job that waits for children has an unfinished child or an unprocessed child event.",
     "awaited-adrift": "Only a job that waits for children has awaited children, and they are its own children.",
     "approval-missing": "A job that waits for an approval has an undecided approval request of that name.",

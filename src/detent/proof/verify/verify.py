@@ -225,8 +225,11 @@ class _Run:
             else:
                 detail = f"note {name} follows event {seq}, the job has events 1 to {version}"
                 self.report.add(job_id, seq, "note-adrift", detail)
-        for job_id, name in await tx.query("verify_signals", ids.where("s.job_id"), **ids.values):
-            self.report.add(job_id, None, "signal-orphan", f"signal {name!r} of a job that does not exist")
+        for job_id, name, status in await tx.query("verify_signals", ids.where("s.job_id"), **ids.values):
+            if status is None:
+                self.report.add(job_id, None, "signal-orphan", f"signal {name!r} of a job that does not exist")
+            else:
+                self.report.add(job_id, None, "signal-missed", f"signal {name!r} is on record, the job is {status}")
         for job_id, kind in await tx.query("verify_outbox_items", ids.where("o.job_id"), **ids.values):
             self.report.add(job_id, None, "parcel-orphan", f"an outbox item ({kind}) of a job that does not exist")
         takeovers = json.dumps(sorted({event for table in self.tables.values() for event in table.takeovers}))

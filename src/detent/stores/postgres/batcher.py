@@ -11,7 +11,7 @@ from detent.core.job import Change, Micros, Step
 
 from .connections import terminate
 from .dialect import Query
-from .errors import CONFLICTS, translate
+from .errors import repeat_on_conflict, translate
 from .insert import insert
 
 _MAX_JOBS = 1_000
@@ -24,8 +24,9 @@ InsertCall = tuple[Sequence[Change], Sequence[int]]
 class InsertBatcher:
     """One connection for inserts. Calls that arrive while an insert is in flight share the next statement."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Any]], single_statement: Callable[[Any], Any]) -> None:
         self._connect = connect
+        self._single_statement = single_statement
         self._connection: Any = None
         self._waiting: list[tuple[InsertCall, asyncio.Future[set[str]]]] = []
         self._busy = False
@@ -86,12 +87,16 @@ class InsertBatcher:
         try:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()
-            return await insert(self._connection, changes, lanes)
+            return await repeat_on_conflict(lambda: self._insert(changes, lanes))
         except asyncpg.PostgresError as error:
             raise translate(error) from error
         except BaseException as error:
             terminate(self._connection)
             raise translate(error) from error
+
+    async def _insert(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
+        async with self._single_statement(self._connection):
+            return await insert(self._connection, changes, lanes)
 
     async def close(self) -> None:
         if self._task is not None and not self._task.done():
@@ -111,15 +116,21 @@ def _set_outcome(future: "asyncio.Future[set[str]]", outcome: "set[str] | BaseEx
 
 _MAX_IN_FLIGHT = 2
 _MAX_STEPS = 200
-_MAX_ATTEMPTS = 10
 WaitingStep = tuple[Step, str, "asyncio.Future[bool]"]
 
 
 class StepBatcher:
     """Batches step records that arrive while two other batches are in flight; adds no delay."""
 
-    def __init__(self, acquired: Callable[[], Any], query: Query, now: Callable[[], Micros]) -> None:
+    def __init__(
+        self,
+        acquired: Callable[[], Any],
+        single_statement: Callable[[Any], Any],
+        query: Query,
+        now: Callable[[], Micros],
+    ) -> None:
         self._acquired = acquired
+        self._single_statement = single_statement
         self._query = query
         self._now = now
         self._waiting: list[WaitingStep] = []
@@ -174,12 +185,12 @@ class StepBatcher:
             "results": [step.result for step in steps],
             "finished": [str(step.finished) for step in steps],
         }
-        for attempt in range(_MAX_ATTEMPTS):
-            try:
-                async with self._acquired() as connection:
-                    rows = await connection.fetch(self._query.text, *(values[name] for name in self._query.names))
-                return {(row[0], row[1]) for row in rows}
-            except CONFLICTS as error:
-                conflict = error
-                await asyncio.sleep(0.001 * attempt)
-        raise conflict
+
+        async def record() -> list[Any]:
+            async with self._acquired() as connection, self._single_statement(connection):
+                rows: list[Any] = await connection.fetch(
+                    self._query.text, *(values[name] for name in self._query.names)
+                )
+                return rows
+
+        return {(row[0], row[1]) for row in await repeat_on_conflict(record)}

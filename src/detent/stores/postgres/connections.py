@@ -1,4 +1,4 @@
-"""Opening connections: type codecs, and several hosts in one URL."""
+"""Opening connections: isolation level, type codecs, and several hosts in one URL."""
 
 import asyncio
 from typing import Any
@@ -6,6 +6,16 @@ from typing import Any
 import asyncpg
 
 from .tx import Connection
+
+
+READ_COMMITTED = {"default_transaction_isolation": "read committed"}
+"""For statements outside a transaction. Engine acts lock a row and then read what others committed meanwhile; with the
+older snapshot of another isolation level they would miss it."""
+
+
+def read_committed(connection: Any) -> Any:
+    """A transaction in READ COMMITTED, whatever the default of the server, the role or the connection is."""
+    return connection.transaction(isolation="read_committed")
 
 
 async def prepare(connection: Any) -> None:

@@ -1,9 +1,15 @@
-"""Translates asyncpg errors to Detent errors."""
+"""Translates asyncpg errors to Detent errors; repeats what failed because of a deadlock."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import asyncpg
 
 from detent.core.errors import StoreRefused, StoreUnavailable, VersionConflict
 
+T = TypeVar("T")
+_MAX_ATTEMPTS = 10
 CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 """Deadlock or serialization failure: the transaction was rolled back and may be repeated at once."""
 UNAVAILABLE = (
@@ -38,3 +44,14 @@ def translate(error: BaseException) -> BaseException:
         advice = "check that it runs and that the URL is right; workers and servers retry automatically"
         return StoreUnavailable(f"Postgres does not answer ({cause}); {advice}")
     return error
+
+
+async def repeat_on_conflict(act: Callable[[], Awaitable[T]]) -> T:
+    """Run an act that is one transaction; repeated up to ten times after a deadlock or serialization failure."""
+    for attempt in range(_MAX_ATTEMPTS):
+        try:
+            return await act()
+        except CONFLICTS as error:
+            conflict = error
+            await asyncio.sleep(0.001 * attempt)
+    raise conflict

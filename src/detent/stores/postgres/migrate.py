@@ -12,6 +12,7 @@ from detent.core.errors import SchemaMismatch, StoreUnavailable
 from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
 from detent.stores.sql_files import load_queries
 
+from .connections import read_committed
 from .dialect import compiled
 from .tx import Connection
 
@@ -73,7 +74,7 @@ async def _oldest_allowed(connection: Connection) -> int:
 
 
 async def _migrate(connection: Connection) -> None:
-    async with connection.transaction():
+    async with read_committed(connection):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK)
         await connection.execute(_CREATE_SCHEMA_TABLE)
         current: int = await connection.fetchval("SELECT coalesce(max(version), 0) FROM detent_schema")
@@ -101,7 +102,7 @@ async def register(
 async def _write_declarations(
     connection: Connection, own: Mapping[str, Contract], builtin: Mapping[str, Contract]
 ) -> dict[str, Contract]:
-    async with connection.transaction():
+    async with read_committed(connection):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK)
         stored = await _stored(connection)
         registry = reconcile(stored, own, builtin)

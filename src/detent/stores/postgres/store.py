@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import asyncpg
@@ -21,9 +22,9 @@ from .batcher import InsertBatcher, StepBatcher
 from .caller_connection import CallerConnection
 from .claim import MAX_REPEATS, SETTINGS, ClaimResult, Edges, claim_statement, fetch_rows, settle_and_claim_values
 from .claim_by_id import ClaimByIdResult, claim_by_id_values
-from .connections import Hosts, prepare, skip_reset, terminate
+from .connections import READ_COMMITTED, Hosts, prepare, read_committed, skip_reset, terminate
 from .dialect import DATABASE_CLOCK, compiled, queries
-from .errors import CONFLICTS, translate
+from .errors import repeat_on_conflict, translate
 from .limited_claim import PostgresTx, claim_within_limits
 from .lost_claims import LostClaims, remaining_request
 from .migrate import ensure_schema, register
@@ -34,7 +35,6 @@ from .user_transaction import UserTransaction, UserTransactions
 log = logging.getLogger("detent.postgres")
 T = TypeVar("T")
 Act = Callable[[PostgresTx], Awaitable[T]]
-_MAX_ATTEMPTS = 10
 _SLOW_CLAIM_SECONDS = 0.02
 _FLOOR_SECONDS = 1.0
 _COMMAND_SECONDS = 60.0
@@ -43,8 +43,8 @@ _SHORT_SECONDS = 5.0
 _CONNECT_SECONDS = 10.0
 MAX_BATCHES_IN_FLIGHT = 2
 """The server executes one batch while the other waits for the disk or the network; a third gains nothing."""
-POOL_SETTINGS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
-"""Planner options: a plan cached while the tables were empty must not scan them when they are full."""
+POOL_SETTINGS = {**READ_COMMITTED, "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
+"""With planner options: a plan cached while the tables were empty must not scan them when they are full."""
 
 
 class PostgresStore:
@@ -84,12 +84,16 @@ class PostgresStore:
         self._lost_claims = LostClaims()
         self._lanes = PostgresTxQueries(None, 0, self._lane_cache, self._texts, self._intern_apart)
         """Without a connection: used only for `lane_of`."""
-        self._insert_batcher = InsertBatcher(lambda: self._connect(POOL_SETTINGS, self._command_seconds))
+        self._insert_batcher = InsertBatcher(
+            lambda: self._connect(POOL_SETTINGS, self._command_seconds), self._single_statement
+        )
         self._side_connection = SideConnection(lambda: self._connect({"synchronous_commit": "off"}))
         self._notifier = Notifier(self._side_connection)
         self._listener: Listener | None = None
         self._user_transactions = UserTransactions(self, pool_size)
-        self._step_batcher = StepBatcher(self._acquired, compiled(self._texts["record_steps"]), self.now)
+        self._step_batcher = StepBatcher(
+            self._acquired, self._single_statement, compiled(self._texts["record_steps"]), self.now
+        )
 
     async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
         if self._pool is None:
@@ -171,24 +175,24 @@ class PostgresStore:
 
     async def write(self, act: Act[T]) -> T:
         """Run an act in one transaction; repeated after a deadlock or serialization failure."""
-        for attempt in range(_MAX_ATTEMPTS):
-            claims: list[ClaimRequest] = []
-            try:
-                async with self._acquired() as connection, connection.transaction():
-                    tx = self._tx(connection, writes=True)
-                    claims = tx.claims
-                    value = await act(tx)
-                if tx.wrote:
-                    self.notify_commit(other_processes=tx.made_ready)
-                return value
-            except CONFLICTS as error:
-                conflict: BaseException = error
-                await asyncio.sleep(0.001 * attempt)
-            except Exception as error:
-                store_error = translate(error)
-                self._lost_claims.add(claims, store_error)
-                raise store_error from error
-        raise translate(conflict)
+        claims: list[ClaimRequest] = []
+
+        async def run() -> T:
+            nonlocal claims
+            async with self._acquired() as connection, read_committed(connection):
+                tx = self._tx(connection, writes=True)
+                claims = tx.claims
+                value = await act(tx)
+            if tx.wrote:
+                self.notify_commit(other_processes=tx.made_ready)
+            return value
+
+        try:
+            return await repeat_on_conflict(run)
+        except Exception as error:
+            store_error = translate(error)
+            self._lost_claims.add(claims, store_error)
+            raise store_error from error
 
     async def read(self, act: Act[T]) -> T:
         try:
@@ -330,15 +334,8 @@ class PostgresStore:
         query = compiled(self._texts[name])
         connection: Connection | None = None
         try:
-            for _ in range(_MAX_ATTEMPTS):
-                connection = connection or await self._claim_connection()
-                try:
-                    rows = await fetch_rows(connection, query, values)
-                    break
-                except CONFLICTS:
-                    continue
-            else:
-                raise StoreUnavailable("ten deadlocks or serialization failures in a row; the worker retries")
+            connection = await self._claim_connection()
+            rows = await repeat_on_conflict(lambda: fetch_rows(connection, query, values))
         except BaseException as error:
             terminate(connection)
             raise translate(error) from error
@@ -361,7 +358,7 @@ class PostgresStore:
         self, settings: Mapping[str, str] | None = None, command_seconds: float = _SHORT_SECONDS
     ) -> Connection:
         connection = await self._hosts.connect(
-            server_settings=None if self.bouncer or not settings else dict(settings),
+            server_settings=None if self.bouncer else {**READ_COMMITTED, **(settings or {})},
             timeout=_CONNECT_SECONDS,
             command_timeout=command_seconds,
             **self._connect_options(),
@@ -376,6 +373,10 @@ class PostgresStore:
         if self._pool is None:
             raise StoreUnavailable("the store is closed; open it first")
         return self._pool.acquire(timeout=_CONNECT_SECONDS)
+
+    def _single_statement(self, connection: Connection) -> Any:
+        """The context of one statement: behind PgBouncer a transaction, because its connections have no settings."""
+        return read_committed(connection) if self.bouncer else nullcontext()
 
     def _tx(self, connection: Connection, *, writes: bool) -> PostgresTx:
         return PostgresTx(
@@ -402,11 +403,11 @@ class PostgresStore:
         """Intern on the side connection: the row stays even if the transaction that needed it rolls back."""
 
         async def act(connection: Connection) -> int:
-            async with connection.transaction():
+            async with read_committed(connection):
                 tx = PostgresTxQueries(connection, self.now(), self._lane_cache, self._texts, self._intern_apart)
                 return await TxQueries.intern(tx, table, values)
 
-        return await self._side_connection.run(act)
+        return await repeat_on_conflict(lambda: self._side_connection.run(act))
 
     def watch(self) -> ServerWatch:
         if self._listener is None and not self.bouncer:

@@ -9,6 +9,7 @@ import asyncpg
 from detent.core.errors import InvalidInput
 
 from .caller_connection import AsyncpgConnection
+from .connections import read_committed
 from .errors import translate
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class UserTransaction:
         self.connection = connection
         self._store = store
         self._pool = pool
-        self._transaction = connection.transaction()
+        self._transaction = read_committed(connection)
         self._over = False
 
     async def begin(self) -> None:
