@@ -18,6 +18,7 @@ class Proxy:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="proxy", daemon=True)
         self._writers: set[asyncio.StreamWriter] = set()
+        self._forgotten: set[asyncio.StreamWriter] = set()
 
     def __enter__(self) -> "Proxy":
         self._thread.start()
@@ -31,6 +32,10 @@ class Proxy:
     def go_silent(self) -> None:
         """Connections stay open and say nothing any more; new ones are taken and left waiting."""
         self.silent = True
+
+    def forget(self) -> None:
+        """Connections that exist go silent, as after a lost NAT entry or a host that died; new ones work."""
+        self._forgotten |= self._writers
 
     def cut(self) -> None:
         """Every connection is closed, and new ones are closed at once until the proxy is opened again."""
@@ -74,7 +79,7 @@ class Proxy:
     async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await source.read(65536):
-                if self.silent:
+                if self.silent or sink in self._forgotten:
                     await asyncio.Event().wait()
                 sink.write(data)
                 await sink.drain()

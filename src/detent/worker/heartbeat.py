@@ -16,6 +16,8 @@ from detent.ports.tx import Tx
 
 from .state import HeartbeatAnswer
 
+_MIN_SECONDS = 1.0
+"""A heartbeat may take a sixth of the lease, and at least so long."""
 log = logging.getLogger("detent.worker.heartbeat")
 
 
@@ -82,16 +84,18 @@ class Heartbeat:
         opened = self._engine.store is self._shared
         while not self._stopped.is_set():
             try:
-                if not opened:
-                    await self._engine.open()
-                    opened = True
-                if since_beat >= beat_every - check_every / 2:
-                    await self._beat()
-                    since_beat = 0.0
-                else:
-                    await self._check()
-            except DetentError as error:
-                log.warning("heartbeat failed, trying again in %.2g s: %s", check_every, error)
+                async with asyncio.timeout(max(_MIN_SECONDS, self._lease / 6)):
+                    if not opened:
+                        await self._engine.open()
+                        opened = True
+                    if since_beat >= beat_every - check_every / 2:
+                        await self._beat()
+                        since_beat = 0.0
+                    else:
+                        await self._check()
+            except (DetentError, TimeoutError) as error:
+                reason = str(error) or "the store did not answer in time"
+                log.warning("heartbeat failed, trying again in %.2g s: %s", check_every, reason)
             except Exception:  # if this loop ended, every lease would expire
                 log.exception("heartbeat failed, trying again in %.2g s", check_every)
             since_beat += check_every

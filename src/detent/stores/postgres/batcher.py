@@ -24,8 +24,14 @@ InsertCall = tuple[Sequence[Change], Sequence[int]]
 class InsertBatcher:
     """One connection for inserts. Calls that arrive while an insert is in flight share the next statement."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]], single_statement: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Any]],
+        single_statement: Callable[[Any], Any],
+        on_lost: Callable[[], None],
+    ) -> None:
         self._connect = connect
+        self._on_lost = on_lost
         self._single_statement = single_statement
         self._connection: Any = None
         self._waiting: list[tuple[InsertCall, asyncio.Future[set[str]]]] = []
@@ -92,11 +98,17 @@ class InsertBatcher:
             raise translate(error) from error
         except BaseException as error:
             terminate(self._connection)
+            if not isinstance(error, asyncio.CancelledError):
+                self._on_lost()
             raise translate(error) from error
 
     async def _insert(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
         async with self._single_statement(self._connection):
             return await insert(self._connection, changes, lanes)
+
+    def terminate_idle(self) -> None:
+        if not self._busy:
+            terminate(self._connection)
 
     async def close(self) -> None:
         if self._task is not None and not self._task.done():
@@ -168,7 +180,8 @@ class StepBatcher:
                 try:
                     await self._record([waiting])
                 except Exception as step_error:
-                    waiting[2].set_exception(translate(step_error))
+                    if not waiting[2].done():  # the caller was cancelled
+                        waiting[2].set_exception(translate(step_error))
             return
         for step, _, future in batch:
             if not future.done():

@@ -20,7 +20,9 @@ class CallerConnection(Protocol):
         """True if a rollback by the connection's owner would undo the next statement."""
         ...
 
-    async def fetch(self, text: str, *values: Any) -> list[tuple[Any, ...]]: ...
+    async def fetch(self, text: str, *values: Any, timeout: float | None = None) -> list[tuple[Any, ...]]:
+        """timeout: in seconds; the connection's own time limit if None, or if the driver has none per statement."""
+        ...
 
     async def execute(self, text: str, *values: Any) -> str: ...
 
@@ -37,7 +39,7 @@ class AsyncpgConnection:
         inside: bool = self._connection.is_in_transaction()
         return inside
 
-    async def fetch(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
+    async def fetch(self, text: str, *values: Any, timeout: float | None = None) -> list[tuple[Any, ...]]:
         return _plain(await self._connection.fetch(text, *values))
 
     async def execute(self, text: str, *values: Any) -> str:
@@ -56,7 +58,7 @@ class PsycopgConnection:
     def in_transaction(self) -> bool:
         return _psycopg_in_transaction(self._connection)
 
-    async def fetch(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
+    async def fetch(self, text: str, *values: Any, timeout: float | None = None) -> list[tuple[Any, ...]]:
         from psycopg import AsyncRawCursor
         from psycopg.rows import tuple_row
 
@@ -83,7 +85,7 @@ class PsycopgSyncConnection:
     def in_transaction(self) -> bool:
         return _psycopg_in_transaction(self._connection)
 
-    async def fetch(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
+    async def fetch(self, text: str, *values: Any, timeout: float | None = None) -> list[tuple[Any, ...]]:
         from psycopg import RawCursor
         from psycopg.rows import tuple_row
 

@@ -9,9 +9,10 @@ from detent.ports.claims import Claimed, ClaimRequest, Success
 from detent.stores.lanes import RANK_SHIFT, LaneCache, rank_of
 
 from .claim_by_id import ClaimByIdResult, claim_by_id_values, success_values, unsettled_successes
+from .connections import Connection
 from .dialect import Query, compiled
 from .lost_claims import remaining_request
-from .tx import Connection, PostgresTxQueries
+from .tx import PostgresTxQueries
 
 SETTINGS = {
     "plan_cache_mode": "force_generic_plan",

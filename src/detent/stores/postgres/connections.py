@@ -1,13 +1,28 @@
-"""Opening connections: isolation level, type codecs, and several hosts in one URL."""
+"""Opening connections: session settings, type codecs, keepalive, and several hosts in one URL."""
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
 
-from .tx import Connection
-
-
+Connection = Any
+"""An asyncpg connection, pooled or not; asyncpg's stubs have no common type for the two."""
+STATEMENT_SECONDS = 4.0
+"""Time limit of a statement, well below a lease. A connection that does not answer for so long counts as lost."""
+LONG_SECONDS = 60.0
+"""Time limit of statements that read many rows. They follow a BEGIN, so that a lost connection is noticed sooner."""
+CONNECT_SECONDS = 4.0
+LOST = (
+    TimeoutError,
+    OSError,
+    asyncio.CancelledError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+"""Errors after which a connection is not used again: it may still be waiting for the answer to its last statement."""
 READ_COMMITTED = {"default_transaction_isolation": "read committed"}
 """For statements outside a transaction. Engine acts lock a row and then read what others committed meanwhile; with the
 older snapshot of another isolation level they would miss it."""
@@ -21,6 +36,28 @@ def read_committed(connection: Any) -> Any:
 async def prepare(connection: Any) -> None:
     """Read and write uuid columns as text."""
     await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
+
+
+_KEEPALIVE = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 8_000}
+
+
+def keep_alive(connection: Any) -> None:
+    """Let the kernel close the connection within 8 s if the other host no longer acknowledges packets."""
+    own_socket = connection._transport.get_extra_info("socket")
+    if own_socket is None or own_socket.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    with suppress(OSError):
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):  # not on every operating system
+                own_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def terminate_idle(pool: Any) -> None:
+    """Close the idle connections of a pool without a word to the server: it may not answer any more."""
+    for holder in pool._holders:
+        if holder.is_idle():
+            holder.terminate()
 
 
 async def skip_reset(_connection: Any) -> None:
@@ -54,6 +91,7 @@ class Hosts:
             at = (first + offset) % len(self._urls)
             try:
                 connection = await asyncpg.connect(self._urls[at], timeout=timeout, **options)
+                keep_alive(connection)
             except _TRY_NEXT_HOST as connect_error:
                 error = connect_error
             except asyncio.CancelledError:

@@ -11,6 +11,7 @@ from detent.core.job import Change, Event, Job
 from detent.core.uniform_batch import UniformBatch
 from detent.stores.rows import CREATED, EVENT_COLUMNS, as_text, created_values
 
+from .connections import STATEMENT_SECONDS
 from .dialect import is_uuid
 
 _BIG = {"created_at", "updated_at", "due_at", "timeout_ms", "scheduled_at", "deadline_at", "at", "lane"}
@@ -29,6 +30,9 @@ _JOB_COLUMNS = (*CREATED, "lane")
 _JOB_TYPES = {name: _type_of(Job, name) for name in _JOB_COLUMNS}
 _EVENT_COLUMNS = ("job_id", *EVENT_COLUMNS[1:], "lane")
 _EVENT_TYPES = {name: _type_of(Event, name) for name in _EVENT_COLUMNS}
+_FEW_JOBS = 1_000
+_SECONDS_PER_JOB = 0.002
+"""Added to the time limit of a statement that inserts many jobs."""
 _ZERO = "execution_no, failures, retries, interruptions, wait_parked"
 
 
@@ -122,7 +126,8 @@ async def insert(connection: Any, changes: Sequence[Change], lanes: Sequence[int
     job_shape, job_parameters = shape_of(_JOB_COLUMNS, jobs, ids)
     event_shape, event_parameters = shape_of(_EVENT_COLUMNS, events, ids)
     text = statement(job_shape, event_shape, single)
-    rows = await connection.fetch(text, ids[0] if single else ids, *job_parameters, *event_parameters)
+    seconds = STATEMENT_SECONDS + len(ids) * _SECONDS_PER_JOB if len(ids) > _FEW_JOBS else None
+    rows = await connection.fetch(text, ids[0] if single else ids, *job_parameters, *event_parameters, timeout=seconds)
     inserted: list[str] | None = rows[0][0]
     return set() if inserted is None else set(ids) - set(inserted)
 

@@ -12,14 +12,14 @@ from detent.core.errors import SchemaMismatch, StoreUnavailable
 from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
 from detent.stores.sql_files import load_queries
 
-from .connections import read_committed
+from .connections import Connection, read_committed
 from .dialect import compiled
-from .tx import Connection
 
 _ADVISORY_LOCK = 0x44544E54
 _CREATE_SCHEMA_TABLE = "CREATE TABLE IF NOT EXISTS detent_schema (version integer NOT NULL)"
 _MAX_ATTEMPTS = 20
 _LOCK_TIMEOUT = "500ms"
+_MIGRATION_SECONDS = 3_600.0
 _CONSTRAINT_DIGEST = """SELECT obj_description(oid, 'pg_constraint') FROM pg_constraint
 WHERE conname = 'jobs_contract' AND conrelid = 'jobs'::regclass"""
 
@@ -75,12 +75,12 @@ async def _oldest_allowed(connection: Connection) -> int:
 
 async def _migrate(connection: Connection) -> None:
     async with read_committed(connection):
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK)
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK, timeout=_MIGRATION_SECONDS)
         await connection.execute(_CREATE_SCHEMA_TABLE)
         current: int = await connection.fetchval("SELECT coalesce(max(version), 0) FROM detent_schema")
         for number, text in migrations():
             if number > current:
-                await connection.execute(text)
+                await connection.execute(text, timeout=_MIGRATION_SECONDS)
                 await connection.execute("INSERT INTO detent_schema VALUES ($1)", number)
 
 

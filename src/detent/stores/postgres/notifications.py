@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from .tx import Connection
+from .connections import Connection, terminate
 
 log = logging.getLogger("detent.postgres")
 T = TypeVar("T")
@@ -37,9 +37,13 @@ class SideConnection:
                 self._connection = await self._connect()
             try:
                 return await act(self._connection)
-            except _CONNECTION_ERRORS:
-                await self.close()
+            except (*_CONNECTION_ERRORS, asyncio.CancelledError):
+                terminate(self._connection)
                 raise
+
+    def terminate_idle(self) -> None:
+        if not self._lock.locked():
+            terminate(self._connection)
 
     async def close(self) -> None:
         await _close(self._connection)
@@ -85,13 +89,18 @@ class Listener:
         self._test_received = asyncio.Event()
         self._task = asyncio.create_task(self._run())
         self.connections = 0
+        self._connection: Connection | None = None
+
+    def reconnect(self) -> None:
+        """Replace the connection, because another one was lost."""
+        terminate(self._connection)
 
     async def _run(self) -> None:
         pause = 0.1
         while True:
             connection: Connection | None = None
             try:
-                connection = await self._connect()
+                connection = self._connection = await self._connect()
                 await connection.add_listener(CHANNEL, self._on_notification)
                 self.connections += 1
                 if self.connections > 1:

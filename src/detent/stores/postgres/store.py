@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 
 import asyncpg
@@ -22,14 +22,27 @@ from .batcher import InsertBatcher, StepBatcher
 from .caller_connection import CallerConnection
 from .claim import MAX_REPEATS, SETTINGS, ClaimResult, Edges, claim_statement, fetch_rows, settle_and_claim_values
 from .claim_by_id import ClaimByIdResult, claim_by_id_values
-from .connections import READ_COMMITTED, Hosts, prepare, read_committed, skip_reset, terminate
+from .connections import (
+    CONNECT_SECONDS,
+    LONG_SECONDS,
+    LOST,
+    READ_COMMITTED,
+    STATEMENT_SECONDS,
+    Connection,
+    Hosts,
+    prepare,
+    read_committed,
+    skip_reset,
+    terminate,
+    terminate_idle,
+)
 from .dialect import DATABASE_CLOCK, compiled, queries
 from .errors import repeat_on_conflict, translate
 from .limited_claim import PostgresTx, claim_within_limits
 from .lost_claims import LostClaims, remaining_request
 from .migrate import ensure_schema, register
 from .notifications import Listener, Notifier, ServerWatch, SideConnection, Waiters
-from .tx import Connection, PostgresTxQueries
+from .tx import PostgresTxQueries
 from .user_transaction import UserTransaction, UserTransactions
 
 log = logging.getLogger("detent.postgres")
@@ -37,10 +50,10 @@ T = TypeVar("T")
 Act = Callable[[PostgresTx], Awaitable[T]]
 _SLOW_CLAIM_SECONDS = 0.02
 _FLOOR_SECONDS = 1.0
-_COMMAND_SECONDS = 60.0
-_SHORT_SECONDS = 5.0
-"""Timeout of statements that take milliseconds and never wait for a lock; after it the connection counts as lost."""
-_CONNECT_SECONDS = 10.0
+_ACQUIRE_SECONDS = 10.0
+"""How long a call waits for a free connection of the pool."""
+_SUSPICIOUS_SECONDS = 0.3
+"""A call that was cancelled after so long may have waited for a connection that no longer answers."""
 MAX_BATCHES_IN_FLIGHT = 2
 """The server executes one batch while the other waits for the disk or the network; a third gains nothing."""
 POOL_SETTINGS = {**READ_COMMITTED, "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
@@ -58,7 +71,7 @@ class PostgresStore:
         may_migrate: bool = False,
         pool_size: int = 8,
         bouncer: bool = False,
-        command_seconds: float = _COMMAND_SECONDS,
+        command_seconds: float = STATEMENT_SECONDS,
     ) -> None:
         self.url = url
         self.contracts: dict[str, Contract] = {}
@@ -85,7 +98,7 @@ class PostgresStore:
         self._lanes = PostgresTxQueries(None, 0, self._lane_cache, self._texts, self._intern_apart)
         """Without a connection: used only for `lane_of`."""
         self._insert_batcher = InsertBatcher(
-            lambda: self._connect(POOL_SETTINGS, self._command_seconds), self._single_statement
+            lambda: self._connect(POOL_SETTINGS), self._single_statement, self._connection_lost
         )
         self._side_connection = SideConnection(lambda: self._connect({"synchronous_commit": "off"}))
         self._notifier = Notifier(self._side_connection)
@@ -106,7 +119,7 @@ class PostgresStore:
                     reset=skip_reset,
                     server_settings=None if self.bouncer else POOL_SETTINGS,
                     command_timeout=self._command_seconds,
-                    timeout=_CONNECT_SECONDS,
+                    timeout=CONNECT_SECONDS,
                     **self._connect_options(connect=self._hosts.connect),
                 )
             except Exception as error:
@@ -121,8 +134,7 @@ class PostgresStore:
         self._edges = Edges(self.contracts)
 
     async def _check_schema(self) -> None:
-        assert self._pool is not None
-        async with self._pool.acquire() as connection:
+        async with self._acquired() as connection:
             await ensure_schema(connection, may_migrate=self._may_migrate)
             await self._set_clock(connection)
 
@@ -137,8 +149,7 @@ class PostgresStore:
         )
 
     async def _register(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> dict[str, Contract]:
-        assert self._pool is not None
-        async with self._pool.acquire() as connection:
+        async with self._acquired() as connection:
             return await register(connection, own, builtin)
 
     async def close(self) -> None:
@@ -170,7 +181,7 @@ class PostgresStore:
 
     def sibling(self) -> "PostgresStore":
         return PostgresStore(
-            self.url, clock=self._own_clock, pool_size=1, bouncer=self.bouncer, command_seconds=_SHORT_SECONDS
+            self.url, clock=self._own_clock, pool_size=1, bouncer=self.bouncer, command_seconds=self._command_seconds
         )
 
     async def write(self, act: Act[T]) -> T:
@@ -179,7 +190,7 @@ class PostgresStore:
 
         async def run() -> T:
             nonlocal claims
-            async with self._acquired() as connection, read_committed(connection):
+            async with self._transaction("read_committed") as connection:
                 tx = self._tx(connection, writes=True)
                 claims = tx.claims
                 value = await act(tx)
@@ -196,10 +207,7 @@ class PostgresStore:
 
     async def read(self, act: Act[T]) -> T:
         try:
-            async with (
-                self._acquired() as connection,
-                connection.transaction(isolation="repeatable_read", readonly=True),
-            ):
+            async with self._transaction("repeatable_read", readonly=True) as connection:
                 return await act(self._tx(connection, writes=False))
         except Exception as error:
             raise translate(error) from error
@@ -221,7 +229,7 @@ class PostgresStore:
     async def user_pool(self, size: int) -> "asyncpg.Pool[Any]":
         """A pool for user transactions, without our planner options and type codecs."""
         options = self._connect_options(connect=self._hosts.connect)
-        return await asyncpg.create_pool(self.url, min_size=0, max_size=size, timeout=_CONNECT_SECONDS, **options)
+        return await asyncpg.create_pool(self.url, min_size=0, max_size=size, timeout=CONNECT_SECONDS, **options)
 
     async def record_step(self, step: Step, token: str) -> bool:
         return await self._step_batcher.record(step, token)
@@ -336,11 +344,20 @@ class PostgresStore:
         try:
             connection = await self._claim_connection()
             rows = await repeat_on_conflict(lambda: fetch_rows(connection, query, values))
-        except BaseException as error:
+        except LOST as error:
             terminate(connection)
+            if not isinstance(error, asyncio.CancelledError):
+                self._connection_lost()
             raise translate(error) from error
-        self._claim_connections.append(connection)
+        except Exception as error:
+            self._keep_claim_connection(connection)
+            raise translate(error) from error
+        self._keep_claim_connection(connection)
         return rows
+
+    def _keep_claim_connection(self, connection: Connection | None) -> None:
+        if connection is not None and not connection.is_closed():
+            self._claim_connections.append(connection)
 
     async def _refresh_lane_cache(self) -> None:
         await self.read(lambda tx: tx.refresh_lane_cache())
@@ -354,13 +371,11 @@ class PostgresStore:
         await self._set_clock(connection)
         return connection
 
-    async def _connect(
-        self, settings: Mapping[str, str] | None = None, command_seconds: float = _SHORT_SECONDS
-    ) -> Connection:
+    async def _connect(self, settings: Mapping[str, str] | None = None) -> Connection:
         connection = await self._hosts.connect(
             server_settings=None if self.bouncer else {**READ_COMMITTED, **(settings or {})},
-            timeout=_CONNECT_SECONDS,
-            command_timeout=command_seconds,
+            timeout=CONNECT_SECONDS,
+            command_timeout=self._command_seconds,
             **self._connect_options(),
         )
         await prepare(connection)
@@ -369,10 +384,51 @@ class PostgresStore:
     def _connect_options(self, **options: Any) -> dict[str, Any]:
         return {"statement_cache_size": 0, **options} if self.bouncer else options
 
-    def _acquired(self) -> Any:
-        if self._pool is None:
+    @asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[Connection]:
+        """A connection of the pool. After a timeout or a cancelled call it is closed at once: asyncpg would wait for
+        the server to confirm the cancellation."""
+        pool = self._pool
+        if pool is None:
             raise StoreUnavailable("the store is closed; open it first")
-        return self._pool.acquire(timeout=_CONNECT_SECONDS)
+        connection = await pool.acquire(timeout=_ACQUIRE_SECONDS)
+        acquired_at = self._clock.monotonic()
+        try:
+            yield connection
+        except LOST as error:
+            terminate(connection)
+            waited = self._clock.monotonic() - acquired_at
+            if not isinstance(error, asyncio.CancelledError) or waited > _SUSPICIOUS_SECONDS:
+                self._connection_lost()
+            raise
+        finally:
+            await pool.release(connection)
+
+    @asynccontextmanager
+    async def _transaction(self, isolation: str, *, readonly: bool = False) -> AsyncIterator[Connection]:
+        async with self._acquired() as connection:
+            transaction = connection.transaction(isolation=isolation, readonly=readonly)
+            await transaction.start()
+            try:
+                yield connection
+            except LOST:
+                raise
+            except BaseException:
+                await transaction.rollback()
+                raise
+            await transaction.commit()
+
+    def _connection_lost(self) -> None:
+        """One connection does not answer: the others may have been lost with it, so the idle ones are replaced."""
+        if self._pool is not None:
+            terminate_idle(self._pool)
+        while self._claim_connections:
+            terminate(self._claim_connections.pop())
+        self._insert_batcher.terminate_idle()
+        self._side_connection.terminate_idle()
+        self._user_transactions.terminate_idle()
+        if self._listener is not None:
+            self._listener.reconnect()
 
     def _single_statement(self, connection: Connection) -> Any:
         """The context of one statement: behind PgBouncer a transaction, because its connections have no settings."""
@@ -380,7 +436,14 @@ class PostgresStore:
 
     def _tx(self, connection: Connection, *, writes: bool) -> PostgresTx:
         return PostgresTx(
-            connection, self.now(), self._lane_cache, self._texts, self._intern_apart, writes=writes, edges=self._edges
+            connection,
+            self.now(),
+            self._lane_cache,
+            self._texts,
+            self._intern_apart,
+            writes=writes,
+            read_seconds=LONG_SECONDS,
+            edges=self._edges,
         )
 
     def limits_on_last_claim(self) -> tuple[bool, Micros | None]:

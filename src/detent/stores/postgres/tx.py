@@ -14,18 +14,19 @@ from detent.stores.rows import EVENT_COLUMNS, event_from, job_from
 from detent.stores.tail_queries import TailQueries
 from detent.stores.tx_queries import TxQueries
 
+from .connections import Connection
 from .dialect import compiled, is_uuid, without_locks
 from .insert import insert
-
-Connection = Any
-"""An asyncpg connection, pooled or not; asyncpg's stubs have no common type for the two."""
-
 
 _EVENT_WIDTH = len(EVENT_COLUMNS)
 _TAIL_WINDOW = 2_000
 _LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 _TAIL_PLAN = "SET LOCAL enable_bitmapscan = on; SET LOCAL plan_cache_mode = force_custom_plan"
 """A BRIN index needs a bitmap scan, which is off for all other statements of the pool."""
+
+
+_SHORT_READS = frozenset({"lane_version", "next_due", "any_leased_or_due", "check_leases", "tenants"})
+"""Read by workers and submits all the time: they have the time limit of other statements."""
 
 
 class PostgresTail(TailQueries):
@@ -76,6 +77,7 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         texts: dict[str, str],
         intern: Callable[[str, dict[str, str]], Awaitable[int]],
         writes: bool = True,
+        read_seconds: float | None = None,
     ) -> None:
         super().__init__(now, lane_cache)
         self.connection = connection
@@ -86,13 +88,15 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         self._texts = texts
         self._intern_apart = intern
         self._writes = writes
+        self._read_seconds = read_seconds
         self.dead_letter_query = "lock_dead_letter" if writes else "dead_letter"
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Any]:
         text = self._texts[name] if where is None else self._texts[name].replace("{where}", where)
         query = compiled(text if self._writes else without_locks(text))
         values.setdefault("now", self.now)
-        rows: list[Any] = await self.connection.fetch(query.text, *(values[n] for n in query.names))
+        seconds = None if self._writes or name in _SHORT_READS else self._read_seconds
+        rows: list[Any] = await self.connection.fetch(query.text, *(values[n] for n in query.names), timeout=seconds)
         return rows
 
     async def change(self, name: str, /, **values: Any) -> int:

@@ -9,7 +9,7 @@ import asyncpg
 from detent.core.errors import InvalidInput
 
 from .caller_connection import AsyncpgConnection
-from .connections import read_committed
+from .connections import LONG_SECONDS, STATEMENT_SECONDS, read_committed, terminate_idle
 from .errors import translate
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class UserTransactions:
             raise translate(error) from error
         return transaction
 
+    def terminate_idle(self) -> None:
+        if self._pool is not None:
+            terminate_idle(self._pool)
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.terminate()
@@ -61,7 +65,8 @@ class UserTransaction:
         self._over = False
 
     async def begin(self) -> None:
-        await self._transaction.start()
+        async with asyncio.timeout(STATEMENT_SECONDS):
+            await self._transaction.start()
 
     async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
         """Run a last act in the transaction and commit it; if either fails, everything is rolled back."""
@@ -73,8 +78,9 @@ class UserTransaction:
             )
         tx = self._store.transaction_on(AsyncpgConnection(self.connection))
         try:
-            value = await act(tx)
-            await self._transaction.commit()
+            async with asyncio.timeout(LONG_SECONDS):
+                value = await act(tx)
+                await self._transaction.commit()
         except BaseException as error:
             await self.rollback()
             raise translate(error) from error
