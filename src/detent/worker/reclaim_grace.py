@@ -1,6 +1,8 @@
 """After an outage, a suspend or a clock jump, expired leases are not reclaimed for one lease."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from detent.core.errors import DetentError
 from detent.core.times import SECOND
@@ -39,6 +41,15 @@ class ReclaimGrace:
         """The store has answered."""
         if self.until == float("inf"):
             self.start("the store was unreachable")
+
+    @contextmanager
+    def watch_stall(self) -> Iterator[None]:
+        """Start the grace if what runs inside takes longer than a third of a lease: the heartbeats waited as well."""
+        began = self._clock.monotonic()
+        yield
+        seconds = self._clock.monotonic() - began
+        if seconds > self._lease / 3:
+            self.start(f"the store took {seconds:.1f} s to answer")
 
     async def check_uptime(self, store: Store) -> None:
         """Start the grace if the database has just started: its workers may not have reconnected yet."""

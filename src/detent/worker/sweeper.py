@@ -75,13 +75,15 @@ class Sweeper:
         full = False
         if self.reclaim_grace.over:
             began = self._engine.store.now()
-            lost = await self._engine.expire(BATCH)
+            with self.reclaim_grace.watch_stall():
+                lost = await self._engine.expire(BATCH)
             self.expired += len(lost)
             if lost:
                 for recovery in await recoveries(self._engine, began):
                     log.warning("%s", recovery.sentence())
             full |= len(lost) == BATCH
-        woken = await self._engine.wake(BATCH)
+        with self.reclaim_grace.watch_stall():
+            woken = await self._engine.wake(BATCH)
         self.reclaim_grace.store_back()
         self.woken += len(woken)
         full |= len(woken) == BATCH

@@ -1,4 +1,5 @@
-"""Query texts for Postgres: `:name` parameters become `$n`, {clock} is filled in, claim statements are assembled."""
+"""Query texts for Postgres: `:name` parameters become `$n`, {clock} (the current time) and {began} (the start of the
+transaction) are filled in, claim statements are assembled."""
 
 import re
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from detent.stores.sql_files import load_queries
 from detent.stores.tx_queries import fill_placeholders
 
 DATABASE_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+TRANSACTION_CLOCK = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint"
 PARAMETER_CLOCK = ":now::bigint"
 _LOCKS = re.compile(r"\s+FOR UPDATE( SKIP LOCKED)?")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -45,8 +47,11 @@ def queries(own_clock: bool) -> dict[str, str]:
     postgres = load_queries(__package__)
     claims = _claim_statements(postgres["settle_and_claim"], postgres["inspect_rest"], postgres["claim_limited"])
     texts = {**load_queries(), **postgres, **claims}
-    clock = PARAMETER_CLOCK if own_clock else DATABASE_CLOCK
-    return {name: fill_placeholders(text).replace("{clock}", clock) for name, text in texts.items()}
+    clock, began = (PARAMETER_CLOCK, PARAMETER_CLOCK) if own_clock else (DATABASE_CLOCK, TRANSACTION_CLOCK)
+    return {
+        name: fill_placeholders(text).replace("{clock}", clock).replace("{began}", began)
+        for name, text in texts.items()
+    }
 
 
 def _claim_statements(settle_and_claim_sql: str, inspect_sql: str, claim_limited_sql: str) -> dict[str, str]:

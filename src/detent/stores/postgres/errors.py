@@ -19,7 +19,6 @@ UNAVAILABLE = (
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InternalClientError,
-    asyncpg.LockNotAvailableError,
     *CONFLICTS,
     OSError,
     TimeoutError,
@@ -39,6 +38,11 @@ def translate(error: BaseException) -> BaseException:
         return StoreRefused(f"the database refused a row that violates a constraint: {error}")
     if isinstance(error, asyncpg.DataError):
         return StoreRefused(f"the database cannot store a value: {error}")
+    if isinstance(error, asyncpg.LockNotAvailableError):
+        return StoreUnavailable(
+            "a table or row stays locked by another transaction; end that transaction (pg_stat_activity and pg_locks "
+            "show it); workers and servers retry automatically"
+        )
     if isinstance(error, UNAVAILABLE):
         cause = f"{type(error).__name__}: {error}"
         advice = "check that it runs and that the URL is right; workers and servers retry automatically"

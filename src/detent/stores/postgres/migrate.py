@@ -75,6 +75,7 @@ async def _oldest_allowed(connection: Connection) -> int:
 
 async def _migrate(connection: Connection) -> None:
     async with read_committed(connection):
+        await connection.execute("SET LOCAL lock_timeout = 0")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK, timeout=_MIGRATION_SECONDS)
         await connection.execute(_CREATE_SCHEMA_TABLE)
         current: int = await connection.fetchval("SELECT coalesce(max(version), 0) FROM detent_schema")

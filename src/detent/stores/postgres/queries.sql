@@ -41,8 +41,9 @@ WITH due AS MATERIALIZED (
 UPDATE jobs j SET ready = true FROM due d WHERE j.ctid = d.at;
 
 -- name: expired
--- Hot path. Index: jobs_leased. FOR UPDATE checks the condition again on the locked row.
-SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= (SELECT {clock})
+-- Hot path. Index: jobs_leased. FOR UPDATE checks the condition again on the locked row. Compared with the start of the
+-- transaction: if this statement had to wait for a lock on the table, so had the heartbeats.
+SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= (SELECT {began})
   AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
 ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;
 
@@ -154,8 +155,8 @@ SELECT k.space, k.key, k.job_id FROM json_array_elements(:pairs::json) p
 JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
 -- name: reclaimable
--- Expired leases that a worker may reclaim. Index: jobs_leased.
-SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= (SELECT {clock})
+-- Expired leases that a worker may reclaim. Index: jobs_leased. {began}: see expired.
+SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= (SELECT {began})
   AND (lane >> :shift::int) & :group_mask = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:groups::json)))
   AND lane & :party_mask <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:paused::json)))
 ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;

@@ -52,12 +52,13 @@ _SLOW_CLAIM_SECONDS = 0.02
 _FLOOR_SECONDS = 1.0
 _ACQUIRE_SECONDS = 10.0
 """How long a call waits for a free connection of the pool."""
+_LOCK_SHARE = 0.75
 _SUSPICIOUS_SECONDS = 0.3
 """A call that was cancelled after so long may have waited for a connection that no longer answers."""
 MAX_BATCHES_IN_FLIGHT = 2
 """The server executes one batch while the other waits for the disk or the network; a third gains nothing."""
-POOL_SETTINGS = {**READ_COMMITTED, "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
-"""With planner options: a plan cached while the tables were empty must not scan them when they are full."""
+POOL_SETTINGS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
+"""Planner options: a plan cached while the tables were empty must not scan them when they are full."""
 
 
 class PostgresStore:
@@ -117,7 +118,7 @@ class PostgresStore:
                     max_size=self._pool_size,
                     init=prepare,
                     reset=skip_reset,
-                    server_settings=None if self.bouncer else POOL_SETTINGS,
+                    server_settings=self._session_settings(POOL_SETTINGS),
                     command_timeout=self._command_seconds,
                     timeout=CONNECT_SECONDS,
                     **self._connect_options(connect=self._hosts.connect),
@@ -373,13 +374,19 @@ class PostgresStore:
 
     async def _connect(self, settings: Mapping[str, str] | None = None) -> Connection:
         connection = await self._hosts.connect(
-            server_settings=None if self.bouncer else {**READ_COMMITTED, **(settings or {})},
+            server_settings=self._session_settings(settings or {}),
             timeout=CONNECT_SECONDS,
             command_timeout=self._command_seconds,
             **self._connect_options(),
         )
         await prepare(connection)
         return connection
+
+    def _session_settings(self, settings: Mapping[str, str]) -> dict[str, str] | None:
+        """lock_timeout: the server ends a wait for a lock before we give up on the connection."""
+        if self.bouncer:
+            return None
+        return {**READ_COMMITTED, "lock_timeout": str(int(self._command_seconds * _LOCK_SHARE * 1_000)), **settings}
 
     def _connect_options(self, **options: Any) -> dict[str, Any]:
         return {"statement_cache_size": 0, **options} if self.bouncer else options
