@@ -183,9 +183,12 @@ class PlainClaimTx(PostgresTxQueries):
         for _ in range(1 + MAX_REPEATS):
             await self.refresh_lane_cache()
             if self.lane_cache.needs_plan:
-                claimed += await self._claim_limited(request)
-                if self.lane_cache.needs_plan:
+                within_limits = await self._claim_limited(request)
+                claimed += within_limits
+                rest = remaining_request(request, len(within_limits))
+                if self.lane_cache.needs_plan or rest is None:
                     break
+                request = rest  # the last limit has just been removed
             result = await self._settle_and_claim([], request)
             result.save_positions(self.lane_cache, with_floors=False)
             claimed += result.claimed

@@ -263,8 +263,9 @@ class PostgresStore:
         async with self._claim_slots:
             if self._lane_cache.needs_plan and request:
                 outcome = await self._settle_and_claim_limited(successes, request)
-                if not self._lane_cache.needs_plan:  # the last limit has just been removed
-                    outcome.claimed += (await self._settle_and_claim_once([], request)).claimed
+                remaining = remaining_request(request, len(outcome.claimed))
+                if not self._lane_cache.needs_plan and remaining:  # the last limit has just been removed
+                    outcome.claimed += (await self._settle_and_claim_once([], remaining)).claimed
                 return outcome
             result = await self._settle_and_claim_once(successes, request)
             outcome, wrote = StoreBatchResult(result.claimed, result.unsettled(successes)), result.wrote
