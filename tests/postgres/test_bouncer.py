@@ -5,15 +5,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 from servers.bouncer import ABSENT, bouncing, installed
 from servers.databases import migrated
 from servers.postgres import VOLATILE, Server, running
 
 from detent.client.connect import store_from
+from detent.core.errors import InvalidInput
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
 from detent.proof.verify.verify import verify
+from detent.stores.postgres.errors import translate
 
 from .fleet import enqueue, fleet_on, soon
 
@@ -89,3 +92,14 @@ async def test_two_workers_drain_five_hundred(server: Server, tmp_path: Path) ->
         text.seek(before)
         log_text = text.read().decode()
     assert "ERROR" not in log_text and "LISTEN" not in log_text
+
+
+async def test_a_bouncer_that_the_url_does_not_declare_is_named(bouncer: str) -> None:
+    """It refuses our startup parameters; if it ignores them, it loses prepared statements sooner or later."""
+    engine = Engine(store_from(bouncer.removesuffix("?pgbouncer=1")))
+    with pytest.raises(InvalidInput) as refused:
+        await engine.open()
+    assert refused.value.code == "PGBOUNCER_UNDECLARED" and "?pgbouncer=1" in str(refused.value)
+    lost = asyncpg.InvalidSQLStatementNameError('prepared statement "__asyncpg_stmt_3__" does not exist')
+    assert getattr(translate(lost), "code", None) == "PGBOUNCER_UNDECLARED"
+    await engine.close()

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from detent.core.errors import StoreRefused, StoreUnavailable, VersionConflict
+from detent.core.errors import InvalidInput, StoreRefused, StoreUnavailable, VersionConflict
 
 T = TypeVar("T")
 _MAX_ATTEMPTS = 10
@@ -38,6 +38,12 @@ def translate(error: BaseException) -> BaseException:
         return StoreRefused(f"the database refused a row that violates a constraint: {error}")
     if isinstance(error, asyncpg.DataError):
         return StoreRefused(f"the database cannot store a value: {error}")
+    if _is_bouncer_error(error):
+        return InvalidInput(
+            "this server is a PgBouncer, which keeps no session settings and prepared statements; add ?pgbouncer=1 to "
+            "the URL, or connect to Postgres directly",
+            code="PGBOUNCER_UNDECLARED",
+        )
     if isinstance(error, asyncpg.LockNotAvailableError):
         return StoreUnavailable(
             "a table or row stays locked by another transaction; end that transaction (pg_stat_activity and pg_locks "
@@ -48,6 +54,14 @@ def translate(error: BaseException) -> BaseException:
         advice = "check that it runs and that the URL is right; workers and servers retry automatically"
         return StoreUnavailable(f"Postgres does not answer ({cause}); {advice}")
     return error
+
+
+def _is_bouncer_error(error: BaseException) -> bool:
+    """PgBouncer refuses startup parameters; if it is configured to ignore them, prepared statements fail sooner or
+    later, because the next transaction runs on another connection."""
+    if isinstance(error, asyncpg.InvalidSQLStatementNameError | asyncpg.DuplicatePreparedStatementError):
+        return "__asyncpg_" in str(error)
+    return isinstance(error, asyncpg.ProtocolViolationError) and "unsupported startup parameter" in str(error)
 
 
 async def repeat_on_conflict(act: Callable[[], Awaitable[T]]) -> T:
