@@ -80,10 +80,27 @@ async def test_one_lost_connection_replaces_the_others(engine: Engine, proxy: Pr
         await claim(engine)
     proxy.forget()
     seconds, result = await timed(ACTS[name](engine))
-    assert isinstance(result, StoreUnavailable) and seconds < 4 * LIMIT_SECONDS
+    repeated = name in ("read", "write")  # their BEGIN changed nothing
+    assert isinstance(result, StoreUnavailable) is not repeated and seconds < 4 * LIMIT_SECONDS
     for act in (claim, submit, ACTS["write"], ACTS["step"]):
         seconds, result = await timed(act(engine))
         assert not isinstance(result, StoreUnavailable) and seconds < LIMIT_SECONDS, result
+
+
+async def test_a_long_read_ends_with_the_connections_it_was_lost_with(
+    engine: Engine, proxy: Proxy, database: Database
+) -> None:
+    """A statement that reads many rows may take a minute, but not on a connection that does not answer."""
+
+    async def read(tx: Any) -> Any:
+        return await tx.connection.fetch("SELECT pg_sleep(0.2)", timeout=60)
+
+    began = CLOCK.monotonic()
+    reading = asyncio.create_task(timed(engine.store.read(read)))
+    await until(lambda: database.sql("SELECT 1 FROM pg_stat_activity WHERE query ~ 'pg_sleep' AND state = 'active'"))
+    proxy.forget()
+    await engine.jobs(Filter(limit=1))
+    assert isinstance((await reading)[1], StoreUnavailable) and CLOCK.monotonic() - began < 10
 
 
 async def test_a_lost_claim_is_found_again_on_a_new_connection(engine: Engine, proxy: Proxy) -> None:
@@ -104,7 +121,7 @@ async def test_a_cancelled_call_ends_at_once_and_leaves_no_trace_in_the_log(
     for _ in range(3):
         proxy.forget()
         call = asyncio.create_task(engine.jobs(Filter(limit=1)))
-        done, _ = await asyncio.wait([call], timeout=LIMIT_SECONDS / 3)
+        done, _ = await asyncio.wait([call], timeout=LIMIT_SECONDS / 6)
         assert not done
         call.cancel()
         done, _ = await asyncio.wait([call], timeout=LIMIT_SECONDS / 3)
@@ -162,7 +179,7 @@ async def test_work_goes_on_after_a_silence(url: str, proxy: Proxy, database: Da
     @direct.job("mail")
     async def direct_mail() -> None: ...
 
-    web = create_app(app.engine, Settings(open_without_tokens=True))
+    web = create_app(app, Settings(open_without_tokens=True))
     client = httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://127.0.0.1")
     slowest = {"serve": 0.0, "enqueue": 0.0}
     stopped = asyncio.Event()

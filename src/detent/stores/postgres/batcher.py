@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import asyncpg
-
 from detent.core.errors import StoreRefused
 from detent.core.job import Change, Micros, Step
 
-from .connections import terminate
+from .connections import LOST, terminate
 from .dialect import Query
 from .errors import repeat_on_conflict, translate
 from .insert import insert
@@ -94,12 +92,12 @@ class InsertBatcher:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()
             return await repeat_on_conflict(lambda: self._insert(changes, lanes))
-        except asyncpg.PostgresError as error:
-            raise translate(error) from error
-        except BaseException as error:
+        except LOST as error:
             terminate(self._connection)
             if not isinstance(error, asyncio.CancelledError):
                 self._on_lost()
+            raise translate(error) from error
+        except Exception as error:
             raise translate(error) from error
 
     async def _insert(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:

@@ -52,7 +52,8 @@ _SLOW_CLAIM_SECONDS = 0.02
 _FLOOR_SECONDS = 1.0
 _ACQUIRE_SECONDS = 10.0
 """How long a call waits for a free connection of the pool."""
-_LOCK_SHARE = 0.75
+_LOCK_SHARE, _BEGIN_SHARE = 0.75, 0.25
+"""Parts of the time limit of a statement: for waiting for a lock, and for a BEGIN."""
 _SUSPICIOUS_SECONDS = 0.3
 """A call that was cancelled after so long may have waited for a connection that no longer answers."""
 MAX_BATCHES_IN_FLIGHT = 2
@@ -95,6 +96,8 @@ class PostgresStore:
         self._edges = Edges({})
         self._offset: Micros = 0
         self._waiters = Waiters()
+        self._reading: dict[Connection, float] = {}
+        """Connections in read-only transactions, and since when."""
         self._lost_claims = LostClaims()
         self._lanes = PostgresTxQueries(None, 0, self._lane_cache, self._texts, self._intern_apart)
         """Without a connection: used only for `lane_of`."""
@@ -396,27 +399,25 @@ class PostgresStore:
     async def _acquired(self) -> AsyncIterator[Connection]:
         """A connection of the pool. After a timeout or a cancelled call it is closed at once: asyncpg would wait for
         the server to confirm the cancellation."""
-        pool = self._pool
-        if pool is None:
-            raise StoreUnavailable("the store is closed; open it first")
+        pool = self._open_pool()
         connection = await pool.acquire(timeout=_ACQUIRE_SECONDS)
         acquired_at = self._clock.monotonic()
         try:
             yield connection
         except LOST as error:
-            terminate(connection)
-            waited = self._clock.monotonic() - acquired_at
-            if not isinstance(error, asyncio.CancelledError) or waited > _SUSPICIOUS_SECONDS:
-                self._connection_lost()
+            self._give_up(connection, error, acquired_at)
             raise
         finally:
             await pool.release(connection)
 
     @asynccontextmanager
     async def _transaction(self, isolation: str, *, readonly: bool = False) -> AsyncIterator[Connection]:
-        async with self._acquired() as connection:
-            transaction = connection.transaction(isolation=isolation, readonly=readonly)
-            await transaction.start()
+        pool = self._open_pool()
+        connection, transaction = await self._begin(pool, isolation, readonly)
+        acquired_at = self._clock.monotonic()
+        if readonly:
+            self._reading[connection] = acquired_at
+        try:
             try:
                 yield connection
             except LOST:
@@ -425,6 +426,50 @@ class PostgresStore:
                 await transaction.rollback()
                 raise
             await transaction.commit()
+        except LOST as error:
+            self._give_up(connection, error, acquired_at)
+            raise
+        finally:
+            self._reading.pop(connection, None)
+            await pool.release(connection)
+
+    async def _begin(self, pool: "asyncpg.Pool[Any]", isolation: str, readonly: bool) -> tuple[Connection, Any]:
+        """A connection and its transaction. A BEGIN changes nothing, so that one which is not answered soon is repeated
+        on a new connection."""
+        for seconds in (self._command_seconds * _BEGIN_SHARE, None):
+            connection: Connection = await pool.acquire(timeout=_ACQUIRE_SECONDS)
+            transaction = connection.transaction(isolation=isolation, readonly=readonly)
+            began = self._clock.monotonic()
+            try:
+                async with asyncio.timeout(seconds):
+                    await transaction.start()
+                return connection, transaction
+            except BaseException as error:
+                self._give_up(connection, error, began)
+                await pool.release(connection)
+                if not isinstance(error, TimeoutError):
+                    raise
+                self._end_waiting_reads()
+                if seconds is None:
+                    raise
+        raise AssertionError("the second attempt returns or raises")
+
+    def _open_pool(self) -> "asyncpg.Pool[Any]":
+        if self._pool is None:
+            raise StoreUnavailable("the store is closed; open it first")
+        return self._pool
+
+    def _give_up(self, connection: Connection, error: BaseException, since: float) -> None:
+        terminate(connection)
+        cancelled = isinstance(error, asyncio.CancelledError)
+        if not cancelled or self._clock.monotonic() - since > _SUSPICIOUS_SECONDS:
+            self._connection_lost()
+
+    def _end_waiting_reads(self) -> None:
+        """A BEGIN was not answered, which waits for nothing: reads that have waited as long are lost as well."""
+        waiting_since = self._clock.monotonic() - self._command_seconds * _BEGIN_SHARE
+        for connection in [one for one, since in self._reading.items() if since < waiting_since]:
+            terminate(connection)
 
     def _connection_lost(self) -> None:
         """One connection does not answer: the others may have been lost with it, so the idle ones are replaced."""
@@ -478,7 +523,7 @@ class PostgresStore:
                 tx = PostgresTxQueries(connection, self.now(), self._lane_cache, self._texts, self._intern_apart)
                 return await TxQueries.intern(tx, table, values)
 
-        return await repeat_on_conflict(lambda: self._side_connection.run(act))
+        return await self._translated(repeat_on_conflict(lambda: self._side_connection.run(act)))
 
     def watch(self) -> ServerWatch:
         if self._listener is None and not self.bouncer:

@@ -102,7 +102,8 @@ class PostgresTxQueries(PostgresTail, TxQueries):
     async def change(self, name: str, /, **values: Any) -> int:
         query = compiled(self._texts[name])
         values.setdefault("now", self.now)
-        tag = await self.connection.execute(query.text, *(values[n] for n in query.names))
+        options = {"timeout": self._read_seconds} if name.startswith("prune_") else {}
+        tag = await self.connection.execute(query.text, *(values[n] for n in query.names), **options)
         number = int(tag.rpartition(" ")[2])
         self.wrote |= number > 0
         return number

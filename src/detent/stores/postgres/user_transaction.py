@@ -92,8 +92,9 @@ class UserTransaction:
         if self._over:
             return
         try:
-            if self.connection.is_in_transaction():
-                await self._transaction.rollback()
+            async with asyncio.timeout(STATEMENT_SECONDS):
+                if self.connection.is_in_transaction():
+                    await self._transaction.rollback()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             self.connection.terminate()
         finally:
