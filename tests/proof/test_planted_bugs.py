@@ -36,6 +36,7 @@ BUDGETS = {
     "lost-twice-forgotten": Budget(states=None, seeds=10),
     "wait-misses-signal": Budget(seeds=10, simulated="formal"),
     "zombie-step": Budget(states=None, seeds=15, simulated="streams"),
+    "lost-job-runs-on": Budget(states=None, seeds=15),
     "once-not-begun": Budget(states=None, seeds=15, simulated="streams"),
     "parent-misses-child": Budget(states=None, seeds=12, simulated="formal"),
     "dead-letter-forgotten": Budget(),

@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.ports.claims import Claimed
 
+from .lease import Lease
 from .outcomes import Suspend
-from .steps import Sleep
+from .steps import Sleep, retrying
 from .transaction import Scope
 
 if TYPE_CHECKING:
@@ -126,8 +127,10 @@ class EngineContext(BaseContext):
         *,
         strict_steps: bool = False,
         pause: Sleep = asyncio.sleep,
+        lease: Lease | None = None,
     ) -> None:
         super().__init__(claimed)
+        self._lease = lease or Lease()
         self._engine = engine
         self._park_seconds = park_seconds
         self._strict_steps = strict_steps
@@ -144,6 +147,21 @@ class EngineContext(BaseContext):
     def _name_counts(self) -> Counter[str]:
         return Counter()
 
+    async def check_lease(self, what: str) -> None:
+        """Raise StaleLease if this execution has lost the job. Asks the store only if the lease may be over. Internal.
+
+        A lease that is confirmed here is extended: a third of it or more is left when this returns.
+        """
+        lease, job_id = self._lease, self._claimed.id
+        while not lease.is_sure:  # again if the process was stopped while it waited for the store
+            lease.raise_if_lost(job_id, what)
+            assert lease.clock is not None, "a lease without a clock is sure or lost"
+            at, seconds = lease.clock.read(), lease.clock.lease_seconds
+            extend = partial(self._engine.extend, {job_id: self._claimed.token}, seconds)
+            if job_id in (await retrying(extend, self._pause)).lost:
+                lease.lost = "lease lost"
+            lease.confirm(at)
+
     def _number(self, name: str) -> str:
         """A repeated name of a child or an approval gets a number: `name`, `name#2`, `name#3`, …"""
         self._name_counts[name] += 1
@@ -159,6 +177,13 @@ class BlockingContext(BaseContext):
         self._context = context
         self._loop = loop
         self._stop_reasons = context._stop_reasons
+
+    def check_lease(self, what: str) -> None:
+        """Like `Context.check_lease`; uses the event loop only to ask the store. Internal."""
+        lease = self._context._lease
+        lease.raise_if_lost(self._claimed.id, what)
+        if not lease.is_sure:
+            self._run(lambda: self._context.check_lease(what))
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the loop. Suspend comes back as a value: a BaseException would end the loop."""

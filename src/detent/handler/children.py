@@ -4,7 +4,7 @@ A child's id is derived from its parent and its name, so a handler that runs aga
 """
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
@@ -122,8 +122,10 @@ class ChildJobs:
         park_seconds: float,
         scopes: list[Scope],
         number: Callable[[str], str],
+        check_lease: Callable[[str], Awaitable[None]],
     ) -> None:
         """scopes: the transactions of the handler. number: numbers repeated names of one execution."""
+        self._check_lease = check_lease
         self._claimed = claimed
         self._engine = engine
         self._park_seconds = park_seconds
@@ -165,6 +167,7 @@ class ChildJobs:
         unsent = [child for child in children if not child.sent]
         try:
             check_no_transaction(self._scopes, "enqueueing children")
+            await self._check_lease("enqueueing children")
             await child_acts.enqueue(self._engine, self._claimed, [child._request for child in unsent])
         except BaseException:
             self.enqueue_failed = True
@@ -242,7 +245,7 @@ class ChildCalls(EngineContext):
     @cached_property
     def children(self) -> ChildJobs:
         """The children of this execution. Internal: handlers use `enqueue`, `enqueue_many` and `gather`."""
-        return ChildJobs(self._claimed, self._engine, self._park_seconds, self.scopes, self._number)
+        return ChildJobs(self._claimed, self._engine, self._park_seconds, self.scopes, self._number, self.check_lease)
 
     def enqueue(self, job: Enqueueable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
         """A child job of this job. Await it to enqueue it now, or pass it to `gather`.

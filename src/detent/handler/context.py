@@ -97,6 +97,7 @@ class Context(ChildCalls, ApprovalCalls):
         result = await self._steps.recorded_result(call)
         if result is not NOT_RECORDED:
             return result
+        await self.check_lease(f"step {call.name!r}")
         await self._steps.record_start(call)
         try:
             return await self._run_step(call, fn, args, kwargs)
@@ -107,6 +108,7 @@ class Context(ChildCalls, ApprovalCalls):
     def _begin_step(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> StepCall:
+        self._lease.raise_if_lost(self.job_id, f"step {name!r}")
         check_no_transaction(self.scopes, f"step {name!r}")
         return self._steps.begin_call(name, fn, args, kwargs)
 
@@ -116,6 +118,7 @@ class Context(ChildCalls, ApprovalCalls):
         """Call fn and record its result, in one commit with what fn wrote through ctx.transaction()."""
         with step_span(self._engine, call.name), StepScope(self) as scope:
             try:
+                await self.check_lease(f"step {call.name!r}")  # nothing may come between this and the call
                 return await self._steps.record_result(call, await call_function(fn, args, kwargs), scope)
             finally:
                 await scope.rollback()
@@ -137,6 +140,7 @@ class Context(ChildCalls, ApprovalCalls):
     async def begin_transaction(self) -> OpenTransaction:
         """Begin the transaction behind `transaction()`. Internal; handlers use `transaction()`."""
         await self._steps.load()
+        await self.check_lease("a transaction")
         return await self._engine.store.begin()
 
     async def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
@@ -183,6 +187,7 @@ class Context(ChildCalls, ApprovalCalls):
 
     async def _recorded_signal(self, name: str, kind: str, timeout: float | None) -> Signal:
         """The signal or timeout that ended this wait; raises Suspend if it has not ended yet."""
+        await self.check_lease(f"a wait for {name!r}")
         self._check_can_wait()
         check_no_transaction(self.scopes, f"a wait for {name!r}")
         if timeout is not None and not 0 <= timeout <= MAX_WAIT_SECONDS:
@@ -241,7 +246,10 @@ class Context(ChildCalls, ApprovalCalls):
         is open. Shown by `detent jobs why` and on the dashboard.
 
             await ctx.progress(0.4, "4,000 of 10,000 rows")
+
+        Raises StaleLease if the lease was lost.
         """
+        self._lease.raise_if_lost(self.job_id, "progress")
         now = asyncio.get_running_loop().time()
         if now - self._progress_at < _PROGRESS_SECONDS:
             return
@@ -253,8 +261,11 @@ class Context(ChildCalls, ApprovalCalls):
 
         async def act(tx: Tx) -> None:
             row = (await tx.lock([claimed.id])).get(claimed.id)
-            if row and row.token == claimed.token and row.worker:
-                at = max(tx.now, row.updated_at)
-                await tx.add_notes([Note(row.id, row.version, "progress", at, row.worker, row.execution_no, data)])
+            if row is None or row.token != claimed.token or not row.worker:
+                self._lease.lost = "lease lost"
+                return
+            at = max(tx.now, row.updated_at)
+            await tx.add_notes([Note(row.id, row.version, "progress", at, row.worker, row.execution_no, data)])
 
         await self._engine.store.write(act)
+        self._lease.raise_if_lost(self.job_id, "progress")

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.core.errors import InvalidInput, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned, StoreUnavailable
 from detent.core.job import Step
@@ -19,6 +19,7 @@ from .transaction import Scope
 if TYPE_CHECKING:
     from detent.engine import Engine
 
+T = TypeVar("T")
 MAX_RESULT = 1 << 20
 MAX_ERROR = 500
 NOT_RECORDED = object()
@@ -147,7 +148,7 @@ class Steps:
         await self.load()
         orphans = self.orphans()
         if orphans:
-            await self._retrying(lambda: acts.note_orphaned_steps(self._engine, self._claimed, orphans))
+            await retrying(lambda: acts.note_orphaned_steps(self._engine, self._claimed, orphans), self._pause)
 
     def orphans(self) -> list[str]:
         """Recorded steps that were not called. With strict_steps: raises StepOrphaned, before any new step runs."""
@@ -159,27 +160,28 @@ class Steps:
     async def load(self) -> dict[str, Step]:
         """All recorded steps of the job, read once per execution."""
         if self._recorded is None:
-            rows = await self._retrying(lambda: acts.recorded_steps(self._engine, self._claimed))
+            rows = await retrying(lambda: acts.recorded_steps(self._engine, self._claimed), self._pause)
             if self._recorded is None:  # a concurrent step may have loaded them meanwhile
                 self._recorded = {step.name: step for step in rows}
         return self._recorded
 
     async def _record(self, call: StepCall, text: str | None, *, finished: bool) -> None:
         step = self._step(call, text, finished=finished)
-        await self._retrying(lambda: acts.record_step(self._engine, step, self._claimed.token))
+        await retrying(lambda: acts.record_step(self._engine, step, self._claimed.token), self._pause)
 
     def _step(self, call: StepCall, text: str | None, *, finished: bool) -> Step:
         claimed, now = self._claimed, self._engine.store.now()
         return Step(claimed.id, call.name, call.digest, text, finished, claimed.execution_no, now)
 
-    async def _retrying(self, act: Callable[[], Awaitable[Any]]) -> Any:
-        """Repeat while the store is unavailable, so that finished work is not lost. Recording a step is idempotent."""
-        for pause in _RETRY_PAUSES:
-            try:
-                return await act()
-            except StoreUnavailable:
-                await self._pause(pause)
-        return await act()
+
+async def retrying(act: Callable[[], Awaitable[T]], pause: Sleep) -> T:
+    """Repeat an idempotent act while the store is unavailable, so that finished work is not lost."""
+    for seconds in _RETRY_PAUSES:
+        try:
+            return await act()
+        except StoreUnavailable:
+            await pause(seconds)
+    return await act()
 
 
 async def call_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -72,11 +72,19 @@ class ControlledStore(SqliteStore):
         self._hooks = hooks
         self.effects: Counter[str] = Counter()
         """External side effects of handlers per job: a rollback does not undo them."""
+        self.repeated_steps: list[tuple[str, str]] = []
+        """(job id, step) for each function of a step that was called although the step is recorded."""
 
     @property
     def session(self) -> Session:
         assert self._writer is not None, "the store is open"
         return self._writer
+
+    def step_called(self, job_id: str, name: str) -> None:
+        """The function of a step runs now."""
+        query = "SELECT 1 FROM steps WHERE job_id = ? AND name = ? AND finished"
+        if list(self.session.connection.execute(query, (job_id, name))):
+            self.repeated_steps.append((job_id, name))
 
     def open_now(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = CONTRACTS) -> None:
         connection = connect(self.path, self.synchronous)

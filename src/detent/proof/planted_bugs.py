@@ -1,9 +1,9 @@
-"""Planted bugs: transaction classes with one deliberate defect each, to show that the simulator and explorer find it.
+"""Planted bugs: classes with one deliberate defect each, to show that the simulator and explorer find it.
 
 Production code cannot reach them: they are passed in as Hooks, by `detent simulate --bug` and by tests only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -11,9 +11,13 @@ from weakref import WeakKeyDictionary
 
 from detent.core.contract.model import Move, Phase
 from detent.core.job import Change, Job, Micros, Signal, Step
+from detent.core.outcome import Outcome
 from detent.core.schedule import FIRE_KEY, Advance, Fire, Schedule
-from detent.ports.claims import Extended, Success
+from detent.engine import BatchResult
+from detent.handler.lease import Lease
+from detent.ports.claims import Claimed, Extended, Success
 from detent.stores.sqlite.claim import SqliteTx
+from detent.worker.state import Batch, Held, Interrupt, WorkerState
 
 from .controlled_store import DEFAULT_HOOKS, Hooks
 
@@ -243,6 +247,20 @@ class FiresWithoutCompare(SqliteTx):
 _PREVIOUS_DUE: WeakKeyDictionary[Any, list[Schedule]] = WeakKeyDictionary()
 
 
+class RunsOnWithoutLease(WorkerState):
+    """Tells no handler that its job is lost, and never lets it ask the store."""
+
+    def batch_done(
+        self, result: BatchResult, batch: Batch | None = None, new_lease: Callable[[], Lease] = Lease
+    ) -> list[Claimed]:
+        return super().batch_done(result, batch)
+
+    def _abandon(self, held: Held, outcome: Outcome | None, reason: str) -> Interrupt:
+        interrupt = super()._abandon(held, outcome, reason)
+        held.lease.lost = None
+        return interrupt
+
+
 def _with(change: Change, **columns: object) -> Change:
     return replace(change, after=replace(change.after, **columns))  # type: ignore[arg-type]
 
@@ -282,6 +300,11 @@ BUGS: Mapping[str, Bug] = MappingProxyType(
             ),
             _bug("wait-misses-signal", "a job starts to wait without checking for a signal sent before", MissesSignal),
             _bug("zombie-step", "a step is recorded for a worker that lost the job", RecordsWithoutToken),
+            Bug(
+                "lost-job-runs-on",
+                "an execution that has lost its job runs further steps",
+                replace(DEFAULT_HOOKS, state=RunsOnWithoutLease),
+            ),
             _bug("once-not-begun", "a once is not recorded before it runs", ForgetsBegun),
             _bug(
                 "parent-misses-child", "a child that ends just before its parent waits does not wake it", MissesChildren

@@ -10,6 +10,7 @@ from typing import Protocol
 from detent.core.errors import DetentError
 from detent.engine import Engine
 from detent.engine.reads.workers import WorkerCommand, command_for
+from detent.handler.lease import LeaseClock, Reading
 from detent.ports.claims import Extended
 from detent.ports.listing import WorkerRow
 from detent.ports.tx import Tx
@@ -43,6 +44,7 @@ class Heartbeat:
         on_answer: Callable[[Extended], object],
         listener: "LeaseListener | None" = None,
         on_command: Callable[[str], object] = lambda act: None,
+        lease_clock: LeaseClock | None = None,
     ) -> None:
         self._engine = engine
         self._shared = engine.store
@@ -52,6 +54,7 @@ class Heartbeat:
         self._on_answer = on_answer
         self._listener = listener
         self._on_command = on_command
+        self._lease_clock = lease_clock
         self._last_command: str | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="detent-heartbeat", daemon=True)
@@ -103,6 +106,7 @@ class Heartbeat:
 
     async def _beat(self) -> None:
         held = self._leases()
+        extended_at = None if self._lease_clock is None else self._lease_clock.read()
         row = replace(self._row(), seen_at=self._engine.store.now())
 
         async def act(tx: Tx) -> tuple[Extended, WorkerCommand | None]:
@@ -110,7 +114,7 @@ class Heartbeat:
             command = await command_for(tx, row.id)
             return await tx.extend(held, int(self._lease * 1_000_000)) if held else Extended(), command
 
-        self._report(held, *await self._engine.store.write(act))
+        self._report(held, *await self._engine.store.write(act), extended_at)
         self.beats += 1
         if self._listener is not None:
             await self._listener.on_heartbeat(self._engine, held)
@@ -124,9 +128,15 @@ class Heartbeat:
 
         self._report(held, *await self._engine.store.read(act))
 
-    def _report(self, held: Mapping[str, str], answer: Extended, command: WorkerCommand | None) -> None:
-        if answer.lost or answer.cancels:
-            self._on_answer(HeartbeatAnswer(answer.lost, answer.cancels, held))
+    def _report(
+        self,
+        held: Mapping[str, str],
+        answer: Extended,
+        command: WorkerCommand | None,
+        extended_at: Reading | None = None,
+    ) -> None:
+        if answer.lost or answer.cancels or (held and extended_at is not None):
+            self._on_answer(HeartbeatAnswer(answer.lost, answer.cancels, held, extended_at))
         if command is not None and command.act != self._last_command:
             self._last_command = command.act
             reason = f": {command.reason}" if command.reason else ""

@@ -2,13 +2,14 @@
 
 import heapq
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Failure
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped
 from detent.engine import BatchResult, Settlement
+from detent.handler.lease import Lease, Reading
 from detent.ports.claims import Claimed, Extended
 
 _SPARE_DEADLINES = 64
@@ -27,6 +28,7 @@ class Held:
     started: bool = False
     cancel_requested: bool = False
     timeout: float | None = None
+    lease: Lease = field(default_factory=Lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class HeartbeatAnswer(Extended):
     """The answer to a heartbeat, with the lease tokens it checked: a job may have been claimed again since then."""
 
     tokens: Mapping[str, str] = field(default_factory=dict)
+    extended_at: Reading | None = None
+    """Read before the leases were extended; None: they were only checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,9 @@ class WorkerState:
         assert self.in_flight, "a result without a batch"
         return self.in_flight.pop(next(i for i, other in enumerate(self.in_flight) if batch is None or other is batch))
 
-    def batch_done(self, result: BatchResult, batch: Batch | None = None) -> list[Claimed]:
+    def batch_done(
+        self, result: BatchResult, batch: Batch | None = None, new_lease: Callable[[], Lease] = Lease
+    ) -> list[Claimed]:
         """The batch (the oldest, if not given) is committed. Returns the jobs to start."""
         batch = self._remove_in_flight(batch)
         if batch.claim_limit:
@@ -134,7 +140,7 @@ class WorkerState:
             old = self.held.get(claimed.id)
             if old is not None:  # its lease expired, and this worker claimed it again
                 self._superseded.append(self._abandon(old, None, "lease lost"))
-            self.held[claimed.id] = Held(claimed)
+            self.held[claimed.id] = Held(claimed, lease=new_lease())
         if self.stopping:  # stop() was called while the claim was in flight
             self.stop()
             return []
@@ -151,16 +157,16 @@ class WorkerState:
         self.finished = batch.settled + self.finished
         self.wants_jobs = True
 
-    def handler_started(self, job_id: str, now: float, timeout: float | None) -> bool:
-        """A slot starts the job; False if the worker no longer holds it."""
+    def handler_started(self, job_id: str, now: float, timeout: float | None) -> Held | None:
+        """A slot starts the job; None if the worker no longer holds it."""
         held = self.held.get(job_id)
         if held is None:
-            return False
+            return None
         held.started = True
         if timeout is not None:
             held.timeout, held.deadline = timeout, now + timeout
             self._push_deadline(held.deadline, held.claimed)
-        return True
+        return held
 
     def handler_ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
         """A handler ended. False if the worker no longer holds the job: then only the slot becomes free."""
@@ -195,8 +201,10 @@ class WorkerState:
         return interrupts
 
     def heartbeat_answered(self, answer: Extended, now: float) -> list[Interrupt]:
-        """Drop jobs whose lease is lost; pass cancel requests on to their handlers."""
+        """Drop jobs whose lease is lost, confirm the others; pass cancel requests on to their handlers."""
         interrupts = []
+        if isinstance(answer, HeartbeatAnswer) and answer.extended_at is not None:
+            self._confirm_leases(answer.tokens.keys() - answer.lost, answer, answer.extended_at)
         for job_id in answer.lost:
             held = self._held_under_checked_token(job_id, answer)
             if held is not None:
@@ -208,6 +216,12 @@ class WorkerState:
                 self._push_deadline(now + self.cancel_grace, held.claimed)
                 interrupts.append(Interrupt(job_id, cancel_request, cooperative=True))
         return interrupts
+
+    def _confirm_leases(self, job_ids: Iterable[str], answer: Extended, at: Reading) -> None:
+        for job_id in job_ids:
+            held = self._held_under_checked_token(job_id, answer)
+            if held is not None:
+                held.lease.confirm(at)
 
     def _held_under_checked_token(self, job_id: str, answer: Extended) -> Held | None:
         """The held job, unless the answer is about an older token of it."""
@@ -252,6 +266,7 @@ class WorkerState:
     def _abandon(self, held: Held, outcome: Outcome | None, reason: str) -> Interrupt:
         """Hold the job no longer, settle it with this outcome if there is one, and interrupt its handler."""
         claimed = held.claimed
+        held.lease.lost = reason
         del self.held[claimed.id]
         if held.started:
             self.abandoned += 1

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from detent.core.errors import DetentError, InvalidInput, StoreRefused
 from detent.core.job import Micros
@@ -12,6 +13,7 @@ from detent.engine import BatchResult, Engine, Settlement
 from detent.engine.reads.workers import DRAIN
 from detent.handler.context import Context
 from detent.handler.handler import Handler
+from detent.handler.lease import Lease, LeaseClock
 from detent.observability.settings import Settings
 from detent.ports.claims import Claimed, ClaimRequest, Extended
 from detent.ports.clock import Clock
@@ -106,6 +108,7 @@ class Worker:
         self._woken_by_notification = False
         """True: a notification of new work ended the last wait, not the poll interval."""
         self._started_at = engine.store.now()
+        self._lease_clock = LeaseClock(self._clock, self.lease_seconds)
         self._timeout_codes = {name: c.code("timeout") for name, c in engine.contracts.items()}
 
     async def run(self, *, handle_signals: bool = True) -> int:
@@ -144,6 +147,7 @@ class Worker:
             lambda answer: loop.call_soon_threadsafe(self._on_heartbeat_answer, answer),
             listener,
             lambda act: loop.call_soon_threadsafe(self._on_command, act),
+            self._lease_clock,
         )
 
     async def _hand_back_remaining(self) -> None:
@@ -211,6 +215,7 @@ class Worker:
         claimed: list[Claimed] = []
         while not self.state.done:
             batch = self.state.next_batch()
+            new_lease = partial(Lease, self._lease_clock, self._lease_clock.read())
             transaction = asyncio.create_task(self._settle_and_claim(batch)) if batch else None
             self._slots.start(claimed)  # after the batch is sent: the handlers run while the store works
             if claimed:
@@ -241,7 +246,7 @@ class Worker:
                 log.warning("job %s: %s", job_id, refusal)
             if self._sweeper is not None:
                 self._sweeper.expect_timeouts(settlement.outcome for settlement in batch.settled)
-            claimed = self.state.batch_done(result, batch)
+            claimed = self.state.batch_done(result, batch, new_lease)
             self._histograms.record_pickups(claimed, self.engine.store.now())
             self._interrupt(self.state.pop_superseded())
             if not claimed:
@@ -311,10 +316,13 @@ class Worker:
         handler = self.handlers[claimed.job_type]
         timeout = handler.options.timeout if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
         began = self._clock.monotonic()
-        if not self.state.handler_started(claimed.id, began, timeout):
+        held = self.state.handler_started(claimed.id, began, timeout)
+        if held is None:
             return
         options = handler.options
-        context = Context(claimed, self.engine, options.park_seconds, strict_steps=options.strict_steps)
+        context = Context(
+            claimed, self.engine, options.park_seconds, strict_steps=options.strict_steps, lease=held.lease
+        )
         contract = self.engine.contract(claimed.contract)
         self._running[claimed.id] = (task, context, handler)
         try:

@@ -80,6 +80,8 @@ class Simulation:
         for job_id, times in self.store.effects.items():
             if times > 1:
                 self.monitor.report(job_id, "once.twice", f"a once was executed {times} times")
+        for job_id, name in self.store.repeated_steps:
+            self.monitor.report(job_id, "step.repeated", f"{name} was called although it is recorded")
         if not self._has_violation():
             self.monitor.final_check()
         if not self._has_violation():

@@ -17,7 +17,9 @@ from detent.core.outcome import Outcome, Stopped
 from detent.handler.children import ChildFailed
 from detent.handler.context import Context
 from detent.handler.handler import Options, inspect_handler
+from detent.handler.lease import Lease, LeaseClock
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
+from detent.handler.steps import Sleep
 from detent.ports.claims import Claimed, ClaimRequest, Extended
 from detent.ports.listing import WorkerRow
 from detent.worker.heartbeat import Heartbeat
@@ -57,7 +59,7 @@ async def work(
     message = f"{TOKEN_PREFIX}{ctx._claimed.token} in execution {ctx.execution_no}"
     try:
         if steps:
-            result["first"] = await ctx.step("first", _record_token(ctx))
+            result["first"] = await ctx.step("first", _record_token(ctx, "first"))
         children = await enqueue_children(ctx, HANDLER, plan, family) if family else []
         for number in range(_SLICES):
             pause = Pause(int(seconds * SECOND / _SLICES))
@@ -65,7 +67,7 @@ async def work(
             if ctx.cancelled and act != "ignore":
                 raise Cancel("asked to stop")
             if steps and seconds > _LONG_SECONDS:  # long enough to lose the lease between two steps
-                await ctx.step("slice", _record_token(ctx))
+                await ctx.step("slice", _record_token(ctx, f"slice#{number + 1}" if number else "slice"))
         _raise_outcome(act, message)
         if act == "wait":
             await ctx.wait_for(SIGNAL, timeout=20.0)
@@ -77,7 +79,7 @@ async def work(
             await wait_for_approval(ctx, question)
         await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
         if steps:
-            result["last"] = await ctx.step("last", _record_token(ctx))
+            result["last"] = await ctx.step("last", _record_token(ctx, "last"))
     except ChildFailed:
         raise Fail(message, code="CHILD_FAILED") from None
     except (StoreUnavailable, WaitTimeout) as error:
@@ -98,9 +100,14 @@ def _raise_outcome(act: str, message: str) -> None:
         raise Cancel("of its own will")
 
 
-def _record_token(ctx: Context) -> Callable[[], dict[str, str]]:
+def _record_token(ctx: Context, name: str) -> Callable[[], dict[str, str]]:
     """A step function whose result is the token under which it ran."""
-    return lambda: {TOKEN_FIELD: ctx._claimed.token}
+
+    def act() -> dict[str, str]:
+        ctx._engine.store.step_called(ctx.job_id, name)  # type: ignore[attr-defined]
+        return {TOKEN_FIELD: ctx._claimed.token}
+
+    return act
 
 
 async def _pause_once(ctx: Context, pause: Pause) -> None:
@@ -136,7 +143,15 @@ class SimWorker(Process):
         self._notification_pending = False
         self._reclaim_at: Micros = 0
         self._codes = {contract: c.code("timeout") for contract, c in self.engine.contracts.items()}
-        self._heartbeat = Heartbeat(self.engine, self.lease, self._leases, self._row, self._deliver_heartbeat_answer)
+        self._lease_clock = LeaseClock(simulation.clock, self.lease)
+        self._heartbeat = Heartbeat(
+            self.engine,
+            self.lease,
+            self._leases,
+            self._row,
+            self._deliver_heartbeat_answer,
+            lease_clock=self._lease_clock,
+        )
         for task in (self._settle_and_claim_loop, self._heartbeat_loop, self._tick_loop, self._poll_loop):
             self.start(task)
 
@@ -169,6 +184,7 @@ class SimWorker(Process):
                 await self._wake_loop
                 continue
             request = self._request(batch.claim_limit) if batch.claim_limit else None
+            new_lease = partial(Lease, self._lease_clock, self._lease_clock.read())
             try:
                 result = await self.engine.settle_and_claim(batch.settled, request)
             except DetentError:
@@ -176,7 +192,7 @@ class SimWorker(Process):
                 await Pause(self.random.randrange(50 * MS, 500 * MS))
                 continue
             self.simulation.on_batch_result(self, batch.settled, result)
-            to_start = self.state.batch_done(result)
+            to_start = self.state.batch_done(result, batch, new_lease)
             self._interrupt_all(self.state.pop_superseded())
             for claimed in to_start:
                 self.simulation.on_claimed(self, claimed)
@@ -193,9 +209,11 @@ class SimWorker(Process):
     async def _execute(self, claimed: Claimed) -> None:
         await Pause(self.random.randrange(5 * MS))
         timeout = None if claimed.timeout_ms is None else claimed.timeout_ms / 1_000
-        if not self.state.handler_started(claimed.id, self.simulation.clock.monotonic(), timeout):
+        held = self.state.handler_started(claimed.id, self.simulation.clock.monotonic(), timeout)
+        if held is None:
             return
-        context = Context(claimed, self.engine, pause=lambda seconds: Pause(int(seconds * SECOND)))
+        pause: Sleep = lambda seconds: Pause(int(seconds * SECOND))  # noqa: E731
+        context = Context(claimed, self.engine, pause=pause, lease=held.lease)
         assert self.loop.current is not None
         self._running[claimed.id] = (self.loop.current, context)
         try:
