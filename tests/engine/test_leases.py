@@ -187,6 +187,16 @@ async def test_streams_jobs_are_not_expired_but_taken_over(engine: Engine, clock
     assert (await engine.settle(new.id, new.token, Succeeded('"new"'))).result == '"new"'
 
 
+async def test_a_claim_does_not_take_over_its_own_job(engine: Engine, clock: FakeClock) -> None:
+    """A process that is stopped between the two parts of a claim would get one job twice, under one token."""
+    await engine.submit(Submission("mail", contract="streams"))
+    request = engine.claim_request("w1", 2, LEASE_SECONDS, reclaim=True)
+    (claimed,) = await engine.claim(request)
+    clock.advance(LEASE_SECONDS)
+    assert await engine.claim(request) == []
+    assert (await engine.job(claimed.id)).execution_no == 1
+
+
 @pytest.mark.parametrize(
     "options", [{"job_types": {"other"}}, {"queues": {"other"}}, {"exclude_contracts": frozenset({"streams"})}], ids=str
 )

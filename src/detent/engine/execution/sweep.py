@@ -97,6 +97,8 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
         return []
     claimed, changed = [], []
     for job in await tx.reclaimable(request, names):
+        if job.token == request.token:  # claimed a moment ago by this request, before the process was stopped
+            continue
         facts = Facts(
             worker=request.worker,
             token=request.token,
