@@ -53,11 +53,11 @@ def test_a_job_that_loses_every_worker_fails(name, executions):
 def test_an_uncharged_loss_uses_up_no_retry(name, again):
     history = JobHistory(name)
     history.move(Move.CLAIM)
-    for _ in range(10):
+    for _ in range(8):
         history.apply_rule(after_loss)
         if again:
             history.move(again)
-    assert (history.job.failures, history.job.retries, history.job.interruptions) == (0, 0, 10)
+    assert (history.job.failures, history.job.retries, history.job.interruptions) == (0, 0, 8)
     history.fail()
     assert history.fail_until_final() == 3
 
@@ -161,7 +161,7 @@ def with_max_interruptions(limit, name="p3c"):
     return JobHistory(contract.with_options(loss=LossRule(contract.loss.move, False, max_interruptions=limit)))
 
 
-@pytest.mark.parametrize("limit", [0, 2])
+@pytest.mark.parametrize("limit", [1, 2])
 @pytest.mark.parametrize("rule", [after_loss, after_stop])
 def test_p3c_interrupted_once_too_often_is_aborted(limit, rule):
     history = with_max_interruptions(limit)
@@ -178,8 +178,16 @@ def test_p3c_interrupted_once_too_often_is_aborted(limit, rule):
     assert change.after.failures == 0
 
 
-def test_p3c_has_no_limit_of_interruptions_by_default():
-    assert CONTRACTS["p3c"].loss.max_interruptions is None
+@pytest.mark.parametrize("name", ["p3c", "streams"])
+def test_uncharged_losses_are_limited_by_default(name):
+    assert CONTRACTS[name].loss.max_interruptions == 8
+
+
+def test_zero_is_no_limit_of_interruptions():
+    history = with_max_interruptions(0)
+    for _ in range(20):
+        history.move(Move.CLAIM)
+        assert history.apply_rule(after_loss).after.status == "interrupted"
 
 
 def test_streams_becomes_a_dead_letter_after_too_many_deliveries():
@@ -193,8 +201,9 @@ def test_streams_becomes_a_dead_letter_after_too_many_deliveries():
 
 
 def test_streams_failed_without_an_error_has_the_retry_count_of_its_row():
-    history = with_max_interruptions(0, "streams")
+    history = with_max_interruptions(1, "streams")
     history.move(Move.CLAIM)
+    history.apply_rule(after_loss)
     change = history.apply_rule(after_loss)
     envelope = history.contract.envelope(change.after, change.events[-1])
     assert (envelope["retry_count"], history.view()["retry_count"]) == (0, 0)

@@ -131,11 +131,11 @@ async def test_a_job_that_kills_its_workers_ends(engine: Engine, clock: FakeCloc
 
 async def test_an_interrupted_run_loses_no_retry(engine: Engine, clock: FakeClock) -> None:
     await submit(engine, "p3c")
-    for _ in range(10):
+    for _ in range(8):
         await claim_one(engine)
         clock.advance(LEASE_SECONDS)
         (job,) = await engine.expire()
-    assert (job.status, job.failures, job.interruptions) == ("interrupted", 0, 10)
+    assert (job.status, job.failures, job.interruptions) == ("interrupted", 0, 8)
 
 
 async def test_interruptions_may_be_limited(place: Place, clock: FakeClock) -> None:

@@ -109,6 +109,14 @@ async def lose_worker(engine: Engine, clock: FakeClock) -> None:
     assert len(await engine.expire()) == 12
 
 
+async def lose_twice(engine: Engine, clock: FakeClock) -> None:
+    await submit(engine, "p3c")
+    for _ in range(2):
+        assert len(await claim(engine, 1)) == 1
+        clock.advance(LEASE_SECONDS + 1)
+        assert len(await engine.expire()) == 1
+
+
 async def miss_schedule(engine: Engine, clock: FakeClock) -> None:
     await schedules.add(engine, ScheduleRequest("nightly", "mail", every="1h"), actor="ann")
     clock.advance(3_600 + 121)
@@ -131,6 +139,7 @@ CAUSES: dict[str, tuple[Cause, Cause, str]] = {
     "stuck_running": (run_too_long, finish_all, "queue=default, job_type=mail"),
     "schedule_missed": (miss_schedule, run_schedule, "schedule=nightly"),
     "lease_losses": (lose_worker, nothing, "all"),
+    "suspects": (lose_twice, run_all, "queue=default, job_type=mail"),
     "error_rate": (dead_letter_many, nothing, "queue=default, job_type=mail"),
 }
 """rule -> (its cause, what ends it, the subject of the alert). A rule over a time window ends without an act."""

@@ -26,7 +26,7 @@ class Budget:
 
 
 BUDGETS = {
-    "settle-without-token": Budget(states=20_000, seeds=20, simulated="formal"),
+    "settle-without-token": Budget(states=20_000, seeds=20, simulated="men"),
     "event-without-row": Budget(),
     "row-without-event": Budget(),
     "version-not-raised": Budget(),
@@ -93,8 +93,11 @@ def test_a_failing_seed_is_shrunk() -> None:
 def test_bugs_are_subclasses_and_do_not_patch_the_real_classes() -> None:
     from detent.proof.controlled_store import DEFAULT_HOOKS
     from detent.stores.sqlite.claim import SqliteTx
+    from detent.worker.state import WorkerState
 
-    assert DEFAULT_HOOKS.transaction is SqliteTx
+    assert DEFAULT_HOOKS.transaction is SqliteTx and DEFAULT_HOOKS.state is WorkerState
     for bug in BUGS.values():
-        assert issubclass(bug.hooks.transaction, SqliteTx) and bug.hooks.transaction is not SqliteTx
-        assert bug.description and bug.hooks.transaction.__module__ == "detent.proof.planted_bugs"
+        real = SqliteTx if bug.hooks.state is WorkerState else WorkerState
+        planted = bug.hooks.transaction if real is SqliteTx else bug.hooks.state
+        assert issubclass(planted, real) and planted is not real
+        assert bug.description and planted.__module__ == "detent.proof.planted_bugs"

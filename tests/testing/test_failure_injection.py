@@ -86,9 +86,9 @@ async def test_the_run_fails_when_the_retries_are_used_up() -> None:
 
 
 async def test_restarts_do_not_use_up_retries() -> None:
-    injector = FailureInjector(Fault("process_restart_interrupt", "before_charge", repeat=10), contract=P3C)
+    injector = FailureInjector(Fault("process_restart_interrupt", "before_charge", repeat=8), contract=P3C)
     job, history, worker = await run_job(application(injector))
-    assert (job.interruptions, job.failures, worker.deaths) == (10, 0, 10)
+    assert (job.interruptions, job.failures, worker.deaths) == (8, 0, 8)
     assert names(history)[-1] == "completed"
 
 

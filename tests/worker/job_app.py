@@ -39,6 +39,16 @@ def declare(contract: str) -> None:
             write(f"stopped {ctx.job_id}")
             raise
 
+    @app.job(f"neighbour-{contract}", contract=contract)
+    async def neighbour(n: int) -> int:
+        await asyncio.sleep(0.2)
+        return n
+
+    @app.job(f"poison-{contract}", contract=contract)
+    async def poison() -> None:
+        write("crashed")
+        os._exit(9)
+
 
 for name in CONTRACTS:
     declare(name)

@@ -331,3 +331,56 @@ def test_a_second_batch_waits_until_it_is_half_full() -> None:
     assert len(state.leases_to_extend(0.0, 1.0)) == 10, "leases of settlements in flight are extended"
     state.batch_failed(second)
     assert [settlement.id for settlement in state.finished] == names("a", 6)[1:] and state.in_flight == [first]
+
+
+def with_suspect(*others: str) -> WorkerState:
+    state = WorkerState(8)
+    assert state.next_batch() is not None
+    suspect = claimed("suspect")._replace(suspect=True)
+    started = state.batch_done(BatchResult([suspect, *(claimed(job_id) for job_id in others)]))
+    assert [job.id for job in started] == list(others), "the suspect does not start beside others"
+    return state
+
+
+def test_a_suspect_starts_when_everything_else_is_settled() -> None:
+    state = with_suspect("a", "b")
+    for job_id in ("a", "b"):
+        state.handler_started(job_id, 0.0, None)
+    state.notify_work_available()
+    assert state.next_batch() is None and state.next_suspect() is None, "nothing more is claimed"
+    state.handler_ended("a", "t1", DONE)
+    state.handler_ended("b", "t1", DONE)
+    assert state.next_suspect() is None, "results that are not committed would be lost with it"
+    batch = state.next_batch()
+    assert batch is not None and batch.claim_limit == 0 and state.next_suspect() is None
+    state.batch_done(BatchResult())
+    suspect = state.next_suspect()
+    assert suspect is not None and suspect.id == "suspect" and state.next_suspect() is None
+    state.handler_started("suspect", 0.0, None)
+    assert state.isolating and state.next_batch() is None
+    state.handler_ended("suspect", "t1", DONE)
+    batch = state.next_batch()
+    assert batch is not None and batch.claim_limit == 8 and not state.isolating
+
+
+def test_only_one_claim_in_flight_may_bring_a_suspect() -> None:
+    state = WorkerState(32, max_in_flight=2, last_claim_full=True)
+    first, second = state.next_batch(), state.next_batch()
+    assert first is not None and second is not None
+    assert (first.may_claim_suspect, second.may_claim_suspect) == (True, False)
+
+
+@pytest.mark.parametrize("act", ["stop", "lost"])
+def test_a_suspect_that_waits_is_handed_back_or_lost_like_any_other(act: str) -> None:
+    state = with_suspect("a")
+    state.handler_started("a", 0.0, None)
+    if act == "stop":
+        state.stop()
+        assert outcomes(state) == [("suspect", "t1", Stopped())]
+    else:
+        state.heartbeat_answered(Extended(frozenset({"suspect"})), 0.0)
+    assert not state.isolating
+    state.handler_ended("a", "t1", DONE)
+    state.next_batch()
+    state.batch_done(BatchResult())
+    assert state.next_suspect() is None

@@ -50,6 +50,7 @@ DEFAULT_RULES = (
     Rule("stuck_running", "stuck_running", "P3", 3_600, for_seconds=60),
     Rule("schedule_missed", "schedule_missed", "P2", 120, for_seconds=30),
     Rule("lease_losses", "lease_losses", "P2", 10, window_seconds=600, resolve_after_seconds=120),
+    Rule("suspects", "suspects", "P2", 2, resolve_after_seconds=120),
     Rule("error_rate", "error_rate", "P2", 0.5, for_seconds=60, window_seconds=300, min_count=20),
 )
 

@@ -31,6 +31,8 @@ def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) 
         change.outbox_item = _outbox_item(change)
     if after.phase is Phase.FINAL:
         change.ended = move
+    elif job.phase is Phase.LEASED:
+        after.losses = facts.losses
     return change
 
 
@@ -115,7 +117,7 @@ def _enter_claimable(contract: Contract, after: Job, edge: Edge, at: Micros, fac
     after.wait_name = after.wait_kind = None
     after.wait_parked = False
     if edge.move is Move.REOPEN:
-        after.failures = after.retries = after.interruptions = 0
+        after.failures = after.retries = after.interruptions = after.losses = 0
         after.error_counts = after.result = after.error_code = after.error_message = None
         after.finished_at = after.cancel_requested = after.first_failed_at = None
 

@@ -8,6 +8,9 @@ from detent.core.contract.model import Move, Phase
 Micros = int
 """A time or a duration in microseconds; times count from 1970-01-01 UTC."""
 
+SUSPECT_LOSSES = 2
+"""A job whose last executions were lost this often is a suspect. One loss is the common fate of healthy jobs."""
+
 
 @dataclass(slots=True)
 class Job:
@@ -34,6 +37,8 @@ class Job:
     failures: int = 0
     retries: int = 0
     interruptions: int = 0
+    losses: int = 0
+    """Executions lost in a row: the worker died or lost its lease. 0 again after one that ended in good order."""
     token: str | None = None
     worker: str | None = None
     lease_until: Micros | None = None
@@ -75,6 +80,11 @@ class Job:
         """The name of the signal that the job waits for; None if it does not wait, or for something else."""
         waits = self.phase is Phase.BLOCKED and self.wait_kind not in (APPROVAL, CHILDREN)
         return self.wait_name if waits else None
+
+    @property
+    def suspect(self) -> bool:
+        """True if this job may be what kills its workers: it runs alone in its worker until an execution ends."""
+        return self.losses >= SUSPECT_LOSSES
 
 
 @dataclass(slots=True)
@@ -244,6 +254,8 @@ class Facts:
     delay: Micros = 0
     due_at: Micros | None = None
     charged: bool = True
+    losses: int = 0
+    """`Job.losses` after an execution that does not end the job: one more if it was lost."""
     failure: Failure | None = None
     result: str | None = None
     wait: Wait | None = None

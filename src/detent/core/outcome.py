@@ -79,9 +79,8 @@ def after_loss(
     """The change for a job whose lease expired; `contract.loss` decides the move and whether it is charged."""
     rule = contract.loss
     failure = Failure(contract.code("lost"), f"worker {job.worker} was lost while holding the job", "WorkerLost")
-    return _interrupted(
-        contract, job, rule.move, rule.charged, failure, now, replace(facts, reason="lease_expired"), jitter
-    )
+    facts = replace(facts, reason="lease_expired", losses=job.losses + 1)
+    return _interrupted(contract, job, rule.move, rule.charged, failure, now, facts, jitter)
 
 
 def after_stop(
@@ -93,9 +92,8 @@ def after_stop(
         return None
     code = contract.code("lost") if rule.move is contract.loss.move else contract.code("stopped")
     failure = Failure(code, f"worker {job.worker} stopped before the job was done", "WorkerStopped")
-    return _interrupted(
-        contract, job, rule.move, rule.charged, failure, now, replace(facts, reason="worker_stopped"), jitter
-    )
+    facts = replace(facts, reason="worker_stopped", losses=job.losses)
+    return _interrupted(contract, job, rule.move, rule.charged, failure, now, facts, jitter)
 
 
 def _interrupted(
@@ -116,7 +114,12 @@ def _interrupted(
         return decide(contract, job, Move.FAIL, now, facts)
     recorded = None if move is Move.RELEASE and not charged else failure
     change = decide(contract, job, move, now, replace(facts, failure=recorded))
+    return fail_after_interruptions(contract, change, now, replace(facts, failure=failure, charged=False))
+
+
+def fail_after_interruptions(contract: Contract, change: Change, now: Micros, facts: Facts) -> Change:
+    """Add the FAIL move if the job was interrupted more often than its contract allows."""
     limit = contract.loss.max_interruptions
-    if limit is not None and change.after.interruptions > limit and contract.edge(change.after.status, Move.FAIL):
-        return add_move(contract, change, Move.FAIL, now, replace(facts, failure=failure, charged=False))
+    if limit and change.after.interruptions > limit and contract.edge(change.after.status, Move.FAIL):
+        return add_move(contract, change, Move.FAIL, now, facts)
     return change

@@ -143,9 +143,16 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
             if request and request.reclaim and room > 0:
                 remaining = replace(request, limit=room)
                 done.claimed += await self._retry_on_conflict(lambda tx: sweep.reclaim(self, tx, remaining))
+            if request and self._may_claim_suspect(request, done.claimed):
+                done.claimed += await self._retry_on_conflict(lambda tx: sweep.claim_suspect(tx, request))
             if any(claimed.cancel_requested for claimed in done.claimed):
                 done.claimed = await self._cancel_requested_claims(done)
         return done
+
+    def _may_claim_suspect(self, request: ClaimRequest, claimed: Sequence[Claimed]) -> bool:
+        if request.suspects is False or request.named is not None or len(claimed) >= request.limit:
+            return False
+        return not claimed or (request.suspects is True and not any(other.suspect for other in claimed))
 
     async def _settle_batch(
         self, settled: list[Settlement], request: ClaimRequest | None

@@ -167,7 +167,8 @@ class ChildJobs:
         unsent = [child for child in children if not child.sent]
         try:
             check_no_transaction(self._scopes, "enqueueing children")
-            await self._check_lease("enqueueing children")
+            if unsent:
+                await self._check_lease("enqueueing children")
             await child_acts.enqueue(self._engine, self._claimed, [child._request for child in unsent])
         except BaseException:
             self.enqueue_failed = True

@@ -90,6 +90,9 @@ def _gauges(readings: Readings) -> Iterator[Any]:
     running = {(queue, job_type): (now - since) / SECOND for queue, job_type, _, since in readings.running}
     help_text = "Seconds since the oldest running execution started."
     yield _family("gauge", "detent_running_oldest_seconds", help_text, ("queue", "job_type"), _capped(running))
+    suspects = {kind: losses for kind, (losses, _, _) in readings.worst_suspects().items()}
+    help_text = "Losses in a row of the job that was lost most often, from two on."
+    yield _family("gauge", "detent_suspect_losses", help_text, ("queue", "job_type"), _capped(suspects))
     late = {(schedule.label,): schedule.late(now) / SECOND for schedule in readings.missed}
     yield _family(
         "gauge", "detent_schedule_late_seconds", "Seconds by which schedules are late.", ("schedule",), _capped(late)

@@ -28,6 +28,8 @@ class Claimed(NamedTuple):
     due_at: Micros | None = None
     traceparent: str | None = None
     parent_id: str | None = None
+    suspect: bool = False
+    """True: its last executions were lost, so the worker must run it alone."""
 
 
 class Success(NamedTuple):
@@ -63,6 +65,11 @@ class ClaimRequest:
     exclude_contracts: frozenset[str] = frozenset()
     reclaim: bool = False
     """True: also take over expired leases of contracts whose loss rule is RECLAIM."""
+    suspects: bool | None = None
+    """True: the claim may bring a suspect besides other jobs, because the worker runs it alone. None: only if it brings
+    nothing else. False: never. It never brings two of them."""
+    only_suspects: bool = False
+    """True: claim nothing but suspects. Set by the engine."""
     named: Sequence[NamedClaim] | None = None
     """If set, claim only these jobs, of contracts with `uses_stream`; each id once."""
 

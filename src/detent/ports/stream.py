@@ -30,8 +30,8 @@ class StreamSettings:
     visibility_timeout_s: float = 300.0
     """A message that is pending this long, without a heartbeat of its consumer, is delivered to another worker."""
     heartbeat_interval_s: float = 30.0
-    max_deliveries: int | None = None
-    """How many deliveries of a task may end without a result before it fails; None: any number."""
+    max_deliveries: int | None = 8
+    """How many deliveries of a task may end without a result before it fails; 0 or None: any number."""
     max_message_bytes: int = 1 << 20
     max_length: int = 1_000_000
     """While the task stream is this long, nothing is published; the tasks stay in the outbox."""

@@ -82,6 +82,14 @@ class Tx(ChildrenTx, ApprovalTx, ScheduleTx, OutboxTx, PruneTx, LimitTx, Protoco
 
     async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]: ...
 
+    async def has_ready_suspect(self) -> bool:
+        """True if a suspect may be claimed now, by some worker."""
+        ...
+
+    async def suspects(self) -> list[tuple[str, str, int, str]]:
+        """(queue, job type, losses in a row, id) of claimable and leased suspects, at most 1,000."""
+        ...
+
     async def reclaimable(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
         """Jobs of these contracts with an expired lease that this request may claim."""
         ...

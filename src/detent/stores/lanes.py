@@ -19,13 +19,17 @@ PARTY_MASK = (1 << PARTY_BITS) - 1
 CELL_MASK = (1 << RANK_SHIFT) - 1
 HIGHEST_PRIORITY = 100
 """Rank 0."""
+SUSPECT_RANK = 255
+"""The rank of suspects, whatever their priority. Only claims for suspects look at it."""
+FIRST_SUSPECT_LANE = SUSPECT_RANK << RANK_SHIFT
 LOW_PRIORITY_INTERVAL = 8
 """Every 8th claim starts at a lower priority instead of the highest, so that low priorities do not starve."""
 
 
-def lane(priority: int, group: int, party: int) -> int:
+def lane(priority: int, group: int, party: int, *, suspect: bool = False) -> int:
     """rank | group | party: ordered by priority, then by kind of job, then by tenant and limit key."""
-    return (HIGHEST_PRIORITY - priority) << RANK_SHIFT | group << PARTY_BITS | party
+    rank = SUSPECT_RANK if suspect else HIGHEST_PRIORITY - priority
+    return rank << RANK_SHIFT | group << PARTY_BITS | party
 
 
 def rank_of(value: int) -> int:
@@ -143,9 +147,13 @@ Walk = Callable[[int], list[int]]
 def lanes_by_rank(
     walk: Walk, allowed: Mapping[int, str], lane_cache: LaneCache, at_most: int, from_rank: int = 0
 ) -> Iterator[list[int]]:
-    """Lanes with claimable jobs, one list per rank from `from_rank` on; each list starts after the rank's cursor."""
+    """Lanes with claimable jobs, one list per rank from `from_rank` on; each list starts after the rank's cursor.
+
+    The lanes of suspects are only among them if `from_rank` is their rank.
+    """
     start = from_rank << RANK_SHIFT
-    while (first := next(open_lanes(walk, allowed, lane_cache, start, 1 << 63), None)) is not None:
+    stop = FIRST_SUSPECT_LANE if from_rank < SUSPECT_RANK else 1 << 63
+    while (first := next(open_lanes(walk, allowed, lane_cache, start, stop), None)) is not None:
         low = rank_of(first) << RANK_SHIFT
         high = low + (1 << RANK_SHIFT)
         cursor = lane_cache.cursors.get(rank_of(first), low - 1)

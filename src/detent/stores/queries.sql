@@ -19,6 +19,9 @@ INSERT INTO keys (space, key, job_id, created_at) VALUES (:space, :key, :job_id,
 -- Index: jobs_task.
 SELECT coalesce(max(task_attempt), 0) + 1 FROM jobs WHERE task_id = :task_id AND task_attempt IS NOT NULL;
 
+-- name: move_to_lane
+UPDATE jobs SET lane = :lane WHERE id = :id;
+
 -- name: lane_version
 SELECT value FROM lane_version;
 

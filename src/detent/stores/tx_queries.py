@@ -16,7 +16,7 @@ from detent.ports.pruning import Prunable, PruneCursor
 
 from .access_queries import TOKEN_COLUMNS, AccessQueries
 from .children_queries import ApprovalQueries
-from .lanes import GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
+from .lanes import FIRST_SUSPECT_LANE, GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
 from .limit_queries import LimitQueries
 from .outbox_queries import OutboxQueries
 from .rows import (
@@ -99,7 +99,7 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
             await self._intern("lane_mark", "rank", str(job.priority))
         if job.deadline_at is not None:
             await self._intern("lane_mark", "deadline", "")
-        return lane(job.priority, group, party)
+        return lane(job.priority, group, party, suspect=job.suspect)
 
     async def _intern(self, table: str, *names: str) -> int:
         row_id = self.lane_cache.interned.get((table, *names))
@@ -124,6 +124,8 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
                 raise VersionConflict(
                     f"job {after.id} was changed by another call; read it and repeat", job_id=after.id
                 )
+            if before.suspect != after.suspect:
+                await self.change("move_to_lane", id=after.id, lane=await self.lane_of(after))
             await self.add_events(change.events)
             if change.dead_letter:
                 await self.put_dead_letter(change.dead_letter)
@@ -198,6 +200,12 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         names = json.dumps(list(contracts))
         rows = await self.query("expired", now=self.now, limit=limit, contracts=names)
         return [job_from(row) for row in rows]
+
+    async def has_ready_suspect(self) -> bool:
+        return bool(await self.query("ready_suspect", first=FIRST_SUSPECT_LANE))
+
+    async def suspects(self) -> list[tuple[str, str, int, str]]:
+        return [(row[0], row[1], row[2], row[3]) for row in await self.query("suspects", first=FIRST_SUSPECT_LANE)]
 
     async def reclaimable(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
         await self.refresh_lane_cache()

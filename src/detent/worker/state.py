@@ -46,6 +46,8 @@ class Batch:
 
     settled: list[Settlement]
     claim_limit: int
+    may_claim_suspect: bool = field(default=False, compare=False)
+    """False while another claim in flight may bring one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,10 @@ class WorkerState:
     in_flight: list[Batch] = field(default_factory=list)
     """Batches that were handed out and have not ended yet."""
     stopping: bool = False
+    _waiting_suspects: dict[str, Claimed] = field(default_factory=dict)
+    """Held suspects that start when this worker holds nothing else, one after the other."""
+    _isolated: str | None = None
+    """The id of the suspect that was started last."""
     _deadlines: list[tuple[float, str, str]] = field(default_factory=list)
     _superseded: list[Interrupt] = field(default_factory=list)
 
@@ -97,6 +103,19 @@ class WorkerState:
         waiting = self.held or self.finished or self.deferred
         return self.stopping and not waiting and not self.in_flight
 
+    @property
+    def isolating(self) -> bool:
+        """True while a suspect waits or runs here: nothing is claimed, so that its crash takes no other job along."""
+        return bool(self._waiting_suspects) or self._isolated in self.held
+
+    def next_suspect(self) -> Claimed | None:
+        """A suspect to start now; None unless everything else this worker held is settled."""
+        unsettled = self.finished or self.deferred or self.in_flight
+        if not self._waiting_suspects or unsettled or len(self.held) > len(self._waiting_suspects):
+            return None
+        self._isolated = next(iter(self._waiting_suspects))
+        return self._waiting_suspects.pop(self._isolated)
+
     def notify_work_available(self) -> None:
         """Jobs may have become claimable; a claim in flight may have missed them."""
         self.wants_jobs = self._work_arrived_since_claim = True
@@ -106,7 +125,8 @@ class WorkerState:
         if len(self.in_flight) >= self.max_in_flight:
             return None
         room = self.free - sum(batch.claim_limit for batch in self.in_flight)
-        claim_limit = max(0, min(room, self._batch_size)) if self.wants_jobs and not self.stopping else 0
+        wanted = self.wants_jobs and not self.stopping and not self.isolating
+        claim_limit = max(0, min(room, self._batch_size)) if wanted else 0
         if not self.finished and not claim_limit:
             return None
         claimable = claim_limit if self.last_claim_full else 0
@@ -114,7 +134,7 @@ class WorkerState:
             return None  # a second transaction for less than half a batch costs more than it gains
         if claim_limit:
             self._work_arrived_since_claim = False
-        batch = Batch(self.finished, claim_limit)
+        batch = Batch(self.finished, claim_limit, not any(other.may_claim_suspect for other in self.in_flight))
         self.in_flight.append(batch)
         self.finished = []
         return batch
@@ -144,7 +164,11 @@ class WorkerState:
         if self.stopping:  # stop() was called while the claim was in flight
             self.stop()
             return []
-        return result.claimed
+        suspects = {claimed.id: claimed for claimed in result.claimed if claimed.suspect}
+        if not suspects:
+            return result.claimed
+        self._waiting_suspects |= suspects
+        return [claimed for claimed in result.claimed if not claimed.suspect]
 
     def pop_superseded(self) -> list[Interrupt]:
         """Handlers whose job this worker claimed again under a new token: to be stopped before the new one starts."""
@@ -261,6 +285,7 @@ class WorkerState:
     def _hand_back(self, held: Held) -> None:
         claimed = held.claimed
         del self.held[claimed.id]
+        self._waiting_suspects.pop(claimed.id, None)
         self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, Stopped(), claimed.parent_id))
 
     def _abandon(self, held: Held, outcome: Outcome | None, reason: str) -> Interrupt:
@@ -268,6 +293,7 @@ class WorkerState:
         claimed = held.claimed
         held.lease.lost = reason
         del self.held[claimed.id]
+        self._waiting_suspects.pop(claimed.id, None)
         if held.started:
             self.abandoned += 1
         if outcome is not None:

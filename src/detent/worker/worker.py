@@ -217,6 +217,9 @@ class Worker:
             batch = self.state.next_batch()
             new_lease = partial(Lease, self._lease_clock, self._lease_clock.read())
             transaction = asyncio.create_task(self._settle_and_claim(batch)) if batch else None
+            if batch is None and (suspect := self.state.next_suspect()) is not None:
+                log.warning("job %s: its last executions were lost with their workers, it runs alone", suspect.id)
+                claimed.append(suspect)
             self._slots.start(claimed)  # after the batch is sent: the handlers run while the store works
             if claimed:
                 self._wake_loops()
@@ -284,7 +287,7 @@ class Worker:
 
     async def _settle_and_claim(self, batch: Batch) -> BatchResult:
         try:
-            request = self._claim_request(batch.claim_limit) if batch.claim_limit else None
+            request = self._claim_request(batch) if batch.claim_limit else None
             return await self.engine.settle_and_claim(batch.settled, request)
         except UNWRITABLE_ERRORS as error:
             if not batch.settled:
@@ -293,8 +296,8 @@ class Worker:
             self.state.notify_work_available()
             return await settle_individually(self.engine, batch.settled)
 
-    def _claim_request(self, limit: int) -> ClaimRequest:
-        """Expired leases are reclaimed from time to time, less often after a notification: new jobs start first."""
+    def _claim_request(self, batch: Batch) -> ClaimRequest:
+        """Expired leases are reclaimed, and suspects claimed, from time to time: new jobs start first."""
         now = self._clock.monotonic()
         every = min(_POLL_SECONDS / 2, self.lease_seconds / 3)
         since = now - self._reclaimed_at
@@ -304,12 +307,13 @@ class Worker:
             self._reclaimed_at = now
         return self.engine.claim_request(
             self.id,
-            limit,
+            batch.claim_limit,
             self.lease_seconds,
             job_types=frozenset(self.handlers),
             queues=self._queues,
             exclude_contracts=self._exclude_contracts,
             reclaim=reclaim,
+            suspects=due and batch.may_claim_suspect,
         )
 
     async def _execute(self, claimed: Claimed, task: asyncio.Task[None]) -> None:

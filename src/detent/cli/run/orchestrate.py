@@ -46,7 +46,7 @@ def orchestrate(
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
     max_deliveries: Annotated[
-        int | None, option("--max-deliveries", "Fail a task after this many lost workers; default: never.", min=1)
+        int | None, option("--max-deliveries", "Fail a task after this many lost workers; 0: never. Default: 8.", min=0)
     ] = None,
     url: Annotated[
         str | None, option("--url", "The database; default: the application's, else sqlite:///detent.db.")

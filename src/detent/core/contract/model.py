@@ -103,8 +103,8 @@ class LossRule:
 
     move: Move = Move.EXPIRE
     charged: bool = True
-    max_interruptions: int | None = None
-    """Uncharged losses allowed before the job fails; None: any number."""
+    max_interruptions: int | None = 8
+    """Uncharged losses allowed before the job fails, because it may be what kills its workers; 0 or None: any number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """Sweeps: expired leases, due waits and passed deadlines, in bounded batches. Any process may run them at any time."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from detent.core.contract.model import Move
+from detent.core.contract.model import Move, Phase
 from detent.core.decide import decide
-from detent.core.job import APPROVAL, Facts, Failure, Job, Signal, SignalKey
-from detent.core.outcome import after_loss
+from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Signal, SignalKey
+from detent.core.outcome import after_loss, fail_after_interruptions
 from detent.engine.reads.workers import record_losses
 from detent.ports.claims import Claimed, ClaimRequest
 from detent.ports.tx import Tx
@@ -95,23 +96,46 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
     ]
     if not names:
         return []
-    claimed, changed = [], []
+    claimed: list[Claimed] = []
+    changed = []
     for job in await tx.reclaimable(request, names):
         if job.token == request.token:  # claimed a moment ago by this request, before the process was stopped
             continue
-        facts = Facts(
-            worker=request.worker,
-            token=request.token,
-            lease=request.lease,
-            charged=False,
-            data={"old_consumer": job.worker, "new_consumer": request.worker, "message_id": job.token},
-        )
-        change = decide(engine.contract(job.contract), job, Move.RECLAIM, tx.now, facts)
+        change = _reclaim(engine, tx, request, job)
+        if change.after.suspect and change.after.phase is Phase.LEASED:
+            if request.suspects is False or any(other.suspect for other in claimed):
+                continue
         await tx.apply([change])
         changed.append(change)
-        claimed.append(claimed_of(change.after, request.token))
+        if change.after.phase is Phase.LEASED:
+            claimed.append(claimed_of(change.after, request.token))
     await record_losses(tx, changed)
     return claimed
+
+
+def _reclaim(engine: "Engine", tx: Tx, request: ClaimRequest, job: Job) -> Change:
+    contract = engine.contract(job.contract)
+    data = {"old_consumer": job.worker, "new_consumer": request.worker, "message_id": job.token}
+    facts = Facts(
+        worker=request.worker,
+        token=request.token,
+        lease=request.lease,
+        charged=False,
+        losses=job.losses + 1,
+        data=data,
+    )
+    change = decide(contract, job, Move.RECLAIM, tx.now, facts)
+    limit = contract.loss.max_interruptions
+    failure = Failure(contract.code("lost"), f"more than {limit} workers were lost while holding the job", "WorkerLost")
+    failed = Facts(actor=ACTOR, failure=failure, charged=False, dlq_id=engine.ids.job())
+    return fail_after_interruptions(contract, change, tx.now, failed)
+
+
+async def claim_suspect(tx: Tx, request: ClaimRequest) -> list[Claimed]:
+    """Claim one suspect. It is never claimed with another: if it kills its worker, no other job is lost with it."""
+    if not await tx.has_ready_suspect():
+        return []
+    return await tx.claim(replace(request, limit=1, only_suspects=True))
 
 
 def claimed_of(job: Job, token: str) -> Claimed:
@@ -134,4 +158,5 @@ def claimed_of(job: Job, token: str) -> Claimed:
         job.due_at,
         job.traceparent,
         job.parent_id,
+        job.suspect,
     )

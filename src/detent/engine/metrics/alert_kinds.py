@@ -54,6 +54,8 @@ class Readings:
     running: list[tuple[str, str, int, Micros]]
     """(queue, job_type, how many are held, since when the oldest is)"""
     losses: list[Loss]
+    suspects: list[tuple[str, str, int, str]]
+    """(queue, job_type, losses in a row, id)"""
     missed: list[MissedSchedule]
 
     def recent(self, log: str, seconds: float) -> Iterator[tuple[Key, int]]:
@@ -66,6 +68,14 @@ class Readings:
     def move(self, key: Key) -> Move | None:
         edge = edge_of(self.contracts.get(self.group(key).contract), key.source, key.event, key.target)
         return edge.move if edge else None
+
+    def worst_suspects(self) -> dict[tuple[str, str], tuple[int, str, int]]:
+        """(queue, job_type) -> (losses in a row and id of the suspect lost most often, number of suspects)."""
+        worst: dict[tuple[str, str], tuple[int, str, int]] = {}
+        for queue, job_type, losses, job_id in self.suspects:
+            most, worst_id, number = worst.get((queue, job_type), (0, "", 0))
+            worst[queue, job_type] = (*max((most, worst_id), (losses, job_id)), number + 1)
+        return worst
 
     def jobs_by_status(self) -> Counter[tuple[Group, str]]:
         """Unfinished jobs by group and status: events that enter the status minus events that leave it."""
@@ -200,6 +210,14 @@ def _lease_losses(rule: Rule, readings: Readings) -> Iterator[Measurement]:
     yield Measurement({}, len(lost), summary)
 
 
+def _suspects(rule: Rule, readings: Readings) -> Iterator[Measurement]:
+    for (queue, job_type), (losses, job_id, number) in readings.worst_suspects().items():
+        if rule.queue in (None, queue) and rule.job_type in (None, job_type):
+            more = f" (and {number - 1} more suspects of this type)" if number > 1 else ""
+            summary = f"job {job_id} of type {job_type} in queue {queue} was lost {losses} times in a row{more}"
+            yield Measurement({"queue": queue, "job_type": job_type}, losses, f"{summary}; it runs alone")
+
+
 def _error_rate(rule: Rule, readings: Readings) -> Iterator[Measurement]:
     ended: Counter[tuple[str, str]] = Counter()
     failed: Counter[tuple[str, str]] = Counter()
@@ -294,6 +312,8 @@ KINDS: Mapping[str, AlertKind] = {
     "schedule_missed": AlertKind("a schedule did not fire on time", "seconds", _schedule_missed,
         _gauge_promql("detent_schedule_late_seconds", "schedule")),
     "lease_losses": AlertKind("many jobs are taken back from lost workers", "jobs", _lease_losses, _losses_promql),
+    "suspects": AlertKind("a job seems to kill its workers", "losses", _suspects,
+        _gauge_promql("detent_suspect_losses", "queue, job_type")),
     "error_rate": AlertKind("many executions of a job type fail", "share", _error_rate, _errors_promql),
 }  # fmt: skip
 """All kinds that a rule can use, by name."""

@@ -48,6 +48,7 @@ async def read_inputs(engine: "Engine", tx: Tx) -> Readings:
         pauses=[Pause(*row) for row in await tx.pauses()],
         running=[(row[0], row[1], row[2], row[3]) for row in await tx.query("long_held")],
         losses=losses,
+        suspects=await tx.suspects(),
         missed=[MissedSchedule(*row) for row in await tx.query("missed_schedules", now=tx.now, since=tx.now - longest)],
     )
 

@@ -85,10 +85,17 @@ def _reclaim(engine: "Engine", contract: Contract, job: Job, claimer: StreamClai
     data = {"old_consumer": job.worker, "new_consumer": claimer.worker, "message_id": job.token}
     if token != job.token:
         data["new_message_id"] = token
-    facts = Facts(worker=claimer.worker, token=token, lease=claimer.lease, charged=False, data=data)
+    facts = Facts(
+        worker=claimer.worker,
+        token=token,
+        lease=claimer.lease,
+        charged=False,
+        losses=job.losses + 1,
+        data=data,
+    )
     change = decide(contract, job, Move.RECLAIM, now, facts)
     limit = claimer.max_deliveries
-    if limit is not None and change.after.interruptions >= limit:
+    if limit and change.after.interruptions >= limit:
         failure = Failure(contract.code("lost"), f"{limit} deliveries ended without a result", "WorkerLost", False)
         facts = Facts(actor=claimer.worker, failure=failure, charged=False, dlq_id=engine.ids.job())
         return add_move(contract, change, Move.FAIL, now, facts)

@@ -25,7 +25,7 @@ from detent.ports.listing import WorkerRow
 from detent.worker.heartbeat import Heartbeat
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.runner import Runner
-from detent.worker.state import Interrupt
+from detent.worker.state import Batch, Interrupt
 from detent.worker.sweeper import Sweeper
 
 from .children import enqueue_children, wait_for_approval
@@ -180,10 +180,13 @@ class SimWorker(Process):
         while not self.state.done:
             batch = self.state.next_batch()
             if batch is None:
+                if (suspect := self.state.next_suspect()) is not None:
+                    self.simulation.on_claimed(self, suspect)
+                    self.start(partial(self._execute, suspect))
                 self._wake_loop.clear()
                 await self._wake_loop
                 continue
-            request = self._request(batch.claim_limit) if batch.claim_limit else None
+            request = self._request(batch) if batch.claim_limit else None
             new_lease = partial(Lease, self._lease_clock, self._lease_clock.read())
             try:
                 result = await self.engine.settle_and_claim(batch.settled, request)
@@ -200,11 +203,18 @@ class SimWorker(Process):
         self.kill()
         self.simulation.on_stopped(self)
 
-    def _request(self, limit: int) -> ClaimRequest:
+    def _request(self, batch: Batch) -> ClaimRequest:
         reclaim = self.loop.time >= self._reclaim_at or not self.state.held
         if reclaim:
             self._reclaim_at = self.loop.time + SECOND
-        return self.engine.claim_request(self.name, limit, self.lease, job_types=frozenset({JOB_TYPE}), reclaim=reclaim)
+        return self.engine.claim_request(
+            self.name,
+            batch.claim_limit,
+            self.lease,
+            job_types=frozenset({JOB_TYPE}),
+            reclaim=reclaim,
+            suspects=batch.may_claim_suspect,
+        )
 
     async def _execute(self, claimed: Claimed) -> None:
         await Pause(self.random.randrange(5 * MS))

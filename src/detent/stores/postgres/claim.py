@@ -6,7 +6,7 @@ from typing import Any
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.ports.claims import Claimed, ClaimRequest, Success
-from detent.stores.lanes import RANK_SHIFT, LaneCache, rank_of
+from detent.stores.lanes import FIRST_SUSPECT_LANE, RANK_SHIFT, LaneCache, rank_of
 
 from .claim_by_id import ClaimByIdResult, claim_by_id_values, success_values, unsettled_successes
 from .connections import Connection
@@ -113,7 +113,7 @@ class ClaimResult:
         self.claimed = [
             Claimed(
                 row[0], token, row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10],
-                row[11] or row[0], row[12], row[13], row[15], row[17], row[18],
+                row[11] or row[0], row[12], row[13], row[15], row[17], row[18], row[14] >= FIRST_SUSPECT_LANE,
             )
             for row in jobs
         ]  # fmt: skip
@@ -145,6 +145,8 @@ def claim_statement(
     lane_cache: LaneCache, successes: Sequence[Success], request: ClaimRequest | None
 ) -> tuple[str, dict[str, int]]:
     """The statement for a plain claim and its extra parameters; every 8th claim starts at a lower priority."""
+    if request and request.only_suspects:
+        return "claim_suspect", {}
     first = lane_cache.next_start_rank() if request else None
     if first is None:
         return "settle_and_claim" if successes else "claim", {}

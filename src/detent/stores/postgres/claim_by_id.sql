@@ -40,7 +40,7 @@ WITH t AS MATERIALIZED (
   FROM named n WHERE j.ctid = n.at
   RETURNING j.id, j.token, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries,
     j.version, j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested,
-    j.due_at, j.traceparent, j.parent_id, j.lane, n.event, n.source, n.target, j.updated_at, j.worker
+    j.due_at, j.traceparent, j.parent_id, j.losses, j.lane, n.event, n.source, n.target, j.updated_at, j.worker
 -- logged: one event per settled and per claimed job.
 ), logged AS (
   INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane, xid)
@@ -53,8 +53,9 @@ WITH t AS MATERIALIZED (
 SELECT NULL, NULL, NULL, NULL, NULL, NULL,
   CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END,
-  (SELECT count(*)::int FROM settled), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  (SELECT count(*)::int FROM settled), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 UNION ALL
 SELECT id::text, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms,
-  trace_id, coalesce(effect_root, id::text), idempotency_key, cancel_requested, due_at, traceparent, parent_id
+  trace_id, coalesce(effect_root, id::text), idempotency_key, cancel_requested, due_at, traceparent, parent_id,
+  losses >= 2
 FROM claimed;

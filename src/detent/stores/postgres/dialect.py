@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from detent.stores.lanes import FIRST_SUSPECT_LANE
 from detent.stores.sql_files import load_queries
 from detent.stores.tx_queries import fill_placeholders
 
@@ -12,6 +13,9 @@ DATABASE_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 TRANSACTION_CLOCK = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint"
 PARAMETER_CLOCK = ":now::bigint"
 _LOCKS = re.compile(r"\s+FOR UPDATE( SKIP LOCKED)?")
+ORDINARY_LANES = (-1, FIRST_SUSPECT_LANE - 1)
+"""Where the walk of an ordinary claim starts and ends: (position before the first lane, last lane)."""
+SUSPECT_LANES = (FIRST_SUSPECT_LANE - 1, (1 << 63) - 1)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
@@ -59,6 +63,7 @@ def _claim_statements(settle_and_claim_sql: str, inspect_sql: str, claim_limited
 
     settle_and_claim_from_rank: the walk starts at rank :first instead of the highest priority.
     claim: without the CTEs that settle.
+    claim_suspect: the same, over the lanes of suspects.
     settle_and_inspect, claim_limited: the two statements of a claim within limits.
     """
     head_and_claims = _result_without_settled(settle_and_claim_sql)
@@ -66,7 +71,12 @@ def _claim_statements(settle_and_claim_sql: str, inspect_sql: str, claim_limited
         "settle_and_claim": _with_walk(settle_and_claim_sql, "-1::bigint"),
         "settle_and_claim_from_rank": _with_walk(settle_and_claim_sql, ":first::bigint"),
         "claim": _with_walk(_without_settling(settle_and_claim_sql), "-1::bigint"),
-        "settle_and_inspect": _with_walk(_before_cte(settle_and_claim_sql, "picked"), ":first::bigint", _FULL_CELLS)
+        "claim_suspect": _with_walk(
+            _without_settling(settle_and_claim_sql), f"{SUSPECT_LANES[0]}::bigint", last=str(SUSPECT_LANES[1])
+        ),
+        "settle_and_inspect": _with_walk(
+            _before_cte(settle_and_claim_sql, "picked"), ":first::bigint", _FULL_CELLS, last=":last::bigint"
+        )
         + inspect_sql.replace("{logged}", _logged_cte(settle_and_claim_sql, "settled")),
         "claim_limited": claim_limited_sql.replace("{claimed}", _cte(settle_and_claim_sql, "claimed"))
         .replace("{logged}", _logged_cte(settle_and_claim_sql, "claimed"))
@@ -78,9 +88,9 @@ _FULL_CELLS = "\n        OR (h.lane & 36028797018963967) = ANY (CAST(:closed::te
 """Skips the cells in which a limit was reached a moment ago."""
 
 
-def _with_walk(sql: str, first: str, closed: str = "") -> str:
-    """Fill in where the walk over the lanes starts and which lanes it skips."""
-    return sql.replace("{first}", first).replace("{closed}", closed)
+def _with_walk(sql: str, first: str, closed: str = "", last: str = str(ORDINARY_LANES[1])) -> str:
+    """Fill in where the walk over the lanes starts and ends, and which lanes it skips."""
+    return sql.replace("{first}", first).replace("{closed}", closed).replace("{last}", last)
 
 
 def _before_cte(sql: str, name: str) -> str:

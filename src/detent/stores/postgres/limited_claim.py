@@ -13,7 +13,7 @@ from detent.stores.lanes import RANK_SHIFT, LaneCache, party_of, rank_of
 
 from .claim import MAX_REPEATS, ClaimResult, Edges, PlainClaimTx, fetch_rows, settle_and_claim_values
 from .claim_by_id import unsettled_successes
-from .dialect import compiled
+from .dialect import ORDINARY_LANES, SUSPECT_LANES, compiled
 from .lost_claims import remaining_request
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[list[Any]]]
@@ -81,7 +81,8 @@ async def claim_within_limits(
     """
     result = LimitedClaim([], [])
     remaining: ClaimRequest | None = request
-    first, lanes_at_most, count_held = lane_cache.next_start_rank(), request.limit, False
+    first = None if request.only_suspects else lane_cache.next_start_rank()
+    lanes_at_most, count_held = request.limit, False
     if lane_cache.full_cells and now >= lane_cache.full_until:
         lane_cache.full_cells.clear()
     for attempt in range(1 + MAX_REPEATS):
@@ -141,8 +142,10 @@ def _missing_values(plan: ClaimPlan, now: int) -> dict[str, Any]:
 def _inspect_values(
     lane_cache: LaneCache, request: ClaimRequest, first: int | None, count_held: bool
 ) -> dict[str, Any]:
+    lanes = SUSPECT_LANES if request.only_suspects else ORDINARY_LANES
     return {
-        "first": -1 if first is None else (first << RANK_SHIFT) - 1,
+        "first": lanes[0] if first is None else (first << RANK_SHIFT) - 1,
+        "last": lanes[1],
         "closed": [str(cell) for cell in lane_cache.full_cells],
         "dated": lane_cache.has_deadlines,
         "counting": count_held,

@@ -95,7 +95,7 @@ WITH held AS MATERIALIZED (
   UPDATE jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at RETURNING j.*
 )
 SELECT id, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested, due_at, traceparent, parent_id
+  coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested, due_at, traceparent, parent_id, losses >= 2
 FROM kept ORDER BY lane, due_at, id;
 
 -- name: clock
@@ -153,6 +153,10 @@ JOIN jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
 -- The jobs that own these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_array_elements(:pairs::json) p
 JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
+
+-- name: ready_suspect
+-- A claimable job in the lanes of suspects, if there is one. Index: jobs_ready.
+SELECT 1 FROM jobs WHERE ready AND lane >= :first::bigint ORDER BY lane LIMIT 1;
 
 -- name: reclaimable
 -- Expired leases that a worker may reclaim. Index: jobs_leased. {began}: see expired.

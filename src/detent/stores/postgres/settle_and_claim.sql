@@ -7,11 +7,11 @@
 -- Every join to jobs is a LATERAL index probe or uses the ctid of a row locked before: a plan made while the table was
 -- empty cannot become a scan. OFFSET 0 keeps the planner from flattening a subquery.
 -- Parameters: arrays are text[] and cast here, because asyncpg asks the server about other array types before their
--- first use. {first}: position before the first lane of the walk. {closed}: condition for lanes to skip, see
+-- first use. {first}: position before the first lane of the walk, {last}: its last lane. {closed}: condition for lanes to skip, see
 -- dialect.py. {clock}: the current time. :family is true if the successes are child jobs.
 --
 -- A lane is rank << 55 | group << 31 | party, see lanes.py. Masks: 16777215 = group (24 bits), 2147483647 = party (31
--- bits), 36028797018963967 = group and party (55 bits); 9223372036854775807 is above every lane.
+-- bits), 36028797018963967 = group and party (55 bits). The lanes of suspects are above all others, see {last}.
 --
 -- Lines that start with -- are removed before the statement is sent.
 
@@ -74,7 +74,7 @@ WITH RECURSIVE t AS MATERIALIZED (
 --     4. no lane found, but there is an f: it has nothing above its floor, continue after it.
 --     5. nothing found: next lap, as in the table.
 ), walk (pos, stop, turn, rank, lap, lane, found, step) AS (
-  SELECT {first}, 9223372036854775807, -1::bigint, 0::bigint, 0, NULL::bigint, 0, 0
+  SELECT {first}, {last}, -1::bigint, 0::bigint, 0, NULL::bigint, 0, 0
   UNION ALL
   SELECT n.pos, n.stop, n.turn, n.rank, n.lap, n.lane, w.found + (n.lane IS NOT NULL)::int, w.step + 1
   FROM walk w
@@ -101,7 +101,7 @@ WITH RECURSIVE t AS MATERIALIZED (
     SELECT f.lane, w.stop, w.turn, w.rank, w.lap, NULL WHERE h.lane IS NULL AND f.lane IS NOT NULL
     UNION ALL
     SELECT CASE w.lap WHEN 1 THEN (w.rank << 55) - 1 ELSE (w.rank << 55) | 36028797018963967 END,
-      CASE w.lap WHEN 1 THEN w.turn ELSE 9223372036854775807 END, w.turn, w.rank,
+      CASE w.lap WHEN 1 THEN w.turn ELSE {last} END, w.turn, w.rank,
       CASE w.lap WHEN 0 THEN 9 WHEN 1 THEN 2 ELSE 0 END, NULL WHERE h.lane IS NULL AND f.lane IS NULL
   ) n (pos, stop, turn, rank, lap, lane)
   WHERE w.lap < 9 AND w.found < (SELECT wanted FROM t) AND w.step < 10000

@@ -12,7 +12,16 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Micros
 from detent.ports.claims import Claimed, ClaimRequest, NamedClaim, Success
 from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, compacted_history, make_plan, meter_keys
-from detent.stores.lanes import LaneCache, Walk, group_of, lanes_by_rank, quotas, rank_of
+from detent.stores.lanes import (
+    FIRST_SUSPECT_LANE,
+    SUSPECT_RANK,
+    LaneCache,
+    Walk,
+    group_of,
+    lanes_by_rank,
+    quotas,
+    rank_of,
+)
 
 from .tx import SQL, SqliteTxQueries
 
@@ -80,7 +89,7 @@ class SqliteTx(SqliteTxQueries):
         walk = _cached_walk(self._walk)
         if lane_cache.needs_plan:
             return await self._claim_planned(request, allowed, walk)
-        for lanes in self._lanes_by_rank(walk, allowed, request.limit):
+        for lanes in self._lanes_by_rank(walk, allowed, request, request.limit):
             for even in (True, False):  # first an even share of each lane, then any lane that has more jobs
                 missing = request.limit - len(claimed)
                 shares = quotas(lanes, missing) if even else ((value, missing) for value in lanes)
@@ -94,9 +103,13 @@ class SqliteTx(SqliteTxQueries):
                 break
         return claimed
 
-    def _lanes_by_rank(self, walk: Walk, allowed: Mapping[int, str], at_most: int) -> Iterator[list[int]]:
+    def _lanes_by_rank(
+        self, walk: Walk, allowed: Mapping[int, str], request: ClaimRequest, at_most: int
+    ) -> Iterator[list[int]]:
         """Lanes rank by rank, highest priority first; in every 8th claim a lower rank comes before them."""
         lane_cache = self.lane_cache
+        if request.only_suspects:
+            return lanes_by_rank(walk, allowed, lane_cache, at_most, SUSPECT_RANK)
         first = lane_cache.next_start_rank()
         if first is None:
             return lanes_by_rank(walk, allowed, lane_cache, at_most)
@@ -108,7 +121,7 @@ class SqliteTx(SqliteTxQueries):
         """A claim within limits and weights: read lanes and meters, plan, then claim what was planned."""
         snapshot = ClaimSnapshot(self.now)
         plan = ClaimPlan()
-        for lanes in self._lanes_by_rank(walk, allowed, request.limit + _HOPS):
+        for lanes in self._lanes_by_rank(walk, allowed, request, request.limit + _HOPS):
             read = {claimable.lane for claimable in snapshot.lanes}
             snapshot.lanes += await self._read_lanes(
                 [lane for lane in lanes if lane not in read], request.limit, snapshot
@@ -179,15 +192,16 @@ class SqliteTx(SqliteTxQueries):
             }
             self.connection.execute(SQL["claim_events"], values)
             self.connection.execute(SQL["claim_jobs"], values)
-        return [claimed_from(row, request.token) for row in picked]
+        return [claimed_from(row, request.token, request.only_suspects) for row in picked]
 
     def _claim_named(self, request: ClaimRequest, named: Sequence[NamedClaim]) -> list[Claimed]:
         stream_contracts = [name for name, contract in self.registered_contracts.items() if contract.uses_stream]
-        values = {"named": json.dumps(named), "contracts": json.dumps(stream_contracts), "now": self.now}
+        values: dict[str, Any] = {"named": json.dumps(named), "contracts": json.dumps(stream_contracts)}
+        values |= {"now": self.now, "suspects": FIRST_SUSPECT_LANE}
         picked: list[Any] = self.connection.execute(SQL["pick_named"], values).fetchall()
         by_status: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
         for row in picked:
-            by_status[row[1], row[-2]][row[0]] = row[-1]
+            by_status[row[1], row[-3]][row[0]] = row[-1]
         for (name, status), tokens in by_status.items():
             edge = self.registered_contracts[name].edge(status, Move.CLAIM)
             assert edge is not None, "a checked contract can claim from every claimable status"
@@ -195,15 +209,15 @@ class SqliteTx(SqliteTxQueries):
             self.connection.execute(SQL["claim_events"], {**values, "ids": json.dumps(list(tokens))})
             values |= {"tokens": json.dumps(tokens), "lease": request.lease}
             self.connection.execute(SQL["claim_named_jobs"], values)
-        return [claimed_from(row[:-1], row[-1]) for row in picked]
+        return [claimed_from(row[:-2], row[-1], bool(row[-2])) for row in picked]
 
 
-def claimed_from(row: Sequence[Any], token: str) -> Claimed:
+def claimed_from(row: Sequence[Any], token: str, suspect: bool) -> Claimed:
     """The Claimed of a row that was read before the claim changed it."""
     job_id, contract, job_type, queue, tenant, payload, executions, retries, version, *rest = row
     timeout, trace, root, key, cancel, due, traceparent, parent, _ = rest
     leading = (job_id, token, contract, job_type, queue, tenant, payload, executions + 1, retries, version + 1)
-    return Claimed(*leading, timeout, trace, root or job_id, key, cancel, due, traceparent, parent)
+    return Claimed(*leading, timeout, trace, root or job_id, key, cancel, due, traceparent, parent, suspect)
 
 
 def _cached_walk(walk: Callable[[int], list[int]]) -> Callable[[int], list[int]]:

@@ -82,3 +82,9 @@ WITH RECURSIVE walk (lane, hops) AS (
     AND phase IN ('claimable', 'blocked') AND phase = 'claimable' AND due_at <= :now ORDER BY due_at LIMIT 1000)
 )
 SELECT lane >> 31 & 16777215, min(due_at) FROM due WHERE due_at <= :now GROUP BY 1;
+
+-- name: suspects
+-- Jobs whose last executions were lost, held or claimable. Indexes: jobs_leased, jobs_ready.
+SELECT queue, job_type, losses, id FROM jobs WHERE phase = 'leased' AND losses >= 2
+UNION ALL
+SELECT queue, job_type, losses, id FROM jobs WHERE ready = 1 AND lane >= :first LIMIT 1000;

@@ -191,6 +191,10 @@ CROSS JOIN jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
 SELECT k.space, k.key, k.job_id FROM json_each(:pairs) p
 CROSS JOIN keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
+-- name: ready_suspect
+-- A claimable job in the lanes of suspects, if there is one. Index: jobs_ready.
+SELECT 1 FROM jobs WHERE ready = 1 AND lane >= :first LIMIT 1;
+
 -- name: reclaimable
 -- Expired leases that a worker may reclaim. Index: jobs_leased.
 SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= :now
@@ -272,7 +276,7 @@ SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0);
 -- Hot path. The due, claimable jobs among [id, token, failures]; the failure count must match.
 SELECT j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
   j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.due_at,
-  j.traceparent, j.parent_id, j.status, n.value ->> 1
+  j.traceparent, j.parent_id, j.status, j.lane >= :suspects, n.value ->> 1
 FROM json_each(:named) n CROSS JOIN jobs j ON j.id = n.value ->> 0
 WHERE j.phase = 'claimable' AND j.failures = n.value ->> 2 AND j.due_at <= :now
   AND j.contract IN (SELECT value FROM json_each(:contracts));

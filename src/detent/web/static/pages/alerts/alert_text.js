@@ -4,7 +4,7 @@ import { formatDuration } from "../../core/time.js";
 import { formatNumber, hasText, t } from "../../core/words.js";
 
 const SHARES = new Set(["retrying_share", "error_rate"]);
-const COUNTS = new Set(["dlq_arrivals", "illegal_transitions", "lease_losses"]);
+const COUNTS = new Set(["dlq_arrivals", "illegal_transitions", "lease_losses", "suspects"]);
 
 /** The alert in the viewer's language; a rule of the user's own keeps the server's summary. @param {Alert} alert */
 export function alertText(alert) {

@@ -1,0 +1,107 @@
+"""Suspects: jobs whose last two executions were lost. They are claimed one at a time and end after their budget."""
+
+import pytest
+
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Phase
+from detent.core.job import Failure
+from detent.core.outcome import Failed, Snoozed, Stopped, Succeeded
+from detent.engine import Engine, Submission
+from detent.ports.claims import Claimed
+from detent.proof.verify.verify import verify
+
+from .acts import LEASE_SECONDS, NAMES, claim, claim_one, submit
+from .clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+BACKOFF_SECONDS = 40.0
+
+
+async def lose(engine: Engine, clock: FakeClock, times: int, limit: int = 10) -> list[Claimed]:
+    """Claim the jobs and let their leases run out; returns the claims of the last time."""
+    claimed: list[Claimed] = []
+    for _ in range(times):
+        claimed = await claim(engine, limit)
+        clock.advance(LEASE_SECONDS)
+        await engine.expire()
+        clock.advance(BACKOFF_SECONDS)
+    return claimed
+
+
+@pytest.mark.parametrize("contract", NAMES)
+async def test_a_job_lost_twice_is_claimed_alone(engine: Engine, clock: FakeClock, contract: str) -> None:
+    await engine.submit_many([Submission("mail", contract=contract) for _ in range(4)])
+    assert len(await claim(engine, 10)) == 4
+    clock.advance(LEASE_SECONDS)
+    await engine.expire()
+    clock.advance(BACKOFF_SECONDS)
+    again = await claim(engine, 10, reclaim=True)
+    assert len(again) == 4 and not any(claimed.suspect for claimed in again), "one loss is no reason for suspicion"
+    clock.advance(LEASE_SECONDS)
+    await engine.expire()
+    clock.advance(BACKOFF_SECONDS)
+    fresh = await submit(engine, contract)
+    assert [c.id for c in await claim(engine, 10, reclaim=True, suspects=False)] == [fresh.id]
+    for _ in range(4):
+        (suspect,) = await claim(engine, 10, reclaim=True)
+        assert suspect.suspect and (await engine.job(suspect.id)).losses == 2
+        await engine.settle(suspect.id, suspect.token, Succeeded())
+    report = await verify(engine.store, engine.contracts)
+    assert report.ok, report.violations
+
+
+async def test_a_worker_that_isolates_gets_one_suspect_beside_other_jobs(engine: Engine, clock: FakeClock) -> None:
+    await engine.submit_many([Submission("mail") for _ in range(3)])
+    await lose(engine, clock, 2)
+    await engine.submit_many([Submission("mail") for _ in range(2)])
+    assert [claimed.suspect for claimed in await claim(engine, 10, suspects=True)] == [False, False, True]
+    assert [claimed.suspect for claimed in await claim(engine, 10, suspects=True)] == [True]
+
+
+@pytest.mark.parametrize("limited", [False, True])
+async def test_limits_and_pauses_hold_for_suspects(engine: Engine, clock: FakeClock, limited: bool) -> None:
+    await engine.submit_many([Submission("mail", priority=9) for _ in range(3)])
+    await lose(engine, clock, 2)
+    if limited:
+        await engine.set_limit(queue="default", concurrency=1, actor="ann")
+    await engine.pause("job_type", "mail", actor="ann")
+    assert await claim(engine, 10) == []
+    await engine.resume("job_type", "mail", actor="ann")
+    assert len(await claim(engine, 10)) == 1
+    assert len(await claim(engine, 10)) == (0 if limited else 1)
+
+
+@pytest.mark.parametrize("outcome", [Failed(Failure("E", "failed")), Snoozed(0)], ids=["failure", "snooze"])
+async def test_an_execution_that_ends_clears_the_suspicion(engine: Engine, clock: FakeClock, outcome: object) -> None:
+    await submit(engine, "standard")
+    await lose(engine, clock, 2)
+    suspect = await claim_one(engine)
+    job = await engine.settle(suspect.id, suspect.token, outcome)  # type: ignore[arg-type]
+    assert suspect.suspect and job.losses == 0
+    clock.advance(BACKOFF_SECONDS)
+    assert not (await claim_one(engine, suspects=False)).suspect
+
+
+async def test_a_stop_in_good_order_neither_adds_nor_clears_suspicion(engine: Engine, clock: FakeClock) -> None:
+    await submit(engine, "standard")
+    await lose(engine, clock, 2)
+    suspect = await claim_one(engine)
+    assert (await engine.settle(suspect.id, suspect.token, Stopped())).losses == 2
+    assert (await claim_one(engine)).suspect
+
+
+@pytest.mark.parametrize("contract", NAMES)
+async def test_a_job_that_is_always_lost_is_given_up(engine: Engine, clock: FakeClock, contract: str) -> None:
+    job = await submit(engine, contract)
+    losses = 0
+    while (await engine.job(job.id)).phase is not Phase.FINAL:
+        claimed = await claim(engine, 1, reclaim=True)
+        losses += bool(claimed)
+        clock.advance(LEASE_SECONDS)
+        await engine.expire()
+        clock.advance(BACKOFF_SECONDS)
+    ended = await engine.job(job.id)
+    assert (ended.result, ended.error_code) == (None, ended.error_code or "none")
+    assert losses <= 10
+    if CONTRACTS[contract].loss.charged:
+        assert losses == ended.max_retries + 1
