@@ -1,16 +1,21 @@
 """A TCP proxy that can be told to go silent: what a partition looks like from the side of a client."""
 
 import asyncio
+import ssl
 import threading
 from contextlib import suppress
 from types import TracebackType
 
 
 class Proxy:
-    """Passes bytes to a port of this machine. silent: nothing goes through and nobody is told, as by a dead router."""
+    """Passes bytes to a port of this machine. silent: nothing goes through and nobody is told, as by a dead router.
 
-    def __init__(self, target: int) -> None:
+    tls: clients must speak TLS to the proxy.
+    """
+
+    def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
         self.target = target
+        self.tls = tls
         self.port = 0
         self.silent = False
         self.closed = False
@@ -51,16 +56,18 @@ class Proxy:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._meet, "127.0.0.1", 0))
+        server = self._loop.run_until_complete(asyncio.start_server(self._meet, "127.0.0.1", 0, ssl=self.tls))
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
         server.close()
-        self._cut()
+        for writer in self._writers:
+            writer.transport.abort()  # not closed: TLS would wait for the goodbye of its peer
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -54,10 +54,10 @@ FINALS = "SELECT job_id FROM events WHERE target IN ('succeeded', 'failed')"
 RESULTS = "SELECT count(*) FROM jobs WHERE status = 'succeeded' AND result = payload::json ->> 'n'"
 
 
-def submit(harness: ProcessHarness, tasks: int) -> None:
+def submit(harness: ProcessHarness, tasks: int, first: int = 0) -> None:
     async def act(engine: Engine) -> None:
-        for start in range(0, tasks, BATCH):
-            payloads = [{"n": n} for n in range(start, start + BATCH)]
+        for start in range(first, first + tasks, BATCH):
+            payloads = [{"n": n} for n in range(start, min(start + BATCH, first + tasks))]
             await engine.submit_uniform(Submission("quick", contract="streams"), payloads)
 
     harness.run(act)

@@ -24,8 +24,12 @@ class OutboxTx(Protocol):
         """Due items, hidden from other orchestrators for `hold`."""
         ...
 
-    async def drop_outbox_items(self, outbox_items: Sequence[OutboxItem]) -> None:
-        """Delete published items; an item with a newer version of the same job stays."""
+    async def drop_outbox_items(self, outbox_items: Sequence[OutboxItem], stream: str, run_id: str) -> int:
+        """Delete items that were published to the server process `run_id`; returns how many.
+
+        An item that was put again since it was taken stays. None is deleted if the stored epoch of the stream names
+        another process: the messages may be on a former primary that nobody reads.
+        """
         ...
 
     async def count_outbox_items(self) -> int: ...

@@ -32,10 +32,9 @@ class OutboxQueries:
         rows = await self.query("take_outbox_items", limit=limit, hold=hold, now=self.now)
         return sorted(OutboxItem(*row) for row in rows)
 
-    async def drop_outbox_items(self, outbox_items: Sequence[OutboxItem]) -> None:
-        await self.change(
-            "drop_outbox_items", outbox_items=json.dumps([outbox_item[:3] for outbox_item in sorted(outbox_items)])
-        )
+    async def drop_outbox_items(self, outbox_items: Sequence[OutboxItem], stream: str, run_id: str) -> int:
+        values = {"outbox_items": json.dumps(sorted(outbox_items)), "stream": stream, "run_id": run_id}
+        return await self.change("drop_outbox_items", **values)
 
     async def count_outbox_items(self) -> int:
         number: int = (await self.query("count_outbox_items"))[0][0]

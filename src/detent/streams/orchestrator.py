@@ -35,7 +35,7 @@ _POLL_SECONDS = 1.0
 _TRIM_SECONDS = 5.0
 _REMOVE_CONSUMERS_SECONDS = 300.0
 _CONSUMER_IDLE_SECONDS = 3_600.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 
 
 class Orchestrator:
@@ -80,6 +80,7 @@ class Orchestrator:
 
     async def _outbox_loop(self) -> None:
         watch = self.engine.store.watch()
+        await self.check_epoch()
         while True:
             while await self.publish_outbox() == BATCH:
                 pass
@@ -99,14 +100,22 @@ class Orchestrator:
         now = self.engine.store.now()
         tasks = [jobs[item.job_id] for item in done if item.kind == TASK and item.job_id in jobs]
         messages = [_message(job) for job in tasks if _is_claimable_now(job, now)]
-        await self.transport.publish(messages)
+        run_ids = {await self.transport.publish(messages)}
         dead = [outbox_item.job_id for outbox_item in done if outbox_item.kind == DEAD_LETTER]
         if dead:
             dead_letters = await self.engine.store.read(lambda tx: tx.dead_letters_of(dead))
-            await self.transport.publish_dead_letters(dead_letters)
-        await self.engine.store.write(lambda tx: tx.drop_outbox_items(done))
+            run_ids.add(await self.transport.publish_dead_letters(dead_letters))
+        if done and len(run_ids) == 1:  # else a failover came between: what is left is published again
+            await self._drop_outbox_items(done, run_ids.pop())
         self.published += len(messages)
         return len(outbox_items)
+
+    async def _drop_outbox_items(self, outbox_items: Sequence[OutboxItem], run_id: str) -> None:
+        """Delete published items, if the server that took them is still the one of the stream."""
+        stream = self.transport.settings.task_stream
+        if not await self.engine.store.write(lambda tx: tx.drop_outbox_items(outbox_items, stream, run_id)):
+            await self.check_epoch()
+            await self.engine.store.write(lambda tx: tx.drop_outbox_items(outbox_items, stream, run_id))
 
     async def _results_loop(self) -> None:
         while True:

@@ -274,9 +274,12 @@ UPDATE outbox o SET due_at = {clock} + :hold FROM due d WHERE o.ctid = d.at
 RETURNING o.job_id, o.kind, o.version, o.due_at;
 
 -- name: drop_outbox_items
--- Hot path. [job_id, kind, version] each; a newer version stays.
+-- Hot path. [job_id, kind, version, due_at] each, as they were taken; one that was put again meanwhile stays. All stay if
+-- they were published to another server process than the one the stream is on.
 DELETE FROM outbox o USING json_array_elements(:outbox_items::json) p
-WHERE o.job_id = (p.value ->> 0)::uuid AND o.kind = p.value ->> 1 AND o.version = (p.value ->> 2)::integer;
+WHERE o.job_id = (p.value ->> 0)::uuid AND o.kind = p.value ->> 1 AND o.version = (p.value ->> 2)::integer
+  AND o.due_at = (p.value ->> 3)::bigint
+  AND EXISTS (SELECT FROM wires w WHERE w.name = :stream AND w.epoch LIKE '%/' || :run_id);
 
 -- name: claimable
 -- All jobs of these contracts that wait for a worker now. Indexes: jobs_ready, jobs_later.

@@ -302,9 +302,11 @@ UPDATE outbox SET due_at = :now + :hold WHERE (job_id, kind) IN (
 RETURNING job_id, kind, version, due_at;
 
 -- name: drop_outbox_items
--- [job_id, kind, version] each; a newer version stays.
-DELETE FROM outbox WHERE (job_id, kind, version) IN (
-  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:outbox_items));
+-- [job_id, kind, version, due_at] each, as they were taken; one that was put again meanwhile stays. All stay if they were
+-- published to another server process than the one the stream is on.
+DELETE FROM outbox WHERE (job_id, kind, version, due_at) IN (
+  SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:outbox_items))
+  AND EXISTS (SELECT 1 FROM wires WHERE name = :stream AND epoch LIKE '%/' || :run_id);
 
 -- name: claimable
 -- All jobs of these contracts that wait for a worker now. Indexes: jobs_ready, jobs_later.

@@ -1,62 +1,52 @@
 """One connection to a Redis server: pipelined commands, replies in order, one exception for an unreachable server."""
 
 import asyncio
-import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import hiredis
-from redis.connection import parse_url
+from redis.asyncio.connection import ConnectionPool
+from redis.asyncio.sentinel import MasterNotFoundError
+from redis.exceptions import (
+    ClusterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 
-from detent.core.errors import InvalidInput
 from detent.ports.stream import StreamUnavailable
 
+from .address import new_connection
+
 REPLY_TIMEOUT = 10.0
-_CONNECT_TIMEOUT = 5.0
-_READ_BYTES = 1 << 18
-_NOT_WRITABLE = (
-    "READONLY",
-    "LOADING",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "NOREPLICAS",
-    "OOM",
-    "MISCONF",
-    "TRYAGAIN",
-    "BUSY ",
-)
-"""Error replies of a server that does not accept writes now, or is no longer the primary."""
-_INCOMPLETE = object()
+_NOT_WRITABLE = (ReadOnlyError, OutOfMemoryError, ClusterDownError, TryAgainError)
+"""Error replies of a server that does not accept writes now, or is no longer the primary; see also the codes below."""
+_NOT_WRITABLE_CODES = ("NOREPLICAS", "MISCONF", "BUSY ", "UNBLOCKED")
 
 Command = Sequence[Any]
-
-
-class CommandError(Exception):
-    """The server's error reply to one command."""
 
 
 class RedisConnection:
     """Connects on first use, and drops the connection when a reply does not arrive in time.
 
-    Uses asyncio streams and hiredis directly: redis-py's asyncio client may swallow a cancellation while it connects.
+    redis-py finds the server, connects, authenticates and parses; commands are packed here, one write per pipeline.
     """
 
-    def __init__(self, url: str) -> None:
-        try:
-            self._address: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
-        except ValueError as error:
-            raise InvalidInput(
-                f"cannot read the Redis URL: {error}; write redis://host:6379/0", code="REDIS_URL_INVALID"
-            ) from None
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._replies = _parser()
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool  # connections of a Sentinel pool refer to it weakly
+        self._connection = new_connection(pool)
         self._lock = asyncio.Lock()
+        self.run_id = ""
+        """The server process that answered last. It is another one after a restart or a failover."""
 
     async def execute(self, *command: Any, timeout: float = REPLY_TIMEOUT) -> Any:
         """Run one command; raises its error reply."""
         reply = (await self.pipeline([command], timeout=timeout))[0]
-        if isinstance(reply, CommandError):
+        if isinstance(reply, ResponseError):
             raise reply
         return reply
 
@@ -64,7 +54,7 @@ class RedisConnection:
         """Run the commands in one round trip; raises the first error reply."""
         replies = await self.pipeline(commands)
         for reply in replies:
-            if isinstance(reply, CommandError):
+            if isinstance(reply, ResponseError):
                 raise reply
         return replies
 
@@ -73,7 +63,7 @@ class RedisConnection:
         replies = await self.execute_many([("MULTI",), *commands, ("EXEC",)])
         results: list[Any] = replies[-1]
         for reply in results:
-            if isinstance(reply, CommandError):
+            if isinstance(reply, ResponseError):
                 raise reply
         return results
 
@@ -84,70 +74,70 @@ class RedisConnection:
         async with self._lock:
             try:
                 async with asyncio.timeout(timeout):
-                    if self._writer is None:
+                    if not self._connection.is_connected:
                         await self._connect()
                     replies = await self._call(commands)
             except BaseException as error:  # replies still on their way must not be read as those of later commands
-                self._drop()
-                if isinstance(error, OSError | TimeoutError | EOFError | hiredis.ProtocolError):
-                    raise StreamUnavailable(f"Redis does not answer: {type(error).__name__}: {error}") from error
+                await self._drop()
+                if isinstance(error, OSError | TimeoutError | RedisError):
+                    raise StreamUnavailable(f"Redis does not answer: {_describe(error)}") from error
                 raise
             for reply in replies:
-                if isinstance(reply, CommandError) and str(reply).startswith(_NOT_WRITABLE):
-                    self._drop()
-                    raise StreamUnavailable(f"Redis does not accept writes: {reply}") from reply
+                if isinstance(reply, ResponseError) and (problem := _refusal(reply)):
+                    await self._drop()
+                    raise StreamUnavailable(problem) from reply
         return replies
 
     async def _call(self, commands: Sequence[Command]) -> list[Any]:
-        assert self._writer is not None and self._reader is not None
-        self._writer.write(b"".join([hiredis.pack_command(tuple(command)) for command in commands]))
-        replies: list[Any] = []
-        while len(replies) < len(commands):
-            reply = self._replies.gets()
-            if reply is not _INCOMPLETE:
-                replies.append(reply)
-                continue
-            data = await self._reader.read(_READ_BYTES)
-            if not data:
-                raise EOFError("the server closed the connection")
-            self._replies.feed(data)
-        return replies
+        packed = b"".join([hiredis.pack_command(tuple(command)) for command in commands])
+        await self._connection.send_packed_command(packed, check_health=False)
+        return [await self._reply() for _ in commands]
+
+    async def _reply(self) -> Any:
+        try:
+            return await self._connection.read_response()
+        except ResponseError as error:
+            return error
 
     async def _connect(self) -> None:
-        address = self._address
-        async with asyncio.timeout(_CONNECT_TIMEOUT):
-            if "path" in address:
-                self._reader, self._writer = await asyncio.open_unix_connection(address["path"])
-            else:
-                host, port = address.get("host", "localhost"), address.get("port", 6379)
-                self._reader, self._writer = await asyncio.open_connection(host, port, ssl=_tls_context(address))
-            self._replies = _parser()
-            commands: list[Command] = []
-            if address.get("password"):
-                commands.append(("AUTH", *filter(None, (address.get("username"), address["password"]))))
-            if address.get("db"):
-                commands.append(("SELECT", address["db"]))
-            for reply in await self._call(commands):
-                if isinstance(reply, CommandError):
-                    raise OSError(f"the server refused the connection: {reply}")
+        task = asyncio.current_task()
+        requests = task.cancelling() if task else 0
+        try:
+            await self._connection.connect()  # type: ignore[no-untyped-call]
+        finally:
+            if task and task.cancelling() > requests:
+                # asyncio.wait_for of Python 3.11, by which redis-py asks sentinels, may swallow a cancellation
+                raise asyncio.CancelledError
+        (info,) = await self._call([("INFO", "server")])
+        if isinstance(info, ResponseError):
+            raise StreamUnavailable(_refusal(info) or f"Redis refuses INFO: {info}") from info
+        self.run_id = parse_info(info).get("run_id", "")
 
-    def _drop(self) -> None:
-        writer, self._writer, self._reader = self._writer, None, None
-        if writer is not None:
-            writer.transport.abort()
+    async def _drop(self) -> None:
+        with suppress(RedisError, OSError):
+            await self._connection.disconnect(nowait=True)
 
     async def close(self) -> None:
-        self._drop()
+        with suppress(RedisError, OSError):
+            await self._connection.disconnect()
 
 
-def _parser() -> Any:
-    return hiredis.Reader(replyError=CommandError, notEnoughData=_INCOMPLETE)
+def _describe(error: Exception) -> str:
+    if isinstance(error, MasterNotFoundError):  # its text also has the settings of each sentinel's client
+        return f"{str(error).partition(' : ')[0]}, according to every sentinel that answers"
+    return f"{type(error).__name__}: {error}"
 
 
-def _tls_context(address: dict[str, Any]) -> ssl.SSLContext | None:
-    if "SSL" not in getattr(address.get("connection_class"), "__name__", ""):
-        return None
-    context = ssl.create_default_context(cafile=address.get("ssl_ca_certs"))
-    if str(address.get("ssl_cert_reqs", "required")).lower() == "none":
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
+def _refusal(error: ResponseError) -> str | None:
+    """Why the server is of no use now; None for an error that concerns the command alone."""
+    if isinstance(error, NoPermissionError):
+        return f"Redis refuses a command to this user: {error}; grant it by ACL SETUSER"
+    if isinstance(error, _NOT_WRITABLE) or str(error).startswith(_NOT_WRITABLE_CODES):
+        return f"Redis does not accept writes: {_describe(error)}"
+    return None
+
+
+def parse_info(text: bytes) -> dict[str, str]:
+    """The reply of INFO as a dictionary."""
+    lines = (line.partition(":") for line in text.decode("utf-8", "replace").splitlines())
+    return {name: value.strip() for name, colon, value in lines if colon}

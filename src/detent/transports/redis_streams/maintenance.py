@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from detent.ports.stream import Health
+from redis.exceptions import ResponseError
 
-from .connection import CommandError
+from detent.ports.stream import Health
 
 if TYPE_CHECKING:
     from .connection import Command
@@ -17,12 +17,6 @@ end
 return 0"""
 """KEYS stream; ARGV group, consumer. Checked and deleted atomically: DELCONSUMER drops pending messages, so a consumer
 that reads in between would lose its message."""
-
-
-def parse_info(text: bytes) -> dict[str, str]:
-    """The reply of INFO as a dictionary."""
-    lines = (line.partition(":") for line in text.decode("utf-8", "replace").splitlines())
-    return {name: value.strip() for name, colon, value in lines if colon}
 
 
 async def trim(transport: "RedisStreamTransport") -> None:
@@ -60,7 +54,7 @@ def _sort_key(message_id: str) -> tuple[int, int]:
 async def _groups(transport: "RedisStreamTransport", stream: str) -> list[dict[str, Any]]:
     try:
         return [_as_dict(row) for row in await transport.connection.execute("XINFO", "GROUPS", stream)]
-    except CommandError:  # no such stream
+    except ResponseError:  # no such stream
         return []
 
 

@@ -3,11 +3,14 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from redis.exceptions import ResponseError
+
 from detent.core.job import DeadLetter
 from detent.ports.stream import Delivery, Health, IdleMessage, Pending, Result, StreamSettings, TaskMessage
 
 from . import maintenance, reclaim
-from .connection import REPLY_TIMEOUT, CommandError, RedisConnection
+from .address import close_pool, connection_pool
+from .connection import REPLY_TIMEOUT, RedisConnection, parse_info
 from .messages import dead_letter_fields, delivery_of, fields_of, payload_problem, result_of
 
 T = TypeVar("T")
@@ -19,10 +22,11 @@ class RedisStreamTransport:
 
     def __init__(self, settings: StreamSettings) -> None:
         self.settings = settings
-        self.connection = RedisConnection(settings.url)
-        self._tasks = RedisConnection(settings.url)
-        self._blocking_tasks = RedisConnection(settings.url)
-        self._results = RedisConnection(settings.url)
+        self._pool = connection_pool(settings.url)
+        self.connection = RedisConnection(self._pool)
+        self._tasks = RedisConnection(self._pool)
+        self._blocking_tasks = RedisConnection(self._pool)
+        self._results = RedisConnection(self._pool)
         self._server_info: dict[str, str] | None = None
         self._cursor = reclaim.START
 
@@ -39,6 +43,7 @@ class RedisStreamTransport:
     async def close(self) -> None:
         for connection in (self.connection, self._tasks, self._blocking_tasks, self._results):
             await connection.close()
+        await close_pool(self._pool)
 
     async def read(self, consumer: str, count: int, block: float | None = None) -> list[Delivery]:
         settings = self.settings
@@ -68,7 +73,7 @@ class RedisStreamTransport:
         """Call again after creating missing groups: a server that lost its data has none."""
         try:
             return await call()
-        except CommandError as error:
+        except ResponseError as error:
             if not str(error).startswith("NOGROUP"):
                 raise
         await self.ensure_groups()
@@ -116,14 +121,15 @@ class RedisStreamTransport:
     async def remove_consumer(self, consumer: str) -> None:
         await maintenance.remove_consumer(self, self.settings.task_stream, self.settings.worker_group, consumer)
 
-    async def publish(self, tasks: Sequence[TaskMessage]) -> list[str]:
+    async def publish(self, tasks: Sequence[TaskMessage]) -> str:
         stream = self.settings.task_stream
-        added = await self.connection.execute_many([("XADD", stream, "*", *fields_of(task)) for task in tasks])
-        return [message_id.decode() for message_id in added]
+        await self.connection.execute_many([("XADD", stream, "*", *fields_of(task)) for task in tasks])
+        return self.connection.run_id
 
-    async def publish_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> None:
+    async def publish_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> str:
         head = ("XADD", self.settings.dlq_stream, "MAXLEN", "~", self.settings.dlq_length, "*")
         await self.connection.execute_many([(*head, *dead_letter_fields(dead_letter)) for dead_letter in dead_letters])
+        return self.connection.run_id
 
     async def claim_idle_messages(self, consumer: str, limit: int) -> list[IdleMessage]:
         async def call() -> list[IdleMessage]:
@@ -153,13 +159,12 @@ class RedisStreamTransport:
     async def ensure_epoch(self, new_epoch: str) -> tuple[str, str]:
         key = self.settings.epoch_key
         await self.ensure_groups()
-        commands = [("SET", key, new_epoch, "NX"), ("GET", key), ("INFO", "server")]
-        _, epoch, info = await self.connection.execute_many(commands)
-        return epoch.decode(), maintenance.parse_info(info).get("run_id", "")
+        _, epoch = await self.connection.execute_many([("SET", key, new_epoch, "NX"), ("GET", key)])
+        return epoch.decode(), self.connection.run_id
 
     async def server(self) -> Mapping[str, Any]:
         if self._server_info is None:
-            self._server_info = maintenance.parse_info(await self.connection.execute("INFO", "server"))
+            self._server_info = parse_info(await self.connection.execute("INFO", "server"))
         return self._server_info
 
     async def length(self) -> int:
