@@ -61,14 +61,20 @@ class Proxy:
         self._ready.set()
         self._loop.run_forever()
         server.close()
+        self._loop.run_until_complete(self._settle())
         for writer in self._writers:
             writer.transport.abort()  # not closed: TLS would wait for the goodbye of its peer
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._settle())
         self._loop.close()
+
+    async def _settle(self) -> None:
+        """Let connections that were just accepted reach `_meet`, and those that were aborted close their sockets."""
+        for _ in range(10):
+            await asyncio.sleep(0)
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
