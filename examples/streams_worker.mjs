@@ -57,14 +57,21 @@ async function handle(messageId, task) {
   const onError = (error) => console.error('heartbeat:', error.message);
   const timer = setInterval(() => heartbeat(messageId).catch(onError), HEARTBEAT_MS);
   try {
-    await send({ status: 'succeeded', output: JSON.stringify(await run(task)) });
-  } catch (error) {
-    const { code = 'EXECUTION_FAILED', retryable = true, message } = error;
-    await send({ status: 'failed', error: message, error_code: code, retryable: String(retryable) });
+    await send(await outcome(task));
   } finally {
     clearInterval(timer);
   }
-  await redis.sendCommand(['XACK', TASKS, GROUP, messageId]); // last, after the result was sent
+  await delivered(['XACK', TASKS, GROUP, messageId]); // last, after the result was sent
+}
+
+async function outcome(task) {
+  // Only an error of the tool is a failure. Writing the result is not part of it.
+  try {
+    return { status: 'succeeded', output: JSON.stringify(await run(task)) };
+  } catch (error) {
+    const { code = 'EXECUTION_FAILED', retryable = true, message } = error;
+    return { status: 'failed', error: message, error_code: code, retryable: String(retryable) };
+  }
 }
 
 async function run(task) {
@@ -84,7 +91,21 @@ function heartbeat(messageId) {
 }
 
 function sendResult(fields) {
-  return redis.sendCommand(['XADD', RESULTS, '*', ...Object.entries(fields).flat()]);
+  return delivered(['XADD', RESULTS, '*', ...Object.entries(fields).flat()]);
+}
+
+async function delivered(command) {
+  // Repeated until Redis has answered: the same result twice is one result. A worker that is stopped gives up; its
+  // message is then given to another worker.
+  for (;;) {
+    try {
+      return await redis.sendCommand(command);
+    } catch (error) {
+      if (!running) throw error;
+      console.error(`${command[0]}, trying again:`, error.message);
+      await new Promise((done) => setTimeout(done, 500));
+    }
+  }
 }
 
 function toObject(words) {

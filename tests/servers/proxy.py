@@ -19,6 +19,8 @@ class Proxy:
         self.port = 0
         self.silent = False
         self.closed = False
+        self.cut_at: bytes | None = None
+        """The next data that contains these bytes is dropped, and every connection is closed."""
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="proxy", daemon=True)
@@ -94,6 +96,10 @@ class Proxy:
             while data := await source.read(65536):
                 if self.silent or sink in self._forgotten:
                     await asyncio.Event().wait()
+                if self.cut_at is not None and self.cut_at in data:
+                    self.cut_at = None
+                    self._cut()
+                    return
                 sink.write(data)
                 await sink.drain()
         if not self.silent:

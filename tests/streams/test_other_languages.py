@@ -4,10 +4,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from servers import programs
 from servers.programs import node_packages
+from servers.proxy import Proxy
 from worker.waiting import until_now
 
 from detent.engine import Submission
@@ -29,11 +31,10 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return node_packages(tmp_path_factory.mktemp("node"), "redis@^5")
 
 
-def node(harness: ProcessHarness, packages: Path) -> subprocess.Popen[bytes]:
+def node(harness: ProcessHarness, packages: Path, redis_url: str | None = None) -> subprocess.Popen[bytes]:
     shutil.copy(EXAMPLES / "streams_worker.mjs", packages)
-    return harness.start(
-        programs.node(), str(packages / "streams_worker.mjs"), REDIS_URL=harness.redis_url, HEARTBEAT_INTERVAL_S="0.3"
-    )
+    script, url = str(packages / "streams_worker.mjs"), redis_url or harness.redis_url
+    return harness.start(programs.node(), script, REDIS_URL=url, HEARTBEAT_INTERVAL_S="0.3")
 
 
 def shell(harness: ProcessHarness) -> subprocess.Popen[bytes]:
@@ -75,6 +76,21 @@ def test_a_worker_in_node(harness: ProcessHarness, packages: Path) -> None:
     assert harness.run(lambda e: e.job(good)).result == '{"text":"AB\\n\\"Ü\'"}'
     harness.until_ended(slow)
     assert harness.history(slow) == ["task.created", "task.claimed", "task.succeeded"], "it kept its message alive"
+
+
+@pytest.mark.parametrize("lost", [b"succeeded", b"XACK"])
+def test_a_connection_lost_at_the_result_is_no_failure(harness: ProcessHarness, packages: Path, lost: bytes) -> None:
+    address = urlsplit(harness.redis_url)
+    assert address.port is not None
+    with Proxy(address.port) as proxy:
+        proxy.cut_at = lost
+        harness.orchestrate()
+        node(harness, packages, address._replace(netloc=f"127.0.0.1:{proxy.port}").geturl())
+        task = foreign(harness, "text.upper", text="once")
+        harness.until_ended(task)
+        until_now(lambda: harness.pending() == 0)
+        assert proxy.cut_at is None
+        assert harness.history(task) == ["task.created", "task.claimed", "task.succeeded"]
 
 
 def test_a_worker_in_shell(harness: ProcessHarness) -> None:
