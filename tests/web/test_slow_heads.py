@@ -124,3 +124,14 @@ async def test_other_connections_are_served_meanwhile(running: RunningServer, ap
     connection.send(f"GET {API}/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
     assert b" 200 " in await connection.read_response()
     await asyncio.gather(*(partial.seconds_until_closed() for partial in incomplete))
+
+
+async def test_two_lengths_of_one_request_end_the_connection(running: RunningServer) -> None:
+    """A request with Content-Length and Transfer-Encoding is answered, what follows it on the connection is not."""
+    ambiguous = HEADERS.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+    hidden = f"GET {API}/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    connection = await running.connection()
+    connection.send(ambiguous + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY) + hidden)
+    answers = await asyncio.wait_for(connection.reader.read(), 20)
+    assert answers.count(b"HTTP/1.1 ") == 1 and answers.startswith((b"HTTP/1.1 201", b"HTTP/1.1 400"))
+    assert b"connection: close" in answers.lower()

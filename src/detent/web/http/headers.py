@@ -1,4 +1,4 @@
-"""Security headers of every response: against sniffing, framing, caching and referrer leaks."""
+"""Security headers of every response: against sniffing, framing, caching, referrer leaks and request smuggling."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,6 +15,8 @@ _POLICY = (
 )
 _HTML_HEADERS = [(b"content-security-policy", _POLICY)]
 _DATA_HEADERS = [(b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")]
+_LENGTHS = {b"content-length", b"transfer-encoding"}
+"""With both, a proxy may see another end of the request than we do: nothing more is read from that connection."""
 _NO_STORE = (b"cache-control", b"no-store")
 
 
@@ -29,6 +31,8 @@ class SecurityHeaders:
             await self.app(scope, receive, send)
             return
 
+        ambiguous = _LENGTHS.issubset(name for name, _ in scope["headers"])
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = message["headers"]
@@ -39,6 +43,8 @@ class SecurityHeaders:
                     headers += _HTML_HEADERS if is_html else _DATA_HEADERS
                 if b"cache-control" not in names:
                     headers.append(_NO_STORE)
+                if ambiguous:
+                    headers.append((b"connection", b"close"))
                 message["headers"] = headers
             await send(message)
 
