@@ -9,6 +9,7 @@ import apsw
 
 from detent.core.contract.model import Contract, Move
 from detent.core.errors import SchemaMismatch
+from detent.core.job import Micros
 from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
 
 from .session import APPLICATION_ID
@@ -89,6 +90,12 @@ def stored_contracts(
 ) -> dict[str, Contract]:
     """The contracts of the database as `register` would return them, without writing anything."""
     return reconcile(_stored(connection), own, builtin).contracts
+
+
+def latest_time(connection: apsw.Connection) -> Micros:
+    """The time of the last event, or of the last heartbeat of a worker if that is later."""
+    rows: Any = connection.execute(SQL["latest_time"]).fetchall()
+    return int(rows[0][0])
 
 
 def _stored(connection: apsw.Connection) -> dict[str, tuple[str, bool]]:

@@ -201,6 +201,9 @@ SELECT {columns} FROM jobs WHERE phase = 'leased' AND lease_until <= :now
   AND lane >> :shift & :group_mask IN (SELECT value FROM json_each(:groups))
   AND lane & :party_mask NOT IN (SELECT value FROM json_each(:paused)) ORDER BY lease_until LIMIT :limit;
 
+-- name: latest_time
+SELECT max(coalesce((SELECT at FROM events ORDER BY n DESC LIMIT 1), 0), coalesce((SELECT max(seen_at) FROM workers), 0));
+
 -- name: put_status
 INSERT INTO statuses (contract, status, phase, retry_at, reopens) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (contract, status) DO UPDATE SET phase = excluded.phase, retry_at = excluded.retry_at,

@@ -14,12 +14,12 @@ from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
 from detent.ports.claims import ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
-from detent.system.clock import SystemClock
+from detent.system.clock import SteadyClock
 
 from .batcher import CallBatcher
 from .claim import SqliteTx
 from .file_guard import FileGuard
-from .migrate import ensure_schema, register, stored_contracts
+from .migrate import ensure_schema, latest_time, register, stored_contracts
 from .session import Act, Session, connect, connect_read_only, run_now
 from .user_transaction import UserTransaction
 
@@ -55,7 +55,7 @@ class SqliteStore:
         self.contracts: dict[str, Contract] = {}
         self.skips_locked_rows = False
         self.max_batches_in_flight = 1
-        self._clock = clock or SystemClock()
+        self._clock = clock or SteadyClock()
         self._may_migrate = may_migrate
         self._transaction_seconds = transaction_seconds
         self._user_transaction: UserTransaction | None = None
@@ -83,6 +83,8 @@ class SqliteStore:
                 self.close_now()
                 raise
         self.contracts = register(self._writer.connection, own, builtin)
+        if isinstance(self._clock, SteadyClock):
+            self._clock.start_from(latest_time(self._writer.connection))
 
     def _open_connections(self) -> Session:
         """Open the writer, and for a file the reader and the watcher; returns the writer's session."""
