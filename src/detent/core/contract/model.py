@@ -104,7 +104,7 @@ class LossRule:
     move: Move = Move.EXPIRE
     charged: bool = True
     max_interruptions: int | None = 8
-    """Uncharged losses allowed before the job fails, because it may be what kills its workers; 0 or None: any number."""
+    """Uncharged losses before the job fails, because it may be what kills its workers; 0 or None: any number."""
 
 
 @dataclass(frozen=True, slots=True)

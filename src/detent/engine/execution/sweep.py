@@ -102,12 +102,13 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
         if job.token == request.token:  # claimed a moment ago by this request, before the process was stopped
             continue
         change = _reclaim(engine, tx, request, job)
-        if change.after.suspect and change.after.phase is Phase.LEASED:
-            if request.suspects is False or any(other.suspect for other in claimed):
-                continue
+        leased = change.after.phase is Phase.LEASED
+        no_room = request.suspects is False or any(other.suspect for other in claimed)
+        if leased and change.after.suspect and no_room:
+            continue
         await tx.apply([change])
         changed.append(change)
-        if change.after.phase is Phase.LEASED:
+        if leased:
             claimed.append(claimed_of(change.after, request.token))
     await record_losses(tx, changed)
     return claimed

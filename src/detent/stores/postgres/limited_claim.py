@@ -109,9 +109,8 @@ async def claim_within_limits(
             continue
         from_low_rank, first, count_held = first is not None, None, False
         if from_low_rank:
-            lane_cache.last_low_rank = min(
-                (rank_of(claimable.lane) for claimable in inspection.snapshot.lanes), default=-1
-            )
+            ranks = (rank_of(claimable.lane) for claimable in inspection.snapshot.lanes)
+            lane_cache.last_low_rank = min(ranks, default=-1)
         claimed, more = await _claim_planned(run, lane_cache, edges, remaining, inspection.snapshot, plan, now)
         result.claimed += claimed
         result.wrote |= bool(claimed)
