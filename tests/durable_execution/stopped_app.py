@@ -16,7 +16,7 @@ from detent import Detent, SyncContext
 
 app = Detent()
 checked = threading.local()
-_check_lease = SyncContext.check_lease
+_check_lease = SyncContext._check_lease
 
 
 def now() -> int:
@@ -28,7 +28,7 @@ def check_lease(self: SyncContext, what: str) -> None:
     checked.at = now()
 
 
-SyncContext.check_lease = check_lease  # type: ignore[method-assign]
+SyncContext._check_lease = check_lease  # type: ignore[method-assign]
 
 
 def act(job_id: str, number: int) -> int:

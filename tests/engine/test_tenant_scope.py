@@ -44,7 +44,7 @@ OWN_ONLY = ("quota", "audit")
 """They take no name of anything: what they answer is the tenant's own."""
 OPERATORS = {
     "open", "close", "sibling", "contract", "claim", "claim_request", "settle", "settle_and_claim",
-    "extend", "expire", "wake",
+    "extend", "expire", "wake", "wake_missed_signals",
     "pause", "resume", "prune", "set_limit", "limits",
     "remove_limit", "declare_limits", "set_quota", "remove_quota", "tenant_quotas",
     "for_tenant", "transition", "write", "process_child_events",

@@ -12,7 +12,7 @@ from servers.databases import house, newest
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
-from detent.stores.postgres.dialect import DATABASE_CLOCK, queries
+from detent.stores.postgres.dialect import DATABASE_CLOCK, ORDINARY_LANES, queries
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.sqlite.store import SqliteStore
 
@@ -39,6 +39,7 @@ def test_the_plain_statement_knows_nothing_of_limits() -> None:
     )
     lines = [line for line in body.splitlines() if not line.startswith("--")]
     plain = "\n".join(lines).strip().rstrip(";").replace("{first}", "-1::bigint").replace("{closed}", "")
+    plain = plain.replace("{last}", str(ORDINARY_LANES[1]))
     assert text == plain.replace("{clock}", DATABASE_CLOCK)
 
 

@@ -93,11 +93,11 @@ async def test_a_long_read_ends_with_the_connections_it_was_lost_with(
     """A statement that reads many rows may take a minute, but not on a connection that does not answer."""
 
     async def read(tx: Any) -> Any:
-        return await tx.connection.fetch("SELECT pg_sleep(0.2)", timeout=60)
+        return await tx.connection.fetch("SELECT pg_sleep(2)", timeout=60)
 
     began = CLOCK.monotonic()
     reading = asyncio.create_task(timed(engine.store.read(read)))
-    await until(lambda: database.sql("SELECT 1 FROM pg_stat_activity WHERE query ~ 'pg_sleep' AND state = 'active'"))
+    await until(lambda: database.sql("SELECT 1 FROM pg_stat_activity WHERE query ~ 'pg_slee[p]' AND state = 'active'"))
     proxy.forget()
     await engine.jobs(Filter(limit=1))
     assert isinstance((await reading)[1], StoreUnavailable) and CLOCK.monotonic() - began < 10
@@ -105,6 +105,8 @@ async def test_a_long_read_ends_with_the_connections_it_was_lost_with(
 
 async def test_a_lost_claim_is_found_again_on_a_new_connection(engine: Engine, proxy: Proxy) -> None:
     """The search for the jobs of a lost claim must not wait for a connection that was lost with it."""
+    assert await claim(engine)
+    await submit(engine)
     proxy.forget()
     assert isinstance((await timed(claim(engine)))[1], StoreUnavailable)
     proxy.forget()

@@ -221,8 +221,14 @@ class Machine(RuleBasedStateMachine):
             assert (types is None or job.job_type in types) and (queues is None or job.queue in queues)
         taken = [i for i, row in self.seen.jobs.items() if row["execution_no"] > before.jobs[i]["execution_no"]]
         if len(taken) < limit:
-            left = [row["id"] for row in self.seen.jobs.values() if self.claimable(row, types, queues)]
-            left += [row["id"] for row in self.seen.jobs.values() if reclaim and self.reclaimable(row, types, queues)]
+            rows = self.seen.jobs.values()
+            left = [r["id"] for r in rows if self.claimable(r, types, queues) and not (taken and r["losses"] >= 2)]
+            alone = any(job.suspect for job in claimed)
+            left += [
+                row["id"]
+                for row in rows
+                if reclaim and self.reclaimable(row, types, queues) and not (taken and (alone or row["losses"] >= 1))
+            ]
             assert not left, f"{left} could be claimed and were not"
 
     def claimable(self, row: Row, types: Any, queues: Any) -> bool:

@@ -234,7 +234,9 @@ def _check_counters(facts: Facts, row: Row, events: Sequence[Event]) -> None:
     assert row["execution_no"] == starts, f"execution_no {row['execution_no']}, the log says {starts}"
     since = _since_reopened(facts, events)
     retries = [e for e in since if (e.source, e.event) in facts.retried and _is_retry(e)]
-    failures = [e for e in since if (e.source, e.event) in facts.failed and not _handed_back(e)]
+    failures = [
+        e for e in since if (e.source, e.event) in facts.failed and not _handed_back(e) and not _given_up(facts, e)
+    ]
     losses = [e for e in since if (e.source, e.event) in facts.interrupted]
     counters = (row["retries"], row["failures"], row["interruptions"])
     assert counters == (len(retries), len(failures), len(losses)), f"counters {counters}"
@@ -258,6 +260,11 @@ def _is_retry(event: Event) -> bool:
 
 def _handed_back(event: Event) -> bool:
     return event.event == "job_requeued" and (event.data or {}).get("reason") in ("snoozed", "worker_stopped")
+
+
+def _given_up(facts: Facts, event: Event) -> bool:
+    """After too many reclaims of a running job; the losses are counted, and no failure."""
+    return facts.lost_to == facts.running and event.actor == "detent"
 
 
 def _check_moments(facts: Facts, row: Row, events: Sequence[Event]) -> None:

@@ -141,9 +141,11 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         with suppress(StoreUnavailable):
             room = request.limit - len(done.claimed) if request else 0
             if request and request.reclaim and room > 0:
-                remaining = replace(request, limit=room)
+                suspects = False if request.suspects is None and done.claimed else request.suspects
+                remaining = replace(request, limit=room, suspects=suspects)
                 done.claimed += await self._retry_on_conflict(lambda tx: sweep.reclaim(self, tx, remaining))
-            if request and self._may_claim_suspect(request, done.claimed):
+            may_claim_suspect = request is not None and self._may_claim_suspect(request, done.claimed)
+            if request and may_claim_suspect and await self.store.read(lambda tx: tx.has_ready_suspect()):
                 done.claimed += await self._retry_on_conflict(lambda tx: sweep.claim_suspect(tx, request))
             if any(claimed.cancel_requested for claimed in done.claimed):
                 done.claimed = await self._cancel_requested_claims(done)

@@ -101,7 +101,7 @@ class ApprovalCalls(EngineContext):
         """
         check_name(name, "approval name")
         check_no_transaction(self.scopes, "an approval")
-        await self.check_lease("an approval")
+        await self._check_lease("an approval")
         return await _decision(
             self._engine,
             self._claimed,

@@ -147,7 +147,7 @@ class EngineContext(BaseContext):
     def _name_counts(self) -> Counter[str]:
         return Counter()
 
-    async def check_lease(self, what: str) -> None:
+    async def _check_lease(self, what: str) -> None:
         """Raise StaleLease if this execution has lost the job. Asks the store only if the lease may be over. Internal.
 
         A lease that is confirmed here is extended: a third of it or more is left when this returns.
@@ -178,12 +178,12 @@ class BlockingContext(BaseContext):
         self._loop = loop
         self._stop_reasons = context._stop_reasons
 
-    def check_lease(self, what: str) -> None:
+    def _check_lease(self, what: str) -> None:
         """Like `Context.check_lease`; uses the event loop only to ask the store. Internal."""
         lease = self._context._lease
         lease.raise_if_lost(self._claimed.id, what)
         if not lease.is_sure:
-            self._run(lambda: self._context.check_lease(what))
+            self._run(lambda: self._context._check_lease(what))
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the loop. Suspend comes back as a value: a BaseException would end the loop."""

@@ -246,7 +246,7 @@ class ChildCalls(EngineContext):
     @cached_property
     def children(self) -> ChildJobs:
         """The children of this execution. Internal: handlers use `enqueue`, `enqueue_many` and `gather`."""
-        return ChildJobs(self._claimed, self._engine, self._park_seconds, self.scopes, self._number, self.check_lease)
+        return ChildJobs(self._claimed, self._engine, self._park_seconds, self.scopes, self._number, self._check_lease)
 
     def enqueue(self, job: Enqueueable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
         """A child job of this job. Await it to enqueue it now, or pass it to `gather`.

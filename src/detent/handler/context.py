@@ -97,7 +97,7 @@ class Context(ChildCalls, ApprovalCalls):
         result = await self._steps.recorded_result(call)
         if result is not NOT_RECORDED:
             return result
-        await self.check_lease(f"step {call.name!r}")
+        await self._check_lease(f"step {call.name!r}")
         await self._steps.record_start(call)
         try:
             return await self._run_step(call, fn, args, kwargs)
@@ -118,7 +118,7 @@ class Context(ChildCalls, ApprovalCalls):
         """Call fn and record its result, in one commit with what fn wrote through ctx.transaction()."""
         with step_span(self._engine, call.name), StepScope(self) as scope:
             try:
-                await self.check_lease(f"step {call.name!r}")  # nothing may come between this and the call
+                await self._check_lease(f"step {call.name!r}")  # nothing may come between this and the call
                 return await self._steps.record_result(call, await call_function(fn, args, kwargs), scope)
             finally:
                 await scope.rollback()
@@ -140,7 +140,7 @@ class Context(ChildCalls, ApprovalCalls):
     async def begin_transaction(self) -> OpenTransaction:
         """Begin the transaction behind `transaction()`. Internal; handlers use `transaction()`."""
         await self._steps.load()
-        await self.check_lease("a transaction")
+        await self._check_lease("a transaction")
         return await self._engine.store.begin()
 
     async def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
@@ -187,7 +187,7 @@ class Context(ChildCalls, ApprovalCalls):
 
     async def _recorded_signal(self, name: str, kind: str, timeout: float | None) -> Signal:
         """The signal or timeout that ended this wait; raises Suspend if it has not ended yet."""
-        await self.check_lease(f"a wait for {name!r}")
+        await self._check_lease(f"a wait for {name!r}")
         self._check_can_wait()
         check_no_transaction(self.scopes, f"a wait for {name!r}")
         if timeout is not None and not 0 <= timeout <= MAX_WAIT_SECONDS:

@@ -64,7 +64,7 @@ class SyncContext(SyncChildCalls, SyncApprovalCalls):
         result = self._run(lambda: steps.recorded_result(call))
         if result is not NOT_RECORDED:
             return result
-        self.check_lease(f"step {call.name!r}")
+        self._check_lease(f"step {call.name!r}")
         self._run(lambda: steps.record_start(call))
         try:
             return self._run_step(call, fn, args, kwargs)
@@ -78,7 +78,7 @@ class SyncContext(SyncChildCalls, SyncApprovalCalls):
     ) -> Any:
         with step_span(self._context._engine, call.name), StepScope(self._context) as scope:
             try:
-                self.check_lease(f"step {call.name!r}")  # in this thread: nothing may come between this and the call
+                self._check_lease(f"step {call.name!r}")  # in this thread: nothing may come between this and the call
                 value = self._call_function(fn, args, kwargs)
                 return self._run(lambda: self._context._steps.record_result(call, value, scope))
             finally:

@@ -19,8 +19,10 @@ from detent.engine import Engine
 from detent.engine.reads.stats import Stats, read_stats
 from detent.engine.reads.why import handles, is_live, serves, span
 from detent.ports.listing import Filter, WorkerRow
+from detent.ports.store import Store
 from detent.ports.tx import Tx
 from detent.stores.sqlite.store import SqliteStore
+from detent.system.clock import SystemClock
 
 from . import doctor_monitoring, doctor_sqlite
 from .database import Database, describe, shown_url
@@ -89,14 +91,14 @@ def run_checks(url: str) -> Iterator[Finding]:
     yield _workers(snapshot)
     yield from _types(snapshot)
     yield _leases(snapshot)
-    yield _clock(snapshot)
+    store = store_from(url)
+    yield _clock(snapshot, SystemClock().now() if isinstance(store, SqliteStore) else snapshot.stats.now)
     yield from check_streams(url)
-    yield from _database_checks(url)
+    yield from _database_checks(url, store)
     yield from on_engine(url, doctor_monitoring.findings)
 
 
-def _database_checks(url: str) -> Iterator[Finding]:
-    store = store_from(url)
+def _database_checks(url: str, store: Store) -> Iterator[Finding]:
     if isinstance(store, SqliteStore):
         yield from doctor_sqlite.findings(store.path)
         return
@@ -201,8 +203,7 @@ def _leases(snapshot: Snapshot) -> Finding:
     )
 
 
-def _clock(snapshot: Snapshot) -> Finding:
-    now = snapshot.stats.now
+def _clock(snapshot: Snapshot, now: Micros) -> Finding:
     times = [snapshot.newest.updated_at] if snapshot.newest else []
     times += [worker.seen_at for worker in snapshot.stats.workers]
     ahead = max(times, default=now) - now

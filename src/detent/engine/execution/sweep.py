@@ -1,5 +1,6 @@
 """Sweeps: expired leases, due waits and passed deadlines, in bounded batches. Any process may run them at any time."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -103,8 +104,7 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
             continue
         change = _reclaim(engine, tx, request, job)
         leased = change.after.phase is Phase.LEASED
-        no_room = request.suspects is False or any(other.suspect for other in claimed)
-        if leased and change.after.suspect and no_room:
+        if leased and not _may_join(request, change.after, claimed):
             continue
         await tx.apply([change])
         changed.append(change)
@@ -132,10 +132,16 @@ def _reclaim(engine: "Engine", tx: Tx, request: ClaimRequest, job: Job) -> Chang
     return fail_after_interruptions(contract, change, tx.now, failed)
 
 
+def _may_join(request: ClaimRequest, job: Job, claimed: Sequence[Claimed]) -> bool:
+    """Whether one claim may bring this job besides the others, see `ClaimRequest.suspects`."""
+    has_suspect = any(other.suspect for other in claimed)
+    if request.suspects is None:
+        return not has_suspect and not (job.suspect and claimed)
+    return not job.suspect or (request.suspects and not has_suspect)
+
+
 async def claim_suspect(tx: Tx, request: ClaimRequest) -> list[Claimed]:
     """Claim one suspect. It is never claimed with another: if it kills its worker, no other job is lost with it."""
-    if not await tx.has_ready_suspect():
-        return []
     return await tx.claim(replace(request, limit=1, only_suspects=True))
 
 
