@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import detent
-from detent.client.dead_letters import DeadLetters, SyncDeadLetters
+from detent.client.dead_letters import DeadLetters
 from detent.client.options import JobOptions, LimitOptions, Using
 from detent.client.schedules import Options as ScheduleOptions
-from detent.client.schedules import Schedules, SyncSchedules
-from detent.client.sync import SyncClient, SyncHandle
+from detent.client.schedules import Schedules
+from detent.client.sync import SyncClient, SyncDeadLetters, SyncHandle, SyncSchedules
 from detent.client.tenants import TenantApp, TenantJob
 
 EXPORTED = [value for name in detent.__all__ if inspect.isclass(value := getattr(detent, name))]

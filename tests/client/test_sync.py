@@ -1,14 +1,18 @@
 """`app.sync`: the client for code without an event loop, from one thread or several."""
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from detent import Detent
-from detent.core.errors import JobFailed
+from detent import Context, Detent, Handle, SyncContext
+from detent.client.dead_letters import DeadLetters
+from detent.client.schedules import Schedules
+from detent.client.sync import SyncDeadLetters, SyncHandle, SyncSchedules
+from detent.core.errors import JobFailed, NotFound
 
 
 @contextmanager
@@ -130,3 +134,37 @@ def test_from_inside_a_running_loop(plain: Detent) -> None:
         return status
 
     assert asyncio.run(main()) == "queued"
+
+
+def coroutine_methods(cls: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(cls, inspect.iscoroutinefunction) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("original", "twin", "internal"),
+    [
+        (Handle, SyncHandle, set()),
+        (Schedules, SyncSchedules, {"declare"}),
+        (DeadLetters, SyncDeadLetters, set()),
+        (Context, SyncContext, {"begin_transaction", "finish", "close"}),
+    ],
+)
+def test_blocking_classes_have_every_async_method(original: type, twin: type, internal: set[str]) -> None:
+    names = coroutine_methods(original) - internal
+    assert len(names) >= 6 and not coroutine_methods(twin)
+    for name in names:
+        ours, theirs = inspect.signature(getattr(twin, name)), inspect.signature(getattr(original, name))
+        assert ours.parameters == theirs.parameters, name
+        assert "await " not in getattr(twin, name).__doc__
+
+
+def test_schedules_and_dead_letters_without_a_loop(plain: Detent) -> None:
+    @plain.job("report")
+    def report(region: str) -> None: ...
+
+    schedule = plain.sync.schedules.add("nightly", report, {"region": "eu"}, cron="30 2 * * *")
+    assert plain.sync.schedules.get("nightly") == schedule
+    assert plain.sync.schedules.edit("nightly", queue="slow").queue == "slow"
+    assert plain.sync.dead_letters.list() == []
+    with pytest.raises(NotFound):
+        plain.sync.dead_letters.requeue("00000000-0000-4000-8000-000000000000", reason="none")

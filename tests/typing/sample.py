@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any, assert_type
 
-from detent import Context, Detent, Handle, JobDefinition, SyncContext
+from detent import Context, Decision, Detent, Handle, JobDefinition, SyncContext
+from detent.core.schedule import Schedule
 
 app = Detent("sqlite:///:memory:")
 
@@ -23,6 +24,11 @@ async def without_context(order: int) -> str:
 @app.job("plain-with-context", contract="p3c")
 def plain_with_context(ctx: SyncContext, order: int) -> datetime:
     ctx.progress(0.5)
+    children = ctx.enqueue_many(plain, [{"order": order}])
+    assert_type(ctx.gather(*children, timeout=60), list[list[int]])
+    assert_type(ctx.approval("refund", roles=["lead"]), Decision)
+    with ctx.transaction() as connection:
+        assert_type(connection.fetch("SELECT 1"), list[Any])
     return datetime.now(UTC)
 
 
@@ -45,7 +51,11 @@ async def right() -> None:
     await nothing.enqueue()
     many = await without_context.enqueue_many([{"order": 1}, {"order": 2}])
     assert_type(many, list[Handle[str]])
-    assert_type(app.sync.enqueue(plain, 7, fast=True).result(), list[int])
+    blocking = app.sync.enqueue(plain, 7, fast=True)
+    assert_type(blocking.result(timeout=10), list[int])
+    assert_type(blocking.signal("confirmed", {"by": "ana"}), bool)
+    assert_type(app.sync.schedules.add("daily", plain, {"order": 7}, cron="0 0 * * *"), Schedule)
+    assert_type(app.sync.dead_letters.requeue("id", payload={"order": 7}, reason="fixed").hit, bool)
     definition: JobDefinition[Any, Any] = with_context
     await definition.using(at=datetime.now(UTC), tenant="acme", priority=5).enqueue(anything="goes")
     await handle.signal("confirmed", {"by": "ana"})
@@ -74,5 +84,16 @@ async def wrong_calls() -> None:
     app.job("x", queue=5)  # wrong
     app.sync.enqueue(plain, "seven")  # wrong
     app.sync.enqueue(without_context, order="seven")  # wrong
+    app.sync.enqueue(plain, 7).result("soon")  # wrong
+    app.sync.enqueue(plain, 7).approve(reason="no name")  # wrong
+    app.sync.schedules.add("daily", plain, {"order": 7}, corn="0 0 * * *")  # wrong
+    app.sync.dead_letters.requeue("id", paylod={"order": 7})  # wrong
     number: int = await (await without_context.enqueue(7)).result()  # wrong
-    print(number)
+    text: str = app.sync.enqueue(plain, 7).result()  # wrong
+    print(number, text)
+
+
+def wrong_blocking_calls(ctx: SyncContext) -> None:
+    ctx.sleep("long")  # wrong
+    ctx.wait_for()  # wrong
+    ctx.approval("refund", role="lead")  # wrong

@@ -16,7 +16,6 @@ from detent.ports.listing import Filter
 
 if TYPE_CHECKING:
     from .app import Detent
-    from .sync import SyncClient
 
 ACTOR = "app"
 OPEN = Filter(status="open")
@@ -122,41 +121,3 @@ class DeadLetters:
         Those that need two people are counted in `for_two` and left as they are. dry_run: only count.
         """
         return await discard_many(await self._app.ready(), filter, person=person, reason=reason, dry_run=dry_run)
-
-
-class SyncDeadLetters:
-    """`app.sync.dead_letters`: the operations of DeadLetters as blocking calls."""
-
-    def __init__(self, client: "SyncClient", dead_letters: DeadLetters) -> None:
-        self._client, self._dead_letters = client, dead_letters
-
-    def list(self, filter: Filter = OPEN) -> Sequence[DeadLetter]:
-        """Dead letters that match the filter, newest first, at most `filter.limit` (50). Default: the open ones."""
-        return self._client.run(self._dead_letters.list(filter))
-
-    def show(self, dlq_id: str, *, tenant: str | None = None) -> dict[str, Any]:
-        """One dead letter as a dict: payload, error, the log of its job, and the acts of people on it."""
-        return self._client.run(self._dead_letters.show(dlq_id, tenant=tenant))
-
-    def requeue(self, dlq_id: str, **options: Any) -> Submitted:
-        """Make a new job of an open dead letter. Options and errors are those of `DeadLetters.requeue`:
-        payload, take_steps, tenant, actor, reason.
-        """
-        return self._client.run(self._dead_letters.requeue(dlq_id, **options))
-
-    def requeue_many(self, filter: Filter, **options: Any) -> DeadLetterBulkResult:
-        """Requeue all open dead letters that match now. Options are those of `DeadLetters.requeue_many`:
-        rate, take_steps, dry_run, actor, reason.
-        """
-        return self._client.run(self._dead_letters.requeue_many(filter, **options))
-
-    def discard(self, dlq_id: str, *, person: str, reason: str, tenant: str | None = None) -> Discard:
-        """Discard a dead letter; where its contract needs two people, propose it. Errors: `DeadLetters.discard`."""
-        return self._client.run(self._dead_letters.discard(dlq_id, person=person, reason=reason, tenant=tenant))
-
-    def discard_many(self, filter: Filter, **options: Any) -> DeadLetterBulkResult:
-        """Discard all open dead letters that match and that one person alone may discard.
-
-        Options: person, reason, dry_run.
-        """
-        return self._client.run(self._dead_letters.discard_many(filter, **options))

@@ -17,7 +17,6 @@ from detent.ports.listing import Filter
 if TYPE_CHECKING:
     from .app import Detent
     from .job import JobDefinition
-    from .sync import SyncClient
 
 J = TypeVar("J", bound="JobDefinition[Any, Any]")
 ACTOR = "app"
@@ -114,6 +113,7 @@ class Schedules:
 
     async def edit(
         self,
+        /,
         reference: str,
         *,
         version: int | None = None,
@@ -213,53 +213,6 @@ class Schedules:
     async def declare(self) -> None:
         """Write the schedules of `@app.schedule` to the database; workers do it when they start."""
         await acts.declare(await self._app.ready(), self.declared.values())
-
-
-class SyncSchedules:
-    """`app.sync.schedules`: the operations of Schedules as blocking calls."""
-
-    def __init__(self, client: "SyncClient", schedules: Schedules) -> None:
-        self._client, self._schedules = client, schedules
-
-    def add(self, name: str, job: "JobDefinition[Any, Any] | str", *rest: Any, **options: Any) -> Schedule:
-        """Create a schedule. Arguments, options and errors are those of `Schedules.add`."""
-        return self._client.run(self._schedules.add(name, job, *rest, **options))
-
-    def edit(self, reference: str, **changes: Any) -> Schedule:
-        """Change options of a schedule. Arguments and errors are those of `Schedules.edit`."""
-        return self._client.run(self._schedules.edit(reference, **changes))
-
-    def pause(self, reference: str, **options: Any) -> Schedule:
-        """Stop creating jobs until `resume`. Options: tenant, actor, reason."""
-        return self._client.run(self._schedules.pause(reference, **options))
-
-    def resume(self, reference: str, **options: Any) -> Schedule:
-        """Continue a paused schedule with its next run. Options: tenant, actor, reason."""
-        return self._client.run(self._schedules.resume(reference, **options))
-
-    def remove(self, reference: str, **options: Any) -> Schedule:
-        """Delete a schedule; its jobs stay. Options: tenant, actor, reason."""
-        return self._client.run(self._schedules.remove(reference, **options))
-
-    def get(self, reference: str, *, tenant: str | None = None) -> Schedule:
-        """One schedule: its options, its next and last run, and its counters."""
-        return self._client.run(self._schedules.get(reference, tenant=tenant))
-
-    def list(self, filter: Filter | None = None) -> list[Schedule]:
-        """Schedules that match the filter, at most `filter.limit` (50)."""
-        return self._client.run(self._schedules.list(filter))
-
-    def fires(self, reference: str, **options: Any) -> Sequence[Fire]:
-        """The latest runs that created a job, newest first. Options: tenant, limit (50)."""
-        return self._client.run(self._schedules.fires(reference, **options))
-
-    def preview(self, reference: str, count: int = 10, **options: Any) -> Sequence[Preview]:
-        """The next `count` runs. Options: after, tenant."""
-        return self._client.run(self._schedules.preview(reference, count, **options))
-
-    def backfill(self, reference: str, first: str | datetime, last: str | datetime, **options: Any) -> Backfill:
-        """Create the jobs of past runs that have none yet. Options: tenant, rate, dry_run, actor, reason."""
-        return self._client.run(self._schedules.backfill(reference, first, last, **options))
 
 
 class Scheduling:

@@ -1,17 +1,17 @@
-"""The client for callers without an event loop: `app.sync`, and handles whose calls block."""
+"""The client for callers without an event loop: `app.sync`, with blocking versions of handles and operations."""
 
 import asyncio
 import os
 import threading
 import weakref
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from detent.core.job import Job
+from detent.handler.blocking import Blocking, blocking
 
-from .dead_letters import SyncDeadLetters
+from .dead_letters import DeadLetters
 from .handles import Handle
-from .schedules import SyncSchedules
+from .schedules import Schedules
 
 if TYPE_CHECKING:
     from .app import Detent
@@ -22,57 +22,51 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class SyncHandle(Generic[R]):
-    """An enqueued job, returned by `app.sync.enqueue`: a Handle whose calls block.
+class SyncHandle(Blocking[Handle[R]]):
+    """An enqueued job, returned by `app.sync.enqueue`: a Handle whose calls block, with the same arguments and errors.
 
     `id` is the job's id. `hit` is True if the idempotency key existed before, so that this is the earlier job.
     """
 
-    def __init__(self, client: "SyncClient", handle: "Handle[R]") -> None:
+    def __init__(self, client: "SyncClient", handle: Handle[R]) -> None:
+        super().__init__(handle, client.run)
         self.id, self.hit = handle.id, handle.hit
-        self._client, self._handle = client, handle
 
-    def status(self) -> str:
-        """The name of the job's status in its contract, for example "queued" or "succeeded"."""
-        return self._client.run(self._handle.status())
+    job = blocking(Handle.job)
+    status = blocking(Handle.status)
+    events = blocking(Handle.events)
+    show = blocking(Handle.show)
+    result = blocking(Handle[R].result)
+    cancel = blocking(Handle.cancel)
+    signal = blocking(Handle.signal)
+    approve = blocking(Handle.approve)
+    reject = blocking(Handle.reject)
 
-    def result(self, timeout: float | None = None) -> R:
-        """Block until the job has ended and return its result, in the type of the handler's return annotation.
 
-        Raises TimeoutError after `timeout` seconds (the job continues), and JobFailed if it failed or was cancelled.
-        """
-        return self._client.run(self._handle.result(timeout))
+class SyncSchedules(Blocking[Schedules]):
+    """`app.sync.schedules`: the operations of Schedules as blocking calls, with the same arguments and errors."""
 
-    def events(self) -> list[dict[str, Any]]:
-        """The job's log in order: its status changes, and notes with `note: True`."""
-        return self._client.run(self._handle.events())
+    add = blocking(Schedules.add)
+    edit = blocking(Schedules.edit)
+    pause = blocking(Schedules.pause)
+    resume = blocking(Schedules.resume)
+    remove = blocking(Schedules.remove)
+    get = blocking(Schedules.get)
+    list = blocking(Schedules.list)
+    fires = blocking(Schedules.fires)
+    preview = blocking(Schedules.preview)
+    backfill = blocking(Schedules.backfill)
 
-    def show(self) -> dict[str, Any]:
-        """The job as REST and `detent jobs show --json` show it: a dict with ISO-8601 times."""
-        return self._client.run(self._handle.show())
 
-    def cancel(self, reason: str | None = None, *, actor: str = "app") -> Job:
-        """Cancel the job; returns its row afterwards. Raises IllegalMove if it cannot be cancelled."""
-        return self._client.run(self._handle.cancel(reason, actor=actor))
+class SyncDeadLetters(Blocking[DeadLetters]):
+    """`app.sync.dead_letters`: the operations of DeadLetters as blocking calls, with the same arguments and errors."""
 
-    def signal(self, name: str, data: Any = None, *, actor: str = "app") -> bool:
-        """Send a signal, which `ctx.wait_for(name)` returns. True if it was the first under this name.
-
-        Raises what `Handle.signal` raises.
-        """
-        return self._client.run(self._handle.signal(name, data, actor=actor))
-
-    def approve(
-        self, *, by: str, reason: str | None = None, roles: Sequence[str] | None = None, digest: str | None = None
-    ) -> Job:
-        """Approve what the job waits for, as the person `by`. Arguments and errors are those of `Handle.approve`."""
-        return self._client.run(self._handle.approve(by=by, reason=reason, roles=roles, digest=digest))
-
-    def reject(
-        self, *, by: str, reason: str | None = None, roles: Sequence[str] | None = None, digest: str | None = None
-    ) -> Job:
-        """Reject what the job waits for, as the person `by`. Arguments and errors are those of `Handle.approve`."""
-        return self._client.run(self._handle.reject(by=by, reason=reason, roles=roles, digest=digest))
+    list = blocking(DeadLetters.list)
+    show = blocking(DeadLetters.show)
+    requeue = blocking(DeadLetters.requeue)
+    requeue_many = blocking(DeadLetters.requeue_many)
+    discard = blocking(DeadLetters.discard)
+    discard_many = blocking(DeadLetters.discard_many)
 
 
 class SyncClient:
@@ -91,8 +85,8 @@ class SyncClient:
 
     def __init__(self, app: "Detent") -> None:
         self._app = app
-        self.schedules = SyncSchedules(self, app.schedules)
-        self.dead_letters = SyncDeadLetters(self, app.dead_letters)
+        self.schedules = SyncSchedules(app.schedules, self.run)
+        self.dead_letters = SyncDeadLetters(app.dead_letters, self.run)
         self._reset()
         reset = weakref.WeakMethod(self._reset)
         os.register_at_fork(after_in_child=lambda: (method := reset()) and method())

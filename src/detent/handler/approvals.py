@@ -14,7 +14,7 @@ from detent.engine.execution.approvals import approval_not_supported, question_c
 from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
 
-from .base_context import BlockingContext, EngineContext
+from .base_context import EngineContext
 from .outcomes import Suspend, WaitTimeout
 from .transaction import check_no_transaction
 
@@ -112,35 +112,6 @@ class ApprovalCalls(EngineContext):
             quorum=quorum,
             deadline=deadline,
             default=default,
-        )
-
-
-class SyncApprovalCalls(BlockingContext):
-    """The approval call of a plain handler's context."""
-
-    def approval(
-        self,
-        summary: str,
-        *,
-        about: Any = None,
-        roles: Sequence[str] = (),
-        quorum: int = 1,
-        deadline: Deadline = None,
-        default: str | bool | None = "fail",
-        name: str = "approval",
-    ) -> Decision:
-        """Wait for people to approve or reject; returns their Decision, which is true if they approved.
-
-        Options and errors are those of `Context.approval`: `summary` and `about` are shown to people, one of `roles` is
-        needed to decide, `quorum` people must approve, `default` is what the `deadline` decides.
-
-            if not ctx.approval("refund 100", roles=["support-lead"]):
-                return "rejected"
-        """
-        return self._run(
-            lambda: self._context.approval(
-                summary, about=about, roles=roles, quorum=quorum, deadline=deadline, default=default, name=name
-            )
         )
 
 

@@ -3,21 +3,18 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from detent.ports.claims import Claimed
 
 from .lease import Lease
-from .outcomes import Suspend
 from .steps import Sleep, retrying
 from .transaction import Scope
 
 if TYPE_CHECKING:
     from detent.engine import Engine
 
-    from .context import Context
 
 T = TypeVar("T")
 PARK_SECONDS = 60.0
@@ -167,34 +164,3 @@ class EngineContext(BaseContext):
         self._name_counts[name] += 1
         count = self._name_counts[name]
         return name if count == 1 else f"{name}#{count}"
-
-
-class BlockingContext(BaseContext):
-    """What the calls of a plain `def` handler share: they run on the worker's event loop and block the thread."""
-
-    def __init__(self, context: "Context", loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(context._claimed)
-        self._context = context
-        self._loop = loop
-        self._stop_reasons = context._stop_reasons
-
-    def _check_lease(self, what: str) -> None:
-        """Like `Context.check_lease`; uses the event loop only to ask the store. Internal."""
-        lease = self._context._lease
-        lease.raise_if_lost(self._claimed.id, what)
-        if not lease.is_sure:
-            self._run(lambda: self._context._check_lease(what))
-
-    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the loop. Suspend comes back as a value: a BaseException would end the loop."""
-
-        async def catch_suspend() -> tuple[T | None, Suspend | None]:
-            try:
-                return await call(), None
-            except Suspend as suspended:
-                return None, suspended
-
-        value, suspended = asyncio.run_coroutine_threadsafe(catch_suspend(), self._loop).result()
-        if suspended is not None:
-            raise suspended
-        return value  # type: ignore[return-value]

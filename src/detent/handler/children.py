@@ -20,7 +20,7 @@ from detent.engine.submit.submission import Submission
 from detent.ports.children import ChildState
 from detent.ports.claims import Claimed
 
-from .base_context import BlockingContext, EngineContext
+from .base_context import EngineContext
 from .outcomes import Suspend, WaitTimeout
 from .transaction import Scope, check_no_transaction
 
@@ -286,30 +286,3 @@ class ChildCalls(EngineContext):
         Raises NotSupported (CONTRACT_LACKS_MOVE) if the contract of this job has no waiting status.
         """
         return await self.children.gather(children, timeout=timeout, return_exceptions=return_exceptions)
-
-
-class SyncChildCalls(BlockingContext):
-    """The calls of a plain handler's context that start children and wait for them."""
-
-    def enqueue(self, job: Enqueueable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
-        """Enqueue a child job of this job now, and return it; pass it to `gather` for its result.
-
-        When the handler runs again it gets the same child. Raises what `Context.enqueue` raises.
-
-            sizes = ctx.gather(ctx.enqueue(resize, image=7), ctx.enqueue(resize, image=8))
-        """
-        child: Child[R] = self._context.enqueue(job, *args, **kwargs)
-        self._run(lambda: self._context.children.send([child]))
-        return child
-
-    def enqueue_many(self, job: Enqueueable[..., R], arguments: Sequence[Mapping[str, Any]]) -> list[Child[R]]:
-        """Enqueue one child for each mapping of arguments, in batches of 500, and return them in order."""
-        return self._run(lambda: self._context.enqueue_many(job, arguments))
-
-    def gather(self, *children: Child[R], timeout: float | None = None, return_exceptions: bool = False) -> list[R]:
-        """Wait for children and return their results in order; the job leaves its worker meanwhile.
-
-        Raises ChildFailed as soon as one child failed; with return_exceptions=True the errors are in the list instead.
-        Raises WaitTimeout after `timeout` seconds.
-        """
-        return self._run(lambda: self._context.gather(*children, timeout=timeout, return_exceptions=return_exceptions))

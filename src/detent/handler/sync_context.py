@@ -1,23 +1,26 @@
 """SyncContext: the context of a plain `def` handler, with the methods of Context as blocking calls."""
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from detent.engine.tracing import step_span
 
-from .approvals import SyncApprovalCalls
-from .children import SyncChildCalls
+from .base_context import BaseContext
+from .blocking import Blocking, blocking
+from .children import Child, Enqueueable
+from .context import Context
+from .outcomes import Suspend
 from .steps import NOT_RECORDED, StepCall
-from .transaction import StepScope, SyncTransaction, Transaction, current_scope
+from .transaction import StepScope, Transaction, current_scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 
-class SyncContext(SyncChildCalls, SyncApprovalCalls):
+class SyncContext(BaseContext, Blocking[Context]):
     """The context of a plain `def` handler: its first parameter, if annotated with SyncContext or named `ctx`.
 
     It has the methods of Context without `await`. The handler runs in a thread; each call blocks this thread, not the
@@ -27,6 +30,30 @@ class SyncContext(SyncChildCalls, SyncApprovalCalls):
         def charge(ctx: SyncContext, order_id: int) -> dict:
             return {"receipt": ctx.step("pay", pay, order_id)}
     """
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        BaseContext.__init__(self, context._claimed)
+        Blocking.__init__(self, context, _RunOnLoop(loop))
+        self._stop_reasons = context._stop_reasons
+
+    wait_for = blocking(Context.wait_for)
+    sleep = blocking(Context.sleep)
+    wait_until = blocking(Context.wait_until)
+    progress = blocking(Context.progress)
+    approval = blocking(Context.approval)
+    enqueue_many = blocking(Context.enqueue_many)
+    gather = blocking(Context.gather)
+
+    def enqueue(self, job: Enqueueable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
+        """Enqueue a child job of this job now, and return it; pass it to `gather` for its result.
+
+        When the handler runs again it gets the same child. Raises what `Context.enqueue` raises.
+
+            sizes = ctx.gather(ctx.enqueue(resize, image=7), ctx.enqueue(resize, image=8))
+        """
+        child: Child[R] = self._original.enqueue(job, *args, **kwargs)
+        self._run(self._original.children.send([child]))
+        return child
 
     @overload
     def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -42,8 +69,8 @@ class SyncContext(SyncChildCalls, SyncApprovalCalls):
 
             receipt = ctx.step("charge", pay, order_id, amount)
         """
-        call = self._context._begin_step(name, fn, args, kwargs)
-        result = self._run(lambda: self._context._steps.recorded_result(call))
+        call = self._original._begin_step(name, fn, args, kwargs)
+        result = self._run(self._original._steps.recorded_result(call))
         return result if result is not NOT_RECORDED else self._run_step(call, fn, args, kwargs)
 
     @overload
@@ -59,37 +86,40 @@ class SyncContext(SyncChildCalls, SyncApprovalCalls):
 
             ctx.once("transfer", bank.transfer, amount)
         """
-        steps = self._context._steps
-        call = self._context._begin_step(name, fn, args, kwargs)
-        result = self._run(lambda: steps.recorded_result(call))
+        steps = self._original._steps
+        call = self._original._begin_step(name, fn, args, kwargs)
+        result = self._run(steps.recorded_result(call))
         if result is not NOT_RECORDED:
             return result
         self._check_lease(f"step {call.name!r}")
-        self._run(lambda: steps.record_start(call))
+        self._run(steps.record_start(call))
         try:
             return self._run_step(call, fn, args, kwargs)
         except Exception as error:
-            raised = error
-            self._run(lambda: steps.record_error(call, raised))
+            self._run(steps.record_error(call, error))
             raise
 
     def _run_step(
         self, call: StepCall, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        with step_span(self._context._engine, call.name), StepScope(self._context) as scope:
+        with step_span(self._original._engine, call.name), StepScope(self._original) as scope:
             try:
                 self._check_lease(f"step {call.name!r}")  # in this thread: nothing may come between this and the call
-                value = self._call_function(fn, args, kwargs)
-                return self._run(lambda: self._context._steps.record_result(call, value, scope))
+                value = fn(*args, **kwargs)
+                if inspect.isawaitable(value):
+                    value = self._run(_await(value))
+                return self._run(self._original._steps.record_result(call, value, scope))
             finally:
-                self._run(scope.rollback)
+                self._run(scope.rollback())
 
-    def _call_function(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call fn in this thread; an awaitable result is awaited on the loop."""
-        value = fn(*args, **kwargs)
-        return self._run(lambda: _await(value)) if inspect.isawaitable(value) else value
+    def _check_lease(self, what: str) -> None:
+        """Like `Context._check_lease`; uses the event loop only to ask the store."""
+        lease = self._original._lease
+        lease.raise_if_lost(self.job_id, what)
+        if not lease.is_sure:
+            self._run(self._original._check_lease(what))
 
-    def transaction(self) -> SyncTransaction:
+    def transaction(self) -> "SyncTransaction":
         """A transaction on the database the jobs are in, for your own writes: `with ctx.transaction() as conn`.
 
         Opened inside a step's function it commits with the record of the step; elsewhere with the job's success, after
@@ -99,32 +129,62 @@ class SyncContext(SyncChildCalls, SyncApprovalCalls):
             with ctx.transaction() as conn:
                 conn.execute("INSERT INTO bookings (order_id) VALUES ($1)", order_id)
         """
-        return SyncTransaction(Transaction(self._context, current_scope(self._context)), self._run)
+        return SyncTransaction(Transaction(self._original, current_scope(self._original)), self._run)
 
-    def wait_for(self, name: str, timeout: float | None = None, *, kind: str = "signal") -> Any:
-        """Wait for the signal `name` and return its data; the job leaves its worker meanwhile.
 
-        The handler ends here and starts again from its first line when the signal came. Raises WaitTimeout after
-        `timeout` seconds, and what `Context.wait_for` raises.
+class _RunOnLoop:
+    """Runs coroutines on the worker's event loop; the calling thread waits."""
 
-            answer = ctx.wait_for("confirmed", timeout=3600)
-        """
-        return self._run(lambda: self._context.wait_for(name, timeout, kind=kind))
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
 
-    def sleep(self, seconds: float, *, name: str = "sleep") -> None:
-        """Leave the worker for `seconds` (0 to 1e9); no slot and no thread is held meanwhile.
+    def __call__(self, coroutine: Coroutine[Any, Any, T], /) -> T:
+        """Suspend comes back as a value: a BaseException would end the loop."""
 
-        Repeated names of one execution are numbered, so a loop sleeps each time.
-        """
-        self._run(lambda: self._context.sleep(seconds, name=name))
+        async def catch_suspend() -> T | Suspend:
+            try:
+                return await coroutine
+            except Suspend as suspended:
+                return suspended
 
-    def wait_until(self, moment: datetime | str, *, name: str = "until") -> None:
-        """Leave the worker until `moment`: a datetime with a time zone, or ISO-8601 text. A past one does not wait."""
-        self._run(lambda: self._context.wait_until(moment, name=name))
+        result = asyncio.run_coroutine_threadsafe(catch_suspend(), self._loop).result()
+        if isinstance(result, Suspend):
+            raise result
+        return result
 
-    def progress(self, share: float, message: str = "") -> None:
-        """Report how far the job is: `share` from 0 to 1, and a message; written at most once a second."""
-        self._run(lambda: self._context.progress(share, message))
+
+class SyncTransaction(Blocking[Transaction]):
+    """What `ctx.transaction()` returns in a plain `def` handler; used with `with`."""
+
+    __exit__ = blocking(Transaction.__aexit__)
+
+    def __enter__(self) -> "SyncConnection":
+        return SyncConnection(self._run(self._original.__aenter__()), self._run)
+
+
+class SyncConnection(Blocking[Any]):
+    """A connection whose calls block the handler's thread; the same five methods on SQLite and Postgres."""
+
+    def execute(self, query: str, *values: Any) -> str:
+        """Run one statement; returns the database's status text."""
+        status: str = self._run(self._original.execute(query, *values))
+        return status
+
+    def executemany(self, query: str, many: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for each row of values."""
+        self._run(self._original.executemany(query, many))
+
+    def fetch(self, query: str, *values: Any) -> list[Any]:
+        """All rows of a query."""
+        return self._run(self._original.fetch(query, *values))
+
+    def fetchrow(self, query: str, *values: Any) -> Any:
+        """The first row, or None."""
+        return self._run(self._original.fetchrow(query, *values))
+
+    def fetchval(self, query: str, *values: Any, column: int = 0) -> Any:
+        """One value of the first row, or None."""
+        return self._run(self._original.fetchval(query, *values, column=column))
 
 
 async def _await(value: Awaitable[T]) -> T:

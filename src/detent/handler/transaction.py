@@ -4,7 +4,7 @@ Opened inside a step, the transaction commits with the step's record; elsewhere 
 handler returned. Both commits check the lease token: if the job was lost meanwhile, the user's writes are rolled back.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -95,47 +95,3 @@ class Transaction:
     ) -> None:
         if kind is not None:
             await self._scope.rollback()
-
-
-class SyncTransaction:
-    """What `ctx.transaction()` returns in a plain `def` handler; used with `with`."""
-
-    def __init__(self, transaction: Transaction, run: Callable[[Callable[[], Any]], Any]) -> None:
-        self._transaction = transaction
-        self._run = run
-
-    def __enter__(self) -> "SyncConnection":
-        return SyncConnection(self._run(self._transaction.__aenter__), self._run)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run(lambda: self._transaction.__aexit__(kind, error, trace))
-
-
-class SyncConnection:
-    """A connection whose calls block the handler's thread; the same five methods on SQLite and Postgres."""
-
-    def __init__(self, connection: Any, run: Callable[[Callable[[], Any]], Any]) -> None:
-        self._connection = connection
-        self._run = run
-
-    def execute(self, query: str, *values: Any) -> str:
-        """Run one statement; returns the database's status text."""
-        return self._run(lambda: self._connection.execute(query, *values))  # type: ignore[no-any-return]
-
-    def executemany(self, query: str, many: Iterable[Sequence[Any]]) -> None:
-        """Run one statement for each row of values."""
-        self._run(lambda: self._connection.executemany(query, many))
-
-    def fetch(self, query: str, *values: Any) -> list[Any]:
-        """All rows of a query."""
-        return self._run(lambda: self._connection.fetch(query, *values))  # type: ignore[no-any-return]
-
-    def fetchrow(self, query: str, *values: Any) -> Any:
-        """The first row, or None."""
-        return self._run(lambda: self._connection.fetchrow(query, *values))
-
-    def fetchval(self, query: str, *values: Any, column: int = 0) -> Any:
-        """One value of the first row, or None."""
-        return self._run(lambda: self._connection.fetchval(query, *values, column=column))
