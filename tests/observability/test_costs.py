@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -14,21 +13,12 @@ from worker.waiting import until
 
 from detent import Detent
 from detent.integrations import otel
-from detent.observability.histograms import ExecutionHistograms
 from detent.observability.metrics import exposition
 from detent.observability.settings import Settings
 from detent.worker.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 JOBS, ROUNDS = 25_000, 5
-
-
-class NoHistograms(ExecutionHistograms):
-    def record_pickups(self, *_: Any) -> None:
-        """Measures nothing."""
-
-    def record_execution(self, *_: Any) -> None:
-        """Measures nothing."""
 
 
 async def cpu_per_job(app: Detent, prepare: Callable[[Worker], None], *, scrape: bool) -> float:
@@ -43,7 +33,7 @@ async def cpu_per_job(app: Detent, prepare: Callable[[Worker], None], *, scrape:
     task = asyncio.create_task(worker.run(handle_signals=False))
     await until(lambda: worker.done >= JOBS, 240)
     if scrape:
-        await exposition(app.engine, worker.background.maintenance.event_counter, worker._histograms)
+        await exposition(app.engine, worker.background.maintenance.event_counter, worker.background.histograms)
     spent = time.process_time() - began
     worker.stop()
     assert await task == 0
@@ -61,7 +51,8 @@ async def test_metrics_and_traces_cost_little(tmp_path: Path) -> None:
         return None
 
     def without_metrics(worker: Worker) -> None:
-        worker._histograms = NoHistograms()
+        for name in ("record_pickups", "record_execution"):
+            setattr(worker.background.histograms, name, lambda *_: None)
 
     def traced(worker: Worker) -> None:
         without_metrics(worker)

@@ -44,7 +44,9 @@ async def test_a_message_published_twice_runs_once(harness: StreamHarness) -> No
     assert not harness.pending() and harness.redis.xlen(TASKS) == 0
 
 
-async def test_messages_beyond_the_claim_limit_are_claimed_later(harness: StreamHarness) -> None:
+async def test_messages_beyond_the_claim_limit_are_claimed_later(
+    harness: StreamHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This worker keeps them alive, so no other worker gets them, and no new message wakes it."""
     await harness.submit()
     await harness.publish()
@@ -52,9 +54,10 @@ async def test_messages_beyond_the_claim_limit_are_claimed_later(harness: Stream
     for _ in range(5):
         harness.redis.xadd(TASKS, fields)
     worker = StreamWorker(harness.engine, handlers(), harness.transport(), slots=2)
-    worker._add_unclaimed(await worker.transport.read(worker.id, 6))
+    read = worker.transport.read
+    monkeypatch.setattr(worker.transport, "read", lambda worker_id, count, *wait: read(worker_id, max(count, 6), *wait))
     run = asyncio.create_task(worker.run(handle_signals=False))
-    await until(lambda: not harness.pending())
+    await until(lambda: not harness.redis.xlen(TASKS) and not harness.pending())
     worker.stop()
     assert await run == 0
     assert harness.redis.xlen(TASKS) == 0

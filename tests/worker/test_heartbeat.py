@@ -1,6 +1,7 @@
 """Heartbeats continue after errors, and their answers carry the lease tokens they checked."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from detent import Context, Detent
 from detent.core.errors import StoreUnavailable
 from detent.ports.claims import Extended
 from detent.worker.heartbeat import Heartbeat
+from detent.worker.registration import registration_row
 from detent.worker.state import HeartbeatAnswer
 from detent.worker.worker import Worker
 
@@ -56,7 +58,7 @@ async def test_a_failed_heartbeat_is_repeated_instead_of_a_check(app: Detent, mo
     monkeypatch.setattr(Heartbeat, "_beat", beat)
     monkeypatch.setattr(Heartbeat, "_check", check)
     worker = await app.worker()
-    heartbeat = Heartbeat(await app.ready(), 6.0, dict, worker._registration_row, lambda answer: None)
+    heartbeat = Heartbeat(await app.ready(), 6.0, dict, partial(registration_row, worker, None, 0), lambda answer: None)
     monkeypatch.setattr(heartbeat._stopped, "wait", lambda seconds: len(calls) >= 4 and heartbeat._stopped.set())
     heartbeat.start()
     await until(lambda: len(calls) >= 4)
@@ -67,9 +69,8 @@ async def test_a_failed_heartbeat_is_repeated_instead_of_a_check(app: Detent, mo
 async def test_an_answer_carries_the_tokens_it_checked(app: Detent) -> None:
     answers: list[Extended] = []
     worker = await app.worker()
-    heartbeat = Heartbeat(
-        await app.ready(), 6.0, lambda: {"no-such-job": "t1"}, worker._registration_row, answers.append
-    )
+    row = partial(registration_row, worker, None, 0)
+    heartbeat = Heartbeat(await app.ready(), 6.0, lambda: {"no-such-job": "t1"}, row, answers.append)
     await heartbeat._beat()
     await heartbeat._check()
     assert answers == [HeartbeatAnswer(frozenset({"no-such-job"}), {}, {"no-such-job": "t1"})] * 2

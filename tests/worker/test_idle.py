@@ -11,11 +11,50 @@ from detent.engine import Submission
 from detent.stores.sqlite.store import SqliteStore
 
 from .conftest import working
-from .waiting import until
+from .waiting import until, within
 
 pytestmark = pytest.mark.anyio
 MEASURED_SECONDS = 1.5
 WAITING = 10_000
+
+
+async def test_idle_is_set_while_the_worker_has_nothing_to_do(app: Detent) -> None:
+    go = asyncio.Event()
+
+    @app.job("work")
+    async def work(n: int) -> None:
+        await go.wait()
+
+    handles = await work.enqueue_many([{"n": n} for n in range(5)])
+    async with working(app, slots=2) as worker:
+        assert not worker.idle.is_set(), "it has not claimed yet"
+        await until(lambda: len(worker.state.held) == 2)
+        assert not worker.idle.is_set(), "it holds two jobs"
+        go.set()
+        await within(10, worker.idle.wait())
+        assert [await handle.status() for handle in handles] == ["succeeded"] * 5
+        assert worker.state.idle
+        go.clear()
+        last = await work.enqueue(n=5)
+        await until(lambda: worker.state.held and not worker.state.wants_jobs)
+        with pytest.raises(TimeoutError):  # it waits for notifications, because a slot is free, but it holds a job
+            await within(0.2, worker.idle.wait())
+        go.set()
+        await within(10, last.result())
+        await within(10, worker.idle.wait())
+
+
+async def test_a_job_enqueued_at_an_idle_worker_starts_by_notification(app: Detent) -> None:
+    @app.job("work")
+    async def work() -> float:
+        return time.monotonic()
+
+    async with working(app) as worker:
+        for _ in range(20):
+            await within(10, worker.idle.wait())
+            assert worker.state.idle
+            before = time.monotonic()
+            assert await within(10, (await work.enqueue()).result()) - before < 0.5, "the next poll would be later"
 
 
 async def idle_costs(app: Detent) -> tuple[float, int]:
@@ -23,7 +62,7 @@ async def idle_costs(app: Detent) -> tuple[float, int]:
     store = (await app.ready()).store
     assert isinstance(store, SqliteStore)
     async with working(app, slots=8) as worker:
-        await until(lambda: worker._idle.is_set() and not worker.state.held)
+        await within(10, worker.idle.wait())
         cpu, commits = time.process_time(), store.commits
         await asyncio.sleep(MEASURED_SECONDS)  # the measured duration, not a wait for a condition
         return (time.process_time() - cpu) / MEASURED_SECONDS, store.commits - commits

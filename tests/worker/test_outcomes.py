@@ -253,9 +253,15 @@ async def _exit() -> None:
 async def test_invalid_outcomes_lose_neither_the_slot_nor_the_worker(app: Detent, handler: Any, code: str) -> None:
     app.job("odd", max_retries=1 if handler is _retry_far else 0)(handler)
 
+    both_run = asyncio.Barrier(2)
+
     @app.job("fine")
     async def fine(n: int) -> int:
         return n
+
+    @app.job("pair")
+    async def pair() -> None:
+        await both_run.wait()
 
     async with working(app, slots=2) as worker:
         handle = await app.jobs["odd"].enqueue()
@@ -263,7 +269,8 @@ async def test_invalid_outcomes_lose_neither_the_slot_nor_the_worker(app: Detent
         assert [await within(20, other.result()) for other in others] == [0, 1, 2, 3, 4]
         assert (await failure_of(handle)).extra["job_code"] == code
         await until(lambda: worker.state.free == 2)
-        assert all(not task.done() for task in worker._slots.tasks)
+        for other in await pair.enqueue_many([{}, {}]):
+            await within(10, other.result())
 
 
 @pytest.mark.parametrize("error", [OverflowError("too big"), StoreRefused("a check failed"), TypeError("no text")])

@@ -32,7 +32,7 @@ async def test_claims_only_what_it_can_run(app: Detent) -> None:
     handle = await runnable.enqueue()
     async with working(app, queues=frozenset({"mail"})) as worker:
         assert await within(10, handle.result()) == 1
-        await until(lambda: not worker.state.wants_jobs)
+        await within(10, worker.idle.wait())
         assert (await engine.job(unknown.id)).execution_no == 0
         assert (await other_queue.job()).execution_no == 0
     assert (await engine.job(unknown.id)).phase == "claimable"
@@ -83,7 +83,7 @@ async def test_a_paused_queue_is_left_alone_until_it_is_resumed(app: Detent) -> 
     await engine.pause("queue", "mail", actor="ann", reason="not now")
     handle = await work.enqueue()
     async with working(app) as worker:
-        await until(lambda: not worker.state.wants_jobs)
+        await within(10, worker.idle.wait())
         marker = app.jobs["work"].using(queue="open")
         await within(10, (await marker.enqueue()).result())
         assert (await handle.job()).execution_no == 0
@@ -102,7 +102,7 @@ async def test_wakes_at_once_on_an_enqueue_in_the_same_process(app: Detent) -> N
     took = []
     async with working(app) as worker:
         for n in range(60):
-            await until(lambda: not worker.state.held and not worker.state.wants_jobs and worker._idle.is_set())
+            await within(10, worker.idle.wait())
             before = time.perf_counter()
             await work.enqueue(n=n)
             await until(lambda n=n: n in started)
@@ -229,14 +229,22 @@ async def test_a_slot_survives_cancellations_inside_the_handler(app: Detent) -> 
             await until(lambda: len(executions) > 1)
         return 0
 
+    both_run = asyncio.Barrier(2)
+
+    @app.job("pair")
+    async def pair() -> int:
+        await both_run.wait()
+        task = asyncio.current_task()
+        return task.cancelling() if task else -1
+
     async with working(app, slots=2) as worker:
         with pytest.raises(JobFailed) as failed:
             await within(10, (await inner.enqueue()).result())
         assert failed.value.extra["job_code"] == "JOB_EXECUTION_FAILED"
         assert await within(10, (await again.enqueue()).result()) == 2
         await until(lambda: (worker.state.abandoned, worker.state.free) == (0, 2))
-        assert all(not task.done() for task in worker._slots.tasks)
-        assert all(task.cancelling() == 0 for task in worker._slots.tasks)
+        handles = await pair.enqueue_many([{}, {}])
+        assert [await within(10, handle.result()) for handle in handles] == [0, 0]
 
 
 async def test_a_thread_past_its_timeout_loses_its_job_and_keeps_its_slot(app: Detent) -> None:

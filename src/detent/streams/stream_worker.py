@@ -180,12 +180,13 @@ class StreamWorker(Worker):
         """While slots are free, wait for messages."""
         pause = _FIRST_PAUSE
         while True:
-            await self._idle.wait()
+            await self._wants_notifications.wait()
             being_claimed = sum(batch.claim_limit for batch in self.state.in_flight)
             room = self.state.free - len(self._unclaimed) - being_claimed
             if room <= 0 or self.state.stopping:
                 await asyncio.sleep(_LONGEST_PAUSE / 10)
                 continue
+            self._start_waiting_for_notification()
             try:
                 deliveries = await self.transport.read(self.id, room, _BLOCK_SECONDS)
                 pause = _FIRST_PAUSE

@@ -104,6 +104,11 @@ class WorkerState:
         return self.stopping and not waiting and not self.in_flight
 
     @property
+    def idle(self) -> bool:
+        """True if no job is held and nothing is to be settled or claimed."""
+        return not (self.held or self.finished or self.deferred or self.in_flight or self.wants_jobs)
+
+    @property
     def isolating(self) -> bool:
         """True while a suspect waits or runs here: nothing is claimed, so that its crash takes no other job along."""
         return bool(self._waiting_suspects) or self._isolated in self.held

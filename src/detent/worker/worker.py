@@ -55,7 +55,12 @@ async def settle_individually(engine: Engine, settled: Sequence[Settlement]) -> 
 
 
 class Worker:
-    """Runs handlers until it is stopped. Claims only jobs of the types it has a handler for."""
+    """Runs handlers until it is stopped. Claims only jobs of the types it has a handler for.
+
+    `idle` is an asyncio.Event: set while the worker holds no job, settles and claims none, and waits to be notified of
+    new jobs. `await worker.idle.wait()` waits until it is ready. An enqueue does not clear it at once: for the end of
+    one job, wait for its result.
+    """
 
     def __init__(
         self,
@@ -99,7 +104,9 @@ class Worker:
         self._slots = Slots(slots, self._execute)
         self._running: dict[str, tuple[asyncio.Task[None], Context, Handler]] = {}
         self._state_changed = asyncio.Event()
-        self._idle = asyncio.Event()
+        self.idle = asyncio.Event()
+        self._wants_notifications = asyncio.Event()
+        self._waits_for_notification = False
         self._stop_calls = 0
         self._grace_over = False
         self._idle_seen_once = False
@@ -201,7 +208,9 @@ class Worker:
     def wake(self) -> None:
         """Jobs may have become claimable."""
         self.state.notify_work_available()
-        self._idle.clear()
+        self._wants_notifications.clear()
+        self._waits_for_notification = False
+        self.idle.clear()
         self._state_changed.set()
 
     def _hand_back_running(self) -> None:
@@ -216,6 +225,8 @@ class Worker:
         while not self.state.done:
             batch = self.state.next_batch()
             new_lease = partial(Lease, self._lease_clock, self._lease_clock.read())
+            if batch is not None:
+                self.idle.clear()
             transaction = asyncio.create_task(self._settle_and_claim(batch)) if batch else None
             if batch is None and (suspect := self.state.next_suspect()) is not None:
                 log.warning("job %s: its last executions were lost with their workers, it runs alone", suspect.id)
@@ -259,11 +270,12 @@ class Worker:
         """Wake the other loops, and wait for notifications if no more jobs are wanted. Handlers are started first."""
         self._state_changed.set()
         if not self.state.wants_jobs:
-            self._idle.set()
+            self._wants_notifications.set()
 
     async def _wait_for_change(self, leads: bool) -> None:
         """Wait until the state changes. With `until_idle`, the leading loop stops the worker when no work is left."""
         self._state_changed.clear()
+        self._set_idle()
         if not leads:
             await self._state_changed.wait()
         elif not self.until_idle or self.state.held or self.state.in_flight or not await self._no_work_left():
@@ -388,13 +400,24 @@ class Worker:
         """While slots are free, wait for a notification of new work, at most until the next poll."""
         watch = self.engine.store.watch()
         while True:
-            await self._idle.wait()
+            await self._wants_notifications.wait()
             try:
-                self._woken_by_notification = await watch.changed(await self._seconds_until_due())
+                seconds = await self._seconds_until_due()
+                self._start_waiting_for_notification()
+                self._woken_by_notification = await watch.changed(seconds)
             except Exception as error:
                 log.warning("waiting for notifications failed, polling every %g s: %s", _POLL_SECONDS, error)
                 await asyncio.sleep(_POLL_SECONDS)
             self.wake()
+
+    def _start_waiting_for_notification(self) -> None:
+        """`idle` is set only if the wait that follows suspends: a notification may have arrived before it."""
+        self._waits_for_notification = True
+        asyncio.get_running_loop().call_soon(self._set_idle)
+
+    def _set_idle(self) -> None:
+        if self._waits_for_notification and self.state.idle:
+            self.idle.set()
 
     async def _seconds_until_due(self) -> float:
         due: int | None = await self.engine.store.read(lambda tx: tx.next_due())
