@@ -7,7 +7,8 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from servers.ending import AT_THE_END
+
+from support.servers.ending import AT_THE_END
 
 _not_run: dict[str, list[str]] = {}
 """What was missing -> the tests that needed it and did not run."""

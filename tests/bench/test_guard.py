@@ -8,7 +8,6 @@ from typing import Any
 import apsw
 import asyncpg
 import pytest
-from servers.databases import Database, house, newest
 
 from bench.contestants import BY_NAME
 from bench.harness import compete
@@ -19,6 +18,7 @@ from detent.engine import Engine, Settlement, Submission
 from detent.ports.claims import Claimed
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.sqlite.store import SqliteStore
+from support.servers.databases import Database, house, newest
 
 JOBS, BATCH = 1_000, 100
 BATCHES = JOBS // BATCH + 1

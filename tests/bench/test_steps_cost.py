@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers.databases import Database
 from test_guard import SqliteTrace, _queries_of, database, trace, trips  # noqa: F401  (fixtures)
 
 from detent.core.outcome import Snoozed
@@ -13,6 +12,7 @@ from detent.engine import Engine, Submission
 from detent.handler.context import Context
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.sqlite.store import SqliteStore
+from support.servers.databases import Database
 
 JOBS = 20
 _SNOOZED = Snoozed(0)

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from servers.databases import house, newest
 
 from detent import Detent
+from support.servers.databases import house, newest
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

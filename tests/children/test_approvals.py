@@ -4,14 +4,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from worker.conftest import working
-from worker.waiting import until
 
 from detent import ApprovalExpired, Context, Decision, Detent, JobFailed, Retry, SyncContext
 from detent.core.contract.model import Phase
 from detent.core.errors import DetentError
 from detent.engine.reads.why import why
 from detent.proof.verify.verify import verify
+from support.waiting import until
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

@@ -5,13 +5,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from worker.conftest import working
-from worker.waiting import until, within
 
 from detent import ChildFailed, Context, Detent, Fail, JobFailed, Retry, SyncContext, WaitTimeout
 from detent.core.contract.model import Phase
 from detent.core.errors import DetentError
 from detent.proof.verify.verify import verify
+from support.waiting import until, within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from worker.conftest import working
 
 from detent import Context, Detent, JobFailed
 from detent.core.errors import InvalidInput, QuotaExceeded
 from detent.engine import Submission
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

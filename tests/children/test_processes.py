@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from worker.waiting import until
 
 import detent
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
+from support.waiting import until
 
 from .family_app import CHILDREN, DOORS, app
 

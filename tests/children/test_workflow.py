@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from worker.conftest import working
-from worker.waiting import until
 
 from detent import Context, Detent, Fail, JobFailed, Workflow, WorkflowInvalid
 from detent.core.contract.model import Phase
 from detent.engine.reads.tree import tree
+from support.waiting import until
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

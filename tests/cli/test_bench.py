@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from detent.cli.run.bench_run import MEASURES
-
-from .conftest import Cli
+from support.cli.console import Cli
 
 
 def test_a_named_database(cli: Cli, tmp_path: Path) -> None:

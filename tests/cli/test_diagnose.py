@@ -15,8 +15,7 @@ from detent.core.times import SECOND
 from detent.engine import Engine, Submission
 from detent.ports.listing import WorkerRow
 from detent.stores.sqlite.store import SqliteStore
-
-from .conftest import Cli
+from support.cli.console import Cli
 
 
 def test_queues_pause_and_resume(cli: Cli) -> None:

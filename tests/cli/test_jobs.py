@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Cli
+from support.cli.console import Cli
 
 JOB_FIELDS = {
     *("id", "job_type", "contract", "queue", "tenant_id", "status", "phase", "version", "due_at", "priority"),

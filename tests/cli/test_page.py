@@ -7,9 +7,8 @@ from typing import Any
 import typer
 
 from detent.cli import app, run
-
-from .conftest import SHOP, Cli
-from .page import PAGE, Labels, blocks, examples
+from support.cli.console import SHOP, Cli
+from support.cli.page import PAGE, Labels, blocks, examples
 
 
 def test_the_examples_print_what_the_page_says(cli: Cli, tmp_path: Path) -> None:

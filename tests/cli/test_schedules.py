@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Cli
+from support.cli.console import Cli
 
 
 def test_a_schedule_is_added_paused_edited_and_removed(cli: Cli) -> None:

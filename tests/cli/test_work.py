@@ -13,8 +13,7 @@ import pytest
 from detent.cli.diagnose.database import shown_url
 from detent.cli.loader import load_app
 from detent.core.errors import DetentError
-
-from .conftest import Cli
+from support.cli.console import Cli
 
 
 def test_worker_serves_the_named_queues(cli: Cli) -> None:

@@ -11,12 +11,12 @@ from uuid import UUID, uuid4
 
 import pydantic
 import pytest
-from worker.conftest import working
-from worker.waiting import within
 
 from detent import Context, Detent, SyncContext
 from detent.core.errors import DetentError, InvalidInput, JobFailed
 from detent.engine import Submission
+from support.waiting import within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from worker.waiting import until_now
 
 import detent
+from support.waiting import until_now
 
 ROOT = Path(detent.__file__).parent.parent.parent
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from worker.conftest import working
-from worker.waiting import until, within
 
 from detent import Context, Detent
 from detent.client.options import JobOptions, Using, UsingOptions
 from detent.core.errors import DetentError, InvalidInput, JobFailed
 from detent.core.times import SECOND
 from detent.handler.handler import Options
+from support.waiting import until, within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

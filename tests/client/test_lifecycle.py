@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worker.waiting import until_now
 
 from detent import Detent
 from detent.client.connect import DEFAULT_URL
 from detent.core.errors import DetentError
+from support.waiting import until_now
 
 
 def declare(app: Detent) -> Any:

@@ -9,9 +9,8 @@ from detent.core.contract.io import contract_from, contract_from_toml, contract_
 from detent.core.contract.model import LossRule, Move
 from detent.core.errors import ContractError
 from detent.core.retry import Immediate, RetryRule
-
-from .job_history import NAMES
-from .lamp import LAMP_TOML, lamp, plain
+from support.contracts.job_history import NAMES
+from support.contracts.lamp import LAMP_TOML, lamp, plain
 
 
 def test_a_good_contract_in_toml_is_the_one_in_python():

@@ -9,8 +9,8 @@ from detent.core.contract.io import contract_from_toml
 from detent.core.contract.model import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, StopRule
 from detent.core.errors import ContractError
 from detent.core.retry import Exponential, RetryRule, Table
+from support.contracts.lamp import Data, as_toml, lamp, plain
 
-from .lamp import Data, as_toml, lamp, plain
 from .test_tables import EXPECTED_MOVE_PHASES
 
 Mutation = Callable[[Data], Any]

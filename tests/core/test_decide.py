@@ -11,9 +11,19 @@ from detent.core.decide import add_move, create, decide
 from detent.core.job import Facts, Failure, Wait
 from detent.core.outcome import after_failure
 from detent.core.times import SECOND
-
-from .job_history import CLAIM, LEASE, NAMES, NOW, JobHistory, blank, claimed, created, job_in_status, running
-from .lamp import cooling_lamp
+from support.contracts.job_history import (
+    CLAIM,
+    LEASE,
+    NAMES,
+    NOW,
+    JobHistory,
+    blank,
+    claimed,
+    created,
+    job_in_status,
+    running,
+)
+from support.contracts.lamp import cooling_lamp
 
 ERROR = {name: "TASK_EXECUTION_FAILED" if name == "men" else "X" for name in NAMES}
 

@@ -7,8 +7,7 @@ from detent.core.contract.model import LossRule, Move, Phase
 from detent.core.job import Facts, Failure
 from detent.core.outcome import after_failure, after_loss, after_stop
 from detent.core.retry import Immediate, RetryRule
-
-from .job_history import NOW, JobHistory, running
+from support.contracts.job_history import NOW, JobHistory, running
 
 MEN = CONTRACTS["men"]
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract, Edge, Move, Phase, derive_status, replay
 from detent.core.job import Event
-
-from .job_history import NAMES, JobHistory
+from support.contracts.job_history import NAMES, JobHistory
 
 FORMAL = CONTRACTS["formal"]
 FOREIGN = ("plan_generated", "node_started", "task.heartbeat", "approval.requested", "JOB_CREATED", "")

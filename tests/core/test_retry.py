@@ -9,8 +9,7 @@ from detent.core.contract.model import Move
 from detent.core.job import Facts, Failure
 from detent.core.outcome import after_failure, may_retry
 from detent.core.retry import Exponential, Immediate, RetryRule, Table, backoff_from, deterministic_jitter
-
-from .job_history import NOW, JobHistory, running
+from support.contracts.job_history import NOW, JobHistory, running
 
 GATE = CONTRACTS["gate-b2"]
 

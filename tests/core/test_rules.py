@@ -4,8 +4,7 @@ import pytest
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import CODES, Move, Phase
-
-from .job_history import NAMES
+from support.contracts.job_history import NAMES
 
 # keys: unique within, generated when missing, what must agree on a hit
 KEYS = {

@@ -10,8 +10,7 @@ from detent.core.contract.model import MOVE_PHASES, Contract, Move, replay
 from detent.core.decide import create, decide
 from detent.core.errors import IllegalMove
 from detent.core.job import Facts
-
-from .job_history import NAMES, NOW, blank, job_in_status
+from support.contracts.job_history import NAMES, NOW, blank, job_in_status
 
 PHASES = {
     "gate-b2": {

@@ -4,8 +4,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Move
 from detent.core.job import Wait
 from detent.core.outcome import after_loss
-
-from .job_history import NOW, JobHistory
+from support.contracts.job_history import NOW, JobHistory
 
 MEN_TASK = """task_id schedule_type state attempt max_retries timeout_ms idempotency_key last_error_code
     last_error_reason created_at updated_at started_at finished_at"""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
-from web.served import SOURCES, first_json
 
 from detent.web.pages.pages import PAGES
+from support.web.served import SOURCES, first_json
 
 NO_BROWSER = "the dashboard is tested in chromium: set DETENT_TEST_CHROMIUM or install one (apt install chromium)"
 HANDLERS = str(Path(__file__).parent / "handlers.py")

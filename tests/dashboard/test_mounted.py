@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from playwright.sync_api import Browser, expect
-from web.served import SOURCES, first_json
 
 from dashboard.site import Site, assert_no_errors, record_errors, status_badge, stop_process, wait_until_drawn
+from support.web.served import SOURCES, first_json
 
 
 def test_pages_under_a_prefix(browser: Browser, tmp_path: Path) -> None:

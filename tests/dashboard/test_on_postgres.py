@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser
-from servers.databases import house, newest
 
 from dashboard import test_flows, test_operator_actions
 from dashboard.site import Site, running_site
+from support.servers.databases import house, newest
 
 EVERY_RUN = {test_operator_actions.test_bulk_actions_on_dead_letters}
 """The workflow that depends most on the SQL of the store."""

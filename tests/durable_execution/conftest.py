@@ -7,9 +7,9 @@ from typing import Any
 
 import apsw
 import pytest
-from servers.databases import house, newest
 
 from detent import Detent
+from support.servers.databases import house, newest
 
 
 class Ledger:

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from worker.conftest import working
-from worker.waiting import until, within
 
 from detent import Context, Detent, JobFailed, Retry
 from detent.engine.reads.why import why
+from support.waiting import until, within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worker.conftest import working
-from worker.waiting import until, within
 
 from detent import Context, Detent, StaleLease, SyncContext
 from detent.core.job import Step
+from support.waiting import until, within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 LEASE = 30.0

@@ -11,13 +11,13 @@ from typing import Any
 
 import apsw
 import pytest
-from servers.databases import house, newest
 
 import detent
 from detent.client.app import Detent
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
 from detent.ports.claims import Claimed
+from support.servers.databases import house, newest
 
 from .test_waits import SCRIPT
 from .waiting_app import app as remote
@@ -124,7 +124,7 @@ def _worker(url: str, folder: Path, *words: str) -> "subprocess.Popen[bytes]":
 
 async def _woken(place: Place, waiting: list[str], folder: Path) -> float:
     """Seconds from the signal until the handler continues in another process; the median of a few."""
-    from worker.waiting import until
+    from support.waiting import until
 
     place.app.jobs.setdefault("woken", remote.jobs["woken"])
     process = _worker(place.url, folder)

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers.databases import house, newest
-from worker.waiting import until
 
 import detent
 from detent.core.contract.model import Phase
+from support.servers.databases import house, newest
+from support.waiting import until
 
 from .stopped_app import app
 

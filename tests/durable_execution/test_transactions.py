@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine.clock import FakeClock
-from worker.conftest import working
-from worker.waiting import until, within
 
 from detent import Context, Detent, Fail, JobFailed, Retry, SyncContext
 from detent.core.errors import DetentError, StaleLease, TransactionTooLong
@@ -16,6 +13,9 @@ from detent.ports.listing import Filter
 from detent.stores.sqlite.store import SqliteStore
 from detent.testing.crash_points import Effects, crash_everywhere
 from detent.testing.single_step_worker import SingleStepWorker
+from support.clock import FakeClock
+from support.waiting import until, within
+from support.worker.running import working
 
 from .conftest import Ledger
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worker.conftest import working
-from worker.waiting import until, within
 
 import detent
 from detent import Context, Detent, JobFailed, SyncContext, WaitTimeout
+from support.waiting import until, within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 SCRIPT = Path(__file__).with_name("waiting_app.py")

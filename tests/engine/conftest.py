@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from detent.engine import Engine
-
-from .clock import FakeClock
-from .stores import PLACES, Place, make_engine, older, open_place
+from support.clock import FakeClock
+from support.stores import PLACES, Place, make_engine, older, open_place
 
 SMOKE = ("test_hot_paths", "test_races")
 """On servers that are not the newest: what leans on the server's own ways. The rest of the suite is a drill there."""

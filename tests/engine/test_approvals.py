@@ -4,20 +4,9 @@ import pytest
 
 from detent.engine import Engine
 from detent.ports.listing import Filter
-
-from .acts import (
-    ROUTES,
-    claim,
-    claim_one,
-    events_of,
-    notes_of,
-    reach,
-    refused_noted,
-    refused_untouched,
-    submit,
-)
-from .clock import START, FakeClock
-from .stores import Place
+from support.acts import ROUTES, claim, claim_one, events_of, notes_of, reach, refused_noted, refused_untouched, submit
+from support.clock import START, FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 HOLDING = ["streams", "standard"]

@@ -10,10 +10,9 @@ import pytest
 from detent.core.job import Failure, Job, Wait
 from detent.core.outcome import Failed, Snoozed, Succeeded, Waits
 from detent.engine import Engine, Submission
-
-from .acts import NAMES, claim_one, reach, refused, refused_untouched, running, submit
-from .clock import FakeClock
-from .stores import Place, make_engine
+from support.acts import NAMES, claim_one, reach, refused, refused_untouched, running, submit
+from support.clock import FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 MIB = 1 << 20

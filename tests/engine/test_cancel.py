@@ -7,8 +7,7 @@ import pytest
 from detent.core.job import Wait
 from detent.core.outcome import Cancelled, Snoozed, Succeeded, Waits
 from detent.engine import Engine
-
-from .acts import (
+from support.acts import (
     LEASE_SECONDS,
     ROUTES,
     claim,
@@ -22,8 +21,9 @@ from .acts import (
     running,
     submit,
 )
-from .clock import FakeClock
-from .stores import Place
+from support.clock import FakeClock
+from support.stores import Place
+
 from .test_approvals import ILLEGAL
 
 pytestmark = pytest.mark.anyio

@@ -6,10 +6,9 @@ import pytest
 
 from detent.engine import Engine, Submission
 from detent.ports.listing import Filter
-
-from .acts import NAMES, claim, claim_one, events_of, reach, retryable, running, submit
-from .clock import START, FakeClock
-from .stores import Place, make_engine
+from support.acts import NAMES, claim, claim_one, events_of, reach, retryable, running, submit
+from support.clock import START, FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,8 @@ from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.clock import SteadyClock
-
-from .acts import LEASE_SECONDS, claim, claim_one, submit
-from .clock import START
+from support.acts import LEASE_SECONDS, claim, claim_one, submit
+from support.clock import START
 
 pytestmark = pytest.mark.anyio
 HOUR = 3_600

@@ -8,10 +8,20 @@ from detent.core.job import Job, Step
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from detent.ports.listing import Filter
-
-from .acts import LONG, PERMANENT, claim_one, events_of, own_id, reach, refused, refused_untouched, retryable, running
-from .clock import START, FakeClock
-from .stores import Place
+from support.acts import (
+    LONG,
+    PERMANENT,
+    claim_one,
+    events_of,
+    own_id,
+    reach,
+    refused,
+    refused_untouched,
+    retryable,
+    running,
+)
+from support.clock import START, FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 FRESH = own_id(1)

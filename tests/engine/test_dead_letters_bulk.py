@@ -9,10 +9,9 @@ from detent.engine import Engine, Submission
 from detent.engine.control import dead_letters_bulk
 from detent.engine.control.dead_letters_bulk import dead_letter_history, discard_many, requeue_many
 from detent.ports.listing import Filter
-
-from .acts import PERMANENT, claim, refused, refused_untouched
-from .clock import FakeClock
-from .stores import Place
+from support.acts import PERMANENT, claim, refused, refused_untouched
+from support.clock import FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 COUNT = 45

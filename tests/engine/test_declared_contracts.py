@@ -12,10 +12,9 @@ from detent.core.outcome import Succeeded
 from detent.core.retry import RetryRule, Table
 from detent.engine import Engine
 from detent.proof.verify.verify import verify
-
-from .acts import LEASE_SECONDS, claim, claim_one, path_of, refused, retryable, running, submit
-from .clock import FakeClock
-from .stores import Place, make_engine
+from support.acts import LEASE_SECONDS, claim, claim_one, path_of, refused, retryable, running, submit
+from support.clock import FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 

@@ -5,10 +5,9 @@ import pytest
 from detent.core.contract.model import replay
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
-
-from .acts import claim, claim_one, events_of, note_names, refused_noted, retryable, submit
-from .clock import FakeClock
-from .stores import Place
+from support.acts import claim, claim_one, events_of, note_names, refused_noted, retryable, submit
+from support.clock import FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 TRY_AGAIN = retryable("gate-b2", "transient")

@@ -9,10 +9,9 @@ from detent.core.decide import decide
 from detent.core.job import Facts
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement
-
-from .acts import LEASE_SECONDS, LONG, NAMES, RESTING, ROUTES, claim_one, events_of, reach
-from .clock import FakeClock
-from .stores import Place, make_engine
+from support.acts import LEASE_SECONDS, LONG, NAMES, RESTING, ROUTES, claim_one, events_of, reach
+from support.clock import FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 LEASE = int(LEASE_SECONDS * 1_000_000)

@@ -4,9 +4,8 @@ import pytest
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission, Submitted
-
-from .acts import NAMES, refused, refused_untouched, retryable, submit
-from .stores import Place
+from support.acts import NAMES, refused, refused_untouched, retryable, submit
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 GLOBAL = ("p3c", "streams")

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from detent.engine import Engine, Submission, Submitted
-
-from .acts import refused_untouched
-from .clock import FakeClock
-from .stores import Place
+from support.acts import refused_untouched
+from support.clock import FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,21 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import LossRule, Move, Phase
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
-
-from .acts import LEASE_SECONDS, LONG, NAMES, ROUTES, claim, claim_one, events_of, reach, refused, running, submit
-from .clock import START, FakeClock
-from .stores import Place, make_engine
+from support.acts import (
+    LEASE_SECONDS,
+    LONG,
+    NAMES,
+    ROUTES,
+    claim,
+    claim_one,
+    events_of,
+    reach,
+    refused,
+    running,
+    submit,
+)
+from support.clock import START, FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 EXPIRING = [name for name in NAMES if name != "streams"]

@@ -12,10 +12,9 @@ from detent.engine import Engine, Submission
 from detent.engine.reads.why import why
 from detent.ports.claims import Claimed
 from detent.stores.lanes import LOW_PRIORITY_INTERVAL
-
-from .acts import LEASE_SECONDS, claim, events_of, own_id, refused, refused_untouched, submit
-from .clock import FakeClock
-from .stores import Place, make_engine
+from support.acts import LEASE_SECONDS, claim, events_of, own_id, refused, refused_untouched, submit
+from support.clock import FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers.databases import house, newest
-from worker.waiting import until
 
 from detent import Detent
 from detent.core.errors import StoreRefused
@@ -30,10 +28,11 @@ from detent.proof.verify.verify import verify
 from detent.stores.postgres.tx import PostgresTxQueries
 from detent.stores.sqlite.store import SqliteStore
 from detent.stores.sqlite.tx import SqliteTxQueries
-
-from .acts import submit
-from .clock import START, FakeClock
-from .stores import Place, make_engine
+from support.acts import submit
+from support.clock import START, FakeClock
+from support.servers.databases import house, newest
+from support.stores import Place, make_engine
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 

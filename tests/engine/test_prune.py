@@ -10,10 +10,9 @@ from detent.core.times import SECOND
 from detent.engine import Engine, Submission
 from detent.engine.pruning import first_id
 from detent.proof.verify.verify import verify
-
-from .acts import LONG, PERMANENT, claim_one, notes_of, refused, retryable, submit
-from .clock import FakeClock
-from .stores import Place, make_engine
+from support.acts import LONG, PERMANENT, claim_one, notes_of, refused, retryable, submit
+from support.clock import FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 DAY = 86_400.0

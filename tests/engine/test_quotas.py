@@ -7,10 +7,9 @@ import pytest
 from detent.core.errors import QuotaExceeded
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
-
-from .acts import claim, refused_untouched, submit
-from .clock import FakeClock
-from .stores import Place, make_engine
+from support.acts import claim, refused_untouched, submit
+from support.clock import FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 

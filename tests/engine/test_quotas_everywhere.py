@@ -16,10 +16,9 @@ from detent.engine.schedules.firing import fire_due
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
-
-from .acts import PERMANENT, claim_one, refused, refused_untouched, submit
-from .clock import START, FakeClock
-from .stores import Place
+from support.acts import PERMANENT, claim_one, refused, refused_untouched, submit
+from support.clock import START, FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 AGAIN = QUOTA_RETRY_DELAY // SECOND

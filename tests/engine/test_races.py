@@ -12,12 +12,11 @@ from detent.engine.control import dead_letters, job_control
 from detent.engine.execution import sweep
 from detent.engine.execution.settle import settle_job
 from detent.engine.submit import prepare
-
-from .acts import LEASE_SECONDS, claim, claim_one, events_of, own_id, path_of, reach, running
-from .acts import submit as make
-from .clock import FakeClock
-from .rivals import Act, one_inside_the_other
-from .stores import Place
+from support.acts import LEASE_SECONDS, claim, claim_one, events_of, own_id, path_of, reach, running
+from support.acts import submit as make
+from support.clock import FakeClock
+from support.rivals import Act, one_inside_the_other
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 FRESH = own_id(1)

@@ -19,10 +19,9 @@ from detent.engine.schedules.firing import _fire, fire_due
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
-
-from .acts import LONG, PERMANENT, claim, events_of, note_names, refused
-from .clock import START, FakeClock
-from .stores import Place, make_engine
+from support.acts import LONG, PERMANENT, claim, events_of, note_names, refused
+from support.clock import START, FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 MINUTE = 60

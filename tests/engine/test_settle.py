@@ -9,10 +9,20 @@ from detent.core.job import Failure, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.engine import Engine
 from detent.ports.listing import Filter
-
-from .acts import LONG, NAMES, PERMANENT, claim, claim_one, events_of, notes_of, refused_noted, retryable, running
-from .clock import START, FakeClock
-from .stores import Place, make_engine
+from support.acts import (
+    LONG,
+    NAMES,
+    PERMANENT,
+    claim,
+    claim_one,
+    events_of,
+    notes_of,
+    refused_noted,
+    retryable,
+    running,
+)
+from support.clock import START, FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 LACKS = "CONTRACT_LACKS_MOVE"

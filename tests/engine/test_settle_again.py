@@ -5,8 +5,7 @@ import pytest
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.engine import Engine, Settlement, Submission
-
-from .acts import (
+from support.acts import (
     LEASE_SECONDS,
     LONG,
     NAMES,
@@ -20,8 +19,8 @@ from .acts import (
     running,
     submit,
 )
-from .clock import FakeClock
-from .stores import Place
+from support.clock import FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 WAITS = Waits(Wait("answer"))

@@ -9,10 +9,20 @@ from detent.core.outcome import Succeeded, Waits
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.proof.verify.verify import verify
-
-from .acts import ROUTES, claim, claim_one, events_of, note_names, path_of, reach, refused_untouched, running, submit
-from .clock import START, FakeClock
-from .stores import Place
+from support.acts import (
+    ROUTES,
+    claim,
+    claim_one,
+    events_of,
+    note_names,
+    path_of,
+    reach,
+    refused_untouched,
+    running,
+    submit,
+)
+from support.clock import START, FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 WAITING = [("formal", "Waiting", "Queued"), ("standard", "waiting", "queued")]

@@ -10,95 +10,11 @@ import pytest
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
+from support.acts import reach
+from support.clock import FakeClock
+from support.false_rows import DEEPER_LIES, FORGERIES, LIES, ROWS
+from support.stores import PLACES, make_engine
 
-from .acts import reach
-from .clock import FakeClock
-from .stores import PLACES, make_engine
-
-ROWS = [
-    ("standard", "queued"),
-    ("standard", "running"),
-    ("standard", "waiting"),
-    ("standard", "succeeded"),
-    ("formal", "Queued"),
-    ("p3c", "queued"),
-    ("p3c", "running"),
-    ("p3c", "retry_scheduled"),
-    ("gate-b2", "retrying"),
-    ("gate-b2", "failed"),
-]
-
-# which row, what is set; every one of these must be refused
-LIES = [
-    ("standard-running", "status = 'succeeded'"),
-    ("standard-running", "phase = 'final'"),
-    ("standard-running", "phase = 'napping'"),
-    ("standard-running", "status = 'exploded'"),
-    ("standard-running", "contract = 'nobody'"),
-    ("standard-queued", "contract = 'formal'"),
-    ("standard-queued", "status = 'running', phase = 'leased', ready = 0"),
-    ("standard-queued", "status = 'succeeded', phase = 'final', ready = 0"),
-    ("standard-queued", "status = 'Queued'"),
-    ("formal-Queued", "status = 'queued'"),
-    ("standard-running", "token = NULL"),
-    ("standard-running", "worker = NULL"),
-    ("standard-running", "lease_until = NULL"),
-    ("standard-running", "ready = 1"),
-    ("standard-running", "execution_no = 0"),
-    ("standard-running", "started_at = NULL"),
-    ("standard-running", "finished_at = updated_at"),
-    ("standard-running", "result = '{}'"),
-    ("standard-running", "wait_name = 'answer'"),
-    ("standard-queued", "worker = 'w1'"),
-    ("standard-queued", "lease_until = due_at"),
-    ("standard-queued", "ready = 2"),
-    ("standard-queued", "due_at = NULL"),
-    ("standard-queued", "started_at = created_at"),
-    ("standard-queued", "next_retry_at = due_at"),
-    ("standard-queued", "version = 0"),
-    ("standard-queued", "version = 'two'"),
-    ("standard-queued", "updated_at = created_at - 1"),
-    ("standard-queued", "failures = -1"),
-    ("standard-queued", "failures = 99"),
-    ("standard-queued", "retries = 1"),
-    ("standard-queued", "interruptions = -1"),
-    ("standard-queued", "max_retries = -1"),
-    ("standard-queued", "timeout_ms = 0"),
-    ("standard-queued", "payload = '{oops'"),
-    ("standard-queued", "payload = NULL"),
-    ("standard-queued", "tenant_id = NULL"),
-    ("standard-succeeded", "result = '{oops'"),
-    ("standard-succeeded", "finished_at = NULL"),
-    ("standard-succeeded", "worker = 'w1'"),
-    ("standard-succeeded", "ready = 1"),
-    ("standard-succeeded", "cancel_requested = '{}'"),
-    ("standard-waiting", "ready = 1"),
-    ("standard-waiting", "lease_until = 1"),
-    ("p3c-retry_scheduled", "next_retry_at = NULL"),
-    ("p3c-retry_scheduled", "next_retry_at = next_retry_at + 1"),
-    ("p3c-retry_scheduled", "due_at = due_at + 1"),
-    ("p3c-retry_scheduled", "status = 'queued'"),
-    ("p3c-queued", "next_retry_at = due_at"),
-    ("p3c-queued", "status = 'retry_scheduled'"),
-    ("p3c-running", "next_retry_at = due_at"),
-    ("p3c-queued", "task_attempt = 0"),
-    ("p3c-queued", "(task_id, task_attempt) = (SELECT task_id, task_attempt FROM jobs WHERE id = 'p3c-running')"),
-    ("gate-b2-retrying", "next_retry_at = NULL"),
-    ("gate-b2-retrying", "retries = 5"),
-]
-# A view would show what the row is not; the engine would stumble over it; the lane would say otherwise.
-DEEPER_LIES = [
-    ("formal-Queued", "wait_parked = 1"),
-    ("standard-queued", "wait_parked = 7"),
-    ("standard-queued", "wait_kind = 'human'"),
-    ("standard-running", "cancel_requested = 'please'"),
-    ("standard-queued", "payload = '[1]'"),
-    ("standard-queued", "error_counts = 'many'"),
-    ("standard-queued", "queue = 'other'"),
-    ("standard-queued", "job_type = 'other'"),
-    ("standard-queued", "tenant_id = 'other'"),
-    ("standard-queued", "priority = 50"),
-]
 STATEMENTS = [f"UPDATE jobs SET {change} WHERE id = '{row}'" for row, change in LIES] + [
     "UPDATE jobs SET id = 'standard-queued' WHERE id = 'standard-running'",
     "INSERT INTO events (job_id, seq, event, source, target, at, execution_no, retries)"
@@ -111,18 +27,6 @@ STATEMENTS = [f"UPDATE jobs SET {change} WHERE id = '{row}'" for row, change in 
     "UPDATE dead_letters SET requeued_as = 'somebody'",
     "INSERT INTO pauses VALUES ('planet', 'mars', 'ann', NULL, 0)",
     "INSERT INTO lane_version VALUES (2, 1)",
-]
-
-# which row is copied under a new id, and what is changed in the copy
-FORGERIES = [
-    ("standard-queued", {"status": "exploded"}),
-    ("standard-queued", {"contract": "nobody"}),
-    ("standard-queued", {"phase": "blocked", "ready": 0}),
-    ("standard-queued", {"next_retry_at": 1}),
-    ("standard-running", {"token": None}),
-    ("p3c-retry_scheduled", {"next_retry_at": None, "task_attempt": 9}),
-    ("p3c-queued", {}),
-    ("standard-succeeded", {"finished_at": None}),
 ]
 
 

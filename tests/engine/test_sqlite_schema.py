@@ -13,8 +13,7 @@ from detent.engine import Engine
 from detent.ports.listing import Filter
 from detent.stores.sqlite import migrate
 from detent.stores.sqlite.store import SqliteStore
-
-from .acts import submit
+from support.acts import submit
 
 pytestmark = pytest.mark.anyio
 

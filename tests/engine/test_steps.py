@@ -20,9 +20,8 @@ from detent.handler.context import Context
 from detent.handler.steps import MAX_RESULT
 from detent.handler.sync_context import SyncContext
 from detent.ports.claims import Claimed
-
-from .acts import LEASE_SECONDS, LONG, NAMES, PERMANENT, claim_one, notes_of, reach, refused, running
-from .clock import FakeClock
+from support.acts import LEASE_SECONDS, LONG, NAMES, PERMANENT, claim_one, notes_of, reach, refused, running
+from support.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 

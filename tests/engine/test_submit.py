@@ -6,10 +6,9 @@ import pytest
 
 from detent.engine import Engine, Submission
 from detent.ports.listing import Filter
-
-from .acts import NAMES, claim, claim_one, events_of, own_id, path_of, refused, refused_untouched, submit
-from .clock import START, FakeClock
-from .stores import Place
+from support.acts import NAMES, claim, claim_one, events_of, own_id, path_of, refused, refused_untouched, submit
+from support.clock import START, FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 ID = own_id(7)

@@ -9,9 +9,8 @@ from detent.core.outcome import Failed, Snoozed, Stopped, Succeeded
 from detent.engine import Engine, Submission
 from detent.ports.claims import Claimed
 from detent.proof.verify.verify import verify
-
-from .acts import LEASE_SECONDS, NAMES, claim, claim_one, submit
-from .clock import FakeClock
+from support.acts import LEASE_SECONDS, NAMES, claim, claim_one, submit
+from support.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 BACKOFF_SECONDS = 40.0

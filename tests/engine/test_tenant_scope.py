@@ -9,10 +9,9 @@ import pytest
 from detent.engine import Engine, Submission
 from detent.engine.control.tenancy import TenantEngine
 from detent.ports.listing import Filter
-
-from .acts import reach, refused, refused_untouched, submit
-from .clock import FakeClock
-from .stores import Place
+from support.acts import reach, refused, refused_untouched, submit
+from support.clock import FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 Act = Callable[[TenantEngine, str], Awaitable[Any]]

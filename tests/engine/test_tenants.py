@@ -4,10 +4,9 @@ import pytest
 
 from detent.engine import Engine
 from detent.ports.listing import Filter
-
-from .acts import reach, refused_untouched, submit
-from .clock import FakeClock
-from .stores import Place
+from support.acts import reach, refused_untouched, submit
+from support.clock import FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,7 @@ import pytest
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
-
-from .acts import (
+from support.acts import (
     LONG,
     ROUTES,
     claim_one,
@@ -18,8 +17,9 @@ from .acts import (
     running,
     submit,
 )
-from .clock import FakeClock
-from .stores import Place
+from support.clock import FakeClock
+from support.stores import Place
+
 from .test_approvals import ILLEGAL
 
 pytestmark = pytest.mark.anyio

@@ -4,10 +4,9 @@ import pytest
 
 from detent.core.contract.model import Phase
 from detent.engine import Engine, Submission
-
-from .acts import claim, claim_one, events_of, path_of, submit
-from .clock import START, FakeClock
-from .stores import Place
+from support.acts import claim, claim_one, events_of, path_of, submit
+from support.clock import START, FakeClock
+from support.stores import Place
 
 pytestmark = pytest.mark.anyio
 SCHEDULED = [

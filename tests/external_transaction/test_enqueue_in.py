@@ -7,12 +7,12 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
-from servers.databases import Database, house, newest
 
 from detent import Detent, DetentError, JobDefinition
 from detent.client.external_transaction import submit_on
 from detent.engine import Engine, Submission
 from detent.proof.verify.verify import verify
+from support.servers.databases import Database, house, newest
 
 from .callers import CALLERS, Caller
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import apsw
-from servers.databases import Database
 
 from detent.core.limits import JobKind
 from detent.proof.verify.limits import Step
+from support.servers.databases import Database
 
 _STEPS = """SELECT {job}, e.at, j.contract, e.source, e.target, j.queue, j.job_type, j.tenant_id, j.limit_key
 FROM events e JOIN jobs j ON j.id = e.job_id ORDER BY {order}"""

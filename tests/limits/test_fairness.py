@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from servers.databases import house, newest
 
 from detent.client.connect import store_from
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
+from support.servers.databases import house, newest
 
 pytestmark = pytest.mark.anyio
 BATCH = 100

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from servers.databases import house, newest
 
 import detent
 from detent.client.connect import store_from
@@ -16,6 +15,7 @@ from detent.core.limits import Limit
 from detent.engine import Engine, Submission
 from detent.proof.verify.limits import check_limits
 from detent.proof.verify.verify import verify
+from support.servers.databases import house, newest
 
 from .log import steps_of_file, steps_of_server
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers.databases import house, newest
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.outcome import Succeeded
@@ -15,6 +14,7 @@ from detent.engine import Engine, Settlement, Submission
 from detent.stores.postgres.dialect import DATABASE_CLOCK, ORDINARY_LANES, queries
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.sqlite.store import SqliteStore
+from support.servers.databases import house, newest
 
 pytestmark = pytest.mark.anyio
 OURS = re.compile(r"\b(limits|meters|tenants|deadline_at)\b")

@@ -7,9 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from engine.acts import LEASE_SECONDS, PERMANENT, claim, refused, retryable, submit
-from engine.clock import FakeClock
-from engine.stores import Place, make_engine
 
 from detent.core.alerts import DEFAULT_RULES, Alert, State
 from detent.core.outcome import Succeeded
@@ -23,8 +20,10 @@ from detent.observability.alert_sinks import SIGNATURE, CommandSink, WebhookSink
 from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import Settings
 from detent.ports.listing import WorkerRow
-
-from .conftest import Receiver
+from support.acts import LEASE_SECONDS, PERMANENT, claim, refused, retryable, submit
+from support.clock import FakeClock
+from support.stores import Place, make_engine
+from support.webhook_receiver import Receiver
 
 pytestmark = pytest.mark.anyio
 RULES = {rule.name: rule for rule in DEFAULT_RULES}

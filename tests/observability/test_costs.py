@@ -9,13 +9,13 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from worker.waiting import until
 
 from detent import Detent
 from detent.integrations import otel
 from detent.observability.metrics import exposition
 from detent.observability.settings import Settings
 from detent.worker.worker import Worker
+from support.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 JOBS, ROUNDS = 25_000, 5

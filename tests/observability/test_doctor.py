@@ -5,12 +5,12 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from cli.conftest import Cli, cli
-from servers.databases import house, newest
 
 from detent.cli.diagnose import doctor_postgres
 from detent.cli.diagnose.doctor_sqlite import findings as file_findings
 from detent.cli.diagnose.finding import Finding
+from support.cli.console import Cli, cli
+from support.servers.databases import house, newest
 
 __all__ = ["cli"]
 

@@ -5,15 +5,15 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from engine.acts import LONG, NAMES, PERMANENT, claim, refused, retryable, submit
-from engine.clock import FakeClock
-from engine.stores import Place, make_engine
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from detent.engine.metrics.alerts import read_inputs
 from detent.engine.metrics.event_counts import EVENTS, NOTES, EventCounter
 from detent.ports.listing import Filter
+from support.acts import LONG, NAMES, PERMANENT, claim, refused, retryable, submit
+from support.clock import FakeClock
+from support.stores import Place, make_engine
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worker.conftest import working
-from worker.waiting import until
 
 import detent
 from detent import Context, Detent, Fail
@@ -20,6 +18,8 @@ from detent.core.errors import InvalidInput
 from detent.engine import Submission
 from detent.observability.job_logs import CAPTURED, MAX_LINE, MAX_LINES, JsonFormatter, TextFormatter, current_job
 from detent.proof.verify.verify import verify
+from support.waiting import until
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 library = logging.getLogger("some.library")

@@ -9,12 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 import yaml
-from engine.acts import LEASE_SECONDS, PERMANENT, claim, submit
-from engine.clock import FakeClock
-from engine.stores import Place, make_engine
 from prometheus_client.parser import text_string_to_metric_families
-from worker.claims import claimed
-from worker.waiting import until
 
 from detent import Detent
 from detent.core.alerts import DEFAULT_RULES
@@ -26,6 +21,11 @@ from detent.engine.metrics.alert_export import prometheus_rules
 from detent.engine.metrics.event_counts import EventCounter
 from detent.observability.histograms import MAX_KINDS, ExecutionHistograms, Histogram
 from detent.observability.metrics import MAX_LABELS, exposition
+from support.acts import LEASE_SECONDS, PERMANENT, claim, submit
+from support.clock import FakeClock
+from support.stores import Place, make_engine
+from support.waiting import until
+from support.worker.claims import claimed
 
 from .test_alerts import dead_letter_many, lose_worker, register_worker, request_illegal_moves, retry_all
 from .test_event_counts import logged, run_many_jobs

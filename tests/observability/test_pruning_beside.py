@@ -7,12 +7,12 @@ from pathlib import Path
 
 import apsw
 import pytest
-from worker.waiting import until
 
 from detent import Detent
 from detent.engine.pruning import PruneOptions, Retention, prune
 from detent.observability.retention import Pruner
 from detent.observability.settings import Settings
+from support.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 OLD = int(os.environ.get("DETENT_DRILL_OLD_JOBS", "1000000"))

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine.acts import LONG, PERMANENT, claim, submit
-from engine.clock import FakeClock
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
@@ -17,6 +15,8 @@ from detent.engine.pruning import PruneOptions, Retention, prune
 from detent.observability.retention import JsonLinesFile, Pruner
 from detent.observability.settings import Settings
 from detent.ports.listing import Filter
+from support.acts import LONG, PERMANENT, claim, submit
+from support.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 DAY = 86_400.0

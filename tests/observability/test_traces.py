@@ -11,14 +11,14 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-from worker.conftest import working
-from worker.waiting import until
 
 from detent import Context, Detent, Retry, SyncContext
 from detent.core.errors import InvalidInput
 from detent.engine import Submission
 from detent.integrations import otel
 from detent.ports.listing import Filter
+from support.waiting import until
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

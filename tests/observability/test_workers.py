@@ -4,10 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from engine.acts import LEASE_SECONDS, NAMES, claim, refused, submit
-from engine.clock import FakeClock
-from worker.processes import Bench, bench_in
-from worker.waiting import until, until_now
 
 from detent import Context, Detent
 from detent.core.contract.builtin import CONTRACTS
@@ -15,6 +11,10 @@ from detent.engine import Engine
 from detent.engine.reads import workers
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.sweeper import Sweeper
+from support.acts import LEASE_SECONDS, NAMES, claim, refused, submit
+from support.clock import FakeClock
+from support.waiting import until, until_now
+from support.worker.processes import Bench, bench_in
 
 from .test_alerts import register_worker
 

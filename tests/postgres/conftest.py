@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from servers.databases import Database, house, newest
 
 from detent.engine import Engine
 from detent.stores.postgres.store import PostgresStore
+from support.servers.databases import Database, house, newest
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from engine.acts import NAMES, PERMANENT, claim, claim_one, events_of, own_id, path_of, refused, retryable, submit
-from engine.clock import FakeClock
-from servers.databases import Database
-from servers.lossy import LossyProxy
 
 from detent import Context, Detent
 from detent.core.job import Wait
 from detent.core.outcome import Cancelled, Outcome, Snoozed, Succeeded, Waits
 from detent.engine import Engine, Settlement
 from detent.stores.postgres.store import PostgresStore
+from support.acts import NAMES, PERMANENT, claim, claim_one, events_of, own_id, path_of, refused, retryable, submit
+from support.clock import FakeClock
+from support.servers.databases import Database
+from support.servers.lossy import LossyProxy
 
 pytestmark = pytest.mark.anyio
 ID = own_id(1)

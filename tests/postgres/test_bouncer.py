@@ -7,9 +7,6 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from servers.bouncer import ABSENT, bouncing, installed
-from servers.databases import migrated
-from servers.postgres import VOLATILE, Server, running
 
 from detent.client.connect import store_from
 from detent.core.errors import InvalidInput
@@ -17,8 +14,10 @@ from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
 from detent.proof.verify.verify import verify
 from detent.stores.postgres.errors import translate
-
-from .fleet import enqueue, fleet_on, soon
+from support.postgres.fleet import enqueue, fleet_on, soon
+from support.servers.bouncer import ABSENT, bouncing, installed
+from support.servers.databases import migrated
+from support.servers.postgres import VOLATILE, Server, running
 
 pytestmark = pytest.mark.anyio
 

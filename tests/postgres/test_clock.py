@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from servers.databases import Database
 
 from detent.client.connect import store_from
 from detent.core.contract.builtin import CONTRACTS
 from detent.stores.postgres.dialect import DATABASE_CLOCK
 from detent.stores.postgres.store import PostgresStore
+from support.servers.databases import Database
 
 pytestmark = pytest.mark.anyio
 _DELAY_SECONDS = 0.05

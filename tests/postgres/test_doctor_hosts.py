@@ -2,10 +2,9 @@
 
 from urllib.parse import urlsplit
 
-from servers.databases import Database
-from servers.proxy import Proxy
-
 from detent.cli.diagnose.server import read_facts
+from support.servers.databases import Database
+from support.servers.proxy import Proxy
 
 
 def test_a_silent_host_does_not_take_the_time_of_the_others(database: Database) -> None:

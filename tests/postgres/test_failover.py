@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from servers.databases import migrated, newest
-from servers.pair import Pair, multi_host
-from servers.postgres import NONE, installations
-from servers.proxy import Proxy
 
-from .fleet import Fleet, enqueue, fleet_on, prompt_pickup, soon, submit_through
+from support.postgres.fleet import Fleet, enqueue, fleet_on, prompt_pickup, soon, submit_through
+from support.servers.databases import migrated, newest
+from support.servers.pair import Pair, multi_host
+from support.servers.postgres import NONE, installations
+from support.servers.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 VERSIONS = list(installations()) or [NONE]

@@ -7,10 +7,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from engine.acts import claim, claim_one, path_of, reach, refused, running, submit
-from engine.clock import FakeClock
-from servers.databases import Database
-from worker.waiting import until
 
 from detent import Context, Detent
 from detent.core.job import Wait
@@ -19,6 +15,10 @@ from detent.engine import Engine, Settlement
 from detent.engine.control import dead_letters, job_control
 from detent.engine.execution.settle import settle_job
 from detent.stores.postgres.store import PostgresStore
+from support.acts import claim, claim_one, path_of, reach, refused, running, submit
+from support.clock import FakeClock
+from support.servers.databases import Database
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 SOON = 30.0

@@ -8,12 +8,7 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
-from engine.acts import claim_one, running, submit
 from external_transaction.callers import WithAsyncpg
-from servers.bouncer import ABSENT, bouncing, installed
-from servers.databases import Database, migrated
-from servers.postgres import VOLATILE
-from servers.postgres import running as running_server
 
 from detent import Detent
 from detent.client.connect import store_from
@@ -27,6 +22,11 @@ from detent.engine.submit.prepare import prepare
 from detent.engine.submit.submit import submit_within_quotas
 from detent.proof.verify.verify import verify
 from detent.stores.postgres.store import PostgresStore
+from support.acts import claim_one, running, submit
+from support.servers.bouncer import ABSENT, bouncing, installed
+from support.servers.databases import Database, migrated
+from support.servers.postgres import VOLATILE
+from support.servers.postgres import running as running_server
 
 from .test_held_rows import one_waits_for_the_other
 

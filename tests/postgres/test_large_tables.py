@@ -11,13 +11,12 @@ from typing import Any
 
 import asyncpg
 import pytest
-from servers.databases import Database, house, newest
 
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
 from detent.stores.postgres.store import PostgresStore
-
-from .crowd import claimable, finished
+from support.postgres.crowd import claimable, finished
+from support.servers.databases import Database, house, newest
 
 pytestmark = pytest.mark.anyio
 SAMPLE, BATCH = 1_000, 200

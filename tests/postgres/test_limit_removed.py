@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from engine.acts import claim
-from servers.databases import Database
 
 from detent.engine import Engine, Submission
 from detent.ports.claims import Claimed, ClaimRequest
 from detent.stores.lanes import LaneCache
 from detent.stores.postgres.limited_claim import PostgresTx
 from detent.stores.postgres.store import PostgresStore
+from support.acts import claim
+from support.servers.databases import Database
 
 pytestmark = pytest.mark.anyio
 

@@ -4,14 +4,13 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from servers.databases import Database
 
 from detent.engine import Engine
 from detent.engine.reads.listing import _TEXT_WINDOW, _WINDOW, list_dead_letters, list_jobs
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
-
-from .crowd import finished
+from support.postgres.crowd import finished
+from support.servers.databases import Database
 
 pytestmark = pytest.mark.anyio
 ABSENT = {

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from engine.acts import claim_one, refused, submit
-from servers.databases import Database, house, newest
 
 import detent
 from detent.cli import run
@@ -18,6 +16,8 @@ from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from detent.stores.postgres import migrate
 from detent.stores.postgres.store import PostgresStore
+from support.acts import claim_one, refused, submit
+from support.servers.databases import Database, house, newest
 
 pytestmark = pytest.mark.anyio
 NEWEST = migrate.migrations()[-1][0]

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from engine.acts import submit
-from servers.databases import Database
 
 from detent import Context, Detent
 from detent.engine import Engine, Submission
 from detent.stores.postgres import notifications
 from detent.stores.postgres.store import PostgresStore
+from support.acts import submit
+from support.servers.databases import Database
 
 pytestmark = pytest.mark.anyio
 SOON = 20.0

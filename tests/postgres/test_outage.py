@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from servers.databases import migrated, newest
-from servers.postgres import NONE, Server, installations
-from servers.proxy import Proxy
 
-from .fleet import LEASE_SECONDS, Fleet, enqueue, fleet_on, passed, prompt_pickup, soon, submit_through
+from support.postgres.fleet import LEASE_SECONDS, Fleet, enqueue, fleet_on, passed, prompt_pickup, soon, submit_through
+from support.servers.databases import migrated, newest
+from support.servers.postgres import NONE, Server, installations
+from support.servers.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 VERSIONS = list(installations()) or [NONE]

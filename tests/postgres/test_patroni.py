@@ -8,15 +8,14 @@ from pathlib import Path
 from statistics import median, quantiles
 
 import pytest
-from servers.databases import migrated
-from servers.patroni import Cluster, Node, cluster
 
 from detent.client.connect import store_from
 from detent.core.errors import StoreUnavailable
 from detent.engine import Engine, Submission
 from detent.system.ids import RandomIds
-
-from .fleet import Fleet, fleet_on, soon
+from support.postgres.fleet import Fleet, fleet_on, soon
+from support.servers.databases import migrated
+from support.servers.patroni import Cluster, Node, cluster
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 ROUNDS = 10

@@ -6,7 +6,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from servers.databases import Database, house, versions
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
@@ -16,8 +15,8 @@ from detent.stores.postgres.claim import SETTINGS, Edges, settle_and_claim_value
 from detent.stores.postgres.dialect import Query, compiled, queries
 from detent.stores.postgres.insert import Shape, statement
 from detent.stores.postgres.store import POOL_SETTINGS, PostgresStore
-
-from .crowd import finished
+from support.postgres.crowd import finished
+from support.servers.databases import Database, house, versions
 
 pytestmark = pytest.mark.anyio
 BIG = {"jobs", "events", "notes"}

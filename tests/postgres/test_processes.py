@@ -8,14 +8,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from servers.databases import Database
 
 import detent
 from detent.engine import Engine, Submission
 from detent.proof.verify.verify import verify
+from support import SUPPORT
+from support.servers.databases import Database
 
 pytestmark = pytest.mark.anyio
-CLAIMER = Path(__file__).with_name("claimer.py")
+CLAIMER = SUPPORT / "postgres" / "claimer.py"
 SECONDS = 240.0
 
 

@@ -1,4 +1,4 @@
-"""A hand-written statement cannot make a row that lies: SQLite's table (tests/engine), in this dialect."""
+"""A hand-written statement cannot make a row that lies: the table for SQLite (support.false_rows), in this dialect."""
 
 import re
 from collections.abc import AsyncIterator
@@ -7,14 +7,14 @@ from uuid import NAMESPACE_OID, uuid5
 
 import psycopg
 import pytest
-from engine.acts import reach
-from engine.clock import FakeClock
-from engine.test_sqlite_rows import DEEPER_LIES, FORGERIES, LIES, ROWS
-from servers.databases import Database, house, newest
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
 from detent.stores.postgres.store import PostgresStore
+from support.acts import reach
+from support.clock import FakeClock
+from support.false_rows import DEEPER_LIES, FORGERIES, LIES, ROWS
+from support.servers.databases import Database, house, newest
 
 pytestmark = pytest.mark.anyio
 REFUSALS = (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.DatatypeMismatch)

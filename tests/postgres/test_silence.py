@@ -9,11 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from engine.acts import claim, submit
 from psycopg.conninfo import conninfo_to_dict
-from servers.databases import Database
-from servers.proxy import Proxy
-from worker.waiting import until
 
 from detent import Detent
 from detent.core.errors import StoreUnavailable
@@ -24,6 +20,10 @@ from detent.stores.postgres.store import PostgresStore
 from detent.system.clock import SystemClock
 from detent.web.app import create_app
 from detent.web.http.settings import Settings
+from support.acts import claim, submit
+from support.servers.databases import Database
+from support.servers.proxy import Proxy
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 LIMIT_SECONDS = 0.3

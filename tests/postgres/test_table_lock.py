@@ -6,9 +6,6 @@ from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
-from engine.acts import submit
-from servers.databases import Database
-from worker.waiting import until
 
 from detent import Context, Detent
 from detent.core.errors import StoreUnavailable
@@ -17,6 +14,9 @@ from detent.stores.postgres.store import PostgresStore
 from detent.system.clock import SystemClock
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.sweeper import Sweeper
+from support.acts import submit
+from support.servers.databases import Database
+from support.waiting import until
 
 from .test_held_rows import WAITERS
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from servers.databases import Database
 
 from detent.core.errors import StoreRefused
 from detent.core.job import Change
 from detent.engine import Engine, Submission
 from detent.engine.submit.prepare import prepare
 from detent.stores.postgres.store import PostgresStore
+from support.servers.databases import Database
 
 pytestmark = pytest.mark.anyio
 CALLERS = 40

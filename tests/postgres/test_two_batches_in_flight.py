@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 
 import pytest
-from servers.databases import Database
 
 from detent import Context, Detent
 from detent.worker.state import Batch, WorkerState
+from support.servers.databases import Database
 
 JOBS = 3_000
 

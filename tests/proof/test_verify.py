@@ -20,10 +20,9 @@ from detent.proof.verify.rules import RULES, WARNINGS, Report
 from detent.proof.verify.verify import EVERYTHING, Scope, verify
 from detent.stores.sqlite.session import run_now
 from detent.stores.sqlite.store import SqliteStore
-
-from .corruptions import CORRUPTIONS
-from .healthy import ManualClock, build
-from .planting import Corruption, corrupt, plant, row
+from support.proof.corruptions import CORRUPTIONS
+from support.proof.healthy import ManualClock, build
+from support.proof.planting import Corruption, corrupt, plant, row
 
 
 @pytest.fixture(scope="session")

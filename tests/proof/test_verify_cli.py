@@ -10,10 +10,9 @@ import pytest
 from detent.cli import run
 from detent.proof.replay import gate_b2_cases
 from detent.proof.verify.rules import RULES
-
-from .corruptions import CORRUPTIONS
-from .healthy import build
-from .planting import plant
+from support.proof.corruptions import CORRUPTIONS
+from support.proof.healthy import build
+from support.proof.planting import plant
 
 
 @pytest.fixture

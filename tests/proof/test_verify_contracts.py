@@ -20,8 +20,7 @@ from detent.proof.verify.fold import CHARGED, DUE, STOPPED, UNCHARGED, ContractT
 from detent.proof.verify.rules import Report
 from detent.proof.verify.verify import verify
 from detent.stores.sqlite.store import SqliteStore
-
-from .healthy import ManualClock
+from support.proof.healthy import ManualClock
 
 pytestmark = pytest.mark.anyio
 C, L, B, F = Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL

@@ -5,13 +5,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
 import apsw
-from servers.databases import house, newest
 
 from detent.core.times import SECOND, from_iso
 from detent.engine import Engine
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.sqlite.session import run_now
 from detent.stores.sqlite.store import SqliteStore
+from support.servers.databases import house, newest
 
 T = TypeVar("T")
 ORDER = {"jobs": "id", "events": "job_id, seq", "dead_letters": "id", "signals": "job_id, name"}

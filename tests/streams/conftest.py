@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from engine.clock import FakeClock
-from engine.stores import make_engine, open_place
 
-from .harness import StreamHarness
+from support.clock import FakeClock
+from support.stores import make_engine, open_place
+from support.streams.harness import StreamHarness
 
 
 @pytest.fixture(params=["sqlite-thread", "postgres"])

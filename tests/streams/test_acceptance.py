@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from worker.waiting import until_now
 
-from .process_harness import DEAD_LETTERS, ProcessHarness, process_harness
+from support.streams.process_harness import DEAD_LETTERS, ProcessHarness, process_harness
+from support.waiting import until_now
 
 VISIBILITY_SECONDS = 2.0
 

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import Cli, cli  # noqa: F401
 
 from detent import ApprovalPolicy, ApprovalRule, DetentError
 from detent.core.approval_rules import policy_from_toml
-
-from .harness import TASKS, StreamHarness
+from support.cli.console import Cli, cli  # noqa: F401
+from support.streams.harness import TASKS, StreamHarness
 
 RULES = """
 default_risk = "low"

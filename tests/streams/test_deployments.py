@@ -9,11 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from servers.programs import program
-from servers.proxy import Proxy
-from servers.sentinel import sentinel_group
-from servers.valkey import running
-from worker.waiting import until
 
 from detent import Detent
 from detent.client.stream_app import orchestrator as make_orchestrator
@@ -24,6 +19,11 @@ from detent.proof.verify.verify import verify
 from detent.streams.orchestrator import Orchestrator
 from detent.transports.redis_streams import address
 from detent.transports.redis_streams.transport import RedisStreamTransport
+from support.servers.programs import program
+from support.servers.proxy import Proxy
+from support.servers.sentinel import sentinel_group
+from support.servers.valkey import running
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 PAGE = Path(__file__).parents[2] / "docs" / "redis-streams.md"

@@ -6,15 +6,13 @@ import subprocess
 from dataclasses import fields
 from pathlib import Path
 
-from servers.programs import redis_cli
-from worker.waiting import until_now
-
 from detent.core.approval_rules import policy_from_toml
 from detent.engine import Submission
 from detent.ports.stream import StreamSettings
 from detent.transports.redis_streams.messages import TASK_FIELDS
-
-from .process_harness import process_harness
+from support.servers.programs import redis_cli
+from support.streams.process_harness import process_harness
+from support.waiting import until_now
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "redis-streams.md").read_text("utf-8")
 

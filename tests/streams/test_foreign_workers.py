@@ -6,8 +6,7 @@ import pytest
 
 from detent.core.errors import StoreRefused
 from detent.ports.listing import Filter
-
-from .harness import RESULTS, TASKS, StreamHarness
+from support.streams.harness import RESULTS, TASKS, StreamHarness
 
 pytestmark = pytest.mark.anyio
 

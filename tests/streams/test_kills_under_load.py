@@ -7,11 +7,10 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from worker.waiting import until_now
 
 from detent.engine import Engine, Submission
-
-from .process_harness import TASKS, ProcessHarness, process_harness
+from support.streams.process_harness import TASKS, ProcessHarness, process_harness
+from support.waiting import until_now
 
 WORKERS = 3
 BATCH = 1_000

@@ -11,8 +11,7 @@ from detent.engine import BatchResult, Settlement, Submission
 from detent.engine.streams.deliveries import StreamClaimer, receive_deliveries
 from detent.ports.claims import NamedClaim
 from detent.ports.stream import Delivery
-
-from .harness import StreamHarness
+from support.streams.harness import StreamHarness
 
 pytestmark = pytest.mark.anyio
 LEASE = 300 * SECOND

@@ -7,14 +7,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from servers import programs
-from servers.programs import node_packages
-from servers.proxy import Proxy
-from worker.waiting import until_now
 
 from detent.engine import Submission
-
-from .process_harness import DEAD_LETTERS, RESULTS, TASKS, ProcessHarness, process_harness
+from support.servers import programs
+from support.servers.programs import node_packages
+from support.servers.proxy import Proxy
+from support.streams.process_harness import DEAD_LETTERS, RESULTS, TASKS, ProcessHarness, process_harness
+from support.waiting import until_now
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

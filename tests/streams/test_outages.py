@@ -5,9 +5,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from servers.proxy import Proxy
-from servers.valkey import running
-from worker.waiting import until
 
 from detent import Detent
 from detent.client.stream_app import orchestrator as make_orchestrator
@@ -19,8 +16,10 @@ from detent.engine.streams.deliveries import StreamClaimer, receive_deliveries
 from detent.ports.listing import WorkerRow
 from detent.ports.stream import StreamSettings, StreamUnavailable
 from detent.transports.redis_streams.transport import RedisStreamTransport
-
-from .harness import TASKS, StreamHarness
+from support.servers.proxy import Proxy
+from support.servers.valkey import running
+from support.streams.harness import TASKS, StreamHarness
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import redis
-from servers.sentinel import SentinelGroup, sentinel_group
-from worker.waiting import until_now
 
-from .process_harness import ProcessHarness, process_harness
+from support.servers.sentinel import SentinelGroup, sentinel_group
+from support.streams.process_harness import ProcessHarness, process_harness
+from support.waiting import until_now
+
 from .test_kills_under_load import FINALS, RESULTS, sql, submit
 
 FAILOVERS = 10

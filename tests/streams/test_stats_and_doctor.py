@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers.postgres import free_port
-from worker.waiting import until_now
 
 from detent.cli import run
-
-from .process_harness import APP, TASKS, ProcessHarness, process_harness
+from support.servers.postgres import free_port
+from support.streams.process_harness import APP, TASKS, ProcessHarness, process_harness
+from support.waiting import until_now
 
 
 @pytest.fixture

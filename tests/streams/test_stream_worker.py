@@ -4,14 +4,13 @@ import asyncio
 import json
 
 import pytest
-from worker.waiting import until
 
 from detent.engine import Submission
 from detent.engine.streams.deliveries import receive_deliveries
 from detent.ports.listing import Filter
 from detent.streams.stream_worker import StreamLeaseListener, StreamWorker
-
-from .harness import TASKS, StreamHarness, handlers
+from support.streams.harness import TASKS, StreamHarness, handlers
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 

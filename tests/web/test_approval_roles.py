@@ -7,7 +7,7 @@ from detent.core.approval import make_approval_request
 from detent.core.job import APPROVAL, Wait
 from detent.core.outcome import Waits
 from detent.engine import Submission
-from web.conftest import API, Api, code
+from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 from detent.engine.control.access import create_token
 from detent.web.app import create_app
 from detent.web.http.settings import Settings
-from web.conftest import API, BASE, Api, code
+from support.web.api import API, BASE, Api, code
 
 pytestmark = pytest.mark.anyio
 SECRET = "the-secret-value"

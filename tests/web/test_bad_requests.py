@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from detent.web.http.route import ApiRoute
-from web.conftest import API, Api, code
+from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
 NUMBER = 5_000

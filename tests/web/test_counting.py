@@ -7,7 +7,7 @@ import pytest
 
 from detent.core.errors import StoreUnavailable
 from detent.web.live.job_counts import _SLOW_SECONDS, SharedCounts
-from web.conftest import API, Api
+from support.web.api import API, Api
 
 pytestmark = pytest.mark.anyio
 

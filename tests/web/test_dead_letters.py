@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from web.conftest import API, Api, code
+from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from servers.databases import house, newest
 
 from detent.cli import run
-from web.served import SOURCES, serving
+from support.servers.databases import house, newest
+from support.web.served import SOURCES, serving
 
 CONFIG = """
 [[operations]]

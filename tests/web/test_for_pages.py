@@ -7,7 +7,7 @@ import pytest
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Succeeded
 from detent.engine.metrics.time_series import SeriesRecorder
-from web.conftest import API, Api, code
+from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
 

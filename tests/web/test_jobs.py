@@ -6,7 +6,7 @@ import pytest
 
 from detent.engine.reads import listing
 from detent.ports.listing import Filter
-from web.conftest import API, Api, code
+from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
 UNKNOWN_ID = "01900000-0000-7000-8000-000000000000"

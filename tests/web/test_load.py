@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from servers.databases import migrated
-from servers.postgres import FAST, Server, installations
 
 from bench.http_load import enqueue, follow
-from web.served import SOURCES
+from support.servers.databases import migrated
+from support.servers.postgres import FAST, Server, installations
+from support.web.served import SOURCES
 
 pytestmark = pytest.mark.drill
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
-from servers.databases import migrated
-from servers.postgres import Server, installations
 
 from detent.engine import Engine
 from detent.stores.postgres.store import PostgresStore
 from detent.web.app import create_app
 from detent.web.http.settings import Settings
-from web.conftest import API, BASE, code
+from support.servers.databases import migrated
+from support.servers.postgres import Server, installations
+from support.web.api import API, BASE, code
 
 pytestmark = pytest.mark.anyio
 

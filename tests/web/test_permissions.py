@@ -12,7 +12,7 @@ from detent.engine.schedules.schedules import add
 from detent.web.http.route import ApiRoute
 from detent.web.pages.assets import PREFIX
 from detent.web.pages.pages import PAGES
-from web.conftest import API, Api
+from support.web.api import API, Api
 
 pytestmark = pytest.mark.anyio
 UNKNOWN_ID = "01900000-0000-7000-8000-000000000000"

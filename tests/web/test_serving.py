@@ -13,16 +13,16 @@ from typing import Any
 
 import httpx
 import pytest
-from servers.databases import house, newest
 from starlette.applications import Starlette
-from worker.waiting import until_now
 
 from detent import Detent
 from detent.cli import run
 from detent.web.app import create_app
 from detent.web.http.settings import Settings
-from web.conftest import API, Api, code
-from web.served import SOURCES, first_json, serving
+from support.servers.databases import house, newest
+from support.waiting import until_now
+from support.web.api import API, Api, code
+from support.web.served import SOURCES, first_json, serving
 
 APP = '''"""One job."""
 

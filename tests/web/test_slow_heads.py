@@ -11,7 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from detent.web.http.connection_timeouts import with_timeouts
 from detent.web.http.serving import Server, bind, config_of
 from detent.web.http.settings import Settings
-from web.conftest import API, Api
+from support.web.api import API, Api
 
 pytestmark = pytest.mark.anyio
 HEADER_SECONDS = 0.3

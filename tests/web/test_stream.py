@@ -16,7 +16,7 @@ from detent.engine import Submission
 from detent.engine.control.access import list_tokens
 from detent.engine.submit.prepare import prepare
 from detent.web.http.serving import Server, bind, config_of
-from web.conftest import API, Api, code
+from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
 SECRET = "the-secret-value"

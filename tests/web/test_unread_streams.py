@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from worker.waiting import until
 
 from detent.engine import Submission
 from detent.web.http.connection_timeouts import with_timeouts
 from detent.web.http.serving import Server, bind, config_of
 from detent.web.http.settings import Settings
-from web.conftest import API, Api
+from support.waiting import until
+from support.web.api import API, Api
 
 pytestmark = pytest.mark.anyio
 PROTOCOLS = ["h11", *(["httptools"] if importlib.util.find_spec("httptools") else [])]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from servers import programs
 
-from web.conftest import API, Api, code
-from web.served import serving
+from support.servers import programs
+from support.web.api import API, Api, code
+from support.web.served import serving
 
 pytestmark = pytest.mark.anyio
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -1,32 +1,14 @@
-"""An application on its own SQLite file, and a worker on the event loop of the test."""
+"""An application on its own SQLite file."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from detent import Detent
-from detent.worker.worker import Worker
 
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Detent]:
     async with Detent(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
         yield app
-
-
-@asynccontextmanager
-async def working(app: Detent, **options: Any) -> AsyncIterator[Worker]:
-    """Run a worker until the end of the block; jobs that still run are handed back."""
-    worker = await app.worker(**options)
-    task = asyncio.create_task(worker.run(handle_signals=False))
-    try:
-        yield worker
-    finally:
-        if not task.done():
-            worker.stop()
-            worker.stop()
-        assert await asyncio.wait_for(task, 30) == 0

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from detent.proof.verify.verify import verify
-
-from .job_app import CONTRACTS
-from .processes import Bench, bench_in
-from .waiting import until, until_now
+from support.waiting import until, until_now
+from support.worker.job_app import CONTRACTS
+from support.worker.processes import Bench, bench_in
 
 pytestmark = pytest.mark.anyio
 JOBS = 5_000

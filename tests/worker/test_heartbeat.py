@@ -13,9 +13,8 @@ from detent.worker.heartbeat import Heartbeat
 from detent.worker.registration import registration_row
 from detent.worker.state import HeartbeatAnswer
 from detent.worker.worker import Worker
-
-from .conftest import working
-from .waiting import until, within
+from support.waiting import until, within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,8 @@ import pytest
 from detent import Context, Detent
 from detent.engine import Submission
 from detent.stores.sqlite.store import SqliteStore
-
-from .conftest import working
-from .waiting import until, within
+from support.waiting import until, within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 MEASURED_SECONDS = 1.5

@@ -3,11 +3,12 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("flat_memory.py")
+from support import SUPPORT
+
+SCRIPT = SUPPORT / "worker" / "flat_memory.py"
 GROWTH_MEGABYTES = 10
 
 

@@ -10,9 +10,8 @@ from detent import Cancel, Context, Detent, Fail, Retry, Snooze, SyncContext
 from detent.core.errors import DetentError, JobFailed, StoreRefused, StoreUnavailable
 from detent.core.times import SECOND
 from detent.engine import Engine, Submission
-
-from .conftest import working
-from .waiting import until, within
+from support.waiting import until, within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 LACKS = "CONTRACT_LACKS_MOVE"

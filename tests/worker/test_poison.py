@@ -7,9 +7,8 @@ import pytest
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.times import SECOND
 from detent.proof.verify.verify import verify
-
-from .processes import bench_in
-from .waiting import until
+from support.waiting import until
+from support.worker.processes import bench_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 NEIGHBOURS = 20

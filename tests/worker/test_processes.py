@@ -13,10 +13,9 @@ import pytest
 
 from detent.core.contract.model import Phase
 from detent.engine import Engine
-
-from .job_app import CONTRACTS
-from .processes import Bench, bench_in
-from .waiting import until, until_now, within
+from support.waiting import until, until_now, within
+from support.worker.job_app import CONTRACTS
+from support.worker.processes import Bench, bench_in
 
 pytestmark = pytest.mark.anyio
 HANDED_BACK = {

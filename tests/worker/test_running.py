@@ -10,9 +10,8 @@ import pytest
 from detent import Cancel, Context, Detent, SyncContext
 from detent.core.errors import JobFailed
 from detent.engine import Submission
-
-from .conftest import working
-from .waiting import until, within
+from support.waiting import until, within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers.databases import house, newest
 
 import detent
 from detent.core.schedule import fires_between
@@ -17,8 +16,9 @@ from detent.engine.schedules import schedules
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
-
-from .firer import NIGHT, FastClock, store_at
+from support import SUPPORT
+from support.servers.databases import house, newest
+from support.worker.firer import NIGHT, FastClock, store_at
 
 pytestmark = pytest.mark.anyio
 REQUESTS = [
@@ -48,7 +48,7 @@ async def test_every_fire_makes_one_job(url: str, kills: int) -> None:
     await engine.open()
     for request in REQUESTS:
         await schedules.add(engine, request, actor="ann")
-    command = [sys.executable, str(Path(__file__).with_name("firer.py")), url, str(kills), "7"]
+    command = [sys.executable, str(SUPPORT / "worker" / "firer.py"), url, str(kills), "7"]
     environment = os.environ | {"PYTHONPATH": str(Path(detent.__file__).parent.parent)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60 + kills, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,9 +9,8 @@ import pytest
 from detent import Context, Detent
 from detent.core.errors import StoreUnavailable
 from detent.engine import BatchResult, Engine
-
-from .conftest import working
-from .waiting import until, within
+from support.waiting import until, within
+from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,7 @@ from detent.stores.sqlite.store import SqliteStore
 from detent.system.clock import SystemClock
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.sweeper import BATCH, Sweeper
-
-from .waiting import until
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 LEASE = 10.0

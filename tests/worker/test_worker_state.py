@@ -8,8 +8,7 @@ from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Su
 from detent.engine import BatchResult, Settlement
 from detent.ports.claims import Extended
 from detent.worker.state import Batch, HeartbeatAnswer, Interrupt, WorkerState
-
-from .claims import CODES, answer, claimed
+from support.worker.claims import CODES, answer, claimed
 
 DONE = Succeeded("1")
 

@@ -10,8 +10,7 @@ from detent.core.errors import NotSupported, StaleLease
 from detent.core.outcome import Outcome, Snoozed, Stopped, Succeeded
 from detent.engine import BatchResult, Settlement
 from detent.worker.state import Batch, HeartbeatAnswer, Interrupt, WorkerState
-
-from .claims import CODES, claimed
+from support.worker.claims import CODES, claimed
 
 
 class WorkerStateMachine(RuleBasedStateMachine):

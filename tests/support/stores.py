@@ -8,8 +8,6 @@ from tempfile import mkdtemp
 from typing import Any, Protocol
 
 import apsw
-from servers.databases import house, newest, versions
-from servers.ending import AT_THE_END
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract
@@ -18,6 +16,8 @@ from detent.ports.clock import Clock
 from detent.ports.store import Store
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.sqlite.store import SqliteStore
+from support.servers.databases import house, newest, versions
+from support.servers.ending import AT_THE_END
 
 Dump = dict[str, list[tuple[Any, ...]]]
 

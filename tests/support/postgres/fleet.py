@@ -23,8 +23,7 @@ from detent.engine import Engine, Submission
 from detent.proof.verify.verify import verify
 from detent.stores.postgres.store import PostgresStore
 from detent.system.ids import RandomIds
-
-from .outage_app import app
+from support.postgres.outage_app import app
 
 SCRIPT = Path(__file__).with_name("outage_app.py")
 LEASE_SECONDS = 3.0

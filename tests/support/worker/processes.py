@@ -12,9 +12,8 @@ from typing import Any
 import apsw
 
 import detent
-
-from .job_app import app
-from .waiting import until_now
+from support.waiting import until_now
+from support.worker.job_app import app
 
 SCRIPT = Path(__file__).with_name("job_app.py")
 

@@ -1,8 +1,8 @@
 """Corruptions that a bug, a bad disk or manual SQL could cause, each with the rule that must report it."""
 
-from .corrupted_children_and_approvals import CHILDREN_AND_APPROVALS
-from .corrupted_fires import FIRES
-from .planting import also_logged, corrupt, event, job, owned, row
+from support.proof.corrupted_children_and_approvals import CHILDREN_AND_APPROVALS
+from support.proof.corrupted_fires import FIRES
+from support.proof.planting import also_logged, corrupt, event, job, owned, row
 
 MISSING_JOB = "'01900000-0000-7000-8000-000000000000'"
 DONE = job("standard", "succeeded", "execution_no = 1")

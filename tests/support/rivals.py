@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from detent.engine import Engine
 from detent.ports.clock import Clock
-
-from .stores import Place, make_engine
+from support.stores import Place, make_engine
 
 T = TypeVar("T")
 Act = Callable[[Engine, Any], Awaitable[T]]

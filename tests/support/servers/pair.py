@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psycopg
 
-from .postgres import Server
+from support.servers.postgres import Server
 
 
 class Pair:

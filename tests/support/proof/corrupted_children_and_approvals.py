@@ -1,6 +1,6 @@
 """Corruptions of parents and children, approvals and votes."""
 
-from .planting import corrupt
+from support.proof.planting import corrupt
 
 PARENT = "SELECT min(id) FROM jobs WHERE wait_kind = 'children'"
 WAITING = "SELECT min(job_id) FROM approvals WHERE decision IS NULL AND job_id NOT IN (SELECT job_id FROM votes)"

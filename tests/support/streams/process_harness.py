@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from servers.databases import Database, house, newest
-from servers.valkey import fresh_url
-from worker.waiting import until_now
 
 import detent
 from detent import Detent
 from detent.engine import Engine
 from detent.proof.verify.verify import verify
-
-from .task_app import app as application
+from support.servers.databases import Database, house, newest
+from support.servers.valkey import fresh_url
+from support.streams.task_app import app as application
+from support.waiting import until_now
 
 APP = Path(__file__).with_name("task_app.py")
 TASKS, RESULTS, DEAD_LETTERS, WORKERS = "stream:task", "stream:result", "stream:dlq", "cg:workers"

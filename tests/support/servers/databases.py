@@ -16,9 +16,8 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract
 from detent.engine import Engine
 from detent.stores.postgres.store import PostgresStore
-
-from .ending import AT_THE_END
-from .postgres import NONE, VOLATILE, Server, installations
+from support.servers.ending import AT_THE_END
+from support.servers.postgres import NONE, VOLATILE, Server, installations
 
 GIVEN = "given"
 """The name of a server that $DETENT_TEST_POSTGRES brings instead of those we find."""

@@ -1,6 +1,6 @@
 """Corruptions of schedules and their runs (fires)."""
 
-from .planting import corrupt, row
+from support.proof.planting import corrupt, row
 
 FIRED = "SELECT job_id FROM fires ORDER BY fire_at LIMIT 1"
 TICK = "UPDATE schedules SET {} WHERE name = 'tick'"

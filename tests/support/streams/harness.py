@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import redis
-from engine.clock import FakeClock
-from servers.valkey import fresh_url
 
 from detent import Context, Detent
 from detent.core.job import Job
@@ -18,6 +16,8 @@ from detent.proof.verify.verify import verify
 from detent.streams.orchestrator import Orchestrator
 from detent.streams.stream_worker import StreamWorker
 from detent.transports.redis_streams.transport import RedisStreamTransport
+from support.clock import FakeClock
+from support.servers.valkey import fresh_url
 
 VISIBILITY_SECONDS = 300.0
 TASKS, RESULTS, DEAD_LETTERS, WORKERS = "stream:task", "stream:result", "stream:dlq", "cg:workers"

@@ -10,9 +10,8 @@ from detent.core.job import Event, Failure, Job, Note, Wait
 from detent.core.outcome import Cancelled, Failed, Succeeded, Waits
 from detent.engine import Engine, Submission
 from detent.ports.claims import Claimed
-
-from .clock import FakeClock
-from .stores import Place
+from support.clock import FakeClock
+from support.stores import Place
 
 NAMES = ("gate-b2", "men", "p3c", "streams", "formal", "standard")
 LEASE_SECONDS = 30.0

@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
-from .pair import multi_host
-from .postgres import Server, free_port, installations
-from .programs import program
-from .proxy import Proxy
+from support.servers.pair import multi_host
+from support.servers.postgres import Server, free_port, installations
+from support.servers.programs import program
+from support.servers.proxy import Proxy
 
 _REQUIREMENTS = Path(__file__).with_name("patroni-requirements.txt")
 _NEEDED = ("pg_basebackup", "pg_rewind", "pg_controldata", "pg_ctl", "pg_isready")

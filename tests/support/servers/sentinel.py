@@ -11,8 +11,8 @@ from typing import Any
 
 import redis
 
-from .postgres import free_port
-from .valkey import Server, program
+from support.servers.postgres import free_port
+from support.servers.valkey import Server, program
 
 SERVICE = "jobs"
 _CONFIGURATION = """\

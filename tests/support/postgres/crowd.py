@@ -1,10 +1,9 @@
 """Many rows made by the server itself: finished jobs with their logs, or claimable ones, copied from one real job."""
 
-from engine.acts import submit
-from servers.databases import Database
-
 from detent.engine import Engine
 from detent.stores.rows import JOB_COLUMNS
+from support.acts import submit
+from support.servers.databases import Database
 
 _ID = "('01900000-0000-7000-8000-' || lpad(g::text, 12, '0'))::uuid"
 

@@ -1,0 +1,1 @@
+"""The command line in a temporary folder, and the blocks of its page."""

@@ -1,0 +1,1 @@
+"""Jobs and contracts for tests of the core."""

@@ -1,0 +1,1 @@
+"""Worker processes on Postgres, and many rows at once."""

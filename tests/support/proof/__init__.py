@@ -1,0 +1,1 @@
+"""A healthy database and the corruptions that `verify` must report."""

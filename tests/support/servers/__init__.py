@@ -1,0 +1,1 @@
+"""Real servers and proxies, started by the tests that need them."""

@@ -1,0 +1,1 @@
+"""The web API, in this process and as a server process."""

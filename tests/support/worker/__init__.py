@@ -1,0 +1,1 @@
+"""Workers in this process and in processes of their own."""
