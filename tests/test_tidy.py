@@ -83,6 +83,14 @@ def test_a_class_name_stands_for_one_class_in_a_folder() -> None:
     report(tidy.check_class_names_once(modules()))
 
 
+def test_helpers_of_tests_do_not_look_like_the_product() -> None:
+    folders = {path.name for path in PACKAGE.rglob("*") if path.is_dir()}
+    tests = [source for source in project() if re.match(r"tests/.*\.py$", source.path)]
+    assert {"engine", "postgres"} <= folders and len(tests) > 200
+    findings = [str(finding) for finding in tidy.check_test_helpers(tests, folders)]
+    assert not findings, "\n".join(findings)
+
+
 def test_names_say_what_they_hold() -> None:
     sources = [*modules(), *(source for source in project() if PYTHON_BESIDE.match(source.path))]
     report(finding for source in sources for finding in tidy.check_names(source, BANNED_NAMES))
@@ -250,6 +258,26 @@ def test_layers_name_file_and_line() -> None:
 def test_root() -> None:
     assert not list(tidy.check_root(["core", "cli", "__init__.py", "py.typed", "version.py"]))
     assert [finding.path for finding in tidy.check_root(["contrib", "core", "lookout.py"])] == ["contrib", "lookout.py"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "is_right"),
+    [
+        ("tests/engine/test_claim.py", "from support.clock import FakeClock\nfrom .test_wake import WAIT", True),
+        ("tests/engine/conftest.py", "from support.stores import Place\nfrom detent.engine import Engine", True),
+        ("tests/engine/clock.py", "x = 1", False),
+        ("tests/engine/deeper/clock.py", "x = 1", False),
+        ("tests/dashboard/site.py", "import http.server", True),
+        ("tests/dashboard/test_pages.py", "from dashboard.site import Site", True),
+        ("tests/dashboard/test_pages.py", "from engine.conftest import clock", False),
+        ("tests/dashboard/test_pages.py", "def f():\n    import engine.test_claim", False),
+        ("tests/support/engine/clock.py", "x = 1", True),
+        ("tests/tidy.py", "import http", True),
+    ],
+)
+def test_helpers_of_tests(path: str, text: str, is_right: bool) -> None:
+    sources = [Source("tests/engine/test_other.py", "x = 1"), Source(path, text)]
+    assert bool(list(tidy.check_test_helpers(sources, {"engine", "http", "web"}))) is not is_right
 
 
 @pytest.mark.parametrize("suffix", [".py", ".js"])

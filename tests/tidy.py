@@ -5,7 +5,7 @@ import io
 import re
 import tokenize
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -134,6 +134,23 @@ def check_class_names_once(sources: Iterable[Source]) -> Iterator[Finding]:
                 key = str(PurePosixPath(source.path).parent), node.name
                 if homes.setdefault(key, source.path) != source.path:
                     yield source.finding(node.lineno, node.name, f"class {node.name} is defined in {homes[key]}, too")
+
+
+def check_test_helpers(sources: Sequence[Source], product: Collection[str]) -> Iterator[Finding]:
+    """`sources` below tests/; `product` are the names of folders of src/detent.
+
+    A folder of tests with such a name holds tests and fixtures only, and is imported by no other folder: a reader would
+    take `from engine.clock import` for a module of the product.
+    """
+    shadowing = {PurePosixPath(source.path).parts[1] for source in sources} & set(product)
+    for source in sources:
+        *folders, name = PurePosixPath(source.path).parts
+        helper = not name.startswith("test_") and name not in ("conftest.py", "__init__.py")
+        if helper and folders[1:2] and folders[1] in shadowing:
+            yield source.finding(1, name, f"{folders[1]} is a folder of src/detent; helpers belong in tests/support")
+        for line, module in _imports(source.tree, folders):
+            if module.partition(".")[0] in shadowing:
+                yield source.finding(line, module, f"{module} looks like the product; import from support instead")
 
 
 def check_names(source: Source, banned: Collection[str]) -> Iterator[Finding]:
