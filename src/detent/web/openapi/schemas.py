@@ -3,11 +3,14 @@
 Request bodies are validated strictly. Response models only describe the OpenAPI document; responses are not validated.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, Literal, TypeVar, Union
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
-PRINTABLE = r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f\s][^\x00-\x1f\x7f]*$"
+from detent.core.options.option import PRINTABLE, REST, JsonSchema, options_of
+
+Model = TypeVar("Model", bound=BaseModel)
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE)]
 Prose = Annotated[str, StringConstraints(max_length=2_000, pattern=r"^[^\x00]*$")]
 Timestamp = Annotated[str, Field(description="ISO-8601 UTC", examples=["2030-01-31T12:00:00.000000Z"])]
@@ -17,6 +20,41 @@ class RequestBody(BaseModel):
     """Base of all request bodies: unknown fields are refused, values are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict[str, Any]}
+_CONSTRAINTS = {
+    "minimum": "ge",
+    "maximum": "le",
+    "minLength": "min_length",
+    "maxLength": "max_length",
+    "pattern": "pattern",
+}
+
+
+def with_options(table: type, without: Collection[str] = ()) -> Callable[[type[Model]], type[Model]]:
+    """Adds the options of a table in core.options to a request body; all of them may be null or left out."""
+    rows = {name: row for name, row in options_of(table, REST).items() if name not in without}
+    fields: dict[str, Any] = {
+        name: (_type_of(row.schema) | None, Field(None, description=row.help)) for name, row in rows.items()
+    }
+
+    def extend(model: type[Model]) -> type[Model]:
+        extended: type[Model] = create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
+        return extended
+
+    return extend
+
+
+def _type_of(schema: JsonSchema) -> Any:
+    """The type whose values the schema describes."""
+    if "anyOf" in schema:
+        return Union[tuple(_type_of(part) for part in schema["anyOf"])]  # noqa: UP007
+    if "enum" in schema:
+        return Literal[tuple(schema["enum"])]
+    constraints = {_CONSTRAINTS[name]: value for name, value in schema.items() if name in _CONSTRAINTS}
+    annotated: Any = Annotated  # mypy does not accept a type that is computed
+    return annotated[_TYPES[schema["type"]], Field(**constraints)]
 
 
 class Problem(BaseModel):

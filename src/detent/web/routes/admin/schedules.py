@@ -1,20 +1,20 @@
 """Schedules: list, get, create, update, remove, pause, resume, preview, backfill."""
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Body, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.access import Power
+from detent.core.options import schedule_options
 from detent.core.schedule import Schedule
 from detent.core.times import iso
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
-from detent.engine.submit.submission import MAX_SPAN_MS
 from detent.ports.listing import Filter
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schedule_schemas, schemas
@@ -27,47 +27,13 @@ Reference = Annotated[
 ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[ -~]+$")]
 
 
+@schemas.with_options(schedule_options.ScheduleTiming)
 class ScheduleTiming(schemas.RequestBody):
     """When a schedule runs. Exactly one of cron, every and at is needed."""
 
-    cron: ShortText | None = Field(None, description="Five fields, six with seconds first, or a macro like @daily.")
-    every: ShortText | float | None = Field(None, description="Interval like 5m or 1h30m, or a number of seconds.")
-    at: ShortText | None = Field(None, description="Run once at this time.")
-    tz: ShortText | None = Field(None, description="Time zone of cron and of times without one; default UTC.")
-    starts_at: ShortText | None = Field(None, description="No run before this time; the anchor of every.")
-    ends_at: ShortText | None = Field(None, description="No run after this time.")
-    jitter: float | None = Field(None, ge=0, description="Each job is due up to this many seconds after its run.")
 
-
-class ScheduleOptions(ScheduleTiming):
-    """When a schedule runs, and the job that each run creates."""
-
-    job_type: schemas.Name | None = None
-    payload: dict[str, Any] | None = None
-    contract: schemas.Name | None = None
-    queue: schemas.Name | None = None
-    priority: int | None = Field(None, ge=-100, le=100)
-    max_retries: int | None = Field(None, ge=0, le=1_000)
-    timeout_ms: int | None = Field(None, ge=1, le=10**12)
-    limit_key: schemas.Name | None = None
-    deadline: float | None = Field(
-        None,
-        ge=0.001,
-        le=MAX_SPAN_MS / 1_000,
-        description="A job that has not started this many seconds after it is due is ended.",
-    )
-    misfire: Literal["skip", "once", "all"] | None = Field(
-        None, description="Missed runs: skip them, create one job (default), or one for each up to misfire_limit."
-    )
-    misfire_limit: int | None = Field(None, ge=1, le=100)
-    misfire_grace: float | None = Field(None, ge=0, description="Seconds after which a run counts as missed.")
-    overlap: Literal["allow", "skip", "cancel"] | None = Field(
-        None,
-        description="If an earlier job has not finished: run both (default), skip the run, or cancel the earlier job.",
-    )
-
-
-class ScheduleCreateRequest(ScheduleOptions):
+@schemas.with_options(schedule_options.ScheduleOptions)
+class ScheduleCreateRequest(schemas.RequestBody):
     name: schemas.Name
     job_type: schemas.Name
     tenant_id: schemas.Name | None = None
@@ -75,7 +41,9 @@ class ScheduleCreateRequest(ScheduleOptions):
     reason: schemas.Prose | None = None
 
 
-class ScheduleUpdateRequest(ScheduleOptions):
+@schemas.with_options(schedule_options.ScheduleOptions, without=("tenant_id",))
+class ScheduleUpdateRequest(schemas.RequestBody):
+    job_type: schemas.Name | None = None
     version: int | None = Field(
         None, ge=1, le=2**31 - 1, description="409 VERSION_CONFLICT if the schedule has another version now."
     )
@@ -159,7 +127,7 @@ async def preview_timing(
     """The next runs that a schedule with this timing would have. Creates nothing."""
     draft = ScheduleRequest("preview", "preview", **_given_fields(body))
     runs = await schedules.preview(await request.engine(), draft, query.count, after=query.after)
-    return json_response({"timezone": body.tz or "UTC", "fires": [_run_view(run) for run in runs]})
+    return json_response({"timezone": draft.tz or "UTC", "fires": [_run_view(run) for run in runs]})
 
 
 def _run_view(run: schedules.Preview) -> dict[str, Any]:

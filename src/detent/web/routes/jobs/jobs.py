@@ -19,31 +19,12 @@ from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
+from detent.web.openapi.document import SUBMISSION_OPTIONS
 
 from .filters import JobFilter, JobId, Page, etag_response, offset_of
 
 router = Router(tags=["jobs"])
-SUBMISSION_FIELDS = frozenset(
-    {
-        "job_type",
-        "payload",
-        "contract",
-        "queue",
-        "tenant_id",
-        "idempotency_key",
-        "idempotency_scope",
-        "task_id",
-        "schedule_type",
-        "scheduled_at",
-        "timeout_ms",
-        "max_retries",
-        "priority",
-        "trace_id",
-        "hold",
-        "limit_key",
-        "deadline",
-    }
-)
+SUBMISSION_FIELDS = {"job_type", *SUBMISSION_OPTIONS}
 DEFAULT_TASK_TYPE = "task"
 """job_type of a submission without one, under a contract that identifies jobs by task_id."""
 _SUBMISSION = {"$ref": "#/components/schemas/Submission"}
