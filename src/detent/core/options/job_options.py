@@ -96,7 +96,9 @@ class JobOptions(JobKeys, RequestOptions):
     """The options of a request for a job."""
 
     __slots__ = ()
-    schedule_type: str | None = option(None, "at, or null.", {"enum": ["at"]}, interfaces=(REST,))
+    schedule_type: str | None = option(
+        None, "Always at: cron and every are types of schedules.", {"enum": ["at"]}, interfaces=(REST,)
+    )
     scheduled_at: datetime | str | None = option(
         None,
         "Do not start before this time: 2030-01-31T12:00:00Z.",

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from detent.core.access import Role, Token, digest_of
 from detent.core.errors import DetentError, InvalidInput, NotFound
 from detent.core.job import Micros
-from detent.core.times import SECOND, iso
+from detent.core.times import SECOND
+from detent.engine.reads import answers
+from detent.engine.reads.answers import show
 from detent.engine.submit.submission import check_name
 from detent.ports.access import AccessTx, Audit
 from detent.system.ids import new_secret
@@ -127,16 +129,5 @@ async def has_tokens(engine: "Engine") -> bool:
 
 
 def token_view(token: Token, now: Micros) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "name": token.person,
-        "role": token.role,
-        "roles": list(token.roles),
-        "tenant": token.tenant_id,
-        "payloads": token.payloads,
-        "valid": token.is_valid(now),
-        "created_at": iso(token.created_at),
-        "created_by": token.created_by,
-        "expires_at": iso(token.expires_at),
-        "revoked_at": iso(token.revoked_at),
-    }
+    values = {"name": token.person, "tenant": token.tenant_id, "valid": token.is_valid(now)}
+    return show(answers.TokenInfo, token, **values, roles=list(token.roles))

@@ -1,9 +1,9 @@
 """Limits on concurrent jobs and on starts per period, and the weights and quotas of tenants."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from detent.core.access import Power
@@ -51,7 +51,7 @@ class QuotaRequest(schemas.ReasonRequest):
     max_payload: int | None = Field(None, ge=2, le=_MAX_NUMBER, description="Max bytes of a payload.")
 
 
-class LimitResponse(BaseModel):
+class LimitResponse(TypedDict):
     """A limit."""
 
     queue: str | None
@@ -59,16 +59,16 @@ class LimitResponse(BaseModel):
     tenant: str | None
     key: str | None
     per: str | None
-    concurrency: int | None = Field(description="Max concurrent jobs.")
-    rate: int | None = Field(description="Max starts per period_seconds.")
+    concurrency: Annotated[int | None, "Max concurrent jobs."]
+    rate: Annotated[int | None, "Max starts per period_seconds."]
     period_seconds: float | None
 
 
-class LimitList(BaseModel):
+class LimitList(TypedDict):
     limits: list[LimitResponse]
 
 
-class QuotaResponse(BaseModel):
+class QuotaResponse(TypedDict):
     """A tenant's weight and quotas; null means no quota."""
 
     tenant_id: str
@@ -77,11 +77,11 @@ class QuotaResponse(BaseModel):
     max_payload: int | None
 
 
-class TenantList(BaseModel):
+class TenantList(TypedDict):
     tenants: list[QuotaResponse]
 
 
-class QuotaRemovedResponse(BaseModel):
+class QuotaRemovedResponse(TypedDict):
     tenant_id: str
     removed: bool
 

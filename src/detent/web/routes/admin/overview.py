@@ -11,17 +11,17 @@ from detent.core.access import Power
 from detent.core.contract.model import Phase
 from detent.core.times import iso
 from detent.engine.metrics.time_series import series_view
+from detent.engine.reads import answers
 from detent.engine.reads.queues import read_queues
 from detent.engine.reads.why import is_live
 from detent.ports.tx import Tx
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.live.job_counts import Counts
-from detent.web.openapi import page_schemas
 
 router = Router(tags=["service"])
 
 
-@router.route_for("GET", "/overview", needs=Power.READ, responses={200: page_schemas.Overview})
+@router.route_for("GET", "/overview", needs=Power.READ, responses={200: answers.Overview})
 async def get_overview(request: ApiRequest) -> Response:
     """Counts of jobs by phase and status, queues with their oldest ready job, pauses, live workers and dead letters.
 
@@ -40,7 +40,7 @@ class SeriesQuery(BaseModel):
     span: Literal["hour", "day", "week"] = Field("hour", description="The last hour, day or week.")
 
 
-@router.route_for("GET", "/series", needs=Power.READ, responses={200: page_schemas.TimeSeries})
+@router.route_for("GET", "/series", needs=Power.READ, responses={200: answers.TimeSeries})
 async def get_series(request: ApiRequest, query: Annotated[SeriesQuery, Query()]) -> Response:
     """Throughput and latency of the last hour, day or week. Servers record them while they run."""
     request.caller.require_all_tenants("the time series")

@@ -11,13 +11,14 @@ from detent.core.access import Power
 from detent.core.options import schedule_options
 from detent.core.schedule import Schedule
 from detent.core.times import iso
+from detent.engine.reads import answers
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
 from detent.ports.listing import Filter
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import schedule_schemas, schemas
+from detent.web.openapi import schemas
 from detent.web.routes.jobs.filters import Page, Text
 
 router = Router(tags=["schedules"])
@@ -74,15 +75,14 @@ class BackfillRequest(schemas.ReasonRequest):
 
 
 def _view(request: ApiRequest, schedule: Schedule) -> dict[str, Any]:
-    view = schedule_view(schedule, payloads=request.caller.payloads)
-    return view if request.caller.payloads else {**view, "last_error": None}
+    return schedule_view(schedule, payloads=request.caller.payloads)
 
 
 def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
     return body.model_dump(exclude_none=True, exclude=set(excluded))
 
 
-@router.route_for("GET", "/schedules", needs=Power.READ, responses={200: schedule_schemas.ScheduleList})
+@router.route_for("GET", "/schedules", needs=Power.READ, responses={200: answers.ScheduleList})
 async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Response:
     """List schedules, newest first."""
     filter = Filter(
@@ -99,7 +99,7 @@ async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Q
     return json_response({"schedules": [_view(request, schedule) for schedule in page], "next_cursor": cursor})
 
 
-@router.route_for("POST", "/schedules", needs=Power.OPERATE, responses={201: schedule_schemas.Schedule})
+@router.route_for("POST", "/schedules", needs=Power.OPERATE, responses={201: answers.Schedule})
 async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> Response:
     """Create a schedule. It runs from now on, unless paused is true.
 
@@ -120,7 +120,7 @@ async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> R
     return json_response(_view(request, schedule), 201)
 
 
-@router.route_for("POST", "/schedules/preview", needs=Power.READ, responses={200: schedule_schemas.SchedulePreview})
+@router.route_for("POST", "/schedules/preview", needs=Power.READ, responses={200: answers.SchedulePreview})
 async def preview_timing(
     request: ApiRequest, body: ScheduleTiming, query: Annotated[PreviewQuery, Query()]
 ) -> Response:
@@ -134,7 +134,7 @@ def _run_view(run: schedules.Preview) -> dict[str, Any]:
     return {"fire_at": iso(run.fire_at), "due_at": iso(run.due_at)}
 
 
-@router.route_for("GET", "/schedules/{reference}", needs=Power.READ, responses={200: schedule_schemas.ScheduleWithRuns})
+@router.route_for("GET", "/schedules/{reference}", needs=Power.READ, responses={200: answers.ScheduleWithRuns})
 async def get_schedule(request: ApiRequest, reference: Reference) -> Response:
     """A schedule and its last 10 runs. 404 SCHEDULE_NOT_FOUND if it does not exist."""
     engine = await request.engine()
@@ -144,7 +144,7 @@ async def get_schedule(request: ApiRequest, reference: Reference) -> Response:
     return json_response({**_view(request, schedule), "last_fires": last_runs})
 
 
-@router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule})
+@router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, responses={200: answers.Schedule})
 async def update_schedule(request: ApiRequest, reference: Reference, body: ScheduleUpdateRequest) -> Response:
     """Change the given fields of a schedule; null resets a field to its default. Missing fields stay unchanged.
 
@@ -163,7 +163,7 @@ async def update_schedule(request: ApiRequest, reference: Reference, body: Sched
     return json_response(_view(request, schedule))
 
 
-@router.route_for("DELETE", "/schedules/{reference}", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule})
+@router.route_for("DELETE", "/schedules/{reference}", needs=Power.OPERATE, responses={200: answers.Schedule})
 async def remove_schedule(request: ApiRequest, reference: Reference) -> Response:
     """Remove a schedule; the jobs it created stay."""
     engine, caller = await request.engine(), request.caller
@@ -171,9 +171,7 @@ async def remove_schedule(request: ApiRequest, reference: Reference) -> Response
     return json_response(_view(request, schedule))
 
 
-@router.route_for(
-    "POST", "/schedules/{reference}/pause", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule}
-)
+@router.route_for("POST", "/schedules/{reference}/pause", needs=Power.OPERATE, responses={200: answers.Schedule})
 async def pause_schedule(
     request: ApiRequest, reference: Reference, body: Annotated[schemas.ReasonRequest | None, Body()] = None
 ) -> Response:
@@ -183,9 +181,7 @@ async def pause_schedule(
     return json_response(_view(request, schedule))
 
 
-@router.route_for(
-    "POST", "/schedules/{reference}/resume", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule}
-)
+@router.route_for("POST", "/schedules/{reference}/resume", needs=Power.OPERATE, responses={200: answers.Schedule})
 async def resume_schedule(
     request: ApiRequest, reference: Reference, body: Annotated[schemas.ReasonRequest | None, Body()] = None
 ) -> Response:
@@ -195,9 +191,7 @@ async def resume_schedule(
     return json_response(_view(request, schedule))
 
 
-@router.route_for(
-    "GET", "/schedules/{reference}/preview", needs=Power.READ, responses={200: schedule_schemas.SchedulePreview}
-)
+@router.route_for("GET", "/schedules/{reference}/preview", needs=Power.READ, responses={200: answers.SchedulePreview})
 async def preview_schedule(
     request: ApiRequest, reference: Reference, query: Annotated[PreviewQuery, Query()]
 ) -> Response:
@@ -209,7 +203,7 @@ async def preview_schedule(
 
 
 @router.route_for(
-    "POST", "/schedules/{reference}/backfill", needs=Power.OPERATE, responses={200: schedule_schemas.BackfillResponse}
+    "POST", "/schedules/{reference}/backfill", needs=Power.OPERATE, responses={200: answers.BackfillResponse}
 )
 async def backfill_schedule(request: ApiRequest, reference: Reference, body: BackfillRequest) -> Response:
     """Create the jobs of runs in the past that have none. With dry_run, the default, only count them.

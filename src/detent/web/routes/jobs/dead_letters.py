@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.engine.control.dead_letters_bulk import dead_letter_history, discard_many, requeue_many
-from detent.engine.reads import listing
+from detent.engine.reads import answers, listing
 from detent.engine.reads.views import dead_letter_view, submitted_view
 from detent.ports.listing import Filter
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import dead_letter_schemas, schemas
+from detent.web.openapi import schemas
 
 from .filters import DeadLetterId, Page, Text
 
@@ -67,7 +67,7 @@ def _filter(caller: Caller, **fields: Any) -> Filter:
     return replace(filter, text=text) if caller.payloads else replace(filter, text_outside=text)
 
 
-@router.route_for("GET", "/dlq/items", needs=Power.READ, responses={200: dead_letter_schemas.DeadLetterList})
+@router.route_for("GET", "/dlq/items", needs=Power.READ, responses={200: answers.DeadLetterList})
 async def list_dead_letters(request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]) -> Response:
     """List dead letters, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     filter = _filter(request.caller, **query.model_dump())
@@ -76,16 +76,14 @@ async def list_dead_letters(request: ApiRequest, query: Annotated[DeadLetterFilt
     return json_response({"items": items, "next_cursor": cursor})
 
 
-@router.route_for(
-    "GET", "/dlq/items/{dlq_id}", needs=Power.READ, responses={200: dead_letter_schemas.DeadLetterWithHistory}
-)
+@router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, responses={200: answers.DeadLetterWithHistory})
 async def get_dead_letter(request: ApiRequest, dlq_id: DeadLetterId) -> Response:
     """A dead letter with the log of its job and the actions of people on it. 404 DLQ_ITEM_NOT_FOUND if unknown."""
     engine, caller = await request.engine(), request.caller
     return json_response(await dead_letter_history(engine, dlq_id, tenant=caller.tenant, payloads=caller.payloads))
 
 
-@router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, responses={201: schemas.SubmitResponse})
+@router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, responses={201: answers.SubmitResponse})
 async def requeue_dead_letter(
     request: ApiRequest, dlq_id: DeadLetterId, body: Annotated[DeadLetterRequeueRequest | None, Body()] = None
 ) -> Response:
@@ -111,7 +109,7 @@ async def requeue_dead_letter(
     "POST",
     "/dlq/items/{dlq_id}/discard",
     needs=Power.DISCARD,
-    responses={200: dead_letter_schemas.DiscardResponse, 202: dead_letter_schemas.DiscardResponse},
+    responses={200: answers.DiscardResponse, 202: answers.DiscardResponse},
 )
 async def discard_dead_letter(
     request: ApiRequest, dlq_id: DeadLetterId, body: Annotated[schemas.ReasonRequest | None, Body()] = None
@@ -127,9 +125,7 @@ async def discard_dead_letter(
     return json_response(view, 200 if result.confirmed else 202)
 
 
-@router.route_for(
-    "POST", "/dlq/requeue", needs=Power.OPERATE, responses={200: dead_letter_schemas.DeadLetterBulkResponse}
-)
+@router.route_for("POST", "/dlq/requeue", needs=Power.OPERATE, responses={200: answers.DeadLetterBulkResponse})
 async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueRequest) -> Response:
     """Requeue all open dead letters that match. With dry_run, the default, only count them."""
     result = await requeue_many(
@@ -144,9 +140,7 @@ async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueR
     return json_response(result.as_dict(dry_run=body.dry_run))
 
 
-@router.route_for(
-    "POST", "/dlq/discard", needs=Power.DISCARD, responses={200: dead_letter_schemas.DeadLetterBulkResponse}
-)
+@router.route_for("POST", "/dlq/discard", needs=Power.DISCARD, responses={200: answers.DeadLetterBulkResponse})
 async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardRequest) -> Response:
     """Discard all open dead letters that match. Those that need two people are counted and left unchanged.
 

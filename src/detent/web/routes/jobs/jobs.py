@@ -10,7 +10,7 @@ from detent.core.access import Power
 from detent.core.contract.model import Contract
 from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
-from detent.engine.reads import listing
+from detent.engine.reads import answers, listing
 from detent.engine.reads.views import history_view, job_view, submitted_view
 from detent.engine.reads.why import why
 from detent.engine.submit.prepare import Submitted
@@ -18,7 +18,6 @@ from detent.ports.listing import Filter
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import schemas
 from detent.web.openapi.document import SUBMISSION_OPTIONS
 
 from .filters import JobFilter, JobId, Page, etag_response, offset_of
@@ -44,7 +43,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
     "POST",
     "/jobs",
     needs=Power.OPERATE,
-    responses={201: schemas.SubmitResponse, 200: schemas.SubmitResponse},
+    responses={201: answers.SubmitResponse, 200: answers.SubmitResponse},
     extra=_body(_SUBMISSION),
 )
 async def submit_job(request: ApiRequest) -> Response:
@@ -65,7 +64,7 @@ async def submit_job(request: ApiRequest) -> Response:
 
 
 @router.route_for(
-    "POST", "/jobs/bulk", needs=Power.OPERATE, responses={201: schemas.BulkSubmitResponse}, extra=_body(_BULK)
+    "POST", "/jobs/bulk", needs=Power.OPERATE, responses={201: answers.BulkSubmitResponse}, extra=_body(_BULK)
 )
 async def submit_jobs(request: ApiRequest) -> Response:
     """Submit up to 1,000 jobs in one transaction. If one is refused, none is submitted; errors as for one job."""
@@ -122,7 +121,7 @@ def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConf
     return conflict
 
 
-@router.route_for("GET", "/jobs", needs=Power.READ, responses={200: schemas.JobList})
+@router.route_for("GET", "/jobs", needs=Power.READ, responses={200: answers.JobList})
 async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Response:
     """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     caller, engine = request.caller, await request.engine()
@@ -150,7 +149,7 @@ def filter_of(caller: Caller, query: JobFilter) -> Filter:
     "GET",
     "/jobs/{job_id}",
     needs=Power.READ,
-    responses={200: schemas.Job, 304: {"description": "Not changed since the response with the ETag in If-None-Match"}},
+    responses={200: answers.Job, 304: {"description": "Not changed since the response with the ETag in If-None-Match"}},
 )
 async def get_job(request: ApiRequest, job_id: JobId) -> Response:
     """Get a job. Its ETag changes with every change of the job; send it as If-None-Match to get 304 until then.
@@ -167,7 +166,7 @@ class EventPageQuery(Page):
     limit: int = Field(500, ge=1, le=5_000)
 
 
-@router.route_for("GET", "/jobs/{job_id}/events", needs=Power.READ, responses={200: schemas.EventList})
+@router.route_for("GET", "/jobs/{job_id}/events", needs=Power.READ, responses={200: answers.EventList})
 async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]) -> Response:
     """The log of a job: status changes and notes, oldest first."""
     engine, caller = await request.engine(), request.caller
@@ -178,7 +177,7 @@ async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[E
     return json_response({"events": rows[start:end], "next_cursor": str(end) if end < len(rows) else None})
 
 
-@router.route_for("GET", "/jobs/{job_id}/why", needs=Power.READ, responses={200: schemas.WhyResponse})
+@router.route_for("GET", "/jobs/{job_id}/why", needs=Power.READ, responses={200: answers.WhyResponse})
 async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
     """Explain why a job is not running: a code, a sentence, and details."""
     caller = request.caller
@@ -186,7 +185,7 @@ async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
     return json_response(explanation.as_dict())
 
 
-@router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, responses={200: schemas.VerifyReport})
+@router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, responses={200: answers.VerifyReport})
 async def verify_job(request: ApiRequest, job_id: JobId) -> Response:
     """Integrity check: compare a job's row with its log and its contract."""
     engine = await request.engine()

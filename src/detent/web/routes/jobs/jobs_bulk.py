@@ -12,10 +12,11 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.engine import Engine
 from detent.engine.control.jobs_bulk import BulkResult, cancel_many, requeue_many
+from detent.engine.reads import answers
 from detent.engine.reads.listing import list_jobs
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import page_schemas, schemas
+from detent.web.openapi import schemas
 
 from .filters import Cursor, JobFilter, Text
 from .jobs import filter_of
@@ -40,7 +41,7 @@ class JobBulkRequest(schemas.ReasonRequest):
     dry_run: bool = Field(True, description="Only count the jobs.")
 
 
-@router.route_for("POST", "/bulk/cancel", needs=Power.OPERATE, responses={200: page_schemas.JobBulkResponse})
+@router.route_for("POST", "/bulk/cancel", needs=Power.OPERATE, responses={200: answers.JobBulkResponse})
 async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     """Cancel many jobs: those whose contract allows it and whose cancellation is not requested yet.
 
@@ -49,7 +50,7 @@ async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     return await _act_on_page(request, body, _can_cancel, cancel_many)
 
 
-@router.route_for("POST", "/bulk/requeue", needs=Power.OPERATE, responses={200: page_schemas.JobBulkResponse})
+@router.route_for("POST", "/bulk/requeue", needs=Power.OPERATE, responses={200: answers.JobBulkResponse})
 async def requeue_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     """Requeue many finished jobs as new jobs. With dry_run, the default, only count them."""
     return await _act_on_page(request, body, _can_requeue, requeue_many)
