@@ -71,8 +71,8 @@ def _model_field(hint: Any) -> Any:
     default: Any = ...
     if get_origin(hint) is NotRequired:
         (hint,), default = get_args(hint), None
-    texts: dict[str, Any] = {"description": text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str)}
-    return _with_models(hint), Field(default, **texts)
+    texts = [text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str)]
+    return _with_models(hint), Field(default, description=texts[0]) if texts else Field(default)
 
 
 def _with_models(hint: Any) -> Any:

@@ -16,10 +16,9 @@ from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
-from detent.ports.listing import Filter
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
-from detent.web.routes.jobs.filters import Page, Text
+from detent.web.routes.jobs.filters import Page, Selection
 
 router = Router(tags=["schedules"])
 Reference = Annotated[
@@ -51,12 +50,8 @@ class ScheduleUpdateRequest(schemas.RequestBody):
     reason: schemas.Prose | None = None
 
 
-class ScheduleFilter(Page):
-    queue: schemas.Name | None = None
-    contract: schemas.Name | None = None
-    tenant: schemas.Name | None = None
-    job_type: schemas.Name | None = None
-    text: Text | None = None
+class ScheduleFilter(Page, Selection):
+    """Query parameters of the list of schedules."""
 
 
 class PreviewQuery(BaseModel):
@@ -85,15 +80,8 @@ def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
 @router.route_for("GET", "/schedules", needs=Power.READ, responses={200: answers.ScheduleList})
 async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Response:
     """List schedules, newest first."""
-    filter = Filter(
-        contract=query.contract,
-        queue=query.queue,
-        tenant_id=request.caller.tenant_for(query.tenant),
-        job_type=query.job_type,
-        text=query.text,
-        before=query.cursor,
-    )
-    rows = await schedules.list_schedules(await request.engine(), replace(filter, limit=query.limit + 1))
+    filter = replace(query.filter(request.caller), text=query.text, limit=query.limit + 1)
+    rows = await schedules.list_schedules(await request.engine(), filter)
     page = rows[: query.limit]
     cursor = page[-1].id if len(rows) > query.limit else None
     return json_response({"schedules": [_view(request, schedule) for schedule in page], "next_cursor": cursor})

@@ -1,7 +1,6 @@
 """Dead letters: list, get, requeue, discard; also many at once, with a dry run that counts them."""
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Body, Query
 from pydantic import Field, StringConstraints
@@ -11,38 +10,26 @@ from detent.core.access import Power
 from detent.engine.control.dead_letters_bulk import dead_letter_history, discard_many, requeue_many
 from detent.engine.reads import answers, listing
 from detent.engine.reads.views import dead_letter_view, submitted_view
-from detent.ports.listing import Filter
-from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
-from .filters import DeadLetterId, Page, Text
+from .filters import DeadLetterId, Page, Selection
 
 router = Router(tags=["dead letters"])
 DeadLetterStatus = Literal["open", "requeued", "discarded"]
 
 
-class DeadLetterFilter(Page):
-    status: DeadLetterStatus | None = None
-    queue: schemas.Name | None = None
-    contract: schemas.Name | None = None
-    tenant: schemas.Name | None = None
-    job_type: schemas.Name | None = None
+class DeadLetterSelection(Selection):
     error_code: schemas.Name | None = None
-    text: Text | None = Field(
-        None, description="Text to search in ids and error codes and, if the token may see payloads, in error messages."
-    )
 
 
-class DeadLetterBulkRequest(schemas.ReasonRequest):
+class DeadLetterFilter(Page, DeadLetterSelection):
+    status: DeadLetterStatus | None = None
+
+
+class DeadLetterBulkRequest(schemas.ReasonRequest, DeadLetterSelection):
     """Applies to all open dead letters that match every given field."""
 
-    queue: schemas.Name | None = None
-    contract: schemas.Name | None = None
-    tenant: schemas.Name | None = None
-    job_type: schemas.Name | None = None
-    error_code: schemas.Name | None = None
-    text: Text | None = None
     dry_run: bool = Field(True, description="Only count the dead letters.")
 
 
@@ -61,17 +48,10 @@ class DeadLetterRequeueRequest(schemas.RequeueRequest):
     )
 
 
-def _filter(caller: Caller, **fields: Any) -> Filter:
-    text, tenant, before = fields.pop("text", None), fields.pop("tenant"), fields.pop("cursor", None)
-    filter = Filter(**fields, tenant_id=caller.tenant_for(tenant), before=before)
-    return replace(filter, text=text) if caller.payloads else replace(filter, text_outside=text)
-
-
 @router.route_for("GET", "/dlq/items", needs=Power.READ, responses={200: answers.DeadLetterList})
 async def list_dead_letters(request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]) -> Response:
     """List dead letters, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
-    filter = _filter(request.caller, **query.model_dump())
-    page, cursor = await listing.list_dead_letters(await request.engine(), filter)
+    page, cursor = await listing.list_dead_letters(await request.engine(), query.filter(request.caller))
     items = [dead_letter_view(item, payloads=request.caller.payloads) for item in page]
     return json_response({"items": items, "next_cursor": cursor})
 
@@ -130,7 +110,7 @@ async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueR
     """Requeue all open dead letters that match. With dry_run, the default, only count them."""
     result = await requeue_many(
         await request.engine(),
-        _bulk_filter(request, body),
+        body.filter(request.caller),
         actor=request.caller.person,
         reason=body.reason,
         rate=body.rate,
@@ -148,16 +128,9 @@ async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardR
     """
     result = await discard_many(
         await request.engine(),
-        _bulk_filter(request, body),
+        body.filter(request.caller),
         person=request.caller.person,
         reason=body.reason,
         dry_run=body.dry_run,
     )
     return json_response(result.as_dict(dry_run=body.dry_run))
-
-
-def _bulk_filter(request: ApiRequest, body: DeadLetterBulkRequest) -> Filter:
-    return _filter(request.caller, **body.model_dump(include=_FILTER_FIELDS))
-
-
-_FILTER_FIELDS = {"queue", "contract", "tenant", "job_type", "error_code", "text"}

@@ -14,7 +14,6 @@ from detent.engine.reads import answers, listing
 from detent.engine.reads.views import history_view, job_view, submitted_view
 from detent.engine.reads.why import why
 from detent.engine.submit.prepare import Submitted
-from detent.ports.listing import Filter
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -125,24 +124,9 @@ def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConf
 async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Response:
     """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     caller, engine = request.caller, await request.engine()
-    page, cursor = await listing.list_jobs(engine, filter_of(caller, query))
+    page, cursor = await listing.list_jobs(engine, query.filter(caller))
     views = [job_view(engine.contract(job.contract), job, payloads=caller.payloads) for job in page]
     return json_response({"jobs": views, "next_cursor": cursor})
-
-
-def filter_of(caller: Caller, query: JobFilter) -> Filter:
-    return Filter(
-        contract=query.contract,
-        status=query.status,
-        phase=query.phase,
-        queue=query.queue,
-        tenant_id=caller.tenant_for(query.tenant),
-        job_type=query.job_type,
-        text=query.text if caller.payloads else None,
-        text_outside=None if caller.payloads else query.text,
-        before=query.cursor,
-        limit=query.limit,
-    )
 
 
 @router.route_for(

@@ -18,25 +18,17 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
-from .filters import Cursor, JobFilter, Text
-from .jobs import filter_of
+from .filters import Cursor, JobSelection
 
 router = Router(tags=["jobs"])
 _PAGE = 500
 _DRY_RUN_PAGE = 5_000
 
 
-class JobBulkRequest(schemas.ReasonRequest):
+class JobBulkRequest(schemas.ReasonRequest, JobSelection):
     """Either ids, or a filter. A filter is applied page by page: send next_cursor as cursor until it is null."""
 
     ids: list[str] | None = Field(None, min_length=1, max_length=_PAGE)
-    status: schemas.Name | None = None
-    phase: str | None = Field(None, pattern="^(claimable|leased|blocked|final)$")
-    queue: schemas.Name | None = None
-    contract: schemas.Name | None = None
-    tenant: schemas.Name | None = None
-    job_type: schemas.Name | None = None
-    text: Text | None = None
     cursor: Cursor | None = Field(None, description="next_cursor of the previous response")
     dry_run: bool = Field(True, description="Only count the jobs.")
 
@@ -81,11 +73,9 @@ async def _act_on_page(
 
 
 async def _matching_jobs(engine: Engine, caller: Caller, body: JobBulkRequest) -> tuple[list[Job], str | None]:
-    fields = body.model_dump(include={"status", "phase", "queue", "contract", "tenant", "job_type", "text", "cursor"})
     if body.ids is None:
-        query = JobFilter.model_construct(**fields, limit=_DRY_RUN_PAGE if body.dry_run else _PAGE)
-        return await list_jobs(engine, filter_of(caller, query))
-    if any(value is not None for value in fields.values()):
+        return await list_jobs(engine, body.filter(caller, limit=_DRY_RUN_PAGE if body.dry_run else _PAGE))
+    if body.model_dump(include={*JobSelection.model_fields, "cursor"}, exclude_none=True):
         raise InvalidInput("send either ids or a filter, not both", code="INPUT_INVALID", field="ids")
     rows = await engine.store.read(lambda tx: tx.lock(list(dict.fromkeys(body.ids or ()))))
     return [job for job in rows.values() if caller.tenant is None or job.tenant_id == caller.tenant], None
