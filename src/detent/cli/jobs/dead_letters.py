@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -242,7 +242,7 @@ def _run_in_bulk(
     confirmed = not dry_run and number > 0 and confirm(sentence, yes, as_json)
     result = run(False) if confirmed else preview
     if as_json:
-        print_json(result.as_dict(dry_run=not confirmed))
+        print_json({"dry_run": not confirmed, **asdict(result)})
     elif confirmed:
         print_line(f"{pluralize(result.done, 'dead letter')} {done}{two}")
         for refusal in result.refusals:

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -214,7 +214,7 @@ def why(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) 
 
     explanation = connection.run(act)
     others = [f"also {other['reason']}: {other['sentence']}" for other in explanation.details["also"]]
-    connection.print_result(explanation.as_dict(), f"{explanation.reason}: {explanation.sentence}", *others)
+    connection.print_result(asdict(explanation), f"{explanation.reason}: {explanation.sentence}", *others)
 
 
 @group.command("export")

@@ -1,7 +1,7 @@
 """`detent schedules`: list, show, add, edit, pause, resume, remove, preview, backfill."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -285,7 +285,7 @@ def backfill_command(
     confirmed = not dry_run and preview.made > 0 and confirm(sentence, yes, connection.as_json)
     result = run(False) if confirmed else preview
     if connection.as_json:
-        print_json({"dry_run": not confirmed, **result.as_dict()})
+        print_json({"dry_run": not confirmed, **asdict(result)})
     elif confirmed:
         print_line(f"{pluralize(result.made, 'job')} created")
     elif dry_run or not preview.made:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from detent.core.decide import OPEN
 from detent.core.errors import ApprovalRequired, DetentError, InvalidInput, StoreUnavailable
@@ -29,18 +29,14 @@ Check = Callable[[DeadLetter], None]
 class DeadLetterBulkResult:
     """How many dead letters matched, were done, need two people, and were refused."""
 
-    matched: int = 0
-    done: int = 0
-    for_two: int = 0
-    """Left unchanged, because their contract requires two people for a discard."""
-    refused: int = 0
-    refusals: list[dict[str, str]] = field(default_factory=list)
-    """The first MAX_REFUSALS of them: dlq_id, code, message."""
-    job_ids: list[str] = field(default_factory=list)
-
-    def as_dict(self, *, dry_run: bool) -> dict[str, Any]:
-        names = ("matched", "done", "for_two", "refused", "refusals", "job_ids")
-        return {"dry_run": dry_run, **{name: getattr(self, name) for name in names}}
+    matched: Annotated[int, "Number of open dead letters that matched."] = 0
+    done: Annotated[int, "Number that was changed; 0 in a dry run."] = 0
+    for_two: Annotated[int, "Number that was skipped because a discard needs two people."] = 0
+    refused: Annotated[int, "Number that was refused."] = 0
+    refusals: Annotated[list[dict[str, str]], "The first 100 refusals: dlq_id, code, message."] = field(
+        default_factory=list
+    )
+    job_ids: Annotated[list[str], "The new jobs of a requeue."] = field(default_factory=list)
 
     def refuse(self, dlq_id: str, error: DetentError) -> None:
         self.refused += 1

@@ -17,6 +17,7 @@ C = TypeVar("C", bound=type)
 TIME = object()
 """Marks a time, which rows have in microseconds."""
 Timestamp = Annotated[str, TIME]
+NextCursor = Annotated[str | None, "Null on the last page."]
 
 
 def show(answer: type, row: object, **values: Any) -> dict[str, Any]:
@@ -54,8 +55,12 @@ def with_stored_options(table: type) -> Callable[[C], C]:
 
 def page_of(name: str, key: str, item: Any) -> Any:
     """The answer of a list: one page of items, and where the next one starts."""
-    keys = {key: list[item], "next_cursor": Annotated[str | None, "Null on the last page."]}
-    return type(name, (), {"__annotations__": keys})
+    return type(name, (), {"__annotations__": {key: list[item], "next_cursor": NextCursor}})
+
+
+def answer_of(name: str, result: type, **more: Any) -> Any:
+    """The answer that shows all fields of a result, a dataclass or named tuple, and `more` keys before them."""
+    return type(name, (), {"__annotations__": {**more, **result.__annotations__}, "__doc__": result.__doc__})
 
 
 @with_stored_options(JobKeys)
@@ -124,14 +129,6 @@ class Event(TypedDict):
 
 
 EventList = page_of("EventList", "events", Event)
-
-
-class WhyResponse(TypedDict):
-    """Why a job is not running."""
-
-    reason: Annotated[str, "Stable code, like FINISHED or WAITS_FOR_SIGNAL."]
-    sentence: Annotated[str, "The same in English."]
-    details: dict[str, Any]
 
 
 class Violation(TypedDict):
@@ -278,16 +275,6 @@ class DiscardResponse(TypedDict):
     item: DeadLetter
 
 
-class DeadLetterBulkResponse(TypedDict):
-    dry_run: bool
-    matched: Annotated[int, "Number of open dead letters that matched."]
-    done: Annotated[int, "Number that was changed; 0 in a dry run."]
-    for_two: Annotated[int, "Number that was skipped because a discard needs two people."]
-    refused: Annotated[int, "Number that was refused."]
-    refusals: Annotated[list[dict[str, Any]], "The first 100 refusals: dlq_id, code, message."]
-    job_ids: Annotated[list[str], "The new jobs of a requeue."]
-
-
 @with_stored_options(RunOptions)
 class Schedule(TypedDict):
     """A schedule: when it runs, which job each run creates, and what it has done so far."""
@@ -338,14 +325,6 @@ class SchedulePreview(TypedDict):
     fires: Annotated[
         list[dict[str, Any]], "The next runs: fire_at, and due_at, which is fire_at plus the jitter of its job."
     ]
-
-
-class BackfillResponse(TypedDict):
-    dry_run: bool
-    fires: Annotated[int, "Number of runs in the range."]
-    known: Annotated[int, "Number of runs that already had a job."]
-    made: Annotated[int, "Number of jobs created, or that would be created in a dry run."]
-    job_ids: Annotated[list[str], "The new jobs."]
 
 
 class CallerResponse(TypedDict):
@@ -446,16 +425,6 @@ class JobDetail(TypedDict):
     steps: list[StepRecord]
     approvals: Annotated[list[dict[str, Any]], "Approval requests with their votes."]
     children: Annotated[dict[str, Any], "total: number of children; jobs: the first 20."]
-
-
-class JobBulkResponse(TypedDict):
-    dry_run: bool
-    matched: Annotated[int, "Number of jobs on this page that match."]
-    fitting: Annotated[int, "Number of those whose status allows the action."]
-    done: Annotated[int, "Number that was changed; 0 in a dry run."]
-    refused: Annotated[int, "Number that was refused."]
-    refusals: Annotated[list[dict[str, Any]], "The first 20 refusals: job_id, code, detail."]
-    next_cursor: Annotated[str | None, "Send it to continue; null on the last page."]
 
 
 class Overview(TypedDict):

@@ -1,6 +1,6 @@
 """Schedules: list, get, create, update, remove, pause, resume, preview, backfill."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import Body, Path, Query
@@ -13,7 +13,7 @@ from detent.core.schedule import Schedule
 from detent.core.times import iso
 from detent.engine.reads import answers
 from detent.engine.schedules import schedules
-from detent.engine.schedules.backfill import backfill
+from detent.engine.schedules.backfill import Backfill, backfill
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -191,7 +191,10 @@ async def preview_schedule(
 
 
 @router.route_for(
-    "POST", "/schedules/{reference}/backfill", needs=Power.OPERATE, responses={200: answers.BackfillResponse}
+    "POST",
+    "/schedules/{reference}/backfill",
+    needs=Power.OPERATE,
+    responses={200: answers.answer_of("BackfillResponse", Backfill, dry_run=bool)},
 )
 async def backfill_schedule(request: ApiRequest, reference: Reference, body: BackfillRequest) -> Response:
     """Create the jobs of runs in the past that have none. With dry_run, the default, only count them.
@@ -210,4 +213,4 @@ async def backfill_schedule(request: ApiRequest, reference: Reference, body: Bac
         rate=body.rate,
         dry_run=body.dry_run,
     )
-    return json_response({"dry_run": body.dry_run, **result.as_dict(), "job_ids": list(result.job_ids)})
+    return json_response({"dry_run": body.dry_run, **asdict(result)})

@@ -1,5 +1,6 @@
 """Dead letters: list, get, requeue, discard; also many at once, with a dry run that counts them."""
 
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 from fastapi import Body, Query
@@ -7,7 +8,12 @@ from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.access import Power
-from detent.engine.control.dead_letters_bulk import dead_letter_history, discard_many, requeue_many
+from detent.engine.control.dead_letters_bulk import (
+    DeadLetterBulkResult,
+    dead_letter_history,
+    discard_many,
+    requeue_many,
+)
 from detent.engine.reads import answers, listing
 from detent.engine.reads.views import dead_letter_view, submitted_view
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -17,6 +23,7 @@ from .filters import DeadLetterId, Page, Selection
 
 router = Router(tags=["dead letters"])
 DeadLetterStatus = Literal["open", "requeued", "discarded"]
+BulkResponse = answers.answer_of("DeadLetterBulkResponse", DeadLetterBulkResult, dry_run=bool)
 
 
 class DeadLetterSelection(Selection):
@@ -105,7 +112,7 @@ async def discard_dead_letter(
     return json_response(view, 200 if result.confirmed else 202)
 
 
-@router.route_for("POST", "/dlq/requeue", needs=Power.OPERATE, responses={200: answers.DeadLetterBulkResponse})
+@router.route_for("POST", "/dlq/requeue", needs=Power.OPERATE, responses={200: BulkResponse})
 async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueRequest) -> Response:
     """Requeue all open dead letters that match. With dry_run, the default, only count them."""
     result = await requeue_many(
@@ -117,10 +124,10 @@ async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueR
         take_steps=body.take_steps,
         dry_run=body.dry_run,
     )
-    return json_response(result.as_dict(dry_run=body.dry_run))
+    return json_response({"dry_run": body.dry_run, **asdict(result)})
 
 
-@router.route_for("POST", "/dlq/discard", needs=Power.DISCARD, responses={200: answers.DeadLetterBulkResponse})
+@router.route_for("POST", "/dlq/discard", needs=Power.DISCARD, responses={200: BulkResponse})
 async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardRequest) -> Response:
     """Discard all open dead letters that match. Those that need two people are counted and left unchanged.
 
@@ -133,4 +140,4 @@ async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardR
         reason=body.reason,
         dry_run=body.dry_run,
     )
-    return json_response(result.as_dict(dry_run=body.dry_run))
+    return json_response({"dry_run": body.dry_run, **asdict(result)})

@@ -1,5 +1,6 @@
 """Jobs: submit one or many, list, get, their events, why they are not running, verify."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -12,7 +13,7 @@ from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
 from detent.engine.reads import answers, listing
 from detent.engine.reads.views import history_view, job_view, submitted_view
-from detent.engine.reads.why import why
+from detent.engine.reads.why import Why, why
 from detent.engine.submit.prepare import Submitted
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
@@ -161,12 +162,12 @@ async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[E
     return json_response({"events": rows[start:end], "next_cursor": str(end) if end < len(rows) else None})
 
 
-@router.route_for("GET", "/jobs/{job_id}/why", needs=Power.READ, responses={200: answers.WhyResponse})
+@router.route_for("GET", "/jobs/{job_id}/why", needs=Power.READ, responses={200: answers.answer_of("WhyResponse", Why)})
 async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
     """Explain why a job is not running: a code, a sentence, and details."""
     caller = request.caller
     explanation = await why(await request.engine(), job_id, caller.tenant, payloads=caller.payloads)
-    return json_response(explanation.as_dict())
+    return json_response(asdict(explanation))
 
 
 @router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, responses={200: answers.VerifyReport})

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from typing import Annotated
 
 from pydantic import Field
 from starlette.responses import Response
@@ -23,6 +24,14 @@ from .filters import Cursor, JobSelection
 router = Router(tags=["jobs"])
 _PAGE = 500
 _DRY_RUN_PAGE = 5_000
+BulkResponse = answers.answer_of(
+    "JobBulkResponse",
+    BulkResult,
+    dry_run=bool,
+    matched=Annotated[int, "Number of jobs on this page that match."],
+    fitting=Annotated[int, "Number of those whose status allows the action."],
+    next_cursor=Annotated[str | None, "Send it to continue; null on the last page."],
+)
 
 
 class JobBulkRequest(schemas.ReasonRequest, JobSelection):
@@ -33,7 +42,7 @@ class JobBulkRequest(schemas.ReasonRequest, JobSelection):
     dry_run: bool = Field(True, description="Only count the jobs.")
 
 
-@router.route_for("POST", "/bulk/cancel", needs=Power.OPERATE, responses={200: answers.JobBulkResponse})
+@router.route_for("POST", "/bulk/cancel", needs=Power.OPERATE, responses={200: BulkResponse})
 async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     """Cancel many jobs: those whose contract allows it and whose cancellation is not requested yet.
 
@@ -42,7 +51,7 @@ async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     return await _act_on_page(request, body, _can_cancel, cancel_many)
 
 
-@router.route_for("POST", "/bulk/requeue", needs=Power.OPERATE, responses={200: answers.JobBulkResponse})
+@router.route_for("POST", "/bulk/requeue", needs=Power.OPERATE, responses={200: BulkResponse})
 async def requeue_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     """Requeue many finished jobs as new jobs. With dry_run, the default, only count them."""
     return await _act_on_page(request, body, _can_requeue, requeue_many)
