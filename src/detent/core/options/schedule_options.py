@@ -9,7 +9,7 @@ from detent.core.schedule import Misfire, Overlap
 from .job_options import MAX_SPAN_MS, RequestOptions
 from .option import LINE, integer, number, option
 
-MAX_MISFIRES = 100
+MISFIRES = integer(1, 100)
 
 
 @dataclass
@@ -43,7 +43,7 @@ class ScheduleOptions(ScheduleTiming, RequestOptions):
         "Missed runs: skip them, create one job (once, the default), or one for each (all), up to misfire_limit.",
         {"enum": [*map(str, Misfire)]},
     )
-    misfire_limit: int = option(10, "How many missed runs to make up for with misfire all.", integer(1, MAX_MISFIRES))
+    misfire_limit: int = option(10, "How many missed runs to make up for with misfire all.", MISFIRES)
     misfire_grace: float = option(60.0, "A run up to this many seconds late does not count as missed.", number(0))
     overlap: str = option(
         Overlap.ALLOW,

@@ -10,7 +10,7 @@ from detent.core.contract.model import Contract, Move
 from detent.core.cron import cron_of, local_instant, zone_of
 from detent.core.errors import DetentError, InvalidInput
 from detent.core.job import Micros
-from detent.core.options.schedule_options import MAX_MISFIRES, ScheduleOptions
+from detent.core.options.schedule_options import MISFIRES, ScheduleOptions
 from detent.core.schedule import (
     MAX_INTERVAL,
     MIN_INTERVAL,
@@ -25,7 +25,7 @@ from detent.core.schedule import (
     parse_interval,
 )
 from detent.core.times import SECOND, from_datetime, from_iso, iso
-from detent.engine.submit.submission import Submission, check_name, check_submission, deadline_of
+from detent.engine.submit.submission import Submission, check_name, check_number, check_submission, deadline_of
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -102,13 +102,7 @@ def check_timing(request: ScheduleRequest) -> dict[str, Any]:
     )
     if starts_at is not None and ends_at is not None and ends_at < starts_at:
         raise InvalidInput("ends_at must not be before starts_at", code=INVALID, field="ends_at")
-    limit = request.misfire_limit
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_MISFIRES:
-        raise InvalidInput(
-            f"misfire_limit must be a whole number from 1 to {MAX_MISFIRES}, got {limit!r}",
-            code=INVALID,
-            field="misfire_limit",
-        )
+    check_number(request.misfire_limit, "misfire_limit", MISFIRES, INVALID)
     return {
         "kind": kind,
         "expression": expression,
@@ -117,7 +111,7 @@ def check_timing(request: ScheduleRequest) -> dict[str, Any]:
         "ends_at": ends_at,
         "jitter": _seconds(request.jitter, "jitter"),
         "misfire": _enum_member(Misfire, request.misfire, "misfire"),
-        "misfire_limit": limit,
+        "misfire_limit": request.misfire_limit,
         "misfire_grace": _seconds(request.misfire_grace, "misfire_grace"),
         "overlap": _enum_member(Overlap, request.overlap, "overlap"),
     }

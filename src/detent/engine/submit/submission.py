@@ -11,7 +11,7 @@ from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput, NotSupported
 from detent.core.job import Micros
 from detent.core.options.job_options import MAX_SPAN_MS, JobOptions
-from detent.core.options.option import MAX_NAME, NAME, NAME_OR_EMPTY, REST, Option, options_of
+from detent.core.options.option import MAX_NAME, NAME, NAME_OR_EMPTY, REST, JsonSchema, options_of
 from detent.core.times import from_iso
 
 MAX_PAYLOAD = 1 << 20
@@ -44,7 +44,7 @@ def check_submission(contract: Contract, submission: Submission, max_payload: in
             check_name(value, field)
     for field, default, row in _NUMBERS:
         if (value := getattr(submission, field)) is not default:
-            _check_number(value, field, row)
+            check_number(value, field, row.schema, row.code)
     if submission.traceparent is not None and not _TRACEPARENT.fullmatch(submission.traceparent):
         raise InvalidInput(
             "traceparent must have the W3C form 00-<32 hex>-<16 hex>-<2 hex>; leave it out, or pass it on unchanged",
@@ -180,11 +180,11 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _check_number(value: Any, field: str, row: Option) -> None:
-    low, high = row.schema["minimum"], row.schema["maximum"]
+def check_number(value: Any, field: str, schema: JsonSchema, code: str) -> None:
+    low, high = schema["minimum"], schema["maximum"]
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidInput(
-            f"{field} must be a whole number from {low} to {high}, got {value!r}", code=row.code, field=field
+            f"{field} must be a whole number from {low} to {high}, got {value!r}", code=code, field=field
         )
 
 

@@ -34,7 +34,7 @@ class DeadLetterFilter(Page, DeadLetterSelection):
     status: DeadLetterStatus | None = None
 
 
-class DeadLetterBulkRequest(schemas.ReasonRequest, DeadLetterSelection):
+class DeadLetterBulkRequest(schemas.RequestBody, DeadLetterSelection):
     """Applies to all open dead letters that match every given field."""
 
     dry_run: bool = Field(True, description="Only count the dead letters.")
@@ -44,7 +44,7 @@ class DeadLetterBulkDiscardRequest(DeadLetterBulkRequest):
     reason: Annotated[str, StringConstraints(max_length=2_000, pattern=r"^[^\x00]*[^\x00-\x20\s][^\x00]*$")]
 
 
-class DeadLetterBulkRequeueRequest(DeadLetterBulkRequest):
+class DeadLetterBulkRequeueRequest(DeadLetterBulkRequest, schemas.ReasonRequest):
     rate: float | None = Field(None, ge=0.001, le=1_000_000, description="So many of the new jobs are due per second.")
     take_steps: bool = Field(False, description="The new jobs keep the recorded steps and do not run them again.")
 
