@@ -186,6 +186,19 @@ class ContractList(TypedDict):
     contracts: Annotated[list[dict[str, Any]], "Name and sizes of each contract."]
 
 
+class LimitResponse(TypedDict):
+    """A limit."""
+
+    queue: str | None
+    job_type: str | None
+    tenant: str | None
+    key: str | None
+    per: str | None
+    concurrency: Annotated[int | None, "Max concurrent jobs."]
+    rate: Annotated[int | None, "Max starts per period_seconds."]
+    period_seconds: float | None
+
+
 class QueueList(TypedDict):
     queues: Annotated[
         list[dict[str, Any]],
@@ -193,7 +206,7 @@ class QueueList(TypedDict):
         "workers, and its pause.",
     ]
     pauses: Annotated[list[dict[str, Any]], "Paused queues, job types and tenants."]
-    limits: Annotated[list[dict[str, Any]], "As in GET /limits."]
+    limits: list[LimitResponse]
 
 
 class PauseResponse(TypedDict):
@@ -316,15 +329,28 @@ class Schedule(TypedDict):
 ScheduleList = page_of("ScheduleList", "schedules", Schedule)
 
 
+class ScheduleRun(TypedDict):
+    """A run that created a job."""
+
+    fire_at: Timestamp
+    job_id: str
+    made_at: Timestamp
+
+
+class PlannedRun(TypedDict):
+    """A future run."""
+
+    fire_at: Timestamp
+    due_at: Annotated[Timestamp, "When its job is due: fire_at plus the jitter."]
+
+
 class ScheduleWithRuns(Schedule):
-    last_fires: Annotated[list[dict[str, Any]], "The last 10 runs: fire_at, job_id, made_at."]
+    last_fires: Annotated[list[ScheduleRun], "The last 10 runs."]
 
 
 class SchedulePreview(TypedDict):
     timezone: str
-    fires: Annotated[
-        list[dict[str, Any]], "The next runs: fire_at, and due_at, which is fire_at plus the jitter of its job."
-    ]
+    fires: Annotated[list[PlannedRun], "The next runs."]
 
 
 class CallerResponse(TypedDict):
@@ -435,7 +461,7 @@ class Overview(TypedDict):
     statuses: Annotated[dict[str, dict[str, int]] | None, "contract -> status -> number of jobs"]
     queues: Annotated[list[dict[str, Any]], "As in GET /queues."]
     pauses: Annotated[list[dict[str, Any]], "As in GET /queues."]
-    limits: Annotated[list[dict[str, Any]], "As in GET /limits."]
+    limits: list[LimitResponse]
     dead_letters: Annotated[dict[str, int], "status -> number of dead letters"]
     workers: Annotated[dict[str, int], "Live workers: their number, busy slots and all slots."]
 

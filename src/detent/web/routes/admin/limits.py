@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.errors import InvalidInput, NotFound
+from detent.engine.reads import answers
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
@@ -51,21 +52,8 @@ class QuotaRequest(schemas.ReasonRequest):
     max_payload: int | None = Field(None, ge=2, le=_MAX_NUMBER, description="Max bytes of a payload.")
 
 
-class LimitResponse(TypedDict):
-    """A limit."""
-
-    queue: str | None
-    job_type: str | None
-    tenant: str | None
-    key: str | None
-    per: str | None
-    concurrency: Annotated[int | None, "Max concurrent jobs."]
-    rate: Annotated[int | None, "Max starts per period_seconds."]
-    period_seconds: float | None
-
-
 class LimitList(TypedDict):
-    limits: list[LimitResponse]
+    limits: list[answers.LimitResponse]
 
 
 class QuotaResponse(TypedDict):
@@ -97,7 +85,7 @@ async def list_limits(request: ApiRequest) -> Response:
     return json_response({"limits": [limit.as_dict() for limit in await (await request.engine()).limits()]})
 
 
-@router.route_for("PUT", "/limits", needs=Power.OPERATE, responses={200: LimitResponse})
+@router.route_for("PUT", "/limits", needs=Power.OPERATE, responses={200: answers.LimitResponse})
 async def set_limit(request: ApiRequest, body: LimitRequest) -> Response:
     """Set a limit, or change the one with the same scope. It applies from the next claim of every worker.
 
@@ -114,7 +102,7 @@ async def set_limit(request: ApiRequest, body: LimitRequest) -> Response:
     return json_response(limit.as_dict())
 
 
-@router.route_for("POST", "/limits/remove", needs=Power.OPERATE, responses={200: LimitResponse})
+@router.route_for("POST", "/limits/remove", needs=Power.OPERATE, responses={200: answers.LimitResponse})
 async def remove_limit(request: ApiRequest, body: LimitScope) -> Response:
     """Remove the limit that has exactly this scope. 404 NO_LIMIT if it does not exist."""
     request.caller.require_all_tenants("limits")

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from detent.core.access import Power
 from detent.core.options import schedule_options
 from detent.core.schedule import Schedule
-from detent.core.times import iso
 from detent.engine.reads import answers
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import Backfill, backfill
@@ -115,11 +114,9 @@ async def preview_timing(
     """The next runs that a schedule with this timing would have. Creates nothing."""
     draft = ScheduleRequest("preview", "preview", **_given_fields(body))
     runs = await schedules.preview(await request.engine(), draft, query.count, after=query.after)
-    return json_response({"timezone": draft.tz or "UTC", "fires": [_run_view(run) for run in runs]})
-
-
-def _run_view(run: schedules.Preview) -> dict[str, Any]:
-    return {"fire_at": iso(run.fire_at), "due_at": iso(run.due_at)}
+    return json_response(
+        {"timezone": draft.tz or "UTC", "fires": [answers.show(answers.PlannedRun, run) for run in runs]}
+    )
 
 
 @router.route_for("GET", "/schedules/{reference}", needs=Power.READ, responses={200: answers.ScheduleWithRuns})
@@ -128,8 +125,8 @@ async def get_schedule(request: ApiRequest, reference: Reference) -> Response:
     engine = await request.engine()
     schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
     runs = await schedules.fires(engine, schedule.id, limit=10)
-    last_runs = [{"fire_at": iso(run.fire_at), "job_id": run.job_id, "made_at": iso(run.made_at)} for run in runs]
-    return json_response({**_view(request, schedule), "last_fires": last_runs})
+    last_fires = [answers.show(answers.ScheduleRun, run) for run in runs]
+    return json_response({**_view(request, schedule), "last_fires": last_fires})
 
 
 @router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, responses={200: answers.Schedule})
@@ -187,7 +184,9 @@ async def preview_schedule(
     engine = await request.engine()
     schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
     runs = await schedules.preview(engine, schedule.id, query.count, after=query.after)
-    return json_response({"timezone": schedule.timezone, "fires": [_run_view(run) for run in runs]})
+    return json_response(
+        {"timezone": schedule.timezone, "fires": [answers.show(answers.PlannedRun, run) for run in runs]}
+    )
 
 
 @router.route_for(
