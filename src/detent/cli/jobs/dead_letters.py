@@ -31,6 +31,7 @@ from detent.engine.control.dead_letters_bulk import (
     discard_many,
     requeue_many,
 )
+from detent.engine.reads.answers import Event
 from detent.engine.reads.views import dead_letter_view
 from detent.ports.listing import Filter
 
@@ -130,17 +131,16 @@ def show(dlq_id: DeadLetterId, tenant: Tenant = None, *, connection: ConnectionO
     if connection.as_json:
         print_json(view)
         return
-    history, audit_entries = view.pop("history"), view.pop("acts")
-    view |= {name: json.dumps(view[name], ensure_ascii=False) for name in ("payload_json", "context_json")}
-    print_fields(view)
+    texts = {name: json.dumps(view[name], ensure_ascii=False) for name in ("payload_json", "context_json")}
+    print_fields({**view, **texts, "history": None, "acts": None})
     print_line()
-    print_table(("at", "event", "change", "actor"), [_event_row(event) for event in history])
-    for entry in audit_entries:
+    print_table(("at", "event", "change", "actor"), [_event_row(event) for event in view["history"]])
+    for entry in view["acts"]:
         reason = f": {entry['reason']}" if entry["reason"] else ""
         print_line(f"{entry['at']} {entry['act']} by {entry['actor']}{reason}")
 
 
-def _event_row(event: dict[str, Any]) -> list[str | None]:
+def _event_row(event: Event) -> list[str | None]:
     change = "note" if event["note"] else f"{event['source'] or '·'} -> {event['target']}"
     return [event["at"], event["event"], change, event["actor"]]
 

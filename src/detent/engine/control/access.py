@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detent.core.access import Role, Token, digest_of
 from detent.core.errors import DetentError, InvalidInput, NotFound
@@ -128,6 +128,6 @@ async def has_tokens(engine: "Engine") -> bool:
     return await engine.store.read(act)
 
 
-def token_view(token: Token, now: Micros) -> dict[str, Any]:
+def token_view(token: Token, now: Micros) -> answers.TokenInfo:
     values = {"name": token.person, "tenant": token.tenant_id, "valid": token.is_valid(now)}
     return show(answers.TokenInfo, token, **values, roles=list(token.roles))

@@ -8,6 +8,7 @@ from detent.core.decide import OPEN
 from detent.core.errors import ApprovalRequired, DetentError, InvalidInput, StoreUnavailable
 from detent.core.job import DeadLetter, Micros
 from detent.core.times import SECOND, iso
+from detent.engine.reads.answers import DeadLetterWithHistory, Event
 from detent.engine.reads.views import dead_letter_view, history_view
 from detent.engine.schedules.backfill import interval_between_jobs
 from detent.ports.access import Audit
@@ -162,13 +163,13 @@ async def _process_page(
 
 async def dead_letter_history(
     engine: "Engine", dlq_id: str, *, tenant: str | None = None, payloads: bool = True
-) -> dict[str, Any]:
+) -> DeadLetterWithHistory:
     """A dead letter with its job's history and the audit entries of the dead letter."""
 
-    async def act(tx: Tx) -> dict[str, Any]:
+    async def act(tx: Tx) -> DeadLetterWithHistory:
         item = await dead_letters.find_dead_letter(tx, dlq_id, tenant)
         job = (await tx.lock([item.job_id])).get(item.job_id)
-        history: list[dict[str, Any]] = []
+        history: list[Event] = []
         if job is not None:
             contract = engine.contract(job.contract)
             history = history_view(contract, job, await tx.events(job.id), await tx.notes(job.id), payloads=payloads)

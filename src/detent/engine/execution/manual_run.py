@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detent.core.contract.model import Move, Phase
 from detent.core.decide import decide, illegal_move
@@ -40,7 +40,7 @@ class ManualRunResult:
     job: Job
     retry_after_ms: int | None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> answers.ManualRunResponse:
         job, retry_after_ms = self.job, self.retry_after_ms
         values = {"job_id": job.id, "final_status": job.status, "retry_count": job.retries}
         retry_at = None if retry_after_ms is None else iso(job.due_at)

@@ -4,32 +4,35 @@
 caller gives another value. The text in Annotated is the description of a key.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar, get_args
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar, cast, get_args
 
 from detent.core.options.job_options import JobKeys, RunOptions
 from detent.core.options.option import REST, options_of
 from detent.core.times import iso
 
+JsonObject = dict[str, Any]
 C = TypeVar("C", bound=type)
+T = TypeVar("T")
 TIME = object()
 """Marks a time, which rows have in microseconds."""
 Timestamp = Annotated[str, TIME]
 NextCursor = Annotated[str | None, "Null on the last page."]
 
 
-def show(answer: type, row: object, **values: Any) -> dict[str, Any]:
+def show(answer: type[T], row: object, **values: object) -> T:
     """The row as this answer; `values` are those that are not an attribute of the row."""
-    return {
+    shown = {
         name: values[name] if name in values else iso(getattr(row, name)) if is_time else getattr(row, name)
-        for name, is_time in _keys(answer)
+        for name, is_time in _keys(cast(Hashable, answer))
     }
+    return cast(T, shown)
 
 
 @cache
-def _keys(answer: type) -> list[tuple[str, bool]]:
+def _keys(answer: Hashable) -> list[tuple[str, bool]]:
     """The keys, and whether each is a time."""
     return [(name, _is_time(hint)) for name, hint in answer.__annotations__.items()]
 
@@ -94,7 +97,7 @@ class Job(TypedDict):
     updated_at: Timestamp
     started_at: Timestamp | None
     finished_at: Timestamp | None
-    view: Annotated[dict[str, Any], "The job in the format of its contract."]
+    view: Annotated[JsonObject, "The job in the format of its contract."]
 
 
 JobList = page_of("JobList", "jobs", Job)
@@ -105,7 +108,7 @@ class SubmitResponse(TypedDict):
 
     idempotent_hit: Annotated[bool, "True if the job existed before."]
     job: Job
-    task: NotRequired[Annotated[dict[str, Any] | None, "The task, for contracts that identify jobs by task_id."]]
+    task: NotRequired[Annotated[JsonObject | None, "The task, for contracts that identify jobs by task_id."]]
 
 
 class BulkSubmitResponse(TypedDict):
@@ -123,9 +126,9 @@ class Event(TypedDict):
     actor: Annotated[str | None, "The person or worker that caused it."]
     execution_no: int
     trace_id: str | None
-    data: dict[str, Any]
+    data: JsonObject
     note: Annotated[bool, "True for a note."]
-    envelope: Annotated[dict[str, Any] | None, "The event in the format of the contract, if it defines one."]
+    envelope: Annotated[JsonObject | None, "The event in the format of the contract, if it defines one."]
 
 
 EventList = page_of("EventList", "events", Event)
@@ -177,13 +180,13 @@ class Contract(TypedDict):
 
     name: str
     statuses: Annotated[dict[str, str], "status -> phase"]
-    edges: Annotated[list[dict[str, Any]], "Legal transitions: move, source, event, target."]
-    codes: Annotated[dict[str, Any], "Error codes."]
-    retry: Annotated[dict[str, Any], "Retry policy."]
+    edges: Annotated[list[JsonObject], "Legal transitions: move, source, event, target."]
+    codes: Annotated[JsonObject, "Error codes."]
+    retry: Annotated[JsonObject, "Retry policy."]
 
 
 class ContractList(TypedDict):
-    contracts: Annotated[list[dict[str, Any]], "Name and sizes of each contract."]
+    contracts: Annotated[list[JsonObject], "Name and sizes of each contract."]
 
 
 class LimitResponse(TypedDict):
@@ -201,11 +204,11 @@ class LimitResponse(TypedDict):
 
 class QueueList(TypedDict):
     queues: Annotated[
-        list[dict[str, Any]],
+        list[JsonObject],
         "Per queue: number of ready (due), scheduled (later) and running (held) jobs, the oldest ready job, job types, "
         "workers, and its pause.",
     ]
-    pauses: Annotated[list[dict[str, Any]], "Paused queues, job types and tenants."]
+    pauses: Annotated[list[JsonObject], "Paused queues, job types and tenants."]
     limits: list[LimitResponse]
 
 
@@ -224,7 +227,7 @@ class ClaimedJob(TypedDict):
     contract: str
     queue: str
     tenant_id: str
-    payload: dict[str, Any]
+    payload: JsonObject
     execution_no: Annotated[int, "1 for the first execution."]
     retries: Annotated[int, "Number of retries so far."]
     timeout_ms: int | None
@@ -280,7 +283,7 @@ DeadLetterList = page_of("DeadLetterList", "items", DeadLetter)
 
 class DeadLetterWithHistory(DeadLetter):
     history: Annotated[list[Event], "The log of the job."]
-    acts: Annotated[list[dict[str, Any]], "What people did with the dead letter, oldest first."]
+    acts: Annotated[list[JsonObject], "What people did with the dead letter, oldest first."]
 
 
 class DiscardResponse(TypedDict):
@@ -403,7 +406,7 @@ class AuditEntry(TypedDict):
     subject: Annotated[str, "Id or name of what was changed."]
     tenant_id: str | None
     reason: str | None
-    data: dict[str, Any] | None
+    data: JsonObject | None
 
 
 AuditList = page_of("AuditList", "items", AuditEntry)
@@ -449,8 +452,8 @@ class JobDetail(TypedDict):
         int, "Executions that ended because their lease was lost and that did not count as failures."
     ]
     steps: list[StepRecord]
-    approvals: Annotated[list[dict[str, Any]], "Approval requests with their votes."]
-    children: Annotated[dict[str, Any], "total: number of children; jobs: the first 20."]
+    approvals: Annotated[list[JsonObject], "Approval requests with their votes."]
+    children: Annotated[JsonObject, "total: number of children; jobs: the first 20."]
 
 
 class Overview(TypedDict):
@@ -459,8 +462,8 @@ class Overview(TypedDict):
     jobs: Annotated[int | None, "Number of jobs."]
     phases: Annotated[dict[str, int] | None, "phase -> number of jobs"]
     statuses: Annotated[dict[str, dict[str, int]] | None, "contract -> status -> number of jobs"]
-    queues: Annotated[list[dict[str, Any]], "As in GET /queues."]
-    pauses: Annotated[list[dict[str, Any]], "As in GET /queues."]
+    queues: Annotated[list[JsonObject], "As in GET /queues."]
+    pauses: Annotated[list[JsonObject], "As in GET /queues."]
     limits: list[LimitResponse]
     dead_letters: Annotated[dict[str, int], "status -> number of dead letters"]
     workers: Annotated[dict[str, int], "Live workers: their number, busy slots and all slots."]
@@ -476,7 +479,7 @@ class VerificationState(TypedDict):
     started_by: str | None
     ended_at: Timestamp | None
     error: Annotated[str | None, "Why the verification could not finish."]
-    report: Annotated[dict[str, Any] | None, "As in GET /jobs/{job_id}/verify, for all jobs."]
+    report: Annotated[JsonObject | None, "As in GET /jobs/{job_id}/verify, for all jobs."]
 
 
 class PendingApproval(TypedDict):
@@ -497,7 +500,7 @@ class PendingApproval(TypedDict):
     quorum: Annotated[int, "Number of people who must approve."]
     missing: Annotated[int, "Number of approvals that are missing."]
     deadline: Timestamp | None
-    votes: NotRequired[list[dict[str, Any]] | None]
+    votes: NotRequired[list[JsonObject] | None]
     may_decide: Annotated[bool, "Whether the caller may approve or reject."]
 
 

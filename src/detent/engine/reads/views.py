@@ -36,7 +36,7 @@ class History:
         }
 
 
-def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> dict[str, Any]:
+def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> answers.Job:
     """A job as the API shows it; payloads False hides payload, result and error message."""
     if not payloads:
         job = redact_job(job)
@@ -71,21 +71,21 @@ def _redact_data(data: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if data is None else {name: value for name, value in data.items() if name in _UNREDACTED_DATA}
 
 
-def submitted_view(contract: Contract, submitted: "Submitted", *, payloads: bool = True) -> dict[str, Any]:
+def submitted_view(contract: Contract, submitted: "Submitted", *, payloads: bool = True) -> answers.SubmitResponse:
     """The response of POST /jobs."""
     job = submitted.job
-    view: dict[str, Any] = {"idempotent_hit": submitted.hit, "job": job_view(contract, job, payloads=payloads)}
+    view: answers.SubmitResponse = {"idempotent_hit": submitted.hit, "job": job_view(contract, job, payloads=payloads)}
     if contract.keys.task_id_is_key:
         view["task"] = contract.view(job if payloads else redact_job(job))
     return view
 
 
-def event_view(contract: Contract, job: Job, event: Event) -> dict[str, Any]:
+def event_view(contract: Contract, job: Job, event: Event) -> answers.Event:
     trace_id, envelope = job.trace_id, contract.envelope(job, event)
     return show(answers.Event, event, trace_id=trace_id, data=event.data or {}, note=False, envelope=envelope)
 
 
-def note_view(job: Job, note: Note, status: str) -> dict[str, Any]:
+def note_view(job: Job, note: Note, status: str) -> answers.Event:
     """A note in the form of an event that does not change the status."""
     values: dict[str, Any] = {"source": status, "target": status, "note": True, "envelope": None}
     return show(answers.Event, note, event=note.name, trace_id=job.trace_id, data=note.data or {}, **values)
@@ -93,7 +93,7 @@ def note_view(job: Job, note: Note, status: str) -> dict[str, Any]:
 
 def history_view(
     contract: Contract, job: Job, events: list[Event], notes: list[Note], *, payloads: bool = True
-) -> list[dict[str, Any]]:
+) -> list[answers.Event]:
     """Events and notes in one list: each note comes after the event it follows."""
     if not payloads:
         job, events = redact_job(job), [redact_event(event) for event in events]
@@ -104,7 +104,7 @@ def history_view(
     return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
 
-def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> dict[str, Any]:
+def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> answers.DeadLetter:
     return show(
         answers.DeadLetter,
         item,

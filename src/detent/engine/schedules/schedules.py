@@ -303,7 +303,7 @@ def _differences(before: Schedule, after: Schedule) -> dict[str, Any]:
     return {name: {"from": old[name], "to": new[name]} for name in old if old[name] != new[name]}
 
 
-def schedule_view(schedule: Schedule, *, payloads: bool = True) -> dict[str, Any]:
+def schedule_view(schedule: Schedule, *, payloads: bool = True) -> answers.Schedule:
     """A schedule as the API shows it."""
     return show(
         answers.Schedule,

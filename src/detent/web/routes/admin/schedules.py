@@ -68,7 +68,7 @@ class BackfillRequest(schemas.ReasonRequest):
     dry_run: bool = Field(True, description="Only count the jobs.")
 
 
-def _view(request: ApiRequest, schedule: Schedule) -> dict[str, Any]:
+def _view(request: ApiRequest, schedule: Schedule) -> answers.Schedule:
     return schedule_view(schedule, payloads=request.caller.payloads)
 
 

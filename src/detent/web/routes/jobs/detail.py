@@ -80,7 +80,7 @@ def allowed_actions(contract: Contract, job: Job) -> list[dict[str, Any]]:
     return actions
 
 
-def _wait(job: Job) -> dict[str, Any] | None:
+def _wait(job: Job) -> answers.JobWait | None:
     if job.phase is not Phase.BLOCKED or job.wait_name is None:
         return None
     return {"name": job.wait_name, "kind": job.wait_kind, "until": iso(job.due_at)}
@@ -96,6 +96,6 @@ def _child(job: Job) -> dict[str, Any]:
     return {**{name: getattr(job, name) for name in fields}, "phase": str(job.phase)}
 
 
-def _step(step: Step, payloads: bool) -> dict[str, Any]:
+def _step(step: Step, payloads: bool) -> answers.StepRecord:
     result = json.loads(step.result) if payloads and step.result is not None else None
     return show(answers.StepRecord, step, result=result)

@@ -110,7 +110,7 @@ def _default_job_type(contract: Contract) -> str:
     raise InvalidInput("job_type is missing; it selects the handler", code="INPUT_INVALID", field="job_type")
 
 
-def _view(engine: Engine, submitted: Submitted, caller: Caller) -> dict[str, Any]:
+def _view(engine: Engine, submitted: Submitted, caller: Caller) -> answers.SubmitResponse:
     return submitted_view(engine.contract(submitted.job.contract), submitted, payloads=caller.payloads)
 
 
