@@ -15,7 +15,7 @@ from detent.core.options.job_options import STORED_WITH_JOBS, STORED_WITH_SCHEDU
 from detent.core.options.option import COMMAND, PYTHON, REST, options_of
 from detent.core.schedule import Schedule
 from detent.engine import Submission
-from detent.engine.reads import answers
+from detent.engine.reads import responses
 from detent.engine.schedules.request import ScheduleRequest
 from detent.stores.rows import CREATED
 from detent.web.app import create_app
@@ -36,7 +36,7 @@ def test_rows_store_the_options() -> None:
 
 def test_answers_show_the_stored_options(schemas: dict[str, Any]) -> None:
     public = {*options_of(Submission, REST)} & {*STORED_WITH_JOBS}
-    assert "limit_key" in public and public <= answers.Job.__annotations__.keys()
+    assert "limit_key" in public and public <= responses.Job.__annotations__.keys()
     assert public <= schemas["Job"]["properties"].keys() and public <= set(schemas["Job"]["required"])
     assert set(STORED_WITH_SCHEDULES) <= schemas["Schedule"]["properties"].keys()
 
@@ -49,7 +49,7 @@ def test_using_takes_the_options_of_python() -> None:
 def test_the_command_line_has_every_option() -> None:
     parameters = inspect.signature(enqueue).parameters
     assert options_of(Submission, COMMAND).keys() <= parameters.keys()
-    names = {name for option in parameters.values() for name in option.annotation.__metadata__[0].param_decls or ()}
+    names = {option.annotation.__metadata__[0].default for option in parameters.values()}
     assert {"--key", "--scope", "--tenant", "--at", "--timeout-ms", "--max-retries", "--limit-key"} <= names
 
 

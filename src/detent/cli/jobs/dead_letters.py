@@ -31,7 +31,7 @@ from detent.engine.control.dead_letters_bulk import (
     discard_many,
     requeue_many,
 )
-from detent.engine.reads.answers import Event
+from detent.engine.reads.responses import Event
 from detent.engine.reads.views import dead_letter_view
 from detent.ports.listing import Filter
 

@@ -32,7 +32,7 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Job, Micros
 from detent.core.times import from_iso
 from detent.engine import Engine, History
-from detent.engine.reads import answers
+from detent.engine.reads import responses
 from detent.engine.reads.views import history_view, job_view
 from detent.engine.reads.why import why as explain
 from detent.observability.job_logs import CAPTURED
@@ -142,7 +142,7 @@ async def _render(engine: Engine, filter: Filter) -> RenderableType:
 def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Show one job."""
 
-    async def act(engine: Engine) -> tuple[Micros, answers.Job, Job]:
+    async def act(engine: Engine) -> tuple[Micros, responses.Job, Job]:
         job = await engine.job(job_id, tenant=tenant)
         return engine.store.now(), job_view(engine.contract(job.contract), job), job
 
@@ -189,14 +189,14 @@ def events(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOption
             _show_log(row)
 
 
-def _data(row: answers.Event) -> str:
+def _data(row: responses.Event) -> str:
     data = row["data"]
     if row["note"] and row["event"] == CAPTURED:
         return f"{pluralize(len(data.get('lines', ())), 'line')}, see below"
     return ", ".join(f"{name}={value}" for name, value in data.items() if name != _HIDDEN_FIELD)
 
 
-def _show_log(row: answers.Event) -> None:
+def _show_log(row: responses.Event) -> None:
     print_line()
     print_line(f"log of execution {row['execution_no']}:")
     for line in row["data"].get("lines", ()):

@@ -45,7 +45,7 @@ from detent.core.options.schedule_options import ScheduleTiming
 from detent.core.schedule import Fire, Schedule
 from detent.core.times import iso
 from detent.engine import Engine
-from detent.engine.reads import answers
+from detent.engine.reads import responses
 from detent.engine.schedules import schedules as acts
 from detent.engine.schedules.backfill import Backfill, backfill
 from detent.engine.schedules.request import ScheduleRequest
@@ -127,7 +127,7 @@ def show(name: Name, tenant: Tenant = None, limit: Limit = 10, *, connection: Co
         return schedule, await acts.fires(engine, schedule.id, limit=limit)
 
     schedule, fires = connection.run(act)
-    runs = [answers.show(answers.ScheduleRun, fire) for fire in fires]
+    runs = [responses.show(responses.ScheduleRun, fire) for fire in fires]
     if connection.as_json:
         print_json({**schedule_view(schedule), "last_fires": runs})
         return
@@ -246,7 +246,7 @@ def preview(
 
     zone, runs = connection.run(act)
     if connection.as_json:
-        print_json({"timezone": zone, "fires": [answers.show(answers.PlannedRun, run) for run in runs]})
+        print_json({"timezone": zone, "fires": [responses.show(responses.PlannedRun, run) for run in runs]})
         return
     if not runs:
         print_line("No more runs.")

@@ -8,8 +8,8 @@ from detent.core.access import Role, Token, digest_of
 from detent.core.errors import DetentError, InvalidInput, NotFound
 from detent.core.job import Micros
 from detent.core.times import SECOND
-from detent.engine.reads import answers
-from detent.engine.reads.answers import show
+from detent.engine.reads import responses
+from detent.engine.reads.responses import show
 from detent.engine.submit.submission import check_name
 from detent.ports.access import AccessTx, Audit
 from detent.system.ids import new_secret
@@ -128,6 +128,6 @@ async def has_tokens(engine: "Engine") -> bool:
     return await engine.store.read(act)
 
 
-def token_view(token: Token, now: Micros) -> answers.TokenInfo:
+def token_view(token: Token, now: Micros) -> responses.TokenInfo:
     values = {"name": token.person, "tenant": token.tenant_id, "valid": token.is_valid(now)}
-    return show(answers.TokenInfo, token, **values, roles=list(token.roles))
+    return show(responses.TokenInfo, token, **values, roles=list(token.roles))

@@ -8,7 +8,7 @@ from detent.core.decide import OPEN
 from detent.core.errors import ApprovalRequired, DetentError, InvalidInput, StoreUnavailable
 from detent.core.job import DeadLetter, Micros
 from detent.core.times import SECOND, iso
-from detent.engine.reads.answers import DeadLetterWithHistory, Event
+from detent.engine.reads.responses import DeadLetterWithHistory, Event
 from detent.engine.reads.views import dead_letter_view, history_view
 from detent.engine.schedules.backfill import interval_between_jobs
 from detent.ports.access import Audit

@@ -10,8 +10,8 @@ from detent.core.errors import DetentError
 from detent.core.job import Facts, Failure, Job
 from detent.core.outcome import Failed, Outcome, Succeeded
 from detent.core.times import iso
-from detent.engine.reads import answers
-from detent.engine.reads.answers import show
+from detent.engine.reads import responses
+from detent.engine.reads.responses import show
 from detent.engine.refusal import MOVE_REFUSED, Refused, find, refuse, unwrap
 from detent.ports.access import Audit
 from detent.ports.tx import Tx
@@ -40,11 +40,11 @@ class ManualRunResult:
     job: Job
     retry_after_ms: int | None
 
-    def as_dict(self) -> answers.ManualRunResponse:
+    def as_dict(self) -> responses.ManualRunResponse:
         job, retry_after_ms = self.job, self.retry_after_ms
         values = {"job_id": job.id, "final_status": job.status, "retry_count": job.retries}
         retry_at = None if retry_after_ms is None else iso(job.due_at)
-        return show(answers.ManualRunResponse, job, **values, retry_after_ms=retry_after_ms, retry_at=retry_at)
+        return show(responses.ManualRunResponse, job, **values, retry_after_ms=retry_after_ms, retry_at=retry_at)
 
 
 async def run_manually(

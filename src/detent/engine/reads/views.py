@@ -10,8 +10,8 @@ from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract
 from detent.core.job import DeadLetter, Event, Job, Note
 
-from . import answers
-from .answers import show
+from . import responses
+from .responses import show
 
 if TYPE_CHECKING:
     from detent.engine.submit.prepare import Submitted
@@ -36,13 +36,13 @@ class History:
         }
 
 
-def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> answers.Job:
+def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> responses.Job:
     """A job as the API shows it; payloads False hides payload, result and error message."""
     if not payloads:
         job = redact_job(job)
     view = contract.view(job)
     return show(
-        answers.Job,
+        responses.Job,
         job,
         payload=json.loads(job.payload) if payloads else None,
         result=None if job.result is None else json.loads(job.result),
@@ -71,29 +71,32 @@ def _redact_data(data: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if data is None else {name: value for name, value in data.items() if name in _UNREDACTED_DATA}
 
 
-def submitted_view(contract: Contract, submitted: "Submitted", *, payloads: bool = True) -> answers.SubmitResponse:
+def submitted_view(contract: Contract, submitted: "Submitted", *, payloads: bool = True) -> responses.SubmitResponse:
     """The response of POST /jobs."""
     job = submitted.job
-    view: answers.SubmitResponse = {"idempotent_hit": submitted.hit, "job": job_view(contract, job, payloads=payloads)}
+    view: responses.SubmitResponse = {
+        "idempotent_hit": submitted.hit,
+        "job": job_view(contract, job, payloads=payloads),
+    }
     if contract.keys.task_id_is_key:
         view["task"] = contract.view(job if payloads else redact_job(job))
     return view
 
 
-def event_view(contract: Contract, job: Job, event: Event) -> answers.Event:
+def event_view(contract: Contract, job: Job, event: Event) -> responses.Event:
     trace_id, envelope = job.trace_id, contract.envelope(job, event)
-    return show(answers.Event, event, trace_id=trace_id, data=event.data or {}, note=False, envelope=envelope)
+    return show(responses.Event, event, trace_id=trace_id, data=event.data or {}, note=False, envelope=envelope)
 
 
-def note_view(job: Job, note: Note, status: str) -> answers.Event:
+def note_view(job: Job, note: Note, status: str) -> responses.Event:
     """A note in the form of an event that does not change the status."""
     values: dict[str, Any] = {"source": status, "target": status, "note": True, "envelope": None}
-    return show(answers.Event, note, event=note.name, trace_id=job.trace_id, data=note.data or {}, **values)
+    return show(responses.Event, note, event=note.name, trace_id=job.trace_id, data=note.data or {}, **values)
 
 
 def history_view(
     contract: Contract, job: Job, events: list[Event], notes: list[Note], *, payloads: bool = True
-) -> list[answers.Event]:
+) -> list[responses.Event]:
     """Events and notes in one list: each note comes after the event it follows."""
     if not payloads:
         job, events = redact_job(job), [redact_event(event) for event in events]
@@ -104,9 +107,9 @@ def history_view(
     return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
 
-def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> answers.DeadLetter:
+def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> responses.DeadLetter:
     return show(
-        answers.DeadLetter,
+        responses.DeadLetter,
         item,
         dlq_id=item.id,
         error_message=item.error_message if payloads else None,
@@ -119,7 +122,7 @@ def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> answers.Dead
 def contract_view(contract: Contract) -> dict[str, Any]:
     """A contract's statuses, edges, error codes and retry rule; notes are not edges."""
     declared = contract_to(contract)
-    return {part: declared[part] for part in answers.Contract.__annotations__}
+    return {part: declared[part] for part in responses.Contract.__annotations__}
 
 
 def contracts_view(contracts: Mapping[str, Contract]) -> list[dict[str, Any]]:

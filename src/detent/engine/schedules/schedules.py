@@ -12,8 +12,8 @@ from detent.core.errors import DetentError, InvalidInput, NotFound, TenantViolat
 from detent.core.job import Micros
 from detent.core.schedule import Fire, Schedule, fires_between, jitter_delay, next_fire
 from detent.core.times import SECOND
-from detent.engine.reads import answers
-from detent.engine.reads.answers import show
+from detent.engine.reads import responses
+from detent.engine.reads.responses import show
 from detent.engine.refusal import Refused, unwrap
 from detent.ports.access import Audit
 from detent.ports.listing import Filter
@@ -303,10 +303,10 @@ def _differences(before: Schedule, after: Schedule) -> dict[str, Any]:
     return {name: {"from": old[name], "to": new[name]} for name in old if old[name] != new[name]}
 
 
-def schedule_view(schedule: Schedule, *, payloads: bool = True) -> answers.Schedule:
+def schedule_view(schedule: Schedule, *, payloads: bool = True) -> responses.Schedule:
     """A schedule as the API shows it."""
     return show(
-        answers.Schedule,
+        responses.Schedule,
         schedule,
         schedule_type=schedule.kind,
         jitter_seconds=schedule.jitter / SECOND,

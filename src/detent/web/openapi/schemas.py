@@ -1,6 +1,6 @@
 """Pydantic models of request bodies, which are validated strictly, and of answers, which describe the OpenAPI document.
 
-The fields of options come from core.options, the models of answers from engine.reads.answers.
+The fields of options come from core.options, the models of answers from engine.reads.responses.
 """
 
 from collections.abc import Callable, Collection
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, get_arg
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from detent.core.options.option import PRINTABLE, REST, JsonSchema, options_of
-from detent.engine.reads.answers import TIME
+from detent.engine.reads.responses import TIME
 
 Model = TypeVar("Model", bound=BaseModel)
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE)]

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.errors import InvalidInput, NotFound
-from detent.engine.reads import answers
+from detent.engine.reads import responses
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
@@ -53,7 +53,7 @@ class QuotaRequest(schemas.ReasonRequest):
 
 
 class LimitList(TypedDict):
-    limits: list[answers.LimitResponse]
+    limits: list[responses.LimitResponse]
 
 
 class QuotaResponse(TypedDict):
@@ -85,7 +85,7 @@ async def list_limits(request: ApiRequest) -> Response:
     return json_response({"limits": [limit.as_dict() for limit in await (await request.engine()).limits()]})
 
 
-@router.route_for("PUT", "/limits", needs=Power.OPERATE, responses={200: answers.LimitResponse})
+@router.route_for("PUT", "/limits", needs=Power.OPERATE, responses={200: responses.LimitResponse})
 async def set_limit(request: ApiRequest, body: LimitRequest) -> Response:
     """Set a limit, or change the one with the same scope. It applies from the next claim of every worker.
 
@@ -102,7 +102,7 @@ async def set_limit(request: ApiRequest, body: LimitRequest) -> Response:
     return json_response(limit.as_dict())
 
 
-@router.route_for("POST", "/limits/remove", needs=Power.OPERATE, responses={200: answers.LimitResponse})
+@router.route_for("POST", "/limits/remove", needs=Power.OPERATE, responses={200: responses.LimitResponse})
 async def remove_limit(request: ApiRequest, body: LimitScope) -> Response:
     """Remove the limit that has exactly this scope. 404 NO_LIMIT if it does not exist."""
     request.caller.require_all_tenants("limits")

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from detent.core.access import Power
 from detent.core.times import iso
 from detent.engine.metrics.time_series import series_view
-from detent.engine.reads import answers
+from detent.engine.reads import responses
 from detent.engine.reads.queues import read_queues
 from detent.engine.reads.stats import counts_view, live_workers_view
 from detent.ports.tx import Tx
@@ -20,7 +20,7 @@ from detent.web.live.job_counts import Counts
 router = Router(tags=["service"])
 
 
-@router.route_for("GET", "/overview", needs=Power.READ, responses={200: answers.Overview})
+@router.route_for("GET", "/overview", needs=Power.READ, responses={200: responses.Overview})
 async def get_overview(request: ApiRequest) -> Response:
     """Counts of jobs by phase and status, queues with their oldest ready job, pauses, live workers and dead letters.
 
@@ -39,7 +39,7 @@ class SeriesQuery(BaseModel):
     span: Literal["hour", "day", "week"] = Field("hour", description="The last hour, day or week.")
 
 
-@router.route_for("GET", "/series", needs=Power.READ, responses={200: answers.TimeSeries})
+@router.route_for("GET", "/series", needs=Power.READ, responses={200: responses.TimeSeries})
 async def get_series(request: ApiRequest, query: Annotated[SeriesQuery, Query()]) -> Response:
     """Throughput and latency of the last hour, day or week. Servers record them while they run."""
     request.caller.require_all_tenants("the time series")

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from detent.core.access import Power
 from detent.core.options import schedule_options
 from detent.core.schedule import Schedule
-from detent.engine.reads import answers
+from detent.engine.reads import responses
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import Backfill, backfill
 from detent.engine.schedules.request import ScheduleRequest
@@ -68,7 +68,7 @@ class BackfillRequest(schemas.ReasonRequest):
     dry_run: bool = Field(True, description="Only count the jobs.")
 
 
-def _view(request: ApiRequest, schedule: Schedule) -> answers.Schedule:
+def _view(request: ApiRequest, schedule: Schedule) -> responses.Schedule:
     return schedule_view(schedule, payloads=request.caller.payloads)
 
 
@@ -76,7 +76,7 @@ def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
     return body.model_dump(exclude_none=True, exclude=set(excluded))
 
 
-@router.route_for("GET", "/schedules", needs=Power.READ, responses={200: answers.ScheduleList})
+@router.route_for("GET", "/schedules", needs=Power.READ, responses={200: responses.ScheduleList})
 async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Response:
     """List schedules, newest first."""
     filter = replace(query.filter(request.caller), text=query.text, limit=query.limit + 1)
@@ -86,7 +86,7 @@ async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Q
     return json_response({"schedules": [_view(request, schedule) for schedule in page], "next_cursor": cursor})
 
 
-@router.route_for("POST", "/schedules", needs=Power.OPERATE, responses={201: answers.Schedule})
+@router.route_for("POST", "/schedules", needs=Power.OPERATE, responses={201: responses.Schedule})
 async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> Response:
     """Create a schedule. It runs from now on, unless paused is true.
 
@@ -107,7 +107,7 @@ async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> R
     return json_response(_view(request, schedule), 201)
 
 
-@router.route_for("POST", "/schedules/preview", needs=Power.READ, responses={200: answers.SchedulePreview})
+@router.route_for("POST", "/schedules/preview", needs=Power.READ, responses={200: responses.SchedulePreview})
 async def preview_timing(
     request: ApiRequest, body: ScheduleTiming, query: Annotated[PreviewQuery, Query()]
 ) -> Response:
@@ -115,21 +115,21 @@ async def preview_timing(
     draft = ScheduleRequest("preview", "preview", **_given_fields(body))
     runs = await schedules.preview(await request.engine(), draft, query.count, after=query.after)
     return json_response(
-        {"timezone": draft.tz or "UTC", "fires": [answers.show(answers.PlannedRun, run) for run in runs]}
+        {"timezone": draft.tz or "UTC", "fires": [responses.show(responses.PlannedRun, run) for run in runs]}
     )
 
 
-@router.route_for("GET", "/schedules/{reference}", needs=Power.READ, responses={200: answers.ScheduleWithRuns})
+@router.route_for("GET", "/schedules/{reference}", needs=Power.READ, responses={200: responses.ScheduleWithRuns})
 async def get_schedule(request: ApiRequest, reference: Reference) -> Response:
     """A schedule and its last 10 runs. 404 SCHEDULE_NOT_FOUND if it does not exist."""
     engine = await request.engine()
     schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
     runs = await schedules.fires(engine, schedule.id, limit=10)
-    last_fires = [answers.show(answers.ScheduleRun, run) for run in runs]
+    last_fires = [responses.show(responses.ScheduleRun, run) for run in runs]
     return json_response({**_view(request, schedule), "last_fires": last_fires})
 
 
-@router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, responses={200: answers.Schedule})
+@router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, responses={200: responses.Schedule})
 async def update_schedule(request: ApiRequest, reference: Reference, body: ScheduleUpdateRequest) -> Response:
     """Change the given fields of a schedule; null resets a field to its default. Missing fields stay unchanged.
 
@@ -148,7 +148,7 @@ async def update_schedule(request: ApiRequest, reference: Reference, body: Sched
     return json_response(_view(request, schedule))
 
 
-@router.route_for("DELETE", "/schedules/{reference}", needs=Power.OPERATE, responses={200: answers.Schedule})
+@router.route_for("DELETE", "/schedules/{reference}", needs=Power.OPERATE, responses={200: responses.Schedule})
 async def remove_schedule(request: ApiRequest, reference: Reference) -> Response:
     """Remove a schedule; the jobs it created stay."""
     engine, caller = await request.engine(), request.caller
@@ -156,7 +156,7 @@ async def remove_schedule(request: ApiRequest, reference: Reference) -> Response
     return json_response(_view(request, schedule))
 
 
-@router.route_for("POST", "/schedules/{reference}/pause", needs=Power.OPERATE, responses={200: answers.Schedule})
+@router.route_for("POST", "/schedules/{reference}/pause", needs=Power.OPERATE, responses={200: responses.Schedule})
 async def pause_schedule(
     request: ApiRequest, reference: Reference, body: Annotated[schemas.ReasonRequest | None, Body()] = None
 ) -> Response:
@@ -166,7 +166,7 @@ async def pause_schedule(
     return json_response(_view(request, schedule))
 
 
-@router.route_for("POST", "/schedules/{reference}/resume", needs=Power.OPERATE, responses={200: answers.Schedule})
+@router.route_for("POST", "/schedules/{reference}/resume", needs=Power.OPERATE, responses={200: responses.Schedule})
 async def resume_schedule(
     request: ApiRequest, reference: Reference, body: Annotated[schemas.ReasonRequest | None, Body()] = None
 ) -> Response:
@@ -176,7 +176,7 @@ async def resume_schedule(
     return json_response(_view(request, schedule))
 
 
-@router.route_for("GET", "/schedules/{reference}/preview", needs=Power.READ, responses={200: answers.SchedulePreview})
+@router.route_for("GET", "/schedules/{reference}/preview", needs=Power.READ, responses={200: responses.SchedulePreview})
 async def preview_schedule(
     request: ApiRequest, reference: Reference, query: Annotated[PreviewQuery, Query()]
 ) -> Response:
@@ -185,7 +185,7 @@ async def preview_schedule(
     schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
     runs = await schedules.preview(engine, schedule.id, query.count, after=query.after)
     return json_response(
-        {"timezone": schedule.timezone, "fires": [answers.show(answers.PlannedRun, run) for run in runs]}
+        {"timezone": schedule.timezone, "fires": [responses.show(responses.PlannedRun, run) for run in runs]}
     )
 
 
@@ -193,7 +193,7 @@ async def preview_schedule(
     "POST",
     "/schedules/{reference}/backfill",
     needs=Power.OPERATE,
-    responses={200: answers.answer_of("BackfillResponse", Backfill, dry_run=bool)},
+    responses={200: responses.answer_of("BackfillResponse", Backfill, dry_run=bool)},
 )
 async def backfill_schedule(request: ApiRequest, reference: Reference, body: BackfillRequest) -> Response:
     """Create the jobs of runs in the past that have none. With dry_run, the default, only count them.

@@ -10,7 +10,7 @@ from detent.core.access import Power
 from detent.core.times import iso
 from detent.engine.metrics import alerts
 from detent.engine.reads import workers
-from detent.engine.reads.answers import Timestamp
+from detent.engine.reads.responses import Timestamp
 from detent.engine.reads.stats import read_stats, stats_of_tenant, stats_view
 from detent.observability.metrics import exposition
 from detent.web.http.route import ApiRequest, Router, json_response

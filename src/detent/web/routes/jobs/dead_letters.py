@@ -14,7 +14,7 @@ from detent.engine.control.dead_letters_bulk import (
     discard_many,
     requeue_many,
 )
-from detent.engine.reads import answers, listing
+from detent.engine.reads import listing, responses
 from detent.engine.reads.views import dead_letter_view, submitted_view
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
@@ -23,7 +23,7 @@ from .filters import DeadLetterId, Page, Selection
 
 router = Router(tags=["dead letters"])
 DeadLetterStatus = Literal["open", "requeued", "discarded"]
-BulkResponse = answers.answer_of("DeadLetterBulkResponse", DeadLetterBulkResult, dry_run=bool)
+BulkResponse = responses.answer_of("DeadLetterBulkResponse", DeadLetterBulkResult, dry_run=bool)
 
 
 class DeadLetterSelection(Selection):
@@ -55,7 +55,7 @@ class DeadLetterRequeueRequest(schemas.RequeueRequest):
     )
 
 
-@router.route_for("GET", "/dlq/items", needs=Power.READ, responses={200: answers.DeadLetterList})
+@router.route_for("GET", "/dlq/items", needs=Power.READ, responses={200: responses.DeadLetterList})
 async def list_dead_letters(request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]) -> Response:
     """List dead letters, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     page, cursor = await listing.list_dead_letters(await request.engine(), query.filter(request.caller))
@@ -63,14 +63,14 @@ async def list_dead_letters(request: ApiRequest, query: Annotated[DeadLetterFilt
     return json_response({"items": items, "next_cursor": cursor})
 
 
-@router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, responses={200: answers.DeadLetterWithHistory})
+@router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, responses={200: responses.DeadLetterWithHistory})
 async def get_dead_letter(request: ApiRequest, dlq_id: DeadLetterId) -> Response:
     """A dead letter with the log of its job and the actions of people on it. 404 DLQ_ITEM_NOT_FOUND if unknown."""
     engine, caller = await request.engine(), request.caller
     return json_response(await dead_letter_history(engine, dlq_id, tenant=caller.tenant, payloads=caller.payloads))
 
 
-@router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, responses={201: answers.SubmitResponse})
+@router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, responses={201: responses.SubmitResponse})
 async def requeue_dead_letter(
     request: ApiRequest, dlq_id: DeadLetterId, body: Annotated[DeadLetterRequeueRequest | None, Body()] = None
 ) -> Response:
@@ -96,7 +96,7 @@ async def requeue_dead_letter(
     "POST",
     "/dlq/items/{dlq_id}/discard",
     needs=Power.DISCARD,
-    responses={200: answers.DiscardResponse, 202: answers.DiscardResponse},
+    responses={200: responses.DiscardResponse, 202: responses.DiscardResponse},
 )
 async def discard_dead_letter(
     request: ApiRequest, dlq_id: DeadLetterId, body: Annotated[schemas.ReasonRequest | None, Body()] = None

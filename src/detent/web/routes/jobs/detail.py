@@ -11,8 +11,8 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import APPROVAL, Job, Step
 from detent.core.times import iso
 from detent.engine.execution.approvals import approval_view
-from detent.engine.reads import answers
-from detent.engine.reads.answers import show
+from detent.engine.reads import responses
+from detent.engine.reads.responses import show
 from detent.ports.tx import Tx
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -23,7 +23,7 @@ router = Router(tags=["jobs"])
 _MAX_CHILDREN = 20
 
 
-@router.route_for("GET", "/jobs/{job_id}/detail", needs=Power.READ, responses={200: answers.JobDetail})
+@router.route_for("GET", "/jobs/{job_id}/detail", needs=Power.READ, responses={200: responses.JobDetail})
 async def get_job_detail(request: ApiRequest, job_id: JobId) -> Response:
     """The actions that a job's contract and the caller's role allow, and its wait, steps, approvals and children."""
     engine, caller = await request.engine(), request.caller
@@ -39,7 +39,7 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> Response:
     acts = [action for action in allowed_actions(contract, job) if _permitted(caller, action, job, approvals)]
     return json_response(
         show(
-            answers.JobDetail,
+            responses.JobDetail,
             job,
             job_id=job.id,
             acts=acts,
@@ -80,7 +80,7 @@ def allowed_actions(contract: Contract, job: Job) -> list[dict[str, Any]]:
     return actions
 
 
-def _wait(job: Job) -> answers.JobWait | None:
+def _wait(job: Job) -> responses.JobWait | None:
     if job.phase is not Phase.BLOCKED or job.wait_name is None:
         return None
     return {"name": job.wait_name, "kind": job.wait_kind, "until": iso(job.due_at)}
@@ -96,6 +96,6 @@ def _child(job: Job) -> dict[str, Any]:
     return {**{name: getattr(job, name) for name in fields}, "phase": str(job.phase)}
 
 
-def _step(step: Step, payloads: bool) -> answers.StepRecord:
+def _step(step: Step, payloads: bool) -> responses.StepRecord:
     result = json.loads(step.result) if payloads and step.result is not None else None
-    return show(answers.StepRecord, step, result=result)
+    return show(responses.StepRecord, step, result=result)

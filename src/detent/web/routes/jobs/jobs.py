@@ -11,7 +11,7 @@ from detent.core.access import Power
 from detent.core.contract.model import Contract
 from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
-from detent.engine.reads import answers, listing
+from detent.engine.reads import listing, responses
 from detent.engine.reads.views import history_view, job_view, submitted_view
 from detent.engine.reads.why import Why, why
 from detent.engine.submit.prepare import Submitted
@@ -43,7 +43,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
     "POST",
     "/jobs",
     needs=Power.OPERATE,
-    responses={201: answers.SubmitResponse, 200: answers.SubmitResponse},
+    responses={201: responses.SubmitResponse, 200: responses.SubmitResponse},
     extra=_body(_SUBMISSION),
 )
 async def submit_job(request: ApiRequest) -> Response:
@@ -64,7 +64,7 @@ async def submit_job(request: ApiRequest) -> Response:
 
 
 @router.route_for(
-    "POST", "/jobs/bulk", needs=Power.OPERATE, responses={201: answers.BulkSubmitResponse}, extra=_body(_BULK)
+    "POST", "/jobs/bulk", needs=Power.OPERATE, responses={201: responses.BulkSubmitResponse}, extra=_body(_BULK)
 )
 async def submit_jobs(request: ApiRequest) -> Response:
     """Submit up to 1,000 jobs in one transaction. If one is refused, none is submitted; errors as for one job."""
@@ -110,7 +110,7 @@ def _default_job_type(contract: Contract) -> str:
     raise InvalidInput("job_type is missing; it selects the handler", code="INPUT_INVALID", field="job_type")
 
 
-def _view(engine: Engine, submitted: Submitted, caller: Caller) -> answers.SubmitResponse:
+def _view(engine: Engine, submitted: Submitted, caller: Caller) -> responses.SubmitResponse:
     return submitted_view(engine.contract(submitted.job.contract), submitted, payloads=caller.payloads)
 
 
@@ -121,7 +121,7 @@ def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConf
     return conflict
 
 
-@router.route_for("GET", "/jobs", needs=Power.READ, responses={200: answers.JobList})
+@router.route_for("GET", "/jobs", needs=Power.READ, responses={200: responses.JobList})
 async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Response:
     """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     caller, engine = request.caller, await request.engine()
@@ -134,7 +134,10 @@ async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -
     "GET",
     "/jobs/{job_id}",
     needs=Power.READ,
-    responses={200: answers.Job, 304: {"description": "Not changed since the response with the ETag in If-None-Match"}},
+    responses={
+        200: responses.Job,
+        304: {"description": "Not changed since the response with the ETag in If-None-Match"},
+    },
 )
 async def get_job(request: ApiRequest, job_id: JobId) -> Response:
     """Get a job. Its ETag changes with every change of the job; send it as If-None-Match to get 304 until then.
@@ -151,7 +154,7 @@ class EventPageQuery(Page):
     limit: int = Field(500, ge=1, le=5_000)
 
 
-@router.route_for("GET", "/jobs/{job_id}/events", needs=Power.READ, responses={200: answers.EventList})
+@router.route_for("GET", "/jobs/{job_id}/events", needs=Power.READ, responses={200: responses.EventList})
 async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]) -> Response:
     """The log of a job: status changes and notes, oldest first."""
     engine, caller = await request.engine(), request.caller
@@ -162,7 +165,9 @@ async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[E
     return json_response({"events": rows[start:end], "next_cursor": str(end) if end < len(rows) else None})
 
 
-@router.route_for("GET", "/jobs/{job_id}/why", needs=Power.READ, responses={200: answers.answer_of("WhyResponse", Why)})
+@router.route_for(
+    "GET", "/jobs/{job_id}/why", needs=Power.READ, responses={200: responses.answer_of("WhyResponse", Why)}
+)
 async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
     """Explain why a job is not running: a code, a sentence, and details."""
     caller = request.caller
@@ -170,7 +175,7 @@ async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
     return json_response(asdict(explanation))
 
 
-@router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, responses={200: answers.VerifyReport})
+@router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, responses={200: responses.VerifyReport})
 async def verify_job(request: ApiRequest, job_id: JobId) -> Response:
     """Integrity check: compare a job's row with its log and its contract."""
     engine = await request.engine()

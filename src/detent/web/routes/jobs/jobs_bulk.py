@@ -13,7 +13,7 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.engine import Engine
 from detent.engine.control.jobs_bulk import BulkResult, cancel_many, requeue_many
-from detent.engine.reads import answers
+from detent.engine.reads import responses
 from detent.engine.reads.listing import list_jobs
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -24,7 +24,7 @@ from .filters import Cursor, JobSelection
 router = Router(tags=["jobs"])
 _PAGE = 500
 _DRY_RUN_PAGE = 5_000
-BulkResponse = answers.answer_of(
+BulkResponse = responses.answer_of(
     "JobBulkResponse",
     BulkResult,
     dry_run=bool,

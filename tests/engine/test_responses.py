@@ -5,7 +5,7 @@ from typing import Annotated, TypedDict
 import pytest
 
 from detent.core.schedule import Fire
-from detent.engine.reads.answers import Timestamp, answer_of, page_of, show
+from detent.engine.reads.responses import Timestamp, answer_of, page_of, show
 
 
 class FireAnswer(TypedDict):
