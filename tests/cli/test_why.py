@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_it_should_start_any_moment(harness: Harness) -> None:
         "ANY_MOMENT",
         "nothing blocks it, a worker should claim it at any moment",
     )
-    assert json.loads(json.dumps(explanation.as_dict()))["details"]["status"] == "queued"
+    assert json.loads(json.dumps(asdict(explanation)))["details"]["status"] == "queued"
 
 
 def test_jobs_are_ahead_of_it(harness: Harness) -> None:

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,11 +11,12 @@ import pytest
 
 import detent
 from detent.client.dead_letters import DeadLetters
-from detent.client.options import JobOptions, LimitOptions, Using
-from detent.client.schedules import Options as ScheduleOptions
+from detent.client.options import HandlerOptions, LimitOptions
 from detent.client.schedules import Schedules
 from detent.client.sync import SyncClient, SyncDeadLetters, SyncHandle, SyncSchedules
 from detent.client.tenants import TenantApp, TenantJob
+from detent.core.options.job_options import UsingOptions
+from detent.core.options.schedule_options import ScheduleKeywords
 
 EXPORTED = [value for name in detent.__all__ if inspect.isclass(value := getattr(detent, name))]
 CLASSES = [
@@ -67,9 +68,9 @@ def test_contexts_have_the_same_calls(name: str) -> None:
 @pytest.mark.parametrize(
     ("function", "options"),
     [
-        (detent.Detent.job, [*JobOptions.__annotations__, "run_in"]),
-        (detent.JobDefinition.using, [field.name for field in fields(Using)]),
-        (detent.Detent.schedule, [*ScheduleOptions.__annotations__, "name", "payload"]),
+        (detent.Detent.job, [*HandlerOptions.__annotations__, "run_in"]),
+        (detent.JobDefinition.using, list(UsingOptions.__annotations__)),
+        (detent.Detent.schedule, [*ScheduleKeywords.__annotations__, "name", "payload"]),
         (detent.Detent.limit, list(LimitOptions.__annotations__)),
         (detent.Detent.__init__, [*inspect.signature(detent.Detent).parameters]),
     ],

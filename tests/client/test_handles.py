@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from detent import Context, Detent
-from detent.client.options import JobOptions, Using, UsingOptions
+from detent.client.options import HandlerOptions
 from detent.core.errors import DetentError, InvalidInput, JobFailed
+from detent.core.options.job_options import UsingOptions
+from detent.core.options.option import PYTHON, options_of
+from detent.core.options.schedule_options import ScheduleKeywords
 from detent.core.times import SECOND
+from detent.engine import Submission
+from detent.engine.schedules.request import ScheduleRequest
 from detent.handler.handler import Options
 from support.waiting import until, within
 from support.worker.running import working
@@ -44,9 +49,13 @@ async def test_using_changes_one_enqueue(app: Detent) -> None:
     assert refused.value.code == "OPTION_UNKNOWN"
 
 
-def test_typed_options_match_the_dataclasses() -> None:
-    assert list(UsingOptions.__annotations__) == [field.name for field in fields(Using)]
-    assert list(JobOptions.__annotations__) == [field.name for field in fields(Options)]
+def test_typed_options_match_the_tables() -> None:
+    """`contract` is an option of `@app.job` only: the handler's outcomes depend on it."""
+    jobs = {row.name for row in options_of(Submission, PYTHON).values()}
+    assert UsingOptions.__annotations__.keys() == jobs - {"contract"}
+    schedules = {row.name for row in options_of(ScheduleRequest, PYTHON).values()}
+    assert ScheduleKeywords.__annotations__.keys() == schedules
+    assert HandlerOptions.__annotations__.keys() == {field.name for field in fields(Options)}
 
 
 async def test_the_same_key_is_the_same_job(app: Detent) -> None:

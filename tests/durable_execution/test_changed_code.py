@@ -1,5 +1,6 @@
 """New code and old recorded steps: steps that it still calls are reused, others are noted, shown, or refused."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -74,7 +75,7 @@ async def test_a_step_that_is_no_longer_called_is_noted_and_shown(app: Detent) -
 
     assert await continue_with(app, handle, new) == "new"
     assert await orphans(handle) == ["mail"], "noted once"
-    explanation = (await why(app.engine, handle.id)).as_dict()
+    explanation = asdict(await why(app.engine, handle.id))
     assert [also["reason"] for also in explanation["details"]["also"]] == ["STEP_ORPHANED"]
     assert "'mail'" in explanation["details"]["also"][0]["sentence"]
 

@@ -64,8 +64,8 @@ def actor_or_user(actor: str | None) -> str:
         return "unknown"
 
 
-def seconds_or_time(text: str | None) -> float | str | None:
-    """A deadline: a number is seconds from now, any other text is an ISO-8601 time."""
+def seconds_or_text(text: str | None) -> float | str | None:
+    """A deadline or an interval: a number is seconds, any other text is a time or a duration."""
     try:
         return None if text is None else float(text)
     except ValueError:

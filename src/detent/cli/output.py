@@ -68,7 +68,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title
     console().print(make_table(columns, rows, title=title))
 
 
-def print_fields(fields: Mapping[str, Cell]) -> None:
+def print_fields(fields: Mapping[str, object]) -> None:
     """Print one name and value per line; empty values are left out."""
     grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
@@ -79,7 +79,7 @@ def print_fields(fields: Mapping[str, Cell]) -> None:
     console().print(grid)
 
 
-def _cell(value: Cell) -> Text:
+def _cell(value: object) -> Text:
     return value if isinstance(value, Text) else Text("" if value is None else replace_control_characters(str(value)))
 
 

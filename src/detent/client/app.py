@@ -23,7 +23,7 @@ from .connect import default_url, environment_approval_policy, store_from
 from .dead_letters import DeadLetters
 from .handles import Handle
 from .job import Declare, JobDefinition
-from .options import JobOptions, Limited
+from .options import HandlerOptions, Limited
 from .schedules import Schedules, Scheduling
 from .stream_app import stream_worker
 from .sync import SyncClient, SyncHandle
@@ -107,7 +107,7 @@ class Detent(Scheduling, Limited):
         self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
 
-    def job(self, name: str, *, run_in: str = "auto", **options: Unpack[JobOptions]) -> "Declare":
+    def job(self, name: str, *, run_in: str = "auto", **options: Unpack[HandlerOptions]) -> "Declare":
         """Declare a function as the handler of the jobs called `name`. The decorated function is a JobDefinition.
 
             @app.job("charge", queue="billing", max_retries=3, timeout=30)

@@ -40,7 +40,7 @@ class DeadLetters:
 
     async def show(self, dlq_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """One dead letter as a dict: payload, error, the log of its job, and the acts of people on it."""
-        return await dead_letter_history(await self._app.ready(), dlq_id, tenant=tenant)
+        return {**await dead_letter_history(await self._app.ready(), dlq_id, tenant=tenant)}
 
     async def requeue(
         self,

@@ -50,13 +50,13 @@ class Handle(Generic[R]):
     async def events(self) -> list[dict[str, Any]]:
         """The job's log in order: its status changes, and notes (progress, refused moves) with `note: True`."""
         history = await (await self._app.ready()).history(self.id)
-        return history_view(history.contract, history.job, history.events, history.notes)
+        return [{**row} for row in history_view(history.contract, history.job, history.events, history.notes)]
 
     async def show(self) -> dict[str, Any]:
         """The job as REST and `detent jobs show --json` show it: a dict with ISO-8601 times."""
         engine = await self._app.ready()
         job = await self.job()
-        return job_view(engine.contract(job.contract), job)
+        return {**job_view(engine.contract(job.contract), job)}
 
     async def result(self, timeout: float | None = None) -> R:
         """Wait until the job has ended and return its result, in the type of the handler's return annotation.

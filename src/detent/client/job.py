@@ -1,10 +1,12 @@
 """JobDefinition: a declared job and the ways to enqueue it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from detent.core.errors import InvalidInput
+from detent.core.options.job_options import DeclaredOptions, UsingOptions
+from detent.core.options.option import fields_of_python
 from detent.engine import Submission
 from detent.handler.context import Context
 from detent.handler.handler import Handler
@@ -12,7 +14,6 @@ from detent.handler.sync_context import SyncContext
 
 from .external_transaction import submit_on, submit_on_sync
 from .handles import Handle
-from .options import Using, UsingOptions
 from .sync import SyncHandle
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ class JobDefinition(Generic[P, R]):
     `name` is the job type, `app` the application, `handler` the function with its options and types.
     """
 
-    def __init__(self, app: "Detent", handler: Handler, using: Using | None = None) -> None:
+    def __init__(self, app: "Detent", handler: Handler, using: UsingOptions | None = None) -> None:
         self.app = app
         self.handler = handler
         self.name = handler.name
-        self._using = using or Using()
+        self._using: UsingOptions = using or {}
         self.__doc__ = handler.function.__doc__
         self.__wrapped__ = handler.function
 
@@ -65,10 +66,9 @@ class JobDefinition(Generic[P, R]):
 
         Raises InvalidInput (OPTION_UNKNOWN). Values are checked by the enqueue.
         """
-        try:
-            return JobDefinition(self.app, self.handler, replace(self._using, **options))
-        except TypeError as error:
-            raise InvalidInput(f"using(): {error}", code="OPTION_UNKNOWN") from None
+        if unknown := options.keys() - UsingOptions.__annotations__.keys():
+            raise InvalidInput(f"using(): unknown options {', '.join(sorted(unknown))}", code="OPTION_UNKNOWN")
+        return JobDefinition(self.app, self.handler, {**self._using, **options})
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue one job with these arguments, which are those of the function without the context.
@@ -124,26 +124,17 @@ class JobDefinition(Generic[P, R]):
 
     def submission(self, payload: dict[str, Any]) -> Submission:
         """The request for a new job: this payload with the options of the declaration and of `using`."""
-        declared, use = self.handler.options, self._using
-        timeout = declared.timeout if use.timeout is None else use.timeout
-        return Submission(
-            job_type=self.name,
-            payload=payload,
-            contract=declared.contract,
-            queue=use.queue or declared.queue,
-            tenant_id=use.tenant,
-            idempotency_key=use.key,
-            idempotency_scope=use.scope,
-            task_id=use.task_id,
-            scheduled_at=use.at,
-            delay=use.delay,
-            timeout_ms=None if timeout is None else int(timeout * 1_000),
-            max_retries=declared.max_retries if use.max_retries is None else use.max_retries,
-            priority=declared.priority if use.priority is None else use.priority,
-            trace_id=use.trace_id,
-            hold=use.hold,
-            limit_key=use.limit_key,
-            deadline=use.deadline,
+        return Submission(self.name, payload, **self._fields)
+
+    @cached_property
+    def _fields(self) -> dict[str, Any]:
+        """The options of the declaration and of `using` as fields of a Submission; None keeps what is declared."""
+        declared = {
+            name: getattr(self.handler.options, name) for name in ("contract", *DeclaredOptions.__annotations__)
+        }
+        given = {name: value for name, value in self._using.items() if value is not None}
+        return fields_of_python(
+            Submission, {name: value for name, value in (declared | given).items() if value is not None}
         )
 
 

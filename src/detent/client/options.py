@@ -1,60 +1,16 @@
-"""The keyword options of `@app.job`, `using` and `app.limit`, typed for type checkers."""
+"""The keyword options of `@app.job` and `app.limit`, typed for type checkers; those of `using` are in core.options."""
 
-from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import TypedDict, Unpack
 
 from detent.core.limits import Limit, make_limit
+from detent.core.options.job_options import DeclaredOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Using:
-    """The options of `JobDefinition.using` with their defaults; None keeps what the job declares."""
-
-    delay: float = 0.0
-    at: datetime | str | None = None
-    key: str | None = None
-    scope: str | None = None
-    tenant: str = "default"
-    priority: int | None = None
-    queue: str | None = None
-    max_retries: int | None = None
-    timeout: float | None = None
-    trace_id: str | None = None
-    task_id: str | None = None
-    hold: bool = False
-    limit_key: str = ""
-    deadline: datetime | str | float | None = None
-
-
-class UsingOptions(TypedDict, total=False):
-    """The options of `JobDefinition.using`, described there."""
-
-    delay: float
-    at: datetime | str | None
-    key: str | None
-    scope: str | None
-    tenant: str
-    priority: int | None
-    queue: str | None
-    max_retries: int | None
-    timeout: float | None
-    trace_id: str | None
-    task_id: str | None
-    hold: bool
-    limit_key: str
-    deadline: datetime | str | float | None
-
-
-class JobOptions(TypedDict, total=False):
+class HandlerOptions(DeclaredOptions, total=False):
     """The options of `Detent.job`, described there."""
 
-    queue: str
     contract: str | None
-    max_retries: int | None
-    timeout: float | None
-    priority: int
     permanent_errors: tuple[type[BaseException], ...]
     retryable_errors: tuple[type[BaseException], ...]
     capture_logs: bool

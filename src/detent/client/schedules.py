@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from detent.core.errors import InvalidInput
+from detent.core.options.option import fields_of_python
+from detent.core.options.schedule_options import ScheduleKeywords
 from detent.core.schedule import Fire, Schedule
 from detent.engine.schedules import backfill as backfills
 from detent.engine.schedules import schedules as acts
@@ -20,35 +22,6 @@ if TYPE_CHECKING:
 
 J = TypeVar("J", bound="JobDefinition[Any, Any]")
 ACTOR = "app"
-
-
-class When(TypedDict, total=False):
-    """When a schedule runs, and rules for missed and overlapping runs; described at `Detent.schedule`."""
-
-    cron: str | None
-    every: str | float | timedelta | None
-    at: str | datetime | None
-    tz: str | None
-    starts_at: str | datetime | None
-    ends_at: str | datetime | None
-    jitter: float
-    misfire: str
-    misfire_limit: int
-    misfire_grace: float
-    overlap: str
-
-
-class Options(When, total=False):
-    """The options of a schedule and of its jobs; described at `Detent.schedule`."""
-
-    contract: str | None
-    queue: str
-    tenant: str
-    priority: int
-    max_retries: int | None
-    timeout: float | None
-    limit_key: str
-    deadline: float | None
 
 
 class Schedules:
@@ -74,7 +47,7 @@ class Schedules:
         paused: bool = False,
         actor: str = ACTOR,
         reason: str | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[ScheduleKeywords],
     ) -> Schedule:
         """Create a schedule. job: a JobDefinition or the name of a job type; payload: the arguments of each job.
 
@@ -91,7 +64,7 @@ class Schedules:
         name: str,
         job: "JobDefinition[Any, Any] | str",
         payload: Mapping[str, Any] | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[ScheduleKeywords],
     ) -> ScheduleRequest:
         """The request that `add` sends. A job of this app brings its options, and its handler checks the payload."""
         definition = self._app.jobs.get(job) if isinstance(job, str) else job
@@ -103,11 +76,8 @@ class Schedules:
             submission.job_type,
             payload=submission.payload,
             contract=submission.contract,
-            queue=submission.queue,
-            tenant_id=submission.tenant_id,
-            priority=submission.priority,
+            **submission.run_options(),
             max_retries=submission.max_retries,
-            timeout_ms=submission.timeout_ms,
         )
         return _with_options(request, options)
 
@@ -127,7 +97,7 @@ class Schedules:
         version: refuse with VersionConflict if the schedule was changed since this version. Raises what `add` raises.
         """
         engine = await self._app.ready()
-        changes = _fields(changes)
+        changes = fields_of_python(ScheduleRequest, changes)
         if changes.get("payload") is not None or "job_type" in changes:
             schedule = await acts.get(engine, reference, tenant=tenant)
             changes = {**changes, **self._checked_payload(schedule, changes)}
@@ -225,7 +195,7 @@ class Scheduling:
         *,
         name: str | None = None,
         payload: Mapping[str, Any] | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[ScheduleKeywords],
     ) -> Callable[[J], J]:
         """Declare a schedule for a job, above `@app.job`. Workers write it to the database when they start.
 
@@ -265,17 +235,6 @@ class Scheduling:
 
 def _with_options(request: ScheduleRequest, options: Mapping[str, Any]) -> ScheduleRequest:
     try:
-        return replace(request, **_fields(options))
+        return replace(request, **fields_of_python(ScheduleRequest, options))
     except TypeError as error:
         raise InvalidInput(f"schedule {request.name!r}: {error}", code="OPTION_UNKNOWN") from None
-
-
-def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the field names of ScheduleRequest: tenant_id, timeout_ms."""
-    fields = dict(options)
-    if "tenant" in fields:
-        fields["tenant_id"] = fields.pop("tenant")
-    if "timeout" in fields:
-        seconds = fields.pop("timeout")
-        fields["timeout_ms"] = None if seconds is None else int(seconds * 1_000)
-    return fields

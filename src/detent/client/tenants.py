@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from detent.core.errors import TenantViolation
 from detent.core.job import Job
+from detent.core.options.job_options import UsingOptions
 from detent.engine.control.tenancy import DEFAULT_TENANT, TenantEngine
 from detent.ports.listing import Filter
 
 from .app import Detent, P, R
 from .handles import Handle
 from .job import JobDefinition
-from .options import Using, UsingOptions
 
 if TYPE_CHECKING:
     from detent.engine import Submission
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class TenantJob(JobDefinition[P, R]):
     """A job definition that always enqueues for one tenant, made by `TenantApp.job`."""
 
-    def __init__(self, definition: JobDefinition[P, R], tenant: str, using: Using | None = None) -> None:
-        super().__init__(definition.app, definition.handler, using or replace(definition._using, tenant=tenant))
+    def __init__(self, definition: JobDefinition[P, R], tenant: str, using: UsingOptions | None = None) -> None:
+        super().__init__(definition.app, definition.handler, using or {**definition._using, "tenant": tenant})
         self._definition, self._tenant = definition, tenant
 
     def using(self, **options: Unpack[UsingOptions]) -> "TenantJob[P, R]":
@@ -30,7 +30,7 @@ class TenantJob(JobDefinition[P, R]):
 
     def submission(self, payload: dict[str, Any]) -> "Submission":
         """The request for a new job of this tenant. Raises TenantViolation if `using` named another tenant."""
-        tenant = self._using.tenant
+        tenant = self._using.get("tenant", DEFAULT_TENANT)
         if tenant not in (DEFAULT_TENANT, self._tenant):
             raise TenantViolation(
                 f"tenant {self._tenant} cannot enqueue for tenant {tenant}; leave out tenant= or name your own"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detent.core.contract.model import Move, Phase
+from detent.core.options.job_options import JobKeys
 
 Micros = int
 """A time or a duration in microseconds; times count from 1970-01-01 UTC."""
@@ -12,15 +13,14 @@ SUSPECT_LOSSES = 2
 """A job whose last executions were lost this often is a suspect. One loss is the common fate of healthy jobs."""
 
 
-@dataclass(slots=True)
-class Job:
-    """One row. Treated as immutable: a Change holds the next row."""
+@dataclass
+class RequiredJobColumns:
+    """The columns that every job has from the start."""
 
+    __slots__ = ()
     id: str
     contract: str
     job_type: str
-    queue: str
-    tenant_id: str
     status: str
     phase: Phase
     version: int
@@ -28,11 +28,14 @@ class Job:
     created_at: Micros
     updated_at: Micros
     due_at: Micros | None
+
+
+@dataclass(slots=True)
+class Job(JobKeys, RequiredJobColumns):
+    """One row: its state, and the options that it was submitted with. Immutable: a Change holds the next row."""
+
     ready: bool = False
-    priority: int = 0
-    limit_key: str = ""
     max_retries: int = 3
-    timeout_ms: int | None = None
     execution_no: int = 0
     failures: int = 0
     retries: int = 0
@@ -53,25 +56,14 @@ class Job:
     wait_parked: bool = False
     cancel_requested: str | None = None
     """JSON {actor, reason, at} of a cancel request that the holder has not carried out yet."""
-    idempotency_key: str | None = None
-    idempotency_scope: str | None = None
-    task_id: str | None = None
     task_attempt: int | None = None
     schedule_type: str | None = None
     scheduled_at: Micros | None = None
-    trace_id: str | None = None
-    parent_id: str | None = None
     dlq_id: str | None = None
     """The dead letter of this job, or None."""
-    requeued_from: str | None = None
-    """The dead letter (or job) that this job was requeued from, or None."""
-    effect_root: str | None = None
-    """The id that effect keys are derived from: the first job in a chain of requeues."""
     first_failed_at: Micros | None = None
     started_at: Micros | None = None
     finished_at: Micros | None = None
-    traceparent: str | None = None
-    """The W3C trace context of the submission, or None without tracing."""
     deadline_at: Micros | None = None
     """A job that has not started by then is cancelled."""
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from .cron import next_cron_fire
 from .errors import InvalidInput
 from .job import Micros
+from .options.job_options import RunOptions
 from .times import SECOND, from_iso, iso
 
 MAX_COUNTED_FIRES = 1_000
@@ -39,12 +40,12 @@ class Overlap(StrEnum):
     CANCEL = "cancel"
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """One row: when to fire, the job that a fire submits, and the progress so far."""
+@dataclass
+class RequiredScheduleColumns:
+    """The columns that every schedule has from the start."""
 
+    __slots__ = ()
     id: str
-    tenant_id: str
     name: str
     kind: str
     expression: str
@@ -61,11 +62,7 @@ class Schedule:
     job_type: str
     payload: str
     contract: str
-    queue: str
-    priority: int
     max_retries: int | None
-    timeout_ms: int | None
-    limit_key: str
     declared: str | None
     """The declaration in application code that this row was made from, as text; None: not declared in code."""
     paused_at: Micros | None
@@ -75,6 +72,12 @@ class Schedule:
     updated_at: Micros
     next_fire_at: Micros | None
     """The next fire that is not handled yet; None: paused, or no fire is left."""
+
+
+@dataclass(slots=True)
+class Schedule(RunOptions, RequiredScheduleColumns):
+    """One row: when to fire, the job that a fire submits, and the progress so far. Immutable."""
+
     last_fire_at: Micros | None = None
     last_job_id: str | None = None
     fires: int = 0

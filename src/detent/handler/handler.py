@@ -23,11 +23,11 @@ _FIELD = "argument_"
 class Options:
     """The options of `@app.job`; an enqueue can override some of them with `using`."""
 
-    queue: str = "default"
+    queue: str | None = None
     contract: str | None = None
     max_retries: int | None = None
     timeout: float | None = None
-    priority: int = 0
+    priority: int | None = None
     permanent_errors: tuple[type[BaseException], ...] = ()
     retryable_errors: tuple[type[BaseException], ...] = ()
     capture_logs: bool = False

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from detent.core.alerts import Alert, Delivery
 from detent.core.contract.model import Phase
 from detent.core.job import DeadLetter, Event, Job, Loss, Note, Signal, Step
+from detent.core.options.job_options import STORED_WITH_JOBS
 from detent.ports.listing import WorkerRow
 
 T = TypeVar("T")
@@ -26,26 +27,14 @@ FIXED = frozenset(
         "id",
         "contract",
         "job_type",
-        "queue",
-        "tenant_id",
         "payload",
         "created_at",
-        "priority",
-        "limit_key",
         "max_retries",
-        "timeout_ms",
-        "idempotency_key",
-        "idempotency_scope",
-        "task_id",
         "task_attempt",
         "schedule_type",
         "scheduled_at",
-        "trace_id",
-        "traceparent",
-        "parent_id",
-        "requeued_from",
-        "effect_root",
         "deadline_at",
+        *STORED_WITH_JOBS,
     }
 )
 """Columns of a job that never change after the insert."""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -31,6 +31,7 @@ from detent.engine.control.dead_letters_bulk import (
     discard_many,
     requeue_many,
 )
+from detent.engine.reads.responses import Event
 from detent.engine.reads.views import dead_letter_view
 from detent.ports.listing import Filter
 
@@ -130,17 +131,16 @@ def show(dlq_id: DeadLetterId, tenant: Tenant = None, *, connection: ConnectionO
     if connection.as_json:
         print_json(view)
         return
-    history, audit_entries = view.pop("history"), view.pop("acts")
-    view |= {name: json.dumps(view[name], ensure_ascii=False) for name in ("payload_json", "context_json")}
-    print_fields(view)
+    texts = {name: json.dumps(view[name], ensure_ascii=False) for name in ("payload_json", "context_json")}
+    print_fields({**view, **texts, "history": None, "acts": None})
     print_line()
-    print_table(("at", "event", "change", "actor"), [_event_row(event) for event in history])
-    for entry in audit_entries:
+    print_table(("at", "event", "change", "actor"), [_event_row(event) for event in view["history"]])
+    for entry in view["acts"]:
         reason = f": {entry['reason']}" if entry["reason"] else ""
         print_line(f"{entry['at']} {entry['act']} by {entry['actor']}{reason}")
 
 
-def _event_row(event: dict[str, Any]) -> list[str | None]:
+def _event_row(event: Event) -> list[str | None]:
     change = "note" if event["note"] else f"{event['source'] or '·'} -> {event['target']}"
     return [event["at"], event["event"], change, event["actor"]]
 
@@ -242,7 +242,7 @@ def _run_in_bulk(
     confirmed = not dry_run and number > 0 and confirm(sentence, yes, as_json)
     result = run(False) if confirmed else preview
     if as_json:
-        print_json(result.as_dict(dry_run=not confirmed))
+        print_json({"dry_run": not confirmed, **asdict(result)})
     elif confirmed:
         print_line(f"{pluralize(result.done, 'dead letter')} {done}{two}")
         for refusal in result.refusals:

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +32,7 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Job, Micros
 from detent.core.times import from_iso
 from detent.engine import Engine, History
+from detent.engine.reads import responses
 from detent.engine.reads.views import history_view, job_view
 from detent.engine.reads.why import why as explain
 from detent.observability.job_logs import CAPTURED
@@ -141,7 +142,7 @@ async def _render(engine: Engine, filter: Filter) -> RenderableType:
 def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Show one job."""
 
-    async def act(engine: Engine) -> tuple[Micros, dict[str, Any], Job]:
+    async def act(engine: Engine) -> tuple[Micros, responses.Job, Job]:
         job = await engine.job(job_id, tenant=tenant)
         return engine.store.now(), job_view(engine.contract(job.contract), job), job
 
@@ -150,8 +151,8 @@ def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions)
         print_json(view)
         return
     times = {name: getattr(job, name) for name in ("due_at", "created_at", "started_at", "finished_at")}
-    fields = {**view, "payload": job.payload, "result": job.result}
-    fields |= {name: f"{view[name]} ({relative_time(now, at)})" for name, at in times.items() if at is not None}
+    fields: dict[str, Any] = {**view, "payload": job.payload, "result": job.result}
+    fields |= {name: f"{fields[name]} ({relative_time(now, at)})" for name, at in times.items() if at is not None}
     del fields["view"]
     print_fields(fields)
 
@@ -188,14 +189,14 @@ def events(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOption
             _show_log(row)
 
 
-def _data(row: dict[str, Any]) -> str:
-    data: dict[str, Any] = row["data"]
+def _data(row: responses.Event) -> str:
+    data = row["data"]
     if row["note"] and row["event"] == CAPTURED:
         return f"{pluralize(len(data.get('lines', ())), 'line')}, see below"
     return ", ".join(f"{name}={value}" for name, value in data.items() if name != _HIDDEN_FIELD)
 
 
-def _show_log(row: dict[str, Any]) -> None:
+def _show_log(row: responses.Event) -> None:
     print_line()
     print_line(f"log of execution {row['execution_no']}:")
     for line in row["data"].get("lines", ()):
@@ -214,7 +215,7 @@ def why(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) 
 
     explanation = connection.run(act)
     others = [f"also {other['reason']}: {other['sentence']}" for other in explanation.details["also"]]
-    connection.print_result(explanation.as_dict(), f"{explanation.reason}: {explanation.sentence}", *others)
+    connection.print_result(asdict(explanation), f"{explanation.reason}: {explanation.sentence}", *others)
 
 
 @group.command("export")

@@ -1,7 +1,7 @@
 """`detent schedules`: list, show, add, edit, pause, resume, remove, preview, backfill."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -13,6 +13,7 @@ from detent.cli.option_groups import (
     AuditOptions,
     ConnectionOptions,
     PageOptions,
+    TableOptions,
     TenantAuditOptions,
     expand_option_groups,
 )
@@ -27,7 +28,6 @@ from detent.cli.options import (
     TypeFilter,
     Yes,
     option,
-    parse_json,
 )
 from detent.cli.output import (
     confirm,
@@ -40,9 +40,12 @@ from detent.cli.output import (
     shorten,
 )
 from detent.core.job import Micros
-from detent.core.schedule import Fire, Misfire, Overlap, Schedule
+from detent.core.options.option import COMMAND, options_of
+from detent.core.options.schedule_options import ScheduleTiming
+from detent.core.schedule import Fire, Schedule
 from detent.core.times import iso
 from detent.engine import Engine
+from detent.engine.reads import responses
 from detent.engine.schedules import schedules as acts
 from detent.engine.schedules.backfill import Backfill, backfill
 from detent.engine.schedules.request import ScheduleRequest
@@ -56,67 +59,10 @@ group = typer.Typer(
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name or id.", show_default=False)]
 
 
-@dataclass(frozen=True, slots=True)
-class TimingOptions:
-    """When the schedule runs."""
-
-    cron: Annotated[
-        str | None, option("--cron", "A cron expression of five fields (six: seconds first), or @daily etc.")
-    ] = None
-    every: Annotated[str | None, option("--every", "An interval: 30s, 5m, 1h30m, 2d.")] = None
-    at: Annotated[str | None, option("--at", "Once, at this time: 2030-01-31T12:00:00Z.")] = None
-    tz: Annotated[str | None, option("--tz", "The time zone of --cron, like Europe/Berlin; default UTC.")] = None
-
-
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """The jobs that the schedule creates."""
-
-    payload: Annotated[
-        str | None, option("--payload", "The arguments as a JSON object; - reads stdin, @FILE a file.")
-    ] = None
-    contract: Annotated[str | None, option("--contract", "The contract of its jobs; default standard.")] = None
-    queue: Annotated[str | None, option("--queue", "The queue of its jobs.")] = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How its jobs run, and what happens to missed and overlapping runs."""
-
-    priority: Annotated[int | None, option("--priority", "The priority of its jobs, -100 to 100.")] = None
-    max_retries: Annotated[int | None, option("--max-retries", "Retries after the first attempt.", min=0)] = None
-    timeout_ms: Annotated[int | None, option("--timeout-ms", "Timeout of one attempt in milliseconds.", min=1)] = None
-    limit_key: Annotated[str | None, option("--limit-key", "The key of its jobs for limits per key.")] = None
-    deadline: Annotated[
-        float | None,
-        option("--deadline", "Cancel a job that has not started this many seconds after it was due."),
-    ] = None
-    starts_at: Annotated[str | None, option("--starts-at", "No run before this time.")] = None
-    ends_at: Annotated[str | None, option("--ends-at", "No run after this time.")] = None
-    jitter: Annotated[
-        float | None, option("--jitter", "Delay each job by a random time of up to this many seconds.", min=0)
-    ] = None
-    misfire: Annotated[
-        Misfire | None, option("--misfire", "Missed runs: skip them, run once for all of them, or run each.")
-    ] = None
-    misfire_limit: Annotated[
-        int | None, option("--misfire-limit", "With --misfire all: how many missed runs to make up for.", min=1)
-    ] = None
-    misfire_grace: Annotated[
-        float | None, option("--misfire-grace", "A run up to this many seconds late does not count as missed.", min=0)
-    ] = None
-    overlap: Annotated[
-        Overlap | None,
-        option(
-            "--overlap", "If a job of an earlier run is unfinished: allow the new one, skip it, or cancel the earlier."
-        ),
-    ] = None
-
-
-def _request_fields(*groups: TimingOptions | JobOptions | RunOptions) -> dict[str, Any]:
-    """The options that are set, as fields of a ScheduleRequest; without the payload, which is parsed separately."""
-    options = {field.name: getattr(group, field.name) for group in groups for field in fields(group)}
-    return {name: value for name, value in options.items() if value is not None and name != "payload"}
+_TIMING = frozenset(options_of(ScheduleTiming, COMMAND))
+TimingOptions = Annotated[dict[str, Any], TableOptions(ScheduleTiming)]
+NewJobOptions = Annotated[dict[str, Any], TableOptions(ScheduleRequest, without=_TIMING)]
+JobOptions = Annotated[dict[str, Any], TableOptions(ScheduleRequest, without=_TIMING | {"tenant_id"})]
 
 
 @group.command("list")
@@ -181,7 +127,7 @@ def show(name: Name, tenant: Tenant = None, limit: Limit = 10, *, connection: Co
         return schedule, await acts.fires(engine, schedule.id, limit=limit)
 
     schedule, fires = connection.run(act)
-    runs = [{"fire_at": iso(fire.fire_at), "job_id": fire.job_id, "made_at": iso(fire.made_at)} for fire in fires]
+    runs = [responses.show(responses.ScheduleRun, fire) for fire in fires]
     if connection.as_json:
         print_json({**schedule_view(schedule), "last_fires": runs})
         return
@@ -198,9 +144,7 @@ def add(
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as in @app.job(TYPE).")],
     *,
     timing: TimingOptions,
-    job: JobOptions,
-    tenant: Annotated[str | None, option("--tenant", "The tenant of its jobs; default: default.")] = None,
-    run_options: RunOptions,
+    job: NewJobOptions,
     paused: Annotated[bool, option("--paused", "Create it paused; `schedules resume` starts it.")] = False,
     audit: AuditOptions,
     app: App = None,
@@ -208,14 +152,11 @@ def add(
 ) -> None:
     """Add a schedule; --cron, --every or --at sets when it runs."""
     application = load_optional_app(app)
-    request_fields = _request_fields(timing, job, run_options)
-    payload = parse_json(job.payload, "--payload")
-    if tenant is not None:
-        request_fields["tenant_id"] = tenant
+    payload = job.pop("payload", None)
     if application is not None:
-        request = replace(application.schedules.request(name, job_type, payload), **request_fields)
+        request = replace(application.schedules.request(name, job_type, payload), **timing, **job)
     else:
-        request = ScheduleRequest(name, job_type, payload=payload, **request_fields)
+        request = ScheduleRequest(name, job_type, payload, **timing, **job)
     _change_schedule(
         connection.with_app(application),
         lambda engine: acts.add(engine, request, **audit.as_arguments(), paused=paused),
@@ -230,7 +171,6 @@ def edit(
     *,
     timing: TimingOptions,
     job: JobOptions,
-    run_options: RunOptions,
     unset: Annotated[
         list[str] | None, option("--unset", "Reset this option to its default: --unset ends-at.", metavar="NAME")
     ] = None,
@@ -241,14 +181,13 @@ def edit(
 ) -> None:
     """Change a schedule; options that are left out keep their value."""
     application = load_optional_app(app)
-    changes = dict.fromkeys(name.replace("-", "_") for name in unset or ()) | _request_fields(timing, job, run_options)
-    payload = parse_json(job.payload, "--payload")
+    changes = {**dict.fromkeys(name.replace("-", "_") for name in unset or ()), **timing, **job}
 
     async def act(engine: Engine) -> Schedule:
-        if payload is not None:
+        if "payload" in job and application is not None:
             schedule = await acts.get(engine, name, tenant=audit.tenant)
-            definition = application.jobs.get(schedule.job_type) if application else None
-            changes["payload"] = definition.handler.payload((), payload) if definition else payload
+            definition = application.jobs.get(schedule.job_type)
+            changes["payload"] = definition.handler.payload((), job["payload"]) if definition else job["payload"]
         return await acts.edit(engine, name, changes, **audit.as_arguments(), version=version)
 
     _change_schedule(connection.with_app(application), act, "changed")
@@ -295,21 +234,19 @@ def preview(
     connection: ConnectionOptions,
 ) -> None:
     """Show the next runs of a schedule, or of the timing given by --cron, --every or --at."""
-    unsaved: dict[str, Any] = {"cron": timing.cron, "every": timing.every, "at": timing.at}
-    if (name is None) == (not any(unsaved.values())):
+    if (name is None) == (not timing.keys() & {"cron", "every", "at"}):
         raise typer.BadParameter("give the NAME of a schedule, or one of --cron, --every and --at")
 
     async def act(engine: Engine) -> tuple[str, list[Preview]]:
         if name is None:
-            request = ScheduleRequest("preview", "preview", tz=timing.tz, **unsaved)
-            return timing.tz or "UTC", await acts.preview(engine, request, count, after=after)
+            request = ScheduleRequest("preview", "preview", **timing)
+            return request.tz or "UTC", await acts.preview(engine, request, count, after=after)
         schedule = await acts.get(engine, name, tenant=tenant)
         return schedule.timezone, await acts.preview(engine, schedule.id, count, after=after)
 
     zone, runs = connection.run(act)
     if connection.as_json:
-        fires = [{"fire_at": iso(run.fire_at), "due_at": iso(run.due_at)} for run in runs]
-        print_json({"timezone": zone, "fires": fires})
+        print_json({"timezone": zone, "fires": [responses.show(responses.PlannedRun, run) for run in runs]})
         return
     if not runs:
         print_line("No more runs.")
@@ -348,7 +285,7 @@ def backfill_command(
     confirmed = not dry_run and preview.made > 0 and confirm(sentence, yes, connection.as_json)
     result = run(False) if confirmed else preview
     if connection.as_json:
-        print_json({"dry_run": not confirmed, **result.as_dict()})
+        print_json({"dry_run": not confirmed, **asdict(result)})
     elif confirmed:
         print_line(f"{pluralize(result.made, 'job')} created")
     elif dry_run or not preview.made:

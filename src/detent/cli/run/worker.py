@@ -9,6 +9,7 @@ import typer
 from detent.cli.connection import on_engine
 from detent.cli.diagnose.database import describe, durability, scripts, shown_url
 from detent.cli.loader import load_app
+from detent.cli.option_groups import TableOptions, expand_option_groups
 from detent.cli.options import (
     Actor,
     AppUrl,
@@ -19,8 +20,6 @@ from detent.cli.options import (
     Url,
     actor_or_user,
     option,
-    parse_json,
-    seconds_or_time,
 )
 from detent.cli.output import print_line, print_result
 from detent.client.connect import default_url
@@ -144,55 +143,16 @@ def _queue_names(text: str | None) -> list[str] | None:
     return names
 
 
+@expand_option_groups
 def enqueue(
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as in @app.job(TYPE).")],
-    payload: Annotated[
-        str | None, option("--payload", "The arguments as a JSON object; - reads stdin, @FILE a file.")
-    ] = None,
-    contract: Annotated[str | None, option("--contract", "The contract of the job; default standard.")] = None,
-    queue: Annotated[str, option("--queue", "The queue.")] = "default",
-    key: Annotated[str | None, option("--key", "Idempotency key: the same key creates no second job.")] = None,
-    scope: Annotated[
-        str | None, option("--scope", "Scope in which the key is unique, for contracts that use scopes.")
-    ] = None,
-    tenant: Annotated[str, option("--tenant", "The tenant of the job.")] = "default",
-    at: Annotated[str | None, option("--at", "Do not start before this time: 2030-01-31T12:00:00Z.")] = None,
-    delay: Annotated[float, option("--delay", "Do not start for this many seconds.", min=0)] = 0.0,
-    max_retries: Annotated[int | None, option("--max-retries", "Retries after the first attempt.", min=0)] = None,
-    timeout_ms: Annotated[int | None, option("--timeout-ms", "Timeout of one attempt in milliseconds.", min=1)] = None,
-    priority: Annotated[int, option("--priority", "-100 to 100; higher runs first.", min=-100, max=100)] = 0,
-    limit_key: Annotated[str, option("--limit-key", "The key of the job for limits per key.")] = "",
-    deadline: Annotated[
-        str | None, option("--deadline", "Cancel the job if it has not started within these seconds, or by this time.")
-    ] = None,
-    task_id: Annotated[str | None, option("--task-id", "The task id, for contracts that have tasks.")] = None,
-    trace_id: Annotated[str | None, option("--trace-id", "The trace id.")] = None,
-    hold: Annotated[bool, option("--hold", "Require an approval before the first execution.")] = False,
+    options: Annotated[dict[str, Any], TableOptions(Submission, defaults=True)],
     actor: Actor = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Enqueue one job. Needs no application: a job whose type no worker handles yet waits for one."""
-    submission = Submission(
-        job_type=job_type,
-        payload=parse_json(payload, "--payload"),
-        contract=contract,
-        queue=queue,
-        tenant_id=tenant,
-        idempotency_key=key,
-        idempotency_scope=scope,
-        task_id=task_id,
-        scheduled_at=at,
-        delay=delay,
-        timeout_ms=timeout_ms,
-        max_retries=max_retries,
-        priority=priority,
-        trace_id=trace_id,
-        hold=hold,
-        limit_key=limit_key,
-        deadline=seconds_or_time(deadline),
-        actor=actor_or_user(actor),
-    )
+    submission = Submission(job_type, **options, actor=actor_or_user(actor))
 
     async def act(engine: Engine) -> tuple[Contract, Submitted]:
         submitted = await engine.submit(submission)

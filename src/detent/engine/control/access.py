@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detent.core.access import Role, Token, digest_of
 from detent.core.errors import DetentError, InvalidInput, NotFound
 from detent.core.job import Micros
-from detent.core.times import SECOND, iso
+from detent.core.times import SECOND
+from detent.engine.reads import responses
+from detent.engine.reads.responses import show
 from detent.engine.submit.submission import check_name
 from detent.ports.access import AccessTx, Audit
 from detent.system.ids import new_secret
@@ -126,17 +128,6 @@ async def has_tokens(engine: "Engine") -> bool:
     return await engine.store.read(act)
 
 
-def token_view(token: Token, now: Micros) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "name": token.person,
-        "role": token.role,
-        "roles": list(token.roles),
-        "tenant": token.tenant_id,
-        "payloads": token.payloads,
-        "valid": token.is_valid(now),
-        "created_at": iso(token.created_at),
-        "created_by": token.created_by,
-        "expires_at": iso(token.expires_at),
-        "revoked_at": iso(token.revoked_at),
-    }
+def token_view(token: Token, now: Micros) -> responses.TokenInfo:
+    values = {"name": token.person, "tenant": token.tenant_id, "valid": token.is_valid(now)}
+    return show(responses.TokenInfo, token, **values, roles=list(token.roles))

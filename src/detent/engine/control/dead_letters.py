@@ -8,6 +8,7 @@ from detent.core.contract.model import Phase
 from detent.core.decide import illegal_move
 from detent.core.errors import ApprovalRequired, DeadLetterConflict, NotFound, TenantViolation
 from detent.core.job import DeadLetter, Job
+from detent.core.options.job_options import KEPT_BY_REQUEUES
 from detent.engine.refusal import MOVE_REFUSED, Refused, find, refuse
 from detent.engine.submit import quotas
 from detent.engine.submit.prepare import Submitted, prepare
@@ -100,11 +101,8 @@ async def _submit_copy(
     if origin is not None:
         submission = replace(
             submission,
-            timeout_ms=origin.timeout_ms,
+            **{name: getattr(origin, name) for name in KEPT_BY_REQUEUES},
             max_retries=origin.max_retries,
-            priority=origin.priority,
-            trace_id=origin.trace_id,
-            limit_key=origin.limit_key,
             effect_root=origin.effect_root or root,
         )
     (submitted,) = await submit_within_quotas(tx, [prepare(engine, submission, tx.now)])

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from detent.core.decide import OPEN
 from detent.core.errors import ApprovalRequired, DetentError, InvalidInput, StoreUnavailable
 from detent.core.job import DeadLetter, Micros
 from detent.core.times import SECOND, iso
+from detent.engine.reads.responses import DeadLetterWithHistory, Event
 from detent.engine.reads.views import dead_letter_view, history_view
 from detent.engine.schedules.backfill import interval_between_jobs
 from detent.ports.access import Audit
@@ -29,18 +30,14 @@ Check = Callable[[DeadLetter], None]
 class DeadLetterBulkResult:
     """How many dead letters matched, were done, need two people, and were refused."""
 
-    matched: int = 0
-    done: int = 0
-    for_two: int = 0
-    """Left unchanged, because their contract requires two people for a discard."""
-    refused: int = 0
-    refusals: list[dict[str, str]] = field(default_factory=list)
-    """The first MAX_REFUSALS of them: dlq_id, code, message."""
-    job_ids: list[str] = field(default_factory=list)
-
-    def as_dict(self, *, dry_run: bool) -> dict[str, Any]:
-        names = ("matched", "done", "for_two", "refused", "refusals", "job_ids")
-        return {"dry_run": dry_run, **{name: getattr(self, name) for name in names}}
+    matched: Annotated[int, "Number of open dead letters that matched."] = 0
+    done: Annotated[int, "Number that was changed; 0 in a dry run."] = 0
+    for_two: Annotated[int, "Number that was skipped because a discard needs two people."] = 0
+    refused: Annotated[int, "Number that was refused."] = 0
+    refusals: Annotated[list[dict[str, str]], "The first 100 refusals: dlq_id, code, message."] = field(
+        default_factory=list
+    )
+    job_ids: Annotated[list[str], "The new jobs of a requeue."] = field(default_factory=list)
 
     def refuse(self, dlq_id: str, error: DetentError) -> None:
         self.refused += 1
@@ -166,13 +163,13 @@ async def _process_page(
 
 async def dead_letter_history(
     engine: "Engine", dlq_id: str, *, tenant: str | None = None, payloads: bool = True
-) -> dict[str, Any]:
+) -> DeadLetterWithHistory:
     """A dead letter with its job's history and the audit entries of the dead letter."""
 
-    async def act(tx: Tx) -> dict[str, Any]:
+    async def act(tx: Tx) -> DeadLetterWithHistory:
         item = await dead_letters.find_dead_letter(tx, dlq_id, tenant)
         job = (await tx.lock([item.job_id])).get(item.job_id)
-        history: list[dict[str, Any]] = []
+        history: list[Event] = []
         if job is not None:
             contract = engine.contract(job.contract)
             history = history_view(contract, job, await tx.events(job.id), await tx.notes(job.id), payloads=payloads)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from detent.core.errors import DetentError, StoreUnavailable
 from detent.engine.refusal import Refused
@@ -21,11 +21,13 @@ Act = Callable[[Tx, str], Awaitable[Any]]
 
 @dataclass(slots=True)
 class BulkResult:
-    """How many jobs were done and refused, and the first MAX_REFUSALS errors."""
+    """How many jobs were done and refused, and the first errors."""
 
-    done: int = 0
-    refused: int = 0
-    refusals: list[dict[str, str]] = field(default_factory=list)
+    done: Annotated[int, "Number that was changed; 0 in a dry run."] = 0
+    refused: Annotated[int, "Number that was refused."] = 0
+    refusals: Annotated[list[dict[str, str]], "The first 20 refusals: job_id, code, detail."] = field(
+        default_factory=list
+    )
 
     def refuse(self, job_id: str, error: DetentError) -> None:
         self.refused += 1

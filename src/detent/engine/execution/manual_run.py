@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detent.core.contract.model import Move, Phase
 from detent.core.decide import decide, illegal_move
@@ -10,6 +10,8 @@ from detent.core.errors import DetentError
 from detent.core.job import Facts, Failure, Job
 from detent.core.outcome import Failed, Outcome, Succeeded
 from detent.core.times import iso
+from detent.engine.reads import responses
+from detent.engine.reads.responses import show
 from detent.engine.refusal import MOVE_REFUSED, Refused, find, refuse, unwrap
 from detent.ports.access import Audit
 from detent.ports.tx import Tx
@@ -38,16 +40,11 @@ class ManualRunResult:
     job: Job
     retry_after_ms: int | None
 
-    def as_dict(self) -> dict[str, Any]:
-        retries = self.retry_after_ms is not None
-        return {
-            "job_id": self.job.id,
-            "final_status": self.job.status,
-            "retry_count": self.job.retries,
-            "dlq_id": self.job.dlq_id,
-            "retry_after_ms": self.retry_after_ms,
-            "retry_at": iso(self.job.due_at) if retries else None,
-        }
+    def as_dict(self) -> responses.ManualRunResponse:
+        job, retry_after_ms = self.job, self.retry_after_ms
+        values = {"job_id": job.id, "final_status": job.status, "retry_count": job.retries}
+        retry_at = None if retry_after_ms is None else iso(job.due_at)
+        return show(responses.ManualRunResponse, job, **values, retry_after_ms=retry_after_ms, retry_at=retry_at)
 
 
 async def run_manually(

@@ -1,5 +1,6 @@
 """Statistics: jobs by status, the backlog, dead letters, workers and pauses, read in one transaction."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,27 +43,31 @@ def oldest_due(stats: Stats) -> Micros | None:
     return min((row.oldest_due for row in stats.backlog if row.oldest_due is not None), default=None)
 
 
-def stats_view(stats: Stats) -> dict[str, Any]:
+def counts_view(counts: Iterable[tuple[str, str, str, int]]) -> dict[str, Any]:
+    """Number of jobs by contract and status, by phase, and of all."""
     statuses: dict[str, dict[str, int]] = {}
     phases = {str(phase): 0 for phase in Phase}
-    for contract, status, phase, number in sorted(stats.counts):
+    for contract, status, phase, number in sorted(counts):
         statuses.setdefault(contract, {})[status] = number
         phases[phase] += number
-    live = [worker for worker in stats.workers if is_live(worker, stats.now)]
+    return {"statuses": statuses, "phases": phases, "jobs": sum(phases.values())}
+
+
+def live_workers_view(workers: Iterable[WorkerRow], now: Micros) -> dict[str, int]:
+    live = [worker for worker in workers if is_live(worker, now)]
+    busy, slots = sum(worker.busy for worker in live), sum(worker.slots for worker in live)
+    return {"live": len(live), "busy": busy, "slots": slots}
+
+
+def stats_view(stats: Stats) -> dict[str, Any]:
     return {
-        "statuses": statuses,
-        "phases": phases,
-        "jobs": sum(phases.values()),
+        **counts_view(stats.counts),
         "due": sum(row.due for row in stats.backlog),
         "later": sum(row.later for row in stats.backlog),
         "held": sum(row.held for row in stats.backlog),
         "oldest_due_at": iso(oldest_due(stats)),
         "dead_letters": stats.dead_letters,
-        "workers": {
-            "live": len(live),
-            "busy": sum(worker.busy for worker in live),
-            "slots": sum(worker.slots for worker in live),
-        },
+        "workers": live_workers_view(stats.workers, stats.now),
         "paused": [pause_view(pause) for pause in stats.pauses],
         "at": iso(stats.now),
     }

@@ -9,7 +9,9 @@ from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract
 from detent.core.job import DeadLetter, Event, Job, Note
-from detent.core.times import iso
+
+from . import responses
+from .responses import show
 
 if TYPE_CHECKING:
     from detent.engine.submit.prepare import Submitted
@@ -34,45 +36,18 @@ class History:
         }
 
 
-def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> dict[str, Any]:
+def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> responses.Job:
     """A job as the API shows it; payloads False hides payload, result and error message."""
     if not payloads:
         job = redact_job(job)
-    return {
-        "id": job.id,
-        "job_type": job.job_type,
-        "contract": job.contract,
-        "queue": job.queue,
-        "tenant_id": job.tenant_id,
-        "status": job.status,
-        "phase": str(job.phase),
-        "version": job.version,
-        "due_at": iso(job.due_at),
-        "priority": job.priority,
-        "execution_no": job.execution_no,
-        "max_retries": job.max_retries,
-        "timeout_ms": job.timeout_ms,
-        "payload": json.loads(job.payload) if payloads else None,
-        "result": json.loads(job.result) if payloads and job.result is not None else None,
-        "error_code": job.error_code,
-        "error_message": job.error_message,
-        "idempotency_key": job.idempotency_key,
-        "idempotency_scope": job.idempotency_scope,
-        "task_id": job.task_id,
-        "schedule_type": job.schedule_type,
-        "scheduled_at": iso(job.scheduled_at),
-        "trace_id": job.trace_id,
-        "parent_id": job.parent_id,
-        "dlq_id": job.dlq_id,
-        "requeued_from": job.requeued_from,
-        "worker": job.worker,
-        "lease_until": iso(job.lease_until),
-        "created_at": iso(job.created_at),
-        "updated_at": iso(job.updated_at),
-        "started_at": iso(job.started_at),
-        "finished_at": iso(job.finished_at),
-        "view": _redact_view(contract.view(job)) if not payloads else contract.view(job),
-    }
+    view = contract.view(job)
+    return show(
+        responses.Job,
+        job,
+        payload=json.loads(job.payload) if payloads else None,
+        result=None if job.result is None else json.loads(job.result),
+        view=view if payloads else _redact_view(view),
+    )
 
 
 def _redact_view(view: dict[str, Any]) -> dict[str, Any]:
@@ -96,51 +71,32 @@ def _redact_data(data: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if data is None else {name: value for name, value in data.items() if name in _UNREDACTED_DATA}
 
 
-def submitted_view(contract: Contract, submitted: "Submitted", *, payloads: bool = True) -> dict[str, Any]:
+def submitted_view(contract: Contract, submitted: "Submitted", *, payloads: bool = True) -> responses.SubmitResponse:
     """The response of POST /jobs."""
     job = submitted.job
-    view: dict[str, Any] = {"idempotent_hit": submitted.hit, "job": job_view(contract, job, payloads=payloads)}
+    view: responses.SubmitResponse = {
+        "idempotent_hit": submitted.hit,
+        "job": job_view(contract, job, payloads=payloads),
+    }
     if contract.keys.task_id_is_key:
         view["task"] = contract.view(job if payloads else redact_job(job))
     return view
 
 
-def event_view(contract: Contract, job: Job, event: Event) -> dict[str, Any]:
-    return {
-        "seq": event.seq,
-        "event": event.event,
-        "source": event.source,
-        "target": event.target,
-        "at": iso(event.at),
-        "actor": event.actor,
-        "execution_no": event.execution_no,
-        "trace_id": job.trace_id,
-        "data": event.data or {},
-        "note": False,
-        "envelope": contract.envelope(job, event),
-    }
+def event_view(contract: Contract, job: Job, event: Event) -> responses.Event:
+    trace_id, envelope = job.trace_id, contract.envelope(job, event)
+    return show(responses.Event, event, trace_id=trace_id, data=event.data or {}, note=False, envelope=envelope)
 
 
-def note_view(job: Job, note: Note, status: str) -> dict[str, Any]:
+def note_view(job: Job, note: Note, status: str) -> responses.Event:
     """A note in the form of an event that does not change the status."""
-    return {
-        "seq": note.seq,
-        "event": note.name,
-        "source": status,
-        "target": status,
-        "at": iso(note.at),
-        "actor": note.actor,
-        "execution_no": note.execution_no,
-        "trace_id": job.trace_id,
-        "data": note.data or {},
-        "note": True,
-        "envelope": None,
-    }
+    values: dict[str, Any] = {"source": status, "target": status, "note": True, "envelope": None}
+    return show(responses.Event, note, event=note.name, trace_id=job.trace_id, data=note.data or {}, **values)
 
 
 def history_view(
     contract: Contract, job: Job, events: list[Event], notes: list[Note], *, payloads: bool = True
-) -> list[dict[str, Any]]:
+) -> list[responses.Event]:
     """Events and notes in one list: each note comes after the event it follows."""
     if not payloads:
         job, events = redact_job(job), [redact_event(event) for event in events]
@@ -151,37 +107,22 @@ def history_view(
     return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
 
-def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> dict[str, Any]:
-    return {
-        "dlq_id": item.id,
-        "tenant_id": item.tenant_id,
-        "job_id": item.job_id,
-        "contract": item.contract,
-        "job_type": item.job_type,
-        "queue": item.queue,
-        "error_class": item.error_class,
-        "error_code": item.error_code,
-        "error_message": item.error_message if payloads else None,
-        "payload_json": json.loads(item.payload) if payloads else None,
-        "context_json": json.loads(item.context) if payloads else None,
-        "retry_count": item.retries,
-        "status": item.status,
-        "first_failed_at": iso(item.first_failed_at),
-        "created_at": iso(item.created_at),
-        "updated_at": iso(item.updated_at),
-        "requeued_as": item.requeued_as,
-        "proposed_by": item.proposed_by,
-        "proposed_reason": item.proposed_reason,
-    }
-
-
-_CONTRACT_PARTS = ("name", "statuses", "edges", "codes", "retry")
+def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> responses.DeadLetter:
+    return show(
+        responses.DeadLetter,
+        item,
+        dlq_id=item.id,
+        error_message=item.error_message if payloads else None,
+        payload_json=json.loads(item.payload) if payloads else None,
+        context_json=json.loads(item.context) if payloads else None,
+        retry_count=item.retries,
+    )
 
 
 def contract_view(contract: Contract) -> dict[str, Any]:
     """A contract's statuses, edges, error codes and retry rule; notes are not edges."""
     declared = contract_to(contract)
-    return {part: declared[part] for part in _CONTRACT_PARTS}
+    return {part: declared[part] for part in responses.Contract.__annotations__}
 
 
 def contracts_view(contracts: Mapping[str, Contract]) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from detent.core.approval import Approval
 from detent.core.contract.model import Contract, Phase
@@ -35,12 +35,9 @@ PROGRESS = "progress"
 class Why:
     """A stable reason code, a sentence that explains it and what to do, and the details behind it."""
 
-    reason: str
-    sentence: str
+    reason: Annotated[str, "Stable code, like FINISHED or WAITS_FOR_SIGNAL."]
+    sentence: Annotated[str, "The same in English."]
     details: dict[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"reason": self.reason, "sentence": self.sentence, "details": self.details}
 
 
 class Pause(NamedTuple):
@@ -92,7 +89,7 @@ async def why(engine: "Engine", job_id: str, tenant: str | None = None, *, paylo
 def explain(snapshot: Snapshot) -> Why:
     first, *others = (*_REASONS[snapshot.job.phase](snapshot), *_orphaned_steps(snapshot))
     job = {"job_id": snapshot.job.id, "status": snapshot.job.status, "phase": str(snapshot.job.phase)}
-    also = [other.as_dict() for other in others]
+    also = [asdict(other) for other in others]
     return Why(first.reason, first.sentence, {**job, **first.details, "also": also})
 
 

@@ -1,11 +1,11 @@
 """Backfill: creates the missing jobs for a schedule's fires in a past range, on request of a person."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 from detent.core.errors import InvalidInput, QuotaExceeded
 from detent.core.job import Micros
@@ -28,18 +28,12 @@ _BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """The result of a backfill; the field names are those of the JSON."""
+    """The result of a backfill."""
 
-    fires: int
-    """Fires in the range."""
-    known: int = 0
-    """Fires that had a job before."""
-    made: int = 0
-    """Jobs created now; in a dry run, jobs that would be created."""
-    job_ids: Sequence[str] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    fires: Annotated[int, "Number of runs in the range."]
+    known: Annotated[int, "Number of runs that already had a job."] = 0
+    made: Annotated[int, "Number of jobs created, or that would be created in a dry run."] = 0
+    job_ids: Annotated[Sequence[str], "The new jobs."] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from detent.core.contract.model import Contract, Move
 from detent.core.cron import cron_of, local_instant, zone_of
 from detent.core.errors import DetentError, InvalidInput
 from detent.core.job import Micros
+from detent.core.options.schedule_options import MISFIRES, ScheduleOptions
 from detent.core.schedule import (
     MAX_INTERVAL,
     MIN_INTERVAL,
@@ -24,48 +25,24 @@ from detent.core.schedule import (
     parse_interval,
 )
 from detent.core.times import SECOND, from_datetime, from_iso, iso
-from detent.engine.submit.submission import Submission, check_name, check_submission, deadline_of
+from detent.engine.submit.submission import Submission, check_name, check_number, check_submission, deadline_of
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
 
 INVALID = "SCHEDULE_INVALID"
-MAX_MISFIRES = 100
 MAX_SECONDS = 86_400 * 366
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleRequest:
-    """A schedule as a caller defines it: one of cron, every and at, and the job that each fire creates."""
-
+@dataclass
+class ScheduleName:
+    __slots__ = ()
     name: str
-    job_type: str
-    cron: str | None = None
-    every: str | float | timedelta | None = None
-    """An interval like 5m or 1h30m, or seconds."""
-    at: str | datetime | None = None
-    tz: str | None = None
-    """The time zone of cron times; default UTC."""
-    payload: Mapping[str, Any] | None = None
-    contract: str | None = None
-    queue: str = "default"
-    tenant_id: str = "default"
-    priority: int = 0
-    max_retries: int | None = None
-    timeout_ms: int | None = None
-    limit_key: str = ""
-    starts_at: str | datetime | None = None
-    ends_at: str | datetime | None = None
-    jitter: float = 0.0
-    """Seconds; each job is due up to this much later than its fire."""
-    misfire: str = Misfire.ONCE
-    misfire_limit: int = 10
-    """How many missed fires the misfire rule `all` creates jobs for."""
-    misfire_grace: float = 60.0
-    """Seconds a fire may be late without counting as missed."""
-    overlap: str = Overlap.ALLOW
-    deadline: float | None = None
-    """Seconds after a job is due; a job that was not started by then is ended."""
+
+
+@dataclass(slots=True)
+class ScheduleRequest(ScheduleOptions, ScheduleName):
+    """A schedule as a caller defines it: one of cron, every and at, and the job that each fire creates. Immutable."""
 
 
 CHANGEABLE = frozenset(field.name for field in fields(ScheduleRequest)) - {"name", "tenant_id"}
@@ -97,18 +74,14 @@ def _build_schedule(
         )
     schedule = Schedule(
         id=schedule_id,
-        tenant_id=request.tenant_id,
         name=request.name,
+        **request.run_options(),
         **timing,
         anchor=now - now % SECOND if timing["starts_at"] is None else timing["starts_at"],
         job_type=request.job_type,
         payload=payload,
         contract=contract.name,
-        queue=request.queue,
-        priority=request.priority,
         max_retries=request.max_retries,
-        timeout_ms=request.timeout_ms,
-        limit_key=request.limit_key,
         deadline=_deadline(contract, request, now),
         declared=None,
         paused_at=None,
@@ -129,13 +102,7 @@ def check_timing(request: ScheduleRequest) -> dict[str, Any]:
     )
     if starts_at is not None and ends_at is not None and ends_at < starts_at:
         raise InvalidInput("ends_at must not be before starts_at", code=INVALID, field="ends_at")
-    limit = request.misfire_limit
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_MISFIRES:
-        raise InvalidInput(
-            f"misfire_limit must be a whole number from 1 to {MAX_MISFIRES}, got {limit!r}",
-            code=INVALID,
-            field="misfire_limit",
-        )
+    check_number(request.misfire_limit, "misfire_limit", MISFIRES, INVALID)
     return {
         "kind": kind,
         "expression": expression,
@@ -144,7 +111,7 @@ def check_timing(request: ScheduleRequest) -> dict[str, Any]:
         "ends_at": ends_at,
         "jitter": _seconds(request.jitter, "jitter"),
         "misfire": _enum_member(Misfire, request.misfire, "misfire"),
-        "misfire_limit": limit,
+        "misfire_limit": request.misfire_limit,
         "misfire_grace": _seconds(request.misfire_grace, "misfire_grace"),
         "overlap": _enum_member(Overlap, request.overlap, "overlap"),
     }
@@ -152,19 +119,16 @@ def check_timing(request: ScheduleRequest) -> dict[str, Any]:
 
 def request_of(schedule: Schedule) -> ScheduleRequest:
     """The request that gives this row; edits start from it."""
+    timing: dict[str, Any] = {schedule.kind: schedule.expression}
     return ScheduleRequest(
         name=schedule.name,
         job_type=schedule.job_type,
-        **{schedule.kind: schedule.expression},
+        **timing,
         tz=schedule.timezone,
         payload=json.loads(schedule.payload),
         contract=schedule.contract,
-        queue=schedule.queue,
-        tenant_id=schedule.tenant_id,
-        priority=schedule.priority,
+        **schedule.run_options(),
         max_retries=schedule.max_retries,
-        timeout_ms=schedule.timeout_ms,
-        limit_key=schedule.limit_key,
         starts_at=iso(schedule.starts_at),
         ends_at=iso(schedule.ends_at),
         jitter=schedule.jitter / SECOND,
@@ -197,13 +161,9 @@ def submission_of(request: ScheduleRequest, contract: str) -> Submission:
         job_type=request.job_type,
         payload=request.payload,
         contract=contract,
-        queue=request.queue,
-        tenant_id=request.tenant_id,
+        **request.run_options(),
         idempotency_key=fire_key("0" * 36, 0),
-        timeout_ms=request.timeout_ms,
         max_retries=request.max_retries,
-        priority=request.priority,
-        limit_key=request.limit_key,
     )
 
 

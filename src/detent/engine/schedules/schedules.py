@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from detent.core.errors import DetentError, InvalidInput, NotFound, TenantViolation, VersionConflict
 from detent.core.job import Micros
 from detent.core.schedule import Fire, Schedule, fires_between, jitter_delay, next_fire
-from detent.core.times import SECOND, iso
+from detent.core.times import SECOND
+from detent.engine.reads import responses
+from detent.engine.reads.responses import show
 from detent.engine.refusal import Refused, unwrap
 from detent.ports.access import Audit
 from detent.ports.listing import Filter
@@ -301,44 +303,17 @@ def _differences(before: Schedule, after: Schedule) -> dict[str, Any]:
     return {name: {"from": old[name], "to": new[name]} for name in old if old[name] != new[name]}
 
 
-def schedule_view(schedule: Schedule, *, payloads: bool = True) -> dict[str, Any]:
+def schedule_view(schedule: Schedule, *, payloads: bool = True) -> responses.Schedule:
     """A schedule as the API shows it."""
-    return {
-        "id": schedule.id,
-        "name": schedule.name,
-        "tenant_id": schedule.tenant_id,
-        "schedule_type": schedule.kind,
-        "expression": schedule.expression,
-        "timezone": schedule.timezone,
-        "starts_at": iso(schedule.starts_at),
-        "ends_at": iso(schedule.ends_at),
-        "jitter_seconds": schedule.jitter / SECOND,
-        "misfire": schedule.misfire,
-        "misfire_limit": schedule.misfire_limit,
-        "misfire_grace_seconds": schedule.misfire_grace / SECOND,
-        "overlap": schedule.overlap,
-        "job_type": schedule.job_type,
-        "payload": json.loads(schedule.payload) if payloads else None,
-        "contract": schedule.contract,
-        "queue": schedule.queue,
-        "priority": schedule.priority,
-        "max_retries": schedule.max_retries,
-        "timeout_ms": schedule.timeout_ms,
-        "limit_key": schedule.limit_key,
-        "deadline_seconds": None if schedule.deadline is None else schedule.deadline / SECOND,
-        "declared": schedule.declared is not None,
-        "paused": schedule.paused_at is not None,
-        "paused_at": iso(schedule.paused_at),
-        "version": schedule.version,
-        "created_at": iso(schedule.created_at),
-        "updated_at": iso(schedule.updated_at),
-        "next_fire_at": iso(schedule.next_fire_at),
-        "retry_at": iso(schedule.retry_at),
-        "last_fire_at": iso(schedule.last_fire_at),
-        "last_job_id": schedule.last_job_id,
-        "fires": schedule.fires,
-        "misfires": schedule.misfires,
-        "last_misfire_at": iso(schedule.last_misfire_at),
-        "overlapped": schedule.overlapped,
-        "last_error": schedule.last_error,
-    }
+    return show(
+        responses.Schedule,
+        schedule,
+        schedule_type=schedule.kind,
+        jitter_seconds=schedule.jitter / SECOND,
+        misfire_grace_seconds=schedule.misfire_grace / SECOND,
+        payload=json.loads(schedule.payload) if payloads else None,
+        deadline_seconds=None if schedule.deadline is None else schedule.deadline / SECOND,
+        declared=schedule.declared is not None,
+        paused=schedule.paused_at is not None,
+        last_error=schedule.last_error if payloads else None,
+    )

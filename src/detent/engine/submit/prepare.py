@@ -3,12 +3,14 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import create
 from detent.core.errors import IdempotencyConflict, InvalidInput, TenantViolation, VersionConflict
 from detent.core.job import Change, Facts, Job, Micros
+from detent.core.options.job_options import STORED_WITH_JOBS
 from detent.core.uniform_batch import UniformBatch
 from detent.engine.execution.settle import not_supported
 from detent.ports.tx import Tx
@@ -17,6 +19,8 @@ from .submission import Submission, check_submission, deadline_of, moment_of, pa
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
+
+_stored_options = attrgetter(*STORED_WITH_JOBS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +63,17 @@ def prepare(engine: "Engine", submission: Submission, now: Micros, *, apply_poli
     job_id = submission.id or engine.ids.job()
     _check_task_id(contract, submission, job_id)
     due_at, scheduled_at = moment_of(contract, submission, now)
-    key = submission.idempotency_key
-    if not key and contract.keys.generated:
-        key = f"auto-{job_id}"
+    options = dict(zip(STORED_WITH_JOBS, _stored_options(submission), strict=True))
+    if not submission.idempotency_key and contract.keys.generated:
+        options["idempotency_key"] = f"auto-{job_id}"
+    if not submission.task_id:
+        options["task_id"] = job_id if contract.names_tasks else None
+    options["trace_id"] = _trace(engine, contract, submission, job_id)
+    options["effect_root"] = submission.effect_root or job_id
     job = Job(
         id=job_id,
         contract=contract.name,
         job_type=submission.job_type,
-        queue=submission.queue,
-        tenant_id=submission.tenant_id,
         status="",
         phase=Phase.CLAIMABLE,
         version=0,
@@ -75,21 +81,11 @@ def prepare(engine: "Engine", submission: Submission, now: Micros, *, apply_poli
         created_at=now,
         updated_at=now,
         due_at=None,
-        priority=submission.priority,
-        limit_key=submission.limit_key,
+        **options,
         max_retries=contract.retry.max_retries if submission.max_retries is None else submission.max_retries,
-        timeout_ms=submission.timeout_ms,
-        idempotency_key=key,
-        idempotency_scope=submission.idempotency_scope,
-        task_id=submission.task_id or (job_id if contract.names_tasks else None),
         schedule_type=submission.schedule_type or "at",
         scheduled_at=due_at if submission.hold and due_at > now else scheduled_at,
-        trace_id=_trace(engine, contract, submission, job_id),
-        parent_id=submission.parent_id,
-        requeued_from=submission.requeued_from,
-        effect_root=submission.effect_root or job_id,
         deadline_at=deadline_of(contract, submission, now),
-        traceparent=submission.traceparent,
     )
     move = _creation_move(contract, submission, due_at > now)
     change = create(contract, job, move, now, Facts(actor=submission.actor, due_at=due_at, reason=held_for))

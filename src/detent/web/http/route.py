@@ -14,7 +14,7 @@ from detent.core.access import POWERS, Power
 from detent.core.errors import InvalidInput, StoreUnavailable
 from detent.engine import Engine
 from detent.engine.control.access import Forbidden
-from detent.web.openapi.schemas import PROBLEMS
+from detent.web.openapi.schemas import PROBLEMS, model_of
 
 from .authentication import SAFE, Caller
 from .idempotency import run_idempotent
@@ -201,11 +201,11 @@ class Router(APIRouter):
         """Declare a route.
 
         needs: the power the caller must have; None makes the route public.
-        responses: status code -> model of the body, or a whole OpenAPI response object.
+        responses: status code -> answer, or a whole OpenAPI response object.
         extra: members to add to the OpenAPI operation.
         """
         documented: dict[int | str, dict[str, Any]] = {
-            status: body if isinstance(body, dict) else {"model": body} for status, body in responses.items()
+            status: body if isinstance(body, dict) else {"model": model_of(body)} for status, body in responses.items()
         }
         declared = {POWER: PUBLIC if needs is None else str(needs), **(extra or {})}
         if needs is not None:

@@ -8,10 +8,13 @@ from fastapi.openapi.utils import get_openapi
 
 from detent.core.contract.builtin import DEFAULT
 from detent.core.contract.model import Contract, Move
-from detent.engine.submit.submission import MAX_RETRIES, MAX_SPAN_MS, PRIORITIES
+from detent.core.options.job_options import JobOptions
+from detent.core.options.option import NAME, REST, JsonSchema, options_of
 from detent.version import __version__
 
-from .schemas import PRINTABLE, Problem
+from .schemas import Problem
+
+SUBMISSION_OPTIONS = options_of(JobOptions, REST)
 
 ABOUT = (
     "Detent is a durable job engine; the contract of a job defines its statuses and legal transitions. "
@@ -20,17 +23,6 @@ ABOUT = (
     "nothing again; 422 if the key was used with another request, 409 while the first request runs. "
     "GET /api/v1/events/stream sends all status changes as server-sent events and resumes after Last-Event-ID."
 )
-_NAME = {"type": ["string", "null"], "minLength": 1, "maxLength": 200, "pattern": PRINTABLE}
-_YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})"
-_UTC = rf"^{_YEAR}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,6}})?Z$"
-_DEADLINE = {
-    "anyOf": [
-        {"type": "null"},
-        {"type": "number", "minimum": 0.001, "maximum": MAX_SPAN_MS // 1_000},
-        {"type": "string", "pattern": _UTC},
-    ],
-    "description": "Seconds from now, or a time in the future. A job that has not started by then is ended.",
-}
 
 
 def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) -> dict[str, Any]:
@@ -77,33 +69,18 @@ def _variants(contracts: Mapping[str, Contract]) -> dict[str, dict[str, Any]]:
 def _fields(contract: Contract) -> dict[str, Any]:
     """The schema of a submission under this contract, from its rules for keys, retries, tasks, holds and deadlines."""
     default = contract.name == DEFAULT
-    contract_name: dict[str, Any] = {"enum": [contract.name, None]} if default else {"const": contract.name}
-    retries: dict[str, Any] = {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_RETRIES}
+    fields: dict[str, Any] = {"job_type": NAME}
+    fields |= {name: {**nullable(row.schema), "description": row.help} for name, row in SUBMISSION_OPTIONS.items()}
+    fields["contract"] = {"enum": [contract.name, None]} if default else {"const": contract.name}
+    fields["idempotency_key"]["maxLength"] = contract.keys.max_length
     if contract.retry.frozen:
-        retries = {"enum": [contract.retry.max_retries, None]}
-    fields: dict[str, Any] = {
-        "job_type": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": PRINTABLE},
-        "payload": {"type": ["object", "null"]},
-        "contract": contract_name,
-        "queue": _NAME,
-        "tenant_id": _NAME,
-        "idempotency_key": {"type": ["string", "null"], "minLength": 1, "maxLength": contract.keys.max_length,
-                            "pattern": r"^[^\x00]*[^\x00-\x20\s][^\x00]*$"},
-        "idempotency_scope": _NAME,
-        "schedule_type": {"enum": ["at", None]},
-        "scheduled_at": {"type": ["string", "null"], "pattern": _UTC, "examples": ["2030-01-31T12:00:00Z"]},
-        "timeout_ms": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_SPAN_MS},
-        "max_retries": retries,
-        "priority": {"type": ["integer", "null"], "minimum": PRIORITIES[0], "maximum": PRIORITIES[1]},
-        "trace_id": _NAME,
-        "limit_key": {**_NAME, "minLength": 0, "pattern": f"^$|{PRINTABLE}"},
-    }  # fmt: skip
-    if not contract.names_tasks or contract.keys.task_id_is_key or contract.task_attempts:
-        fields["task_id"] = _NAME
-    if contract.edge(None, Move.HOLD):
-        fields["hold"] = {"type": ["boolean", "null"]}
-    if contract.can_cancel_before_start:
-        fields["deadline"] = _DEADLINE
+        fields["max_retries"] = {"enum": [contract.retry.max_retries, None]}
+    if contract.names_tasks and not contract.keys.task_id_is_key and not contract.task_attempts:
+        del fields["task_id"]
+    if not contract.edge(None, Move.HOLD):
+        del fields["hold"]
+    if not contract.can_cancel_before_start:
+        del fields["deadline"]
     required = [] if contract.keys.task_id_is_key else ["job_type"]
     return {
         "type": "object",
@@ -112,3 +89,12 @@ def _fields(contract: Contract) -> dict[str, Any]:
         "additionalProperties": False,
         "properties": fields,
     }
+
+
+def nullable(schema: JsonSchema) -> dict[str, Any]:
+    """The schema that also allows null."""
+    if "enum" in schema:
+        return {**schema, "enum": [*schema["enum"], None]}
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [{"type": "null"}, *schema["anyOf"]]}
+    return {**schema, "type": [schema["type"], "null"]}

@@ -1,6 +1,6 @@
 """Tokens and the audit log; for administrators."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Path, Query
 from pydantic import Field
@@ -11,15 +11,16 @@ from detent.core.errors import TenantViolation
 from detent.core.times import iso
 from detent.engine.control import access
 from detent.engine.control.access import token_view
+from detent.engine.reads import responses
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import access_schemas, schemas
+from detent.web.openapi import schemas
 from detent.web.routes.jobs.filters import Page
 
 router = Router(tags=["access"])
 TokenId = Annotated[str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The token's id.")]
 
 
-@router.route_for("GET", "/tokens", needs=Power.ADMIN, responses={200: access_schemas.TokenList})
+@router.route_for("GET", "/tokens", needs=Power.ADMIN, responses={200: responses.TokenList})
 async def list_tokens(request: ApiRequest) -> Response:
     """List all tokens without their secrets. A token that is bound to a tenant sees only the tokens of that tenant."""
     engine, tenant = await request.engine(), request.caller.tenant
@@ -27,8 +28,17 @@ async def list_tokens(request: ApiRequest) -> Response:
     return json_response({"tokens": [token_view(token, engine.store.now()) for token in tokens]})
 
 
-@router.route_for("POST", "/tokens", needs=Power.ADMIN, responses={201: access_schemas.TokenCreateResponse})
-async def create_token(request: ApiRequest, body: access_schemas.TokenCreateRequest) -> Response:
+class TokenCreateRequest(schemas.RequestBody):
+    name: schemas.Name = Field(description="The person. One person may have several tokens.")
+    role: Literal["viewer", "operator", "reviewer", "admin"]
+    tenant: schemas.Name | None = Field(None, description="Bind the token to this tenant.")
+    payloads: bool = Field(True, description="False hides payloads, results and error messages.")
+    expires_days: float | None = Field(None, gt=0, le=3_650, description="Null: does not expire.")
+    roles: list[schemas.Name] = Field([], max_length=50, description="Further roles that count in approvals.")
+
+
+@router.route_for("POST", "/tokens", needs=Power.ADMIN, responses={201: responses.TokenCreateResponse})
+async def create_token(request: ApiRequest, body: TokenCreateRequest) -> Response:
     """Create a token. Its secret is in this response only. Creating the first token turns on sign-in.
 
     The new token sees payloads only if the caller's token does, and is bound to the caller's tenant if there is one.
@@ -48,7 +58,7 @@ async def create_token(request: ApiRequest, body: access_schemas.TokenCreateRequ
     return json_response({"token": secret, **token_view(token, engine.store.now())}, 201)
 
 
-@router.route_for("POST", "/tokens/{token_id}/revoke", needs=Power.ADMIN, responses={200: access_schemas.TokenInfo})
+@router.route_for("POST", "/tokens/{token_id}/revoke", needs=Power.ADMIN, responses={200: responses.TokenInfo})
 async def revoke_token(request: ApiRequest, token_id: TokenId) -> Response:
     """Revoke a token. This is final; repeating it changes nothing. 404 TOKEN_NOT_FOUND if it does not exist."""
     engine, caller = await request.engine(), request.caller
@@ -66,7 +76,7 @@ class AuditFilter(Page):
     subject: schemas.Name | None = Field(None, description="Only actions on this id or name.")
 
 
-@router.route_for("GET", "/audit", needs=Power.ADMIN, responses={200: access_schemas.AuditList})
+@router.route_for("GET", "/audit", needs=Power.ADMIN, responses={200: responses.AuditList})
 async def list_audit_entries(request: ApiRequest, query: Annotated[AuditFilter, Query()]) -> Response:
     """List the actions of people, newest first. The log of a job is at GET /jobs/{job_id}/events."""
     engine = await request.engine()

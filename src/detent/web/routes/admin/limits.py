@@ -1,13 +1,14 @@
 """Limits on concurrent jobs and on starts per period, and the weights and quotas of tenants."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.errors import InvalidInput, NotFound
+from detent.engine.reads import responses
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
@@ -51,24 +52,11 @@ class QuotaRequest(schemas.ReasonRequest):
     max_payload: int | None = Field(None, ge=2, le=_MAX_NUMBER, description="Max bytes of a payload.")
 
 
-class LimitResponse(BaseModel):
-    """A limit."""
-
-    queue: str | None
-    job_type: str | None
-    tenant: str | None
-    key: str | None
-    per: str | None
-    concurrency: int | None = Field(description="Max concurrent jobs.")
-    rate: int | None = Field(description="Max starts per period_seconds.")
-    period_seconds: float | None
+class LimitList(TypedDict):
+    limits: list[responses.LimitResponse]
 
 
-class LimitList(BaseModel):
-    limits: list[LimitResponse]
-
-
-class QuotaResponse(BaseModel):
+class QuotaResponse(TypedDict):
     """A tenant's weight and quotas; null means no quota."""
 
     tenant_id: str
@@ -77,11 +65,11 @@ class QuotaResponse(BaseModel):
     max_payload: int | None
 
 
-class TenantList(BaseModel):
+class TenantList(TypedDict):
     tenants: list[QuotaResponse]
 
 
-class QuotaRemovedResponse(BaseModel):
+class QuotaRemovedResponse(TypedDict):
     tenant_id: str
     removed: bool
 
@@ -97,7 +85,7 @@ async def list_limits(request: ApiRequest) -> Response:
     return json_response({"limits": [limit.as_dict() for limit in await (await request.engine()).limits()]})
 
 
-@router.route_for("PUT", "/limits", needs=Power.OPERATE, responses={200: LimitResponse})
+@router.route_for("PUT", "/limits", needs=Power.OPERATE, responses={200: responses.LimitResponse})
 async def set_limit(request: ApiRequest, body: LimitRequest) -> Response:
     """Set a limit, or change the one with the same scope. It applies from the next claim of every worker.
 
@@ -114,7 +102,7 @@ async def set_limit(request: ApiRequest, body: LimitRequest) -> Response:
     return json_response(limit.as_dict())
 
 
-@router.route_for("POST", "/limits/remove", needs=Power.OPERATE, responses={200: LimitResponse})
+@router.route_for("POST", "/limits/remove", needs=Power.OPERATE, responses={200: responses.LimitResponse})
 async def remove_limit(request: ApiRequest, body: LimitScope) -> Response:
     """Remove the limit that has exactly this scope. 404 NO_LIMIT if it does not exist."""
     request.caller.require_all_tenants("limits")

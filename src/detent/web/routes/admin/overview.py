@@ -8,20 +8,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from detent.core.access import Power
-from detent.core.contract.model import Phase
 from detent.core.times import iso
 from detent.engine.metrics.time_series import series_view
+from detent.engine.reads import responses
 from detent.engine.reads.queues import read_queues
-from detent.engine.reads.why import is_live
+from detent.engine.reads.stats import counts_view, live_workers_view
 from detent.ports.tx import Tx
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.live.job_counts import Counts
-from detent.web.openapi import page_schemas
 
 router = Router(tags=["service"])
 
 
-@router.route_for("GET", "/overview", needs=Power.READ, responses={200: page_schemas.Overview})
+@router.route_for("GET", "/overview", needs=Power.READ, responses={200: responses.Overview})
 async def get_overview(request: ApiRequest) -> Response:
     """Counts of jobs by phase and status, queues with their oldest ready job, pauses, live workers and dead letters.
 
@@ -40,7 +39,7 @@ class SeriesQuery(BaseModel):
     span: Literal["hour", "day", "week"] = Field("hour", description="The last hour, day or week.")
 
 
-@router.route_for("GET", "/series", needs=Power.READ, responses={200: page_schemas.TimeSeries})
+@router.route_for("GET", "/series", needs=Power.READ, responses={200: responses.TimeSeries})
 async def get_series(request: ApiRequest, query: Annotated[SeriesQuery, Query()]) -> Response:
     """Throughput and latency of the last hour, day or week. Servers record them while they run."""
     request.caller.require_all_tenants("the time series")
@@ -51,21 +50,11 @@ def _counts_view(counts: Counts | None) -> dict[str, Any]:
     """counts: None until the first count is done."""
     if counts is None:
         return {"jobs": None, "phases": None, "statuses": None, "counted_at": None}
-    statuses: dict[str, dict[str, int]] = {}
-    phases = {str(phase): 0 for phase in Phase}
-    for contract, status, phase, number in sorted(counts.rows):
-        statuses.setdefault(contract, {})[status] = number
-        phases[phase] += number
-    return {"jobs": sum(phases.values()), "phases": phases, "statuses": statuses, "counted_at": iso(counts.at)}
+    return {**counts_view(counts.rows), "counted_at": iso(counts.at)}
 
 
 async def _dead_letters_and_workers(tx: Tx) -> dict[str, Any]:
-    live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
     return {
         "dead_letters": await tx.dead_letter_counts(),
-        "workers": {
-            "live": len(live),
-            "busy": sum(worker.busy for worker in live),
-            "slots": sum(worker.slots for worker in live),
-        },
+        "workers": live_workers_view(await tx.workers(), tx.now),
     }

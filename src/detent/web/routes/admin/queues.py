@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.errors import NotFound
+from detent.engine.reads import responses
 from detent.engine.reads.queues import read_queues
 from detent.engine.reads.views import contract_view, contracts_view
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -28,14 +29,14 @@ class PauseQuery(BaseModel):
     kind: Literal["queue", "job_type", "tenant"] = Field("queue", description="What the name in the path names.")
 
 
-@router.route_for("GET", "/queues", needs=Power.READ, responses={200: schemas.QueueList})
+@router.route_for("GET", "/queues", needs=Power.READ, responses={200: responses.QueueList})
 async def list_queues(request: ApiRequest) -> Response:
     """List the queues with their number of ready, scheduled and running jobs, and all pauses."""
     request.caller.require_all_tenants("the list of queues")
     return json_response((await read_queues(await request.engine())).as_dict())
 
 
-@router.route_for("POST", "/queues/{name:path}/pause", needs=Power.OPERATE, responses={200: schemas.PauseResponse})
+@router.route_for("POST", "/queues/{name:path}/pause", needs=Power.OPERATE, responses={200: responses.PauseResponse})
 async def pause_queue(
     request: ApiRequest,
     name: TargetName,
@@ -49,7 +50,7 @@ async def pause_queue(
     return json_response({"kind": query.kind, "name": name, "paused": True})
 
 
-@router.route_for("POST", "/queues/{name:path}/resume", needs=Power.OPERATE, responses={200: schemas.PauseResponse})
+@router.route_for("POST", "/queues/{name:path}/resume", needs=Power.OPERATE, responses={200: responses.PauseResponse})
 async def resume_queue(request: ApiRequest, name: TargetName, query: Annotated[PauseQuery, Query()]) -> Response:
     """Resume a queue, a job type or a tenant. 404 PAUSE_NOT_FOUND if it is not paused."""
     _check_tenant(request, query.kind, name)
@@ -69,13 +70,13 @@ def _check_tenant(request: ApiRequest, kind: str, name: str) -> None:
         request.caller.require_all_tenants(f"the {kind.replace('_', ' ')} {name!r}")
 
 
-@router.route_for("GET", "/contracts", needs=Power.READ, responses={200: schemas.ContractList}, tags=["contracts"])
+@router.route_for("GET", "/contracts", needs=Power.READ, responses={200: responses.ContractList}, tags=["contracts"])
 async def list_contracts(request: ApiRequest) -> Response:
     """List the built-in contracts and those stored in the database."""
     return json_response({"contracts": contracts_view((await request.engine()).contracts)})
 
 
-@router.route_for("GET", "/contracts/{name}", needs=Power.READ, responses={200: schemas.Contract}, tags=["contracts"])
+@router.route_for("GET", "/contracts/{name}", needs=Power.READ, responses={200: responses.Contract}, tags=["contracts"])
 async def get_contract(request: ApiRequest, name: ContractName) -> Response:
     """The table of a contract: statuses, legal transitions, error codes, retry policy.
 

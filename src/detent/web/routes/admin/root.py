@@ -4,8 +4,8 @@ from typing import Any
 
 from starlette.responses import HTMLResponse, Response
 
+from detent.engine.reads import responses
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import schemas
 from detent.web.openapi.docs_page import docs_page
 from detent.web.openapi.document import document
 from detent.web.pages.assets import PREFIX
@@ -13,13 +13,13 @@ from detent.web.pages.assets import PREFIX
 router = Router("", tags=["service"])
 
 
-@router.route_for("GET", "/healthz", needs=None, responses={200: schemas.HealthResponse})
+@router.route_for("GET", "/healthz", needs=None, responses={200: responses.HealthResponse})
 async def check_liveness(request: ApiRequest) -> Response:
     """Liveness probe: 200 if the process responds. Does not use the database."""
     return json_response({"ok": True})
 
 
-@router.route_for("GET", "/readyz", needs=None, responses={200: schemas.HealthResponse})
+@router.route_for("GET", "/readyz", needs=None, responses={200: responses.HealthResponse})
 async def check_readiness(request: ApiRequest) -> Response:
     """Readiness probe: 200 if the database can be read, otherwise 503."""
     if await request.web.store_readable():

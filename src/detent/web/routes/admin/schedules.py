@@ -1,24 +1,23 @@
 """Schedules: list, get, create, update, remove, pause, resume, preview, backfill."""
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, replace
+from typing import Annotated, Any
 
 from fastapi import Body, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.access import Power
+from detent.core.options import schedule_options
 from detent.core.schedule import Schedule
-from detent.core.times import iso
+from detent.engine.reads import responses
 from detent.engine.schedules import schedules
-from detent.engine.schedules.backfill import backfill
+from detent.engine.schedules.backfill import Backfill, backfill
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
-from detent.engine.submit.submission import MAX_SPAN_MS
-from detent.ports.listing import Filter
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import schedule_schemas, schemas
-from detent.web.routes.jobs.filters import Page, Text
+from detent.web.openapi import schemas
+from detent.web.routes.jobs.filters import Page, Selection
 
 router = Router(tags=["schedules"])
 Reference = Annotated[
@@ -27,47 +26,13 @@ Reference = Annotated[
 ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[ -~]+$")]
 
 
+@schemas.with_options(schedule_options.ScheduleTiming)
 class ScheduleTiming(schemas.RequestBody):
     """When a schedule runs. Exactly one of cron, every and at is needed."""
 
-    cron: ShortText | None = Field(None, description="Five fields, six with seconds first, or a macro like @daily.")
-    every: ShortText | float | None = Field(None, description="Interval like 5m or 1h30m, or a number of seconds.")
-    at: ShortText | None = Field(None, description="Run once at this time.")
-    tz: ShortText | None = Field(None, description="Time zone of cron and of times without one; default UTC.")
-    starts_at: ShortText | None = Field(None, description="No run before this time; the anchor of every.")
-    ends_at: ShortText | None = Field(None, description="No run after this time.")
-    jitter: float | None = Field(None, ge=0, description="Each job is due up to this many seconds after its run.")
 
-
-class ScheduleOptions(ScheduleTiming):
-    """When a schedule runs, and the job that each run creates."""
-
-    job_type: schemas.Name | None = None
-    payload: dict[str, Any] | None = None
-    contract: schemas.Name | None = None
-    queue: schemas.Name | None = None
-    priority: int | None = Field(None, ge=-100, le=100)
-    max_retries: int | None = Field(None, ge=0, le=1_000)
-    timeout_ms: int | None = Field(None, ge=1, le=10**12)
-    limit_key: schemas.Name | None = None
-    deadline: float | None = Field(
-        None,
-        ge=0.001,
-        le=MAX_SPAN_MS / 1_000,
-        description="A job that has not started this many seconds after it is due is ended.",
-    )
-    misfire: Literal["skip", "once", "all"] | None = Field(
-        None, description="Missed runs: skip them, create one job (default), or one for each up to misfire_limit."
-    )
-    misfire_limit: int | None = Field(None, ge=1, le=100)
-    misfire_grace: float | None = Field(None, ge=0, description="Seconds after which a run counts as missed.")
-    overlap: Literal["allow", "skip", "cancel"] | None = Field(
-        None,
-        description="If an earlier job has not finished: run both (default), skip the run, or cancel the earlier job.",
-    )
-
-
-class ScheduleCreateRequest(ScheduleOptions):
+@schemas.with_options(schedule_options.ScheduleOptions)
+class ScheduleCreateRequest(schemas.RequestBody):
     name: schemas.Name
     job_type: schemas.Name
     tenant_id: schemas.Name | None = None
@@ -75,19 +40,17 @@ class ScheduleCreateRequest(ScheduleOptions):
     reason: schemas.Prose | None = None
 
 
-class ScheduleUpdateRequest(ScheduleOptions):
+@schemas.with_options(schedule_options.ScheduleOptions, without=("tenant_id",))
+class ScheduleUpdateRequest(schemas.RequestBody):
+    job_type: schemas.Name | None = None
     version: int | None = Field(
         None, ge=1, le=2**31 - 1, description="409 VERSION_CONFLICT if the schedule has another version now."
     )
     reason: schemas.Prose | None = None
 
 
-class ScheduleFilter(Page):
-    queue: schemas.Name | None = None
-    contract: schemas.Name | None = None
-    tenant: schemas.Name | None = None
-    job_type: schemas.Name | None = None
-    text: Text | None = None
+class ScheduleFilter(Page, Selection):
+    """Query parameters of the list of schedules."""
 
 
 class PreviewQuery(BaseModel):
@@ -105,33 +68,25 @@ class BackfillRequest(schemas.ReasonRequest):
     dry_run: bool = Field(True, description="Only count the jobs.")
 
 
-def _view(request: ApiRequest, schedule: Schedule) -> dict[str, Any]:
-    view = schedule_view(schedule, payloads=request.caller.payloads)
-    return view if request.caller.payloads else {**view, "last_error": None}
+def _view(request: ApiRequest, schedule: Schedule) -> responses.Schedule:
+    return schedule_view(schedule, payloads=request.caller.payloads)
 
 
 def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
     return body.model_dump(exclude_none=True, exclude=set(excluded))
 
 
-@router.route_for("GET", "/schedules", needs=Power.READ, responses={200: schedule_schemas.ScheduleList})
+@router.route_for("GET", "/schedules", needs=Power.READ, responses={200: responses.ScheduleList})
 async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Response:
     """List schedules, newest first."""
-    filter = Filter(
-        contract=query.contract,
-        queue=query.queue,
-        tenant_id=request.caller.tenant_for(query.tenant),
-        job_type=query.job_type,
-        text=query.text,
-        before=query.cursor,
-    )
-    rows = await schedules.list_schedules(await request.engine(), replace(filter, limit=query.limit + 1))
+    filter = replace(query.filter(request.caller), text=query.text, limit=query.limit + 1)
+    rows = await schedules.list_schedules(await request.engine(), filter)
     page = rows[: query.limit]
     cursor = page[-1].id if len(rows) > query.limit else None
     return json_response({"schedules": [_view(request, schedule) for schedule in page], "next_cursor": cursor})
 
 
-@router.route_for("POST", "/schedules", needs=Power.OPERATE, responses={201: schedule_schemas.Schedule})
+@router.route_for("POST", "/schedules", needs=Power.OPERATE, responses={201: responses.Schedule})
 async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> Response:
     """Create a schedule. It runs from now on, unless paused is true.
 
@@ -152,31 +107,29 @@ async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> R
     return json_response(_view(request, schedule), 201)
 
 
-@router.route_for("POST", "/schedules/preview", needs=Power.READ, responses={200: schedule_schemas.SchedulePreview})
+@router.route_for("POST", "/schedules/preview", needs=Power.READ, responses={200: responses.SchedulePreview})
 async def preview_timing(
     request: ApiRequest, body: ScheduleTiming, query: Annotated[PreviewQuery, Query()]
 ) -> Response:
     """The next runs that a schedule with this timing would have. Creates nothing."""
     draft = ScheduleRequest("preview", "preview", **_given_fields(body))
     runs = await schedules.preview(await request.engine(), draft, query.count, after=query.after)
-    return json_response({"timezone": body.tz or "UTC", "fires": [_run_view(run) for run in runs]})
+    return json_response(
+        {"timezone": draft.tz or "UTC", "fires": [responses.show(responses.PlannedRun, run) for run in runs]}
+    )
 
 
-def _run_view(run: schedules.Preview) -> dict[str, Any]:
-    return {"fire_at": iso(run.fire_at), "due_at": iso(run.due_at)}
-
-
-@router.route_for("GET", "/schedules/{reference}", needs=Power.READ, responses={200: schedule_schemas.ScheduleWithRuns})
+@router.route_for("GET", "/schedules/{reference}", needs=Power.READ, responses={200: responses.ScheduleWithRuns})
 async def get_schedule(request: ApiRequest, reference: Reference) -> Response:
     """A schedule and its last 10 runs. 404 SCHEDULE_NOT_FOUND if it does not exist."""
     engine = await request.engine()
     schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
     runs = await schedules.fires(engine, schedule.id, limit=10)
-    last_runs = [{"fire_at": iso(run.fire_at), "job_id": run.job_id, "made_at": iso(run.made_at)} for run in runs]
-    return json_response({**_view(request, schedule), "last_fires": last_runs})
+    last_fires = [responses.show(responses.ScheduleRun, run) for run in runs]
+    return json_response({**_view(request, schedule), "last_fires": last_fires})
 
 
-@router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule})
+@router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, responses={200: responses.Schedule})
 async def update_schedule(request: ApiRequest, reference: Reference, body: ScheduleUpdateRequest) -> Response:
     """Change the given fields of a schedule; null resets a field to its default. Missing fields stay unchanged.
 
@@ -195,7 +148,7 @@ async def update_schedule(request: ApiRequest, reference: Reference, body: Sched
     return json_response(_view(request, schedule))
 
 
-@router.route_for("DELETE", "/schedules/{reference}", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule})
+@router.route_for("DELETE", "/schedules/{reference}", needs=Power.OPERATE, responses={200: responses.Schedule})
 async def remove_schedule(request: ApiRequest, reference: Reference) -> Response:
     """Remove a schedule; the jobs it created stay."""
     engine, caller = await request.engine(), request.caller
@@ -203,9 +156,7 @@ async def remove_schedule(request: ApiRequest, reference: Reference) -> Response
     return json_response(_view(request, schedule))
 
 
-@router.route_for(
-    "POST", "/schedules/{reference}/pause", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule}
-)
+@router.route_for("POST", "/schedules/{reference}/pause", needs=Power.OPERATE, responses={200: responses.Schedule})
 async def pause_schedule(
     request: ApiRequest, reference: Reference, body: Annotated[schemas.ReasonRequest | None, Body()] = None
 ) -> Response:
@@ -215,9 +166,7 @@ async def pause_schedule(
     return json_response(_view(request, schedule))
 
 
-@router.route_for(
-    "POST", "/schedules/{reference}/resume", needs=Power.OPERATE, responses={200: schedule_schemas.Schedule}
-)
+@router.route_for("POST", "/schedules/{reference}/resume", needs=Power.OPERATE, responses={200: responses.Schedule})
 async def resume_schedule(
     request: ApiRequest, reference: Reference, body: Annotated[schemas.ReasonRequest | None, Body()] = None
 ) -> Response:
@@ -227,9 +176,7 @@ async def resume_schedule(
     return json_response(_view(request, schedule))
 
 
-@router.route_for(
-    "GET", "/schedules/{reference}/preview", needs=Power.READ, responses={200: schedule_schemas.SchedulePreview}
-)
+@router.route_for("GET", "/schedules/{reference}/preview", needs=Power.READ, responses={200: responses.SchedulePreview})
 async def preview_schedule(
     request: ApiRequest, reference: Reference, query: Annotated[PreviewQuery, Query()]
 ) -> Response:
@@ -237,11 +184,16 @@ async def preview_schedule(
     engine = await request.engine()
     schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
     runs = await schedules.preview(engine, schedule.id, query.count, after=query.after)
-    return json_response({"timezone": schedule.timezone, "fires": [_run_view(run) for run in runs]})
+    return json_response(
+        {"timezone": schedule.timezone, "fires": [responses.show(responses.PlannedRun, run) for run in runs]}
+    )
 
 
 @router.route_for(
-    "POST", "/schedules/{reference}/backfill", needs=Power.OPERATE, responses={200: schedule_schemas.BackfillResponse}
+    "POST",
+    "/schedules/{reference}/backfill",
+    needs=Power.OPERATE,
+    responses={200: responses.answer_of("BackfillResponse", Backfill, dry_run=bool)},
 )
 async def backfill_schedule(request: ApiRequest, reference: Reference, body: BackfillRequest) -> Response:
     """Create the jobs of runs in the past that have none. With dry_run, the default, only count them.
@@ -260,4 +212,4 @@ async def backfill_schedule(request: ApiRequest, reference: Reference, body: Bac
         rate=body.rate,
         dry_run=body.dry_run,
     )
-    return json_response({"dry_run": body.dry_run, **result.as_dict(), "job_ids": list(result.job_ids)})
+    return json_response({"dry_run": body.dry_run, **asdict(result)})

@@ -1,16 +1,24 @@
 """The caller's identity, and sessions for the dashboard: a cookie that holds a token and is checked like one."""
 
+from typing import Annotated
+
+from pydantic import StringConstraints
 from starlette.responses import Response
 
 from detent.core.access import POWERS, Power
+from detent.engine.reads import responses
 from detent.web.http.authentication import COOKIE, Caller, check_secret, csrf_token_of
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import access_schemas
+from detent.web.openapi import schemas
 
 router = Router(tags=["access"])
 
 
-@router.route_for("GET", "/me", needs=Power.READ, responses={200: access_schemas.CallerResponse})
+class SessionRequest(schemas.RequestBody):
+    token: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
+
+
+@router.route_for("GET", "/me", needs=Power.READ, responses={200: responses.CallerResponse})
 async def get_caller(request: ApiRequest) -> Response:
     """Whom the token belongs to, and what it permits."""
     return json_response(caller_view(request.caller, await request.web.authenticator.is_open()))
@@ -28,8 +36,8 @@ def caller_view(caller: Caller, is_open: bool) -> dict[str, object]:
     }
 
 
-@router.route_for("POST", "/session", needs=None, responses={200: access_schemas.SessionResponse})
-async def create_session(request: ApiRequest, body: access_schemas.SessionRequest) -> Response:
+@router.route_for("POST", "/session", needs=None, responses={200: responses.SessionResponse})
+async def create_session(request: ApiRequest, body: SessionRequest) -> Response:
     """Exchange a token for a session cookie. Changes made with the cookie need the returned csrf_token as X-CSRF-Token.
 
     401 UNAUTHORIZED if the token is unknown, expired or revoked.

@@ -1,6 +1,6 @@
 """Operations: statistics, workers and commands to them, alerts, and metrics for Prometheus."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from fastapi import Body, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,6 +10,7 @@ from detent.core.access import Power
 from detent.core.times import iso
 from detent.engine.metrics import alerts
 from detent.engine.reads import workers
+from detent.engine.reads.responses import Timestamp
 from detent.engine.reads.stats import read_stats, stats_of_tenant, stats_view
 from detent.observability.metrics import exposition
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -21,39 +22,46 @@ WorkerId = Annotated[str, Path(min_length=1, max_length=200, pattern=schemas.PRI
 OptionalReason = Annotated[schemas.ReasonRequest | None, Body()]
 
 
-class StatsResponse(BaseModel):
+class StatsResponse(TypedDict):
     """Counts of jobs. Unless the token is bound to a tenant, it also has backlog, dead letters, workers and pauses."""
 
-    model_config = ConfigDict(extra="allow")
-    statuses: dict[str, dict[str, int]] = Field(description="contract -> status -> number of jobs")
-    phases: dict[str, int] = Field(description="phase -> number of jobs")
-    jobs: int = Field(description="Number of jobs.")
+    statuses: Annotated[dict[str, dict[str, int]], "contract -> status -> number of jobs"]
+    phases: Annotated[dict[str, int], "phase -> number of jobs"]
+    jobs: Annotated[int, "Number of jobs."]
+    due: NotRequired[Annotated[int, "Number of ready jobs."]]
+    later: NotRequired[Annotated[int, "Number of scheduled jobs."]]
+    held: NotRequired[Annotated[int, "Number of running jobs."]]
+    oldest_due_at: NotRequired[Timestamp | None]
+    dead_letters: Annotated[dict[str, int], "status -> number of dead letters"]
+    workers: NotRequired[Annotated[dict[str, int], "Live workers: their number, busy slots and all slots."]]
+    paused: NotRequired[Annotated[list[dict[str, Any]], "Paused queues, job types and tenants."]]
+    at: Timestamp
 
 
-class WorkerList(BaseModel):
-    workers: list[dict[str, Any]] = Field(description="Each worker with the jobs it holds and the last command to it.")
+class WorkerList(TypedDict):
+    workers: Annotated[list[dict[str, Any]], "Each worker with the jobs it holds and the last command to it."]
 
 
-class RecoveryList(BaseModel):
-    recoveries: list[dict[str, Any]] = Field(description="Per lost worker: the jobs that were reclaimed from it.")
+class RecoveryList(TypedDict):
+    recoveries: Annotated[list[dict[str, Any]], "Per lost worker: the jobs that were reclaimed from it."]
 
 
-class WorkerCommandResponse(BaseModel):
+class WorkerCommandResponse(TypedDict):
     """A command that was sent to a worker."""
 
     worker: str
-    act: str = Field(description="drain or stop.")
+    act: Annotated[str, "drain or stop."]
     actor: str
     reason: str | None
-    at: schemas.Timestamp
+    at: Timestamp
 
 
-class AlertList(BaseModel):
-    alerts: list[dict[str, Any]] = Field(description="state is pending, firing or resolved.")
+class AlertList(TypedDict):
+    alerts: Annotated[list[dict[str, Any]], "state is pending, firing or resolved."]
 
 
-class DeliveryList(BaseModel):
-    deliveries: list[dict[str, Any]] = Field(description="Newest first.")
+class DeliveryList(TypedDict):
+    deliveries: Annotated[list[dict[str, Any]], "Newest first."]
 
 
 class DeliveryQuery(BaseModel):

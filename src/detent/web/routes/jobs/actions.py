@@ -9,6 +9,7 @@ from starlette.responses import Response
 from detent.core.access import Power
 from detent.core.job import Job
 from detent.engine import Engine
+from detent.engine.reads import responses
 from detent.engine.reads.views import job_view, submitted_view
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -42,7 +43,7 @@ def _reason(body: schemas.ReasonRequest | None) -> str | None:
     return body.reason if body else None
 
 
-@router.route_for("POST", "/jobs/{job_id}/cancel", needs=Power.OPERATE, responses={200: schemas.Job})
+@router.route_for("POST", "/jobs/{job_id}/cancel", needs=Power.OPERATE, responses={200: responses.Job})
 async def cancel_job(
     request: ApiRequest, job_id: JobId, body: Annotated[schemas.CancelRequest | None, Body()] = None
 ) -> Response:
@@ -57,7 +58,7 @@ async def cancel_job(
     )
 
 
-@router.route_for("POST", "/jobs/{job_id}/abort", needs=Power.OPERATE, responses={200: schemas.Job})
+@router.route_for("POST", "/jobs/{job_id}/abort", needs=Power.OPERATE, responses={200: responses.Job})
 async def abort_job(request: ApiRequest, job_id: JobId, body: OptionalReason = None) -> Response:
     """Abort: make a job fail that no worker holds. 409 if a worker holds it or its contract has no such transition."""
     caller = request.caller
@@ -66,7 +67,7 @@ async def abort_job(request: ApiRequest, job_id: JobId, body: OptionalReason = N
     )
 
 
-@router.route_for("POST", "/jobs/{job_id}/approve", needs=Power.REVIEW, responses={200: schemas.Job})
+@router.route_for("POST", "/jobs/{job_id}/approve", needs=Power.REVIEW, responses={200: responses.Job})
 async def approve_job(request: ApiRequest, job_id: JobId, body: OptionalDecision = None) -> Response:
     """Approve a job that waits for approval. With a quorum, it continues when enough people have approved.
 
@@ -76,7 +77,7 @@ async def approve_job(request: ApiRequest, job_id: JobId, body: OptionalDecision
     return await _act(request, lambda e: e.approve(job_id, **_decision(request.caller, body)))
 
 
-@router.route_for("POST", "/jobs/{job_id}/reject", needs=Power.REVIEW, responses={200: schemas.Job})
+@router.route_for("POST", "/jobs/{job_id}/reject", needs=Power.REVIEW, responses={200: responses.Job})
 async def reject_job(request: ApiRequest, job_id: JobId, body: OptionalDecision = None) -> Response:
     """Reject a job that waits for approval; one rejection is enough. Errors are those of approve.
 
@@ -85,7 +86,7 @@ async def reject_job(request: ApiRequest, job_id: JobId, body: OptionalDecision 
     return await _act(request, lambda e: e.reject(job_id, **_decision(request.caller, body)))
 
 
-@router.route_for("POST", "/jobs/{job_id}/reopen", needs=Power.OPERATE, responses={200: schemas.Job})
+@router.route_for("POST", "/jobs/{job_id}/reopen", needs=Power.OPERATE, responses={200: responses.Job})
 async def reopen_job(request: ApiRequest, job_id: JobId, body: OptionalReason = None) -> Response:
     """Reopen a finished job: the same job runs again. 409 if its contract has no such transition."""
     caller = request.caller
@@ -94,7 +95,7 @@ async def reopen_job(request: ApiRequest, job_id: JobId, body: OptionalReason = 
     )
 
 
-@router.route_for("POST", "/jobs/{job_id}/signal", needs=Power.OPERATE, responses={200: schemas.SignalResponse})
+@router.route_for("POST", "/jobs/{job_id}/signal", needs=Power.OPERATE, responses={200: responses.SignalResponse})
 async def signal_job(request: ApiRequest, job_id: JobId, body: schemas.SignalRequest) -> Response:
     """Send a signal that a job waits for or will wait for. The first one of a name is kept, later ones are ignored."""
     engine, caller = await request.engine(), request.caller
@@ -103,7 +104,7 @@ async def signal_job(request: ApiRequest, job_id: JobId, body: schemas.SignalReq
     return json_response({"first": first, "job": view})
 
 
-@router.route_for("POST", "/jobs/{job_id}/requeue", needs=Power.OPERATE, responses={201: schemas.SubmitResponse})
+@router.route_for("POST", "/jobs/{job_id}/requeue", needs=Power.OPERATE, responses={201: responses.SubmitResponse})
 async def requeue_job(
     request: ApiRequest, job_id: JobId, body: Annotated[schemas.RequeueRequest | None, Body()] = None
 ) -> Response:

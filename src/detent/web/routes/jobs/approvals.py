@@ -9,10 +9,11 @@ from starlette.responses import Response
 from detent.core.access import Power
 from detent.core.approval import may_decide
 from detent.engine.execution.approvals import OpenApproval, inbox
+from detent.engine.reads import responses
 from detent.ports.tx import Tx
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import page_schemas, schemas
+from detent.web.openapi import schemas
 
 from .filters import Page
 
@@ -25,7 +26,7 @@ class ApprovalFilter(Page):
     role: schemas.Name | None = Field(None, description="Only approvals that a person with this role may decide.")
 
 
-@router.route_for("GET", "/approvals", needs=Power.READ, responses={200: page_schemas.ApprovalList})
+@router.route_for("GET", "/approvals", needs=Power.READ, responses={200: responses.ApprovalList})
 async def list_approvals(request: ApiRequest, query: Annotated[ApprovalFilter, Query()]) -> Response:
     """List the jobs that wait for approval, oldest first. may_decide: whether the caller may approve or reject."""
     engine, caller = await request.engine(), request.caller

@@ -1,48 +1,42 @@
 """Dead letters: list, get, requeue, discard; also many at once, with a dry run that counts them."""
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from dataclasses import asdict
+from typing import Annotated, Literal
 
 from fastapi import Body, Query
 from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.access import Power
-from detent.engine.control.dead_letters_bulk import dead_letter_history, discard_many, requeue_many
-from detent.engine.reads import listing
+from detent.engine.control.dead_letters_bulk import (
+    DeadLetterBulkResult,
+    dead_letter_history,
+    discard_many,
+    requeue_many,
+)
+from detent.engine.reads import listing, responses
 from detent.engine.reads.views import dead_letter_view, submitted_view
-from detent.ports.listing import Filter
-from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import dead_letter_schemas, schemas
+from detent.web.openapi import schemas
 
-from .filters import DeadLetterId, Page, Text
+from .filters import DeadLetterId, Page, Selection
 
 router = Router(tags=["dead letters"])
 DeadLetterStatus = Literal["open", "requeued", "discarded"]
+BulkResponse = responses.answer_of("DeadLetterBulkResponse", DeadLetterBulkResult, dry_run=bool)
 
 
-class DeadLetterFilter(Page):
-    status: DeadLetterStatus | None = None
-    queue: schemas.Name | None = None
-    contract: schemas.Name | None = None
-    tenant: schemas.Name | None = None
-    job_type: schemas.Name | None = None
+class DeadLetterSelection(Selection):
     error_code: schemas.Name | None = None
-    text: Text | None = Field(
-        None, description="Text to search in ids and error codes and, if the token may see payloads, in error messages."
-    )
 
 
-class DeadLetterBulkRequest(schemas.ReasonRequest):
+class DeadLetterFilter(Page, DeadLetterSelection):
+    status: DeadLetterStatus | None = None
+
+
+class DeadLetterBulkRequest(schemas.RequestBody, DeadLetterSelection):
     """Applies to all open dead letters that match every given field."""
 
-    queue: schemas.Name | None = None
-    contract: schemas.Name | None = None
-    tenant: schemas.Name | None = None
-    job_type: schemas.Name | None = None
-    error_code: schemas.Name | None = None
-    text: Text | None = None
     dry_run: bool = Field(True, description="Only count the dead letters.")
 
 
@@ -50,7 +44,7 @@ class DeadLetterBulkDiscardRequest(DeadLetterBulkRequest):
     reason: Annotated[str, StringConstraints(max_length=2_000, pattern=r"^[^\x00]*[^\x00-\x20\s][^\x00]*$")]
 
 
-class DeadLetterBulkRequeueRequest(DeadLetterBulkRequest):
+class DeadLetterBulkRequeueRequest(DeadLetterBulkRequest, schemas.ReasonRequest):
     rate: float | None = Field(None, ge=0.001, le=1_000_000, description="So many of the new jobs are due per second.")
     take_steps: bool = Field(False, description="The new jobs keep the recorded steps and do not run them again.")
 
@@ -61,31 +55,22 @@ class DeadLetterRequeueRequest(schemas.RequeueRequest):
     )
 
 
-def _filter(caller: Caller, **fields: Any) -> Filter:
-    text, tenant, before = fields.pop("text", None), fields.pop("tenant"), fields.pop("cursor", None)
-    filter = Filter(**fields, tenant_id=caller.tenant_for(tenant), before=before)
-    return replace(filter, text=text) if caller.payloads else replace(filter, text_outside=text)
-
-
-@router.route_for("GET", "/dlq/items", needs=Power.READ, responses={200: dead_letter_schemas.DeadLetterList})
+@router.route_for("GET", "/dlq/items", needs=Power.READ, responses={200: responses.DeadLetterList})
 async def list_dead_letters(request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]) -> Response:
     """List dead letters, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
-    filter = _filter(request.caller, **query.model_dump())
-    page, cursor = await listing.list_dead_letters(await request.engine(), filter)
+    page, cursor = await listing.list_dead_letters(await request.engine(), query.filter(request.caller))
     items = [dead_letter_view(item, payloads=request.caller.payloads) for item in page]
     return json_response({"items": items, "next_cursor": cursor})
 
 
-@router.route_for(
-    "GET", "/dlq/items/{dlq_id}", needs=Power.READ, responses={200: dead_letter_schemas.DeadLetterWithHistory}
-)
+@router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, responses={200: responses.DeadLetterWithHistory})
 async def get_dead_letter(request: ApiRequest, dlq_id: DeadLetterId) -> Response:
     """A dead letter with the log of its job and the actions of people on it. 404 DLQ_ITEM_NOT_FOUND if unknown."""
     engine, caller = await request.engine(), request.caller
     return json_response(await dead_letter_history(engine, dlq_id, tenant=caller.tenant, payloads=caller.payloads))
 
 
-@router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, responses={201: schemas.SubmitResponse})
+@router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, responses={201: responses.SubmitResponse})
 async def requeue_dead_letter(
     request: ApiRequest, dlq_id: DeadLetterId, body: Annotated[DeadLetterRequeueRequest | None, Body()] = None
 ) -> Response:
@@ -111,7 +96,7 @@ async def requeue_dead_letter(
     "POST",
     "/dlq/items/{dlq_id}/discard",
     needs=Power.DISCARD,
-    responses={200: dead_letter_schemas.DiscardResponse, 202: dead_letter_schemas.DiscardResponse},
+    responses={200: responses.DiscardResponse, 202: responses.DiscardResponse},
 )
 async def discard_dead_letter(
     request: ApiRequest, dlq_id: DeadLetterId, body: Annotated[schemas.ReasonRequest | None, Body()] = None
@@ -127,26 +112,22 @@ async def discard_dead_letter(
     return json_response(view, 200 if result.confirmed else 202)
 
 
-@router.route_for(
-    "POST", "/dlq/requeue", needs=Power.OPERATE, responses={200: dead_letter_schemas.DeadLetterBulkResponse}
-)
+@router.route_for("POST", "/dlq/requeue", needs=Power.OPERATE, responses={200: BulkResponse})
 async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueRequest) -> Response:
     """Requeue all open dead letters that match. With dry_run, the default, only count them."""
     result = await requeue_many(
         await request.engine(),
-        _bulk_filter(request, body),
+        body.filter(request.caller),
         actor=request.caller.person,
         reason=body.reason,
         rate=body.rate,
         take_steps=body.take_steps,
         dry_run=body.dry_run,
     )
-    return json_response(result.as_dict(dry_run=body.dry_run))
+    return json_response({"dry_run": body.dry_run, **asdict(result)})
 
 
-@router.route_for(
-    "POST", "/dlq/discard", needs=Power.DISCARD, responses={200: dead_letter_schemas.DeadLetterBulkResponse}
-)
+@router.route_for("POST", "/dlq/discard", needs=Power.DISCARD, responses={200: BulkResponse})
 async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardRequest) -> Response:
     """Discard all open dead letters that match. Those that need two people are counted and left unchanged.
 
@@ -154,16 +135,9 @@ async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardR
     """
     result = await discard_many(
         await request.engine(),
-        _bulk_filter(request, body),
+        body.filter(request.caller),
         person=request.caller.person,
         reason=body.reason,
         dry_run=body.dry_run,
     )
-    return json_response(result.as_dict(dry_run=body.dry_run))
-
-
-def _bulk_filter(request: ApiRequest, body: DeadLetterBulkRequest) -> Filter:
-    return _filter(request.caller, **body.model_dump(include=_FILTER_FIELDS))
-
-
-_FILTER_FIELDS = {"queue", "contract", "tenant", "job_type", "error_code", "text"}
+    return json_response({"dry_run": body.dry_run, **asdict(result)})

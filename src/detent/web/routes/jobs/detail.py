@@ -11,10 +11,11 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import APPROVAL, Job, Step
 from detent.core.times import iso
 from detent.engine.execution.approvals import approval_view
+from detent.engine.reads import responses
+from detent.engine.reads.responses import show
 from detent.ports.tx import Tx
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import page_schemas
 
 from .filters import JobId
 
@@ -22,7 +23,7 @@ router = Router(tags=["jobs"])
 _MAX_CHILDREN = 20
 
 
-@router.route_for("GET", "/jobs/{job_id}/detail", needs=Power.READ, responses={200: page_schemas.JobDetail})
+@router.route_for("GET", "/jobs/{job_id}/detail", needs=Power.READ, responses={200: responses.JobDetail})
 async def get_job_detail(request: ApiRequest, job_id: JobId) -> Response:
     """The actions that a job's contract and the caller's role allow, and its wait, steps, approvals and children."""
     engine, caller = await request.engine(), request.caller
@@ -35,20 +36,19 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> Response:
 
     steps, approvals, children, total = await engine.store.read(read_detail)
     contract = engine.contract(job.contract)
+    acts = [action for action in allowed_actions(contract, job) if _permitted(caller, action, job, approvals)]
     return json_response(
-        {
-            "job_id": job.id,
-            "version": job.version,
-            "acts": [action for action in allowed_actions(contract, job) if _permitted(caller, action, job, approvals)],
-            "wait": _wait(job),
-            "cancel_requested": job.cancel_requested is not None,
-            "failures": job.failures,
-            "retries": job.retries,
-            "interruptions": job.interruptions,
-            "steps": [_step(step, caller.payloads) for step in steps],
-            "approvals": [_approval(approval, caller.payloads) for approval in approvals],
-            "children": {"total": total, "jobs": [_child(child) for child in children]},
-        }
+        show(
+            responses.JobDetail,
+            job,
+            job_id=job.id,
+            acts=acts,
+            wait=_wait(job),
+            cancel_requested=job.cancel_requested is not None,
+            steps=[_step(step, caller.payloads) for step in steps],
+            approvals=[_approval(approval, caller.payloads) for approval in approvals],
+            children={"total": total, "jobs": [_child(child) for child in children]},
+        )
     )
 
 
@@ -80,7 +80,7 @@ def allowed_actions(contract: Contract, job: Job) -> list[dict[str, Any]]:
     return actions
 
 
-def _wait(job: Job) -> dict[str, Any] | None:
+def _wait(job: Job) -> responses.JobWait | None:
     if job.phase is not Phase.BLOCKED or job.wait_name is None:
         return None
     return {"name": job.wait_name, "kind": job.wait_kind, "until": iso(job.due_at)}
@@ -96,11 +96,6 @@ def _child(job: Job) -> dict[str, Any]:
     return {**{name: getattr(job, name) for name in fields}, "phase": str(job.phase)}
 
 
-def _step(step: Step, payloads: bool) -> dict[str, Any]:
-    return {
-        "name": step.name,
-        "finished": step.finished,
-        "execution_no": step.execution_no,
-        "at": iso(step.at),
-        "result": json.loads(step.result) if payloads and step.result is not None else None,
-    }
+def _step(step: Step, payloads: bool) -> responses.StepRecord:
+    result = json.loads(step.result) if payloads and step.result is not None else None
+    return show(responses.StepRecord, step, result=result)

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.errors import InvalidInput
+from detent.ports.listing import Filter
+from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest
 from detent.web.openapi.schemas import Name
 
@@ -32,16 +34,36 @@ class Page(BaseModel):
     limit: int = Field(50, ge=1, le=MAX_PAGE)
 
 
-class JobFilter(Page):
-    status: Name | None = None
-    phase: str | None = Field(None, pattern="^(claimable|leased|blocked|final)$")
+class Selection(BaseModel):
+    """Which rows a list shows or an action changes: those that match every given field."""
+
     queue: Name | None = None
     contract: Name | None = None
     tenant: Name | None = None
     job_type: Name | None = None
     text: Text | None = Field(
-        None, description="Text to search in ids, keys and error codes and, if the token may see them, in payloads."
+        None,
+        description="Text to search in ids, keys and error codes and, if the token may see payloads, in payloads and "
+        "error messages.",
     )
+
+    def filter(self, caller: Caller, **more: Any) -> Filter:
+        """The filter for the engine, within the caller's tenant and without what the caller may not see."""
+        text = "text" if caller.payloads else "text_outside"
+        values = self.model_dump(include=_FILTERS) | {text: self.text, "tenant_id": caller.tenant_for(self.tenant)}
+        return Filter(**values, before=getattr(self, "cursor", None), **more)
+
+
+_FILTERS = {"queue", "contract", "job_type", "status", "phase", "error_code", "limit"}
+
+
+class JobSelection(Selection):
+    status: Name | None = None
+    phase: str | None = Field(None, pattern="^(claimable|leased|blocked|final)$")
+
+
+class JobFilter(Page, JobSelection):
+    """Query parameters of the list of jobs."""
 
 
 def etag_response(request: ApiRequest, value: Any) -> Response:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from detent.core.access import Power
 from detent.core.errors import InvalidInput
 from detent.engine.execution.manual_run import ManualRun, run_manually
+from detent.engine.reads import responses
 from detent.engine.reads.views import job_view
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
@@ -25,7 +26,7 @@ class ManualRunQuery(BaseModel):
 
 
 @router.route_for(
-    "POST", "/internal/jobs/{job_id}/run", needs=Power.OPERATE, responses={200: schemas.ManualRunResponse}
+    "POST", "/internal/jobs/{job_id}/run", needs=Power.OPERATE, responses={200: responses.ManualRunResponse}
 )
 async def run_execution(request: ApiRequest, job_id: JobId, query: Annotated[ManualRunQuery, Query()]) -> Response:
     """Run one execution without calling a handler: it succeeds, or fails if force_fail or transient_fail is given.
@@ -40,7 +41,7 @@ async def run_execution(request: ApiRequest, job_id: JobId, query: Annotated[Man
     return json_response(result.as_dict())
 
 
-@router.route_for("POST", "/internal/jobs/{job_id}/transition", needs=Power.OPERATE, responses={200: schemas.Job})
+@router.route_for("POST", "/internal/jobs/{job_id}/transition", needs=Power.OPERATE, responses={200: responses.Job})
 async def transition_job(request: ApiRequest, job_id: JobId, body: schemas.TransitionRequest) -> Response:
     """Move a job to another status. 409 if the contract has no transition to it from the job's status."""
     engine, caller = await request.engine(), request.caller

@@ -1,5 +1,6 @@
 """Jobs: submit one or many, list, get, their events, why they are not running, verify."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -10,40 +11,19 @@ from detent.core.access import Power
 from detent.core.contract.model import Contract
 from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
-from detent.engine.reads import listing
+from detent.engine.reads import listing, responses
 from detent.engine.reads.views import history_view, job_view, submitted_view
-from detent.engine.reads.why import why
+from detent.engine.reads.why import Why, why
 from detent.engine.submit.prepare import Submitted
-from detent.ports.listing import Filter
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import schemas
+from detent.web.openapi.document import SUBMISSION_OPTIONS
 
 from .filters import JobFilter, JobId, Page, etag_response, offset_of
 
 router = Router(tags=["jobs"])
-SUBMISSION_FIELDS = frozenset(
-    {
-        "job_type",
-        "payload",
-        "contract",
-        "queue",
-        "tenant_id",
-        "idempotency_key",
-        "idempotency_scope",
-        "task_id",
-        "schedule_type",
-        "scheduled_at",
-        "timeout_ms",
-        "max_retries",
-        "priority",
-        "trace_id",
-        "hold",
-        "limit_key",
-        "deadline",
-    }
-)
+SUBMISSION_FIELDS = {"job_type", *SUBMISSION_OPTIONS}
 DEFAULT_TASK_TYPE = "task"
 """job_type of a submission without one, under a contract that identifies jobs by task_id."""
 _SUBMISSION = {"$ref": "#/components/schemas/Submission"}
@@ -63,7 +43,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
     "POST",
     "/jobs",
     needs=Power.OPERATE,
-    responses={201: schemas.SubmitResponse, 200: schemas.SubmitResponse},
+    responses={201: responses.SubmitResponse, 200: responses.SubmitResponse},
     extra=_body(_SUBMISSION),
 )
 async def submit_job(request: ApiRequest) -> Response:
@@ -84,7 +64,7 @@ async def submit_job(request: ApiRequest) -> Response:
 
 
 @router.route_for(
-    "POST", "/jobs/bulk", needs=Power.OPERATE, responses={201: schemas.BulkSubmitResponse}, extra=_body(_BULK)
+    "POST", "/jobs/bulk", needs=Power.OPERATE, responses={201: responses.BulkSubmitResponse}, extra=_body(_BULK)
 )
 async def submit_jobs(request: ApiRequest) -> Response:
     """Submit up to 1,000 jobs in one transaction. If one is refused, none is submitted; errors as for one job."""
@@ -130,7 +110,7 @@ def _default_job_type(contract: Contract) -> str:
     raise InvalidInput("job_type is missing; it selects the handler", code="INPUT_INVALID", field="job_type")
 
 
-def _view(engine: Engine, submitted: Submitted, caller: Caller) -> dict[str, Any]:
+def _view(engine: Engine, submitted: Submitted, caller: Caller) -> responses.SubmitResponse:
     return submitted_view(engine.contract(submitted.job.contract), submitted, payloads=caller.payloads)
 
 
@@ -141,35 +121,23 @@ def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConf
     return conflict
 
 
-@router.route_for("GET", "/jobs", needs=Power.READ, responses={200: schemas.JobList})
+@router.route_for("GET", "/jobs", needs=Power.READ, responses={200: responses.JobList})
 async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Response:
     """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     caller, engine = request.caller, await request.engine()
-    page, cursor = await listing.list_jobs(engine, filter_of(caller, query))
+    page, cursor = await listing.list_jobs(engine, query.filter(caller))
     views = [job_view(engine.contract(job.contract), job, payloads=caller.payloads) for job in page]
     return json_response({"jobs": views, "next_cursor": cursor})
-
-
-def filter_of(caller: Caller, query: JobFilter) -> Filter:
-    return Filter(
-        contract=query.contract,
-        status=query.status,
-        phase=query.phase,
-        queue=query.queue,
-        tenant_id=caller.tenant_for(query.tenant),
-        job_type=query.job_type,
-        text=query.text if caller.payloads else None,
-        text_outside=None if caller.payloads else query.text,
-        before=query.cursor,
-        limit=query.limit,
-    )
 
 
 @router.route_for(
     "GET",
     "/jobs/{job_id}",
     needs=Power.READ,
-    responses={200: schemas.Job, 304: {"description": "Not changed since the response with the ETag in If-None-Match"}},
+    responses={
+        200: responses.Job,
+        304: {"description": "Not changed since the response with the ETag in If-None-Match"},
+    },
 )
 async def get_job(request: ApiRequest, job_id: JobId) -> Response:
     """Get a job. Its ETag changes with every change of the job; send it as If-None-Match to get 304 until then.
@@ -186,7 +154,7 @@ class EventPageQuery(Page):
     limit: int = Field(500, ge=1, le=5_000)
 
 
-@router.route_for("GET", "/jobs/{job_id}/events", needs=Power.READ, responses={200: schemas.EventList})
+@router.route_for("GET", "/jobs/{job_id}/events", needs=Power.READ, responses={200: responses.EventList})
 async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]) -> Response:
     """The log of a job: status changes and notes, oldest first."""
     engine, caller = await request.engine(), request.caller
@@ -197,15 +165,17 @@ async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[E
     return json_response({"events": rows[start:end], "next_cursor": str(end) if end < len(rows) else None})
 
 
-@router.route_for("GET", "/jobs/{job_id}/why", needs=Power.READ, responses={200: schemas.WhyResponse})
+@router.route_for(
+    "GET", "/jobs/{job_id}/why", needs=Power.READ, responses={200: responses.answer_of("WhyResponse", Why)}
+)
 async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
     """Explain why a job is not running: a code, a sentence, and details."""
     caller = request.caller
     explanation = await why(await request.engine(), job_id, caller.tenant, payloads=caller.payloads)
-    return json_response(explanation.as_dict())
+    return json_response(asdict(explanation))
 
 
-@router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, responses={200: schemas.VerifyReport})
+@router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, responses={200: responses.VerifyReport})
 async def verify_job(request: ApiRequest, job_id: JobId) -> Response:
     """Integrity check: compare a job's row with its log and its contract."""
     engine = await request.engine()

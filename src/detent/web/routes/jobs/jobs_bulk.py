@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from typing import Annotated
 
 from pydantic import Field
 from starlette.responses import Response
@@ -12,35 +13,36 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.engine import Engine
 from detent.engine.control.jobs_bulk import BulkResult, cancel_many, requeue_many
+from detent.engine.reads import responses
 from detent.engine.reads.listing import list_jobs
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
-from detent.web.openapi import page_schemas, schemas
+from detent.web.openapi import schemas
 
-from .filters import Cursor, JobFilter, Text
-from .jobs import filter_of
+from .filters import Cursor, JobSelection
 
 router = Router(tags=["jobs"])
 _PAGE = 500
 _DRY_RUN_PAGE = 5_000
+BulkResponse = responses.answer_of(
+    "JobBulkResponse",
+    BulkResult,
+    dry_run=bool,
+    matched=Annotated[int, "Number of jobs on this page that match."],
+    fitting=Annotated[int, "Number of those whose status allows the action."],
+    next_cursor=Annotated[str | None, "Send it to continue; null on the last page."],
+)
 
 
-class JobBulkRequest(schemas.ReasonRequest):
+class JobBulkRequest(schemas.ReasonRequest, JobSelection):
     """Either ids, or a filter. A filter is applied page by page: send next_cursor as cursor until it is null."""
 
     ids: list[str] | None = Field(None, min_length=1, max_length=_PAGE)
-    status: schemas.Name | None = None
-    phase: str | None = Field(None, pattern="^(claimable|leased|blocked|final)$")
-    queue: schemas.Name | None = None
-    contract: schemas.Name | None = None
-    tenant: schemas.Name | None = None
-    job_type: schemas.Name | None = None
-    text: Text | None = None
     cursor: Cursor | None = Field(None, description="next_cursor of the previous response")
     dry_run: bool = Field(True, description="Only count the jobs.")
 
 
-@router.route_for("POST", "/bulk/cancel", needs=Power.OPERATE, responses={200: page_schemas.JobBulkResponse})
+@router.route_for("POST", "/bulk/cancel", needs=Power.OPERATE, responses={200: BulkResponse})
 async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     """Cancel many jobs: those whose contract allows it and whose cancellation is not requested yet.
 
@@ -49,7 +51,7 @@ async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     return await _act_on_page(request, body, _can_cancel, cancel_many)
 
 
-@router.route_for("POST", "/bulk/requeue", needs=Power.OPERATE, responses={200: page_schemas.JobBulkResponse})
+@router.route_for("POST", "/bulk/requeue", needs=Power.OPERATE, responses={200: BulkResponse})
 async def requeue_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     """Requeue many finished jobs as new jobs. With dry_run, the default, only count them."""
     return await _act_on_page(request, body, _can_requeue, requeue_many)
@@ -80,11 +82,9 @@ async def _act_on_page(
 
 
 async def _matching_jobs(engine: Engine, caller: Caller, body: JobBulkRequest) -> tuple[list[Job], str | None]:
-    fields = body.model_dump(include={"status", "phase", "queue", "contract", "tenant", "job_type", "text", "cursor"})
     if body.ids is None:
-        query = JobFilter.model_construct(**fields, limit=_DRY_RUN_PAGE if body.dry_run else _PAGE)
-        return await list_jobs(engine, filter_of(caller, query))
-    if any(value is not None for value in fields.values()):
+        return await list_jobs(engine, body.filter(caller, limit=_DRY_RUN_PAGE if body.dry_run else _PAGE))
+    if body.model_dump(include={*JobSelection.model_fields, "cursor"}, exclude_none=True):
         raise InvalidInput("send either ids or a filter, not both", code="INPUT_INVALID", field="ids")
     rows = await engine.store.read(lambda tx: tx.lock(list(dict.fromkeys(body.ids or ()))))
     return [job for job in rows.values() if caller.tenant is None or job.tenant_id == caller.tenant], None

@@ -14,6 +14,8 @@ from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Su
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.engine.control.access import Forbidden
+from detent.engine.reads import responses
+from detent.engine.reads.responses import show
 from detent.engine.submit.submission import json_text
 from detent.ports.claims import Claimed
 from detent.ports.listing import WorkerRow
@@ -74,7 +76,7 @@ class SettleRequest(schemas.RequestBody):
     reason: schemas.Prose | None = None
 
 
-@router.route_for("POST", "/worker/claim", needs=Power.WORK, responses={200: schemas.ClaimResponse})
+@router.route_for("POST", "/worker/claim", needs=Power.WORK, responses={200: responses.ClaimResponse})
 async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> Response:
     """Claim ready jobs of these types under a lease. Waits up to wait_seconds if there are none.
 
@@ -107,7 +109,12 @@ async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> Response:
             break
     if claimed and await request.is_disconnected():
         await _release_jobs(engine, claimed)
-    return json_response({"jobs": [_claimed_job_view(job) for job in claimed], "lease_seconds": body.lease_seconds})
+    return json_response(
+        {
+            "jobs": [show(responses.ClaimedJob, job, payload=json.loads(job.payload)) for job in claimed],
+            "lease_seconds": body.lease_seconds,
+        }
+    )
 
 
 async def _release_jobs(engine: Engine, claimed: list[Claimed]) -> None:
@@ -116,25 +123,7 @@ async def _release_jobs(engine: Engine, claimed: list[Claimed]) -> None:
         await engine.settle(job.id, job.token, Stopped())
 
 
-def _claimed_job_view(job: Claimed) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "token": job.token,
-        "job_type": job.job_type,
-        "contract": job.contract,
-        "queue": job.queue,
-        "tenant_id": job.tenant_id,
-        "payload": json.loads(job.payload),
-        "execution_no": job.execution_no,
-        "retries": job.retries,
-        "timeout_ms": job.timeout_ms,
-        "trace_id": job.trace_id,
-        "effect_root": job.effect_root,
-        "idempotency_key": job.idempotency_key,
-    }
-
-
-@router.route_for("POST", "/worker/heartbeat", needs=Power.WORK, responses={200: schemas.HeartbeatResponse})
+@router.route_for("POST", "/worker/heartbeat", needs=Power.WORK, responses={200: responses.HeartbeatResponse})
 async def extend_leases(request: ApiRequest, body: HeartbeatRequest) -> Response:
     """Heartbeat: extend the leases of the held jobs. Returns which leases are lost and which jobs to cancel."""
     _worker_id(request, body.worker)
@@ -143,13 +132,12 @@ async def extend_leases(request: ApiRequest, body: HeartbeatRequest) -> Response
     return json_response({"lost": sorted(extended.lost), "cancels": cancels})
 
 
-@router.route_for("POST", "/worker/settle", needs=Power.WORK, responses={200: schemas.SettleResponse})
+@router.route_for("POST", "/worker/settle", needs=Power.WORK, responses={200: responses.SettleResponse})
 async def settle_job(request: ApiRequest, body: SettleRequest) -> Response:
     """End an execution with its outcome. Idempotent. 409 LEASE_STALE if the lease is lost."""
     _worker_id(request, "settle")
     job = await (await request.engine()).settle(body.job_id, body.token, outcome_of(body))
-    state = {"job_id": job.id, "status": job.status, "phase": str(job.phase), "version": job.version}
-    return json_response({**state, "ended": job.phase is Phase.FINAL})
+    return json_response(show(responses.SettleResponse, job, job_id=job.id, ended=job.phase is Phase.FINAL))
 
 
 def outcome_of(body: SettleRequest) -> Outcome:

@@ -1,0 +1,526 @@
+"""The JSON objects that REST, the command line and Python show, each declared once; the OpenAPI document has them too.
+
+`show` makes one from a row: a key has the value of the attribute of the same name, times as ISO-8601 text, unless the
+caller gives another value. The text in Annotated is the description of a key.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import fields
+from functools import cache
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar, cast, get_args
+
+from detent.core.options.job_options import JobKeys, RunOptions
+from detent.core.options.option import REST, options_of
+from detent.core.times import iso
+
+JsonObject = dict[str, Any]
+C = TypeVar("C", bound=type)
+T = TypeVar("T")
+TIME = object()
+"""Marks a time, which rows have in microseconds."""
+Timestamp = Annotated[str, TIME]
+NextCursor = Annotated[str | None, "Null on the last page."]
+
+
+def show(answer: type[T], row: object, **values: object) -> T:
+    """The row as this answer; `values` are those that are not an attribute of the row."""
+    shown = {
+        name: values[name] if name in values else iso(getattr(row, name)) if is_time else getattr(row, name)
+        for name, is_time in _keys(cast(Hashable, answer))
+    }
+    return cast(T, shown)
+
+
+@cache
+def _keys(answer: Hashable) -> list[tuple[str, bool]]:
+    """The keys, and whether each is a time."""
+    return [(name, _is_time(hint)) for name, hint in answer.__annotations__.items()]
+
+
+def _is_time(hint: Any) -> bool:
+    return TIME in getattr(hint, "__metadata__", ()) or any(map(_is_time, get_args(hint)))
+
+
+def with_stored_options(table: type) -> Callable[[C], C]:
+    """Adds the options that the row of the answer stores to its keys, after `contract`."""
+    types = {field.name: field.type for field in fields(table)}
+    annotated: Any = Annotated  # mypy does not accept a type that is computed
+    options = {name: annotated[types[name], row.help] for name, row in options_of(table, REST).items()}
+
+    def extend(answer: C) -> C:
+        own = list(answer.__annotations__.items())
+        place = list(answer.__annotations__).index("contract") + 1
+        answer.__annotations__ = dict([*own[:place], *options.items(), *own[place:]])
+        return answer
+
+    return extend
+
+
+def page_of(name: str, key: str, item: Any) -> Any:
+    """The answer of a list: one page of items, and where the next one starts."""
+    return type(name, (), {"__annotations__": {key: list[item], "next_cursor": NextCursor}})
+
+
+def answer_of(name: str, result: type, **more: Any) -> Any:
+    """The answer that shows all fields of a result, a dataclass or named tuple, and `more` keys before them."""
+    return type(name, (), {"__annotations__": {**more, **result.__annotations__}, "__doc__": result.__doc__})
+
+
+@with_stored_options(JobKeys)
+class Job(TypedDict):
+    """A job. payload, result and error_message are null if the token may not see payloads."""
+
+    id: str
+    job_type: Annotated[str, "Selects the handler."]
+    contract: Annotated[str, "Name of the contract, which defines the statuses and legal transitions."]
+    status: Annotated[str, "A status of the contract."]
+    phase: Annotated[
+        Literal["claimable", "leased", "blocked", "final"],
+        "Kind of status: claimable (queued), leased (running), blocked (waiting) or final (finished).",
+    ]
+    version: Annotated[int, "Number of status changes so far."]
+    due_at: Annotated[Timestamp | None, "When it may be claimed, or when its wait times out."]
+    execution_no: Annotated[int, "Number of executions so far."]
+    max_retries: int
+    payload: Any
+    result: Any
+    error_code: str | None
+    error_message: str | None
+    schedule_type: str | None
+    scheduled_at: Timestamp | None
+    parent_id: Annotated[str | None, "The job that created this one as its child."]
+    dlq_id: Annotated[str | None, "Its dead letter."]
+    requeued_from: Annotated[str | None, "The job or dead letter that this job was requeued from."]
+    worker: Annotated[str | None, "The worker that holds the lease."]
+    lease_until: Timestamp | None
+    created_at: Timestamp
+    updated_at: Timestamp
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+    view: Annotated[JsonObject, "The job in the format of its contract."]
+
+
+JobList = page_of("JobList", "jobs", Job)
+
+
+class SubmitResponse(TypedDict):
+    """The submitted job, or the existing one with the same idempotency_key or task_id."""
+
+    idempotent_hit: Annotated[bool, "True if the job existed before."]
+    job: Job
+    task: NotRequired[Annotated[JsonObject | None, "The task, for contracts that identify jobs by task_id."]]
+
+
+class BulkSubmitResponse(TypedDict):
+    items: Annotated[list[SubmitResponse], "In the order of the request."]
+
+
+class Event(TypedDict):
+    """One entry of a job's log: a status change, or a note, which changes no status."""
+
+    seq: Annotated[int, "The job's version after the change; a note has that of the event before it."]
+    event: str
+    source: Annotated[str | None, "Status before; null for the first event."]
+    target: Annotated[str, "Status after."]
+    at: Timestamp
+    actor: Annotated[str | None, "The person or worker that caused it."]
+    execution_no: int
+    trace_id: str | None
+    data: JsonObject
+    note: Annotated[bool, "True for a note."]
+    envelope: Annotated[JsonObject | None, "The event in the format of the contract, if it defines one."]
+
+
+EventList = page_of("EventList", "events", Event)
+
+
+class Violation(TypedDict):
+    """A difference between a job's row, its log and its contract."""
+
+    job_id: str | None
+    seq: Annotated[int | None, "The event concerned."]
+    rule: Annotated[str, "The rule that is violated."]
+    detail: str
+
+
+class VerifyReport(TypedDict):
+    """The result of comparing jobs with their logs and contracts."""
+
+    ok: Annotated[bool, "True if there are no violations."]
+    jobs: Annotated[int, "Number of jobs checked."]
+    events: Annotated[int, "Number of events checked."]
+    violations: list[Violation]
+    warnings: list[Violation]
+    left_out: NotRequired[Annotated[int, "Number of further findings, which are not listed."]]
+
+
+class SignalResponse(TypedDict):
+    first: Annotated[bool, "False if the job already had a signal of this name; the first one is kept."]
+    job: Job
+
+
+class ManualRunResponse(TypedDict):
+    """The job after an execution without a handler."""
+
+    job_id: str
+    final_status: Annotated[str, "The job's status now."]
+    retry_count: int
+    dlq_id: Annotated[str | None, "Its dead letter, if it failed for good."]
+    retry_after_ms: Annotated[int | None, "Delay of the retry; null without one."]
+    retry_at: Timestamp | None
+
+
+class HealthResponse(TypedDict):
+    ok: bool
+    detail: NotRequired[str | None]
+
+
+class Contract(TypedDict):
+    """The table of a contract."""
+
+    name: str
+    statuses: Annotated[dict[str, str], "status -> phase"]
+    edges: Annotated[list[JsonObject], "Legal transitions: move, source, event, target."]
+    codes: Annotated[JsonObject, "Error codes."]
+    retry: Annotated[JsonObject, "Retry policy."]
+
+
+class ContractList(TypedDict):
+    contracts: Annotated[list[JsonObject], "Name and sizes of each contract."]
+
+
+class LimitResponse(TypedDict):
+    """A limit."""
+
+    queue: str | None
+    job_type: str | None
+    tenant: str | None
+    key: str | None
+    per: str | None
+    concurrency: Annotated[int | None, "Max concurrent jobs."]
+    rate: Annotated[int | None, "Max starts per period_seconds."]
+    period_seconds: float | None
+
+
+class QueueList(TypedDict):
+    queues: Annotated[
+        list[JsonObject],
+        "Per queue: number of ready (due), scheduled (later) and running (held) jobs, the oldest ready job, job types, "
+        "workers, and its pause.",
+    ]
+    pauses: Annotated[list[JsonObject], "Paused queues, job types and tenants."]
+    limits: list[LimitResponse]
+
+
+class PauseResponse(TypedDict):
+    kind: str
+    name: str
+    paused: bool
+
+
+class ClaimedJob(TypedDict):
+    """A job that the caller now holds under a lease."""
+
+    id: str
+    token: Annotated[str, "Proves the lease; send it with heartbeat and settle."]
+    job_type: str
+    contract: str
+    queue: str
+    tenant_id: str
+    payload: JsonObject
+    execution_no: Annotated[int, "1 for the first execution."]
+    retries: Annotated[int, "Number of retries so far."]
+    timeout_ms: int | None
+    trace_id: str | None
+    effect_root: Annotated[str, "Prefix for idempotency keys of side effects; the same for retries and requeues."]
+    idempotency_key: str | None
+
+
+class ClaimResponse(TypedDict):
+    jobs: Annotated[list[ClaimedJob], "Empty if no job became ready in time."]
+    lease_seconds: float
+
+
+class HeartbeatResponse(TypedDict):
+    lost: Annotated[list[str], "Jobs whose lease is lost; stop working on them."]
+    cancels: Annotated[dict[str, str | None], "Jobs whose cancellation is requested -> reason."]
+
+
+class SettleResponse(TypedDict):
+    job_id: str
+    status: str
+    phase: str
+    version: int
+    ended: Annotated[bool, "True if the job is finished; false if it runs again or waits."]
+
+
+class DeadLetter(TypedDict):
+    """A job that failed for good, kept until it is requeued or discarded."""
+
+    dlq_id: str
+    tenant_id: str
+    job_id: Annotated[str, "The job that failed."]
+    contract: str
+    job_type: str
+    queue: str
+    error_class: str | None
+    error_code: str
+    error_message: Annotated[str | None, "Null if the token may not see payloads."]
+    payload_json: Annotated[Any, "Null if the token may not see payloads."]
+    context_json: Annotated[Any, "Null if the token may not see payloads."]
+    retry_count: int
+    status: Literal["open", "requeued", "discarded"]
+    first_failed_at: Timestamp
+    created_at: Timestamp
+    updated_at: Timestamp
+    requeued_as: Annotated[str | None, "The job it was requeued as."]
+    proposed_by: Annotated[str | None, "The person who proposed to discard it."]
+    proposed_reason: str | None
+
+
+DeadLetterList = page_of("DeadLetterList", "items", DeadLetter)
+
+
+class DeadLetterWithHistory(DeadLetter):
+    history: Annotated[list[Event], "The log of the job."]
+    acts: Annotated[list[JsonObject], "What people did with the dead letter, oldest first."]
+
+
+class DiscardResponse(TypedDict):
+    confirmed: Annotated[bool, "False if a second person has to confirm."]
+    item: DeadLetter
+
+
+@with_stored_options(RunOptions)
+class Schedule(TypedDict):
+    """A schedule: when it runs, which job each run creates, and what it has done so far."""
+
+    id: str
+    name: str
+    schedule_type: Literal["at", "cron", "every"]
+    expression: Annotated[str, "The cron expression, the interval or the time, depending on schedule_type."]
+    timezone: str
+    starts_at: Timestamp | None
+    ends_at: Timestamp | None
+    jitter_seconds: Annotated[float, "Each job is due up to this many seconds after its run."]
+    misfire: Annotated[str, "What happens to missed runs: skip, once (create one job) or all."]
+    misfire_limit: Annotated[int, "Number of missed runs to make up for with misfire all."]
+    misfire_grace_seconds: Annotated[float, "A run counts as missed when it is later than this."]
+    overlap: Annotated[str, "If an earlier job has not finished: allow, skip, or cancel the earlier job."]
+    job_type: str
+    payload: Annotated[Any, "Null if the token may not see payloads."]
+    contract: str
+    max_retries: int | None
+    deadline_seconds: Annotated[float | None, "A job that has not started this long after it is due is ended."]
+    declared: Annotated[bool, "True if application code declares it."]
+    paused: bool
+    paused_at: Timestamp | None
+    version: Annotated[int, "Incremented by each change; runs do not change it."]
+    created_at: Timestamp
+    updated_at: Timestamp
+    next_fire_at: Annotated[Timestamp | None, "The next run; null if paused or at its end."]
+    retry_at: Annotated[Timestamp | None, "When a run that found the tenant's backlog full is tried again."]
+    last_fire_at: Annotated[Timestamp | None, "The last run."]
+    last_job_id: Annotated[str | None, "The job of the last run."]
+    fires: Annotated[int, "Number of runs."]
+    misfires: Annotated[int, "Number of missed runs."]
+    last_misfire_at: Timestamp | None
+    overlapped: Annotated[int, "Number of runs that were skipped because of overlap."]
+    last_error: Annotated[str | None, "Why the last run created no job; null if the token may not see payloads."]
+
+
+ScheduleList = page_of("ScheduleList", "schedules", Schedule)
+
+
+class ScheduleRun(TypedDict):
+    """A run that created a job."""
+
+    fire_at: Timestamp
+    job_id: str
+    made_at: Timestamp
+
+
+class PlannedRun(TypedDict):
+    """A future run."""
+
+    fire_at: Timestamp
+    due_at: Annotated[Timestamp, "When its job is due: fire_at plus the jitter."]
+
+
+class ScheduleWithRuns(Schedule):
+    last_fires: Annotated[list[ScheduleRun], "The last 10 runs."]
+
+
+class SchedulePreview(TypedDict):
+    timezone: str
+    fires: Annotated[list[PlannedRun], "The next runs."]
+
+
+class CallerResponse(TypedDict):
+    """The person behind the token and what the token permits."""
+
+    name: str
+    role: Annotated[str, "viewer, operator, reviewer or admin."]
+    tenant: Annotated[str | None, "The tenant that the token is bound to; null for all tenants."]
+    payloads: Annotated[bool, "Whether payloads, results and error messages are shown."]
+    open: Annotated[bool, "True if this API needs no token, because none was ever created."]
+    powers: Annotated[list[str], "What the role permits."]
+    roles: Annotated[list[str] | None, "Roles that count in approvals; null if unknown."]
+
+
+class SessionResponse(CallerResponse):
+    csrf_token: Annotated[str, "Send it as X-CSRF-Token with each change made with the cookie."]
+
+
+class TokenInfo(TypedDict):
+    """A token without its secret."""
+
+    id: str
+    name: Annotated[str, "The person."]
+    role: str
+    roles: Annotated[list[str], "Further roles that count in approvals."]
+    tenant: str | None
+    payloads: bool
+    valid: Annotated[bool, "False if expired or revoked."]
+    created_at: Timestamp
+    created_by: str
+    expires_at: Timestamp | None
+    revoked_at: Timestamp | None
+
+
+class TokenList(TypedDict):
+    tokens: list[TokenInfo]
+
+
+class TokenCreateResponse(TokenInfo):
+    token: Annotated[str, "The secret. It is not stored and never shown again."]
+
+
+class AuditEntry(TypedDict):
+    """One action of a person."""
+
+    n: Annotated[int, "Number of the entry."]
+    at: Timestamp
+    actor: Annotated[str, "The person."]
+    act: Annotated[str, "The action, like job.cancel."]
+    subject: Annotated[str, "Id or name of what was changed."]
+    tenant_id: str | None
+    reason: str | None
+    data: JsonObject | None
+
+
+AuditList = page_of("AuditList", "items", AuditEntry)
+
+
+class JobAction(TypedDict):
+    """An action that the job's status and the caller's role allow."""
+
+    act: Literal["cancel", "abort", "approve", "reject", "signal", "reopen", "requeue"]
+    needs: Annotated[str, "The power that it needs."]
+    request: NotRequired[Annotated[bool | None, "For cancel: true if the worker is requested to stop the job."]]
+
+
+class JobWait(TypedDict):
+    """What a blocked job waits for."""
+
+    name: str
+    kind: str | None
+    until: Annotated[Timestamp | None, "When the wait times out."]
+
+
+class StepRecord(TypedDict):
+    """A recorded step of a handler."""
+
+    name: str
+    finished: bool
+    execution_no: int
+    at: Timestamp
+    result: Annotated[Any, "Null if the token may not see payloads."]
+
+
+class JobDetail(TypedDict):
+    """What the page of a job shows in addition to the job itself."""
+
+    job_id: str
+    version: int
+    acts: list[JobAction]
+    wait: JobWait | None
+    cancel_requested: bool
+    failures: int
+    retries: int
+    interruptions: Annotated[
+        int, "Executions that ended because their lease was lost and that did not count as failures."
+    ]
+    steps: list[StepRecord]
+    approvals: Annotated[list[JsonObject], "Approval requests with their votes."]
+    children: Annotated[JsonObject, "total: number of children; jobs: the first 20."]
+
+
+class Overview(TypedDict):
+    at: Timestamp
+    counted_at: Annotated[Timestamp | None, "When jobs, phases and statuses were counted; null before that."]
+    jobs: Annotated[int | None, "Number of jobs."]
+    phases: Annotated[dict[str, int] | None, "phase -> number of jobs"]
+    statuses: Annotated[dict[str, dict[str, int]] | None, "contract -> status -> number of jobs"]
+    queues: Annotated[list[JsonObject], "As in GET /queues."]
+    pauses: Annotated[list[JsonObject], "As in GET /queues."]
+    limits: list[LimitResponse]
+    dead_letters: Annotated[dict[str, int], "status -> number of dead letters"]
+    workers: Annotated[dict[str, int], "Live workers: their number, busy slots and all slots."]
+
+
+class VerificationState(TypedDict):
+    """Progress of the running verification, and the report of the last one."""
+
+    under_way: Annotated[bool, "True while a verification runs."]
+    done: Annotated[int, "Number of jobs checked so far."]
+    total: Annotated[int, "Number of jobs to check."]
+    started_at: Timestamp | None
+    started_by: str | None
+    ended_at: Timestamp | None
+    error: Annotated[str | None, "Why the verification could not finish."]
+    report: Annotated[JsonObject | None, "As in GET /jobs/{job_id}/verify, for all jobs."]
+
+
+class PendingApproval(TypedDict):
+    """A job that waits for approval. `name` is null if it is held before its first execution."""
+
+    job_id: str
+    job_type: str
+    contract: str
+    tenant_id: str
+    status: str
+    version: int
+    since: Timestamp
+    name: Annotated[str | None, "Name of the approval within the job."]
+    summary: Annotated[str | None, "What is to be approved; null if the token may not see payloads."]
+    about: Annotated[Any, "Data for the decision; null if the token may not see payloads."]
+    digest: Annotated[str | None, "Digest of summary and about; send it with the decision."]
+    roles: Annotated[list[str], "Roles that may decide; empty for all reviewers."]
+    quorum: Annotated[int, "Number of people who must approve."]
+    missing: Annotated[int, "Number of approvals that are missing."]
+    deadline: Timestamp | None
+    votes: NotRequired[list[JsonObject] | None]
+    may_decide: Annotated[bool, "Whether the caller may approve or reject."]
+
+
+ApprovalList = page_of("ApprovalList", "items", PendingApproval)
+
+
+class SeriesPoint(TypedDict):
+    """Counts of the interval that starts at `at`; averages are null if there was nothing to measure."""
+
+    at: Timestamp
+    submitted: int
+    ended_well: Annotated[int, "Jobs that succeeded."]
+    ended_badly: Annotated[int, "Jobs that failed; cancelled jobs are not counted."]
+    retries: int
+    wait_ms: Annotated[float | None, "Average time in the queue before a claim, without retries."]
+    run_ms: Annotated[float | None, "Average time of an execution."]
+
+
+class TimeSeries(TypedDict):
+    span: Literal["hour", "day", "week"]
+    at: Timestamp
+    bucket_seconds: Annotated[int, "Length of the interval of a point."]
+    points: list[SeriesPoint]
