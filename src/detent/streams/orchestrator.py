@@ -23,6 +23,7 @@ from detent.ports.clock import Clock
 from detent.ports.outbox import OutboxItem
 from detent.ports.stream import Delivery, IdleMessage, Result, StreamTransport, TaskMessage
 from detent.ports.tx import Tx
+from detent.system.backoff import Backoff
 from detent.system.clock import SystemClock
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.registration import worker_name
@@ -61,22 +62,21 @@ class Orchestrator:
                 group.create_task(self._restart_forever(name, loop))
 
     async def _restart_forever(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             began = self._clock.monotonic()
             try:
                 await loop()
             except Exception as error:
                 if self._clock.monotonic() - began > _LONGEST_PAUSE:  # it ran without errors for a while
-                    pause = _FIRST_PAUSE
+                    backoff.reset()
                 if isinstance(error, DetentError):
-                    log.warning("%s: trying again in %.1f s: %s", name, pause, error)
+                    log.warning("%s: trying again in %.1f s: %s", name, backoff.seconds, error)
                 else:
-                    log.exception("%s: trying again in %.1f s", name, pause)
+                    log.exception("%s: trying again in %.1f s", name, backoff.seconds)
                 self.errors += 1
                 self._reclaim_grace.store_lost()
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                await backoff.pause()
 
     async def _outbox_loop(self) -> None:
         watch = self.engine.store.watch()

@@ -18,6 +18,7 @@ from detent.observability.settings import Settings
 from detent.ports.claims import Claimed, ClaimRequest, Extended
 from detent.ports.clock import Clock
 from detent.ports.listing import WorkerRow
+from detent.system.backoff import Backoff
 from detent.system.clock import SystemClock
 
 from .background import BackgroundServices
@@ -211,7 +212,7 @@ class Worker:
 
     async def _settle_and_claim_loop(self, *, leads: bool = True) -> None:
         """Settle and claim until the worker is done. Further loops run beside the leading one if the store can."""
-        pause = _FIRST_PAUSE_SECONDS
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         claimed: list[Claimed] = []
         while not self.state.done:
             batch = self.state.next_batch()
@@ -232,17 +233,16 @@ class Worker:
             except Exception as error:
                 self.state.batch_failed(batch)
                 self._reclaim_grace.store_lost()
-                if self._grace_over and pause >= _SHUTDOWN_SECONDS / 4:
+                if self._grace_over and backoff.seconds >= _SHUTDOWN_SECONDS / 4:
                     log.error("stopping without the store: the leases of %d jobs will expire", len(batch.settled))
                     return
-                log.warning("settling and claiming failed, trying again in %.2f s: %s", pause, error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                log.warning("settling and claiming failed, trying again in %.2f s: %s", backoff.seconds, error)
+                await backoff.pause()
                 continue
             self._reclaim_grace.store_back()
-            if pause > _FIRST_PAUSE_SECONDS:
+            if backoff.failing:
                 log.info("the store answers again")
-            pause = _FIRST_PAUSE_SECONDS
+            backoff.reset()
             self.done += len(batch.settled) - len(result.refused) - len(result.later)
             for job_id, refusal in result.refused.items():
                 self.refused += 1
