@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from detent.core.errors import DetentError, InvalidInput, StoreRefused
+from detent.core.errors import DetentError
 from detent.core.job import Micros
 from detent.core.outcome import Outcome, Stopped
-from detent.engine import BatchResult, Engine, Settlement
+from detent.engine import BatchResult, Engine
 from detent.engine.reads.workers import DRAIN
 from detent.handler.context import Context
 from detent.handler.handler import Handler
@@ -30,8 +30,6 @@ from .slots import Slots
 from .state import Batch, Interrupt, WorkerState, cancel_reason
 
 log = logging.getLogger("detent.worker.worker")
-UNWRITABLE_ERRORS = (StoreRefused, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors caused by the values to be written, not by the state of the store: writing them again cannot help."""
 DEFAULT_SLOTS = 64
 _POLL_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.05
@@ -39,20 +37,6 @@ _LONGEST_PAUSE_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 3.0
 """How long a worker that must end waits for a store that does not answer, and for handlers that do not end."""
 _IDLE_HORIZON: Micros = 5_000_000
-
-
-async def settle_individually(engine: Engine, settled: Sequence[Settlement]) -> BatchResult:
-    """Settle a batch one by one after it failed as a whole: only the settlements that fail alone are refused."""
-    result = BatchResult()
-    for settlement in settled:
-        try:
-            await engine.settle(settlement.id, settlement.token, settlement.outcome)
-        except DetentError as error:
-            result.refused[settlement.id] = error
-        except UNWRITABLE_ERRORS as error:
-            message = f"its outcome cannot be stored: {type(error).__name__}: {error}"
-            result.refused[settlement.id] = InvalidInput(message, code="OUTCOME_INVALID")
-    return result
 
 
 class Worker:
@@ -286,15 +270,8 @@ class Worker:
             raise
 
     async def _settle_and_claim(self, batch: Batch) -> BatchResult:
-        try:
-            request = self._claim_request(batch) if batch.claim_limit else None
-            return await self.engine.settle_and_claim(batch.settled, request)
-        except UNWRITABLE_ERRORS as error:
-            if not batch.settled:
-                raise
-            log.error("one of %d results cannot be stored (%s); settling each alone", len(batch.settled), error)
-            self.state.notify_work_available()
-            return await settle_individually(self.engine, batch.settled)
+        request = self._claim_request(batch) if batch.claim_limit else None
+        return await self.engine.settle_and_claim(batch.settled, request)
 
     def _claim_request(self, batch: Batch) -> ClaimRequest:
         """Expired leases are reclaimed, and suspects claimed, from time to time: new jobs start first."""
