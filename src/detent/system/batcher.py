@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from detent.core.errors import StoreUnavailable
 
@@ -99,23 +99,13 @@ class Batcher(Generic[Item, Result]):
 
 
 class TaskBatcher(Batcher[Item, Result]):
-    """A batcher whose batches are written by a coroutine: `write(items)` returns the outcomes of the items.
+    """A batcher whose batches are written by a coroutine. limits: as for `Batcher`.
 
-    An error that `write` raises is the outcome of every item of the batch.
+    `write(items)` returns the outcomes of the items; an error that it raises is the outcome of every item.
     """
 
-    def __init__(
-        self,
-        write: Callable[[list[Item]], Awaitable[Outcomes[Result]]],
-        *,
-        max_size: int,
-        max_in_flight: int = 1,
-        size: Callable[[Item], int] | None = None,
-        iterations: int = 1,
-    ) -> None:
-        super().__init__(
-            self._start_task, max_size=max_size, max_in_flight=max_in_flight, size=size, iterations=iterations
-        )
+    def __init__(self, write: Callable[[list[Item]], Awaitable[Outcomes[Result]]], **limits: Any) -> None:
+        super().__init__(self._start_task, **limits)
         self._write = write
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -162,7 +152,7 @@ async def batch_then_each(
     try:
         return [*await run(items)]
     except Exception as error:
-        if not is_refusal(error):
+        if not items or not is_refusal(error):
             raise
         if len(items) == 1:
             return [error]
