@@ -132,7 +132,7 @@ class Session:
         self.check_file: Callable[[], None] = lambda: None
         """Raises if the file on disk is not the one that is open; called before a commit is acknowledged."""
         self.closed = False
-        """Every act fails with StoreUnavailable from now on."""
+        """True: the thread ends, and takes nothing from the queue any more."""
         self._begin_sql = begin
         self._clock = clock
         self._tx_type = tx_type
@@ -176,11 +176,11 @@ class Session:
         return outcomes
 
     def close(self) -> None:
+        self.closed = True
         if self._thread is not None:
             self.queue.put(None)
             self._thread.join()
         self.connection.close()
-        self.closed = True
         self.queue.put(None)
         self._run_thread()  # fails what was queued after the end of the thread
 
