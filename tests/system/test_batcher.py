@@ -49,7 +49,7 @@ async def test_what_arrives_while_a_batch_is_written_shares_the_next() -> None:
     assert batcher.idle
 
 
-async def test_calls_of_one_loop_iteration_share_a_batch_unless_one_must_start_at_once() -> None:
+async def test_calls_of_one_loop_iteration_share_a_batch() -> None:
     writer = Writer()
     batcher: Batcher[str, str] = Batcher(writer.start, max_size=10)
     for item in ("a", "b"):
@@ -71,25 +71,26 @@ async def test_a_batch_is_no_larger_than_allowed_and_the_order_is_kept() -> None
 
 
 async def test_the_callers_of_a_batch_can_join_the_next() -> None:
-    """The next batch begins some loop iterations after the last one."""
+    """The next batch begins some loop iterations after the last one: enough for a caller to come back."""
     writer = Writer()
-    batcher: Batcher[str, str] = Batcher(writer.start, max_size=10, iterations=3)
+    batcher: Batcher[str, str] = Batcher(writer.start, max_size=10, iterations=4)
 
     async def caller(name: str) -> None:
-        for number in range(2):
-            await batcher.add(f"{name}{number}")
+        await batcher.add(f"{name}1")
+        await turns(2)
+        await batcher.add(f"{name}2")
 
     callers = [asyncio.create_task(caller(name)) for name in "ab"]
     await turns()
-    assert writer.batches == [["a0"]]
+    assert writer.batches == [["a1"]]
     writer.finish(0)
-    await turns(4)
-    assert writer.batches == [["a0"], ["b0", "a1"]]
+    await turns(6)
+    assert writer.batches == [["a1"], ["b1", "a2"]]
     writer.finish(1)
-    await turns(4)
+    await turns(6)
     writer.finish(2)
     await asyncio.gather(*callers)
-    assert writer.batches[2:] == [["b1"]]
+    assert writer.batches[2:] == [["b2"]]
 
 
 async def test_two_batches_in_flight() -> None:

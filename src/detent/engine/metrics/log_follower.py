@@ -65,7 +65,7 @@ class LogFollower(Generic[T]):
         position, version = {row[0]: row[1:3] for row in await tx.query("tails")}.get(self._name, (0, 0))
         await tx.query("tail_mode")
         end = (await tx.query(f"tail_end_{self._log}"))[0][0]
-        until = max(position, min(end, position + self._range_size))
+        until = min(end, position + self._range_size)
         summed = await self._read(tx, {"position": position, "until": until}) if until > position else None
         return {"position": position, "version": version, "until": until}, summed, until >= end
 
