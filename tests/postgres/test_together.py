@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from detent.core.errors import StoreRefused
-from detent.core.job import Change
 from detent.engine import Engine, Submission
 from detent.engine.submit.prepare import prepare
+from detent.stores.postgres.batcher import InsertCall
 from detent.stores.postgres.store import PostgresStore
 from support.servers.databases import Database
 
@@ -22,9 +22,9 @@ def statements_of(store: PostgresStore) -> list[int]:
     seen: list[int] = []
     write = store._insert_batcher._write
 
-    async def counted(changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
-        seen.append(len(changes))
-        return await write(changes, lanes)
+    async def counted(batch: Sequence[InsertCall]) -> list[set[str]]:
+        seen.append(sum(len(changes) for changes, _ in batch))
+        return await write(batch)
 
     store._insert_batcher._write = counted  # type: ignore[method-assign]
     return seen
@@ -63,4 +63,4 @@ async def test_a_caller_that_goes_away_leaves_the_others_their_answers(engine: E
     gone = [isinstance(answer, asyncio.CancelledError) for answer in answers]
     assert gone == [True, False, False, True, False, False]
     assert (await engine.submit(Submission("mail"))).job.version == 1
-    assert not store._insert_batcher._busy
+    assert store._insert_batcher._batcher.idle

@@ -10,6 +10,7 @@ from detent import Cancel, Context, Detent, Fail, Retry, Snooze, SyncContext
 from detent.core.errors import DetentError, JobFailed, StoreRefused, StoreUnavailable
 from detent.core.times import SECOND
 from detent.engine import Engine, Submission
+from detent.stores.sqlite.store import SqliteStore
 from support.waiting import until, within
 from support.worker.running import working
 
@@ -282,20 +283,14 @@ async def test_one_outcome_that_cannot_be_stored_does_not_stall_the_others(
     async def work(n: int) -> int:
         return n
 
-    honest_settle_and_claim, honest_settle = Engine.settle_and_claim, Engine.settle
+    honest = SqliteStore.settle_and_claim
 
-    async def settle_and_claim(self: Engine, settled: Any, request: Any) -> Any:
-        if any(getattr(settlement.outcome, "result", None) == "3" for settlement in settled):
+    async def settle_and_claim(self: SqliteStore, successes: Any, request: Any) -> Any:
+        if any(success.result == "3" for success in successes):
             raise error
-        return await honest_settle_and_claim(self, settled, request)
+        return await honest(self, successes, request)
 
-    async def settle(self: Engine, job_id: str, token: str, outcome: Any) -> Any:
-        if getattr(outcome, "result", None) == "3":
-            raise error
-        return await honest_settle(self, job_id, token, outcome)
-
-    monkeypatch.setattr(Engine, "settle_and_claim", settle_and_claim)
-    monkeypatch.setattr(Engine, "settle", settle)
+    monkeypatch.setattr(SqliteStore, "settle_and_claim", settle_and_claim)
     handles = await work.enqueue_many([{"n": n} for n in range(6)])
     async with working(app):
         for n, handle in enumerate(handles):

@@ -187,6 +187,10 @@ class StoreUnavailable(DetentError):
     retryable = True
 
 
+class StoreContended(StoreUnavailable):
+    """The transaction conflicted with concurrent ones, again and again, and was rolled back."""
+
+
 class DatabaseFileLost(StoreUnavailable):
     """The SQLite file was removed or replaced while it was open: what was committed since then is not in it."""
 

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.model import Contract, Phase
-from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreRefused, StoreUnavailable, UnknownContract
+from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreUnavailable, UnknownContract
 from detent.core.job import DeadLetter, Job, Micros, SignalKey
 from detent.core.outcome import Cancelled, Outcome, Succeeded
 from detent.core.retry import Jitter, deterministic_jitter
 from detent.core.times import SECOND
 from detent.engine.control.limits import LimitActs
-from detent.engine.execution.settle import Settlement, check_outcome, settle_job, split_settlements
+from detent.engine.execution.settle import (
+    UNWRITABLE_ERRORS,
+    Settlement,
+    check_outcome,
+    settle_job,
+    split_settlements,
+    unwritable,
+)
 from detent.engine.reads.views import History
 from detent.engine.submit.prepare import Submitted
 from detent.engine.submit.submission import MAX_PAYLOAD, Submission, check_name
@@ -128,7 +135,9 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         batch, alone, refused = split_settlements(settled)
         try:
             done, skipped = await self._settle_batch(batch, request)
-        except StoreRefused:  # one bad settlement must not block the others: claim, then settle each one alone
+        except UNWRITABLE_ERRORS:  # one bad settlement must not block the others: claim, then settle each one alone
+            if not batch:
+                raise
             done, skipped = await self._settle_batch([], request)
             alone = [*batch, *alone]
         done.refused |= refused
@@ -212,7 +221,10 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
             job = (await tx.lock([job_id], wait=False)).get(job_id)
             return await settle_job(self, tx, job, settlement) if job else None
 
-        result = await self._retry_on_conflict(act)
+        try:
+            result = await self._retry_on_conflict(act)
+        except UNWRITABLE_ERRORS as error:
+            result = Refused(unwritable(error))
         if result is None:
             row = (await self.store.read(lambda tx: tx.lock([job_id]))).get(job_id)
             if row is not None and row.token == settlement.token:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeVar
 
-from detent.core.errors import DetentError, NotFound, TenantViolation
+from detent.core.errors import DetentError, NotFound, StoreUnavailable, TenantViolation
 from detent.core.job import Job, Note
 from detent.ports.tx import Tx
 
@@ -21,6 +21,11 @@ def unwrap(result: T | Refused) -> T:
     if isinstance(result, Refused):
         raise result.error
     return result
+
+
+def is_refusal(error: Exception) -> bool:
+    """True if an item of a batch may be the cause, so that the others should be tried without it."""
+    return isinstance(error, DetentError) and not isinstance(error, StoreUnavailable)
 
 
 async def find(tx: Tx, job_id: str, tenant: str | None) -> Job:

@@ -1,4 +1,4 @@
-"""Runs one engine operation: a transaction, retried on a version conflict, then the parents of ended children.
+"""Runs one engine operation: a transaction, then the parents of ended children.
 
 Also the engine's approve and reject methods.
 """
@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from detent.core.approval import Approval
-from detent.core.errors import VersionConflict
 from detent.core.job import Job
 from detent.ports.store import Store
 from detent.ports.tx import Tx
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 T = TypeVar("T")
-_ATTEMPTS = 8
 
 
 class ApprovalActs:
@@ -28,7 +26,7 @@ class ApprovalActs:
     store: Store
 
     async def _retry_on_conflict(self, act: Callable[[Tx], Awaitable[T]]) -> T:
-        """Run the act in a transaction; on VersionConflict run it again, up to 8 times. Then process parent jobs."""
+        """Run the act in a transaction, which the store repeats after a conflict. Then process parent jobs."""
         parents_to_process: set[str] = set()
 
         async def act_and_collect(tx: Tx) -> T:
@@ -36,23 +34,17 @@ class ApprovalActs:
             parents_to_process.update(tx.parents_to_process)
             return result
 
-        for _ in range(_ATTEMPTS):
-            try:
-                result = await self.store.write(act_and_collect)
-            except VersionConflict as conflict:
-                last_conflict = conflict
-                continue
-            if parents_to_process:
-                await children.process_child_events(self._engine, parents_to_process)
-            return result
-        raise last_conflict
+        result = await self.store.write(act_and_collect)
+        if parents_to_process:
+            await children.process_child_events(self._engine, parents_to_process)
+        return result
 
     @property
     def _engine(self) -> "Engine":
         return cast("Engine", self)
 
     async def write(self, act: Callable[[Tx], Awaitable[T]]) -> T:
-        """Run the act in one transaction, retried on VersionConflict; then wake or cancel related jobs."""
+        """Run the act in one transaction, repeated after a conflict; then wake or cancel related jobs."""
         return await self._retry_on_conflict(act)
 
     async def approve(

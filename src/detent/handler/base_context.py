@@ -7,9 +7,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from detent.ports.claims import Claimed
+from detent.system.backoff import Sleep
+from detent.system.retry import OUTAGE
 
 from .lease import Lease
-from .steps import Sleep, retrying
 from .transaction import Scope
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class EngineContext(BaseContext):
             assert lease.clock is not None, "a lease without a clock is sure or lost"
             at, seconds = lease.clock.read(), lease.clock.lease_seconds
             extend = partial(self._engine.extend, {job_id: self._claimed.token}, seconds)
-            if job_id in (await retrying(extend, self._pause)).lost:
+            if job_id in (await OUTAGE.run(extend, self._pause)).lost:
                 lease.lost = "lease lost"
             lease.confirm(at)
 

@@ -2,15 +2,17 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from detent.core.errors import InvalidInput, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned, StoreUnavailable
+from detent.core.errors import InvalidInput, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from detent.core.job import Step
 from detent.engine.execution import steps as acts
 from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
+from detent.system.backoff import Sleep as Sleep
+from detent.system.retry import OUTAGE
 
 from .argument_digest import digest_of
 from .json_values import JSON_ERRORS, Adapter, first_line, from_json, return_adapter, to_json
@@ -24,8 +26,6 @@ MAX_RESULT = 1 << 20
 MAX_ERROR = 500
 NOT_RECORDED = object()
 """What `recorded_result` returns for a step without a record."""
-_RETRY_PAUSES = (0.05, 0.2, 0.8, 2.0)
-Sleep = Callable[[float], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Steps:
         await self.load()
         orphans = self.orphans()
         if orphans:
-            await retrying(lambda: acts.note_orphaned_steps(self._engine, self._claimed, orphans), self._pause)
+            await OUTAGE.run(lambda: acts.note_orphaned_steps(self._engine, self._claimed, orphans), self._pause)
 
     def orphans(self) -> list[str]:
         """Recorded steps that were not called. With strict_steps: raises StepOrphaned, before any new step runs."""
@@ -160,28 +160,18 @@ class Steps:
     async def load(self) -> dict[str, Step]:
         """All recorded steps of the job, read once per execution."""
         if self._recorded is None:
-            rows = await retrying(lambda: acts.recorded_steps(self._engine, self._claimed), self._pause)
+            rows = await OUTAGE.run(lambda: acts.recorded_steps(self._engine, self._claimed), self._pause)
             if self._recorded is None:  # a concurrent step may have loaded them meanwhile
                 self._recorded = {step.name: step for step in rows}
         return self._recorded
 
     async def _record(self, call: StepCall, text: str | None, *, finished: bool) -> None:
         step = self._step(call, text, finished=finished)
-        await retrying(lambda: acts.record_step(self._engine, step, self._claimed.token), self._pause)
+        await OUTAGE.run(lambda: acts.record_step(self._engine, step, self._claimed.token), self._pause)
 
     def _step(self, call: StepCall, text: str | None, *, finished: bool) -> Step:
         claimed, now = self._claimed, self._engine.store.now()
         return Step(claimed.id, call.name, call.digest, text, finished, claimed.execution_no, now)
-
-
-async def retrying(act: Callable[[], Awaitable[T]], pause: Sleep) -> T:
-    """Repeat an idempotent act while the store is unavailable, so that finished work is not lost."""
-    for seconds in _RETRY_PAUSES:
-        try:
-            return await act()
-        except StoreUnavailable:
-            await pause(seconds)
-    return await act()
 
 
 async def call_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

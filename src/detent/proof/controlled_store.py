@@ -89,16 +89,13 @@ class ControlledStore(SqliteStore):
     def open_now(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = CONTRACTS) -> None:
         connection = connect(self.path, self.synchronous)
         connection.deserialize("main", _schema())
-        self._writer = self._reader = Session(connection, "BEGIN IMMEDIATE", self._make_tx)
-        self.contracts = register(connection, own, builtin) if own else dict(CONTRACTS)
+        self._writer = self._reader = Session(connection, "BEGIN IMMEDIATE", self._clock, self._hooks.transaction)
+        self._use_contracts(register(connection, own, builtin) if own else dict(CONTRACTS))
 
-    async def _on(self, session: Session | None, act: Act[T], *, relaxed: bool = False) -> T:
+    async def _on(self, session: Session | None, act: Act[T], *, short: bool = False, relaxed: bool = False) -> T:
         assert session is not None, "the store is open"
         result: T = await StoreCall(session, act)
         return result
-
-    def _make_tx(self, session: Session) -> SqliteTx:
-        return self._hooks.transaction(session.connection, self._clock.now(), session.lane_cache, self.contracts)
 
 
 @cache

@@ -23,6 +23,8 @@ from detent.ports.clock import Clock
 from detent.ports.outbox import OutboxItem
 from detent.ports.stream import Delivery, IdleMessage, Result, StreamTransport, TaskMessage
 from detent.ports.tx import Tx
+from detent.system.backoff import Backoff
+from detent.system.batcher import batch_then_each
 from detent.system.clock import SystemClock
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.registration import worker_name
@@ -61,22 +63,21 @@ class Orchestrator:
                 group.create_task(self._restart_forever(name, loop))
 
     async def _restart_forever(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             began = self._clock.monotonic()
             try:
                 await loop()
             except Exception as error:
                 if self._clock.monotonic() - began > _LONGEST_PAUSE:  # it ran without errors for a while
-                    pause = _FIRST_PAUSE
+                    backoff.reset()
                 if isinstance(error, DetentError):
-                    log.warning("%s: trying again in %.1f s: %s", name, pause, error)
+                    log.warning("%s: trying again in %.1f s: %s", name, backoff.seconds, error)
                 else:
-                    log.exception("%s: trying again in %.1f s", name, pause)
+                    log.exception("%s: trying again in %.1f s", name, backoff.seconds)
                 self.errors += 1
                 self._reclaim_grace.store_lost()
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                await backoff.pause()
 
     async def _outbox_loop(self) -> None:
         watch = self.engine.store.watch()
@@ -125,20 +126,19 @@ class Orchestrator:
 
     async def apply_results(self, results: Sequence[Result]) -> None:
         """Commit the results to the database, then acknowledge the results and their task messages."""
+        outcomes = await batch_then_each(results, self._apply_batch, lambda error: isinstance(error, StoreRefused))
+        for result, error in zip(results, outcomes, strict=True):
+            if isinstance(error, StoreRefused):
+                if result.problem is not None:
+                    raise error
+                problem = f"its result cannot be stored: {error.message}"
+                await self._apply_batch([result._replace(output=None, error="", problem=problem)])
+
+    async def _apply_batch(self, results: Sequence[Result]) -> list[None]:
         lease, max_deliveries = self._lease, self.transport.settings.max_deliveries
-        try:
-            applied: AppliedResults = await self.engine.store.write(
-                lambda tx: apply_results(self.engine, tx, results, lease, max_deliveries)
-            )
-        except StoreRefused as error:  # apply each alone, so that the refused one does not block the others
-            if len(results) == 1 and results[0].problem is not None:
-                raise
-            for result in results:
-                problem = len(results) == 1 and f"its result cannot be stored: {error.message}"
-                await self.apply_results(
-                    [result._replace(output=None, error="", problem=problem) if problem else result]
-                )
-            return
+        applied: AppliedResults = await self.engine.store.write(
+            lambda tx: apply_results(self.engine, tx, results, lease, max_deliveries)
+        )
         for result in applied.unknown:
             problem = result.problem or _unknown_task(result.task_id)
             stream = self.transport.settings.result_stream
@@ -146,6 +146,7 @@ class Orchestrator:
         await self.transport.acknowledge(applied.ended)
         await self.transport.acknowledge_results([result.id for result in results])
         self.results_applied += len(results)
+        return [None] * len(results)
 
     async def _upkeep_loop(self) -> None:
         """Watch the server's epoch, reclaim idle messages, recover lost ones, trim streams, remove idle consumers."""

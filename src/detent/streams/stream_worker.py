@@ -20,6 +20,7 @@ from detent.engine.streams.poisoned_messages import dead_letter_message
 from detent.handler.handler import Handler
 from detent.ports.claims import Claimed, NamedClaim
 from detent.ports.stream import Delivery, StreamTransport, StreamUnavailable
+from detent.system.backoff import Backoff
 from detent.worker.heartbeat import Heartbeat, LeaseListener
 from detent.worker.state import Batch
 from detent.worker.worker import Worker
@@ -164,7 +165,7 @@ class StreamWorker(Worker):
             self._ack_task = asyncio.create_task(self._send_acks())
 
     async def _send_acks(self) -> None:
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while self._acks:
             ids, self._acks = self._acks[-_MAX_PENDING_ACKS:], []
             try:
@@ -173,12 +174,11 @@ class StreamWorker(Worker):
                 self._acks = ids + self._acks
                 if self._closing:
                     return
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                await backoff.pause()
 
     async def _watch(self) -> None:
         """While slots are free, wait for messages."""
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             await self._wants_notifications.wait()
             being_claimed = sum(batch.claim_limit for batch in self.state.in_flight)
@@ -189,11 +189,10 @@ class StreamWorker(Worker):
             self._start_waiting_for_notification()
             try:
                 deliveries = await self.transport.read(self.id, room, _BLOCK_SECONDS)
-                pause = _FIRST_PAUSE
+                backoff.reset()
             except StreamUnavailable as error:
-                log.warning("cannot read the stream, trying again in %.2f s: %s", pause, error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                log.warning("cannot read the stream, trying again in %.2f s: %s", backoff.seconds, error)
+                await backoff.pause()
                 continue
             self._add_unclaimed(deliveries)
             if deliveries or self.until_idle:

@@ -17,11 +17,10 @@ _MAX_HEAD_START: Micros = 86_400 * SECOND
 class SystemClock:
     """Wall-clock time for timestamps, monotonic time for durations."""
 
+    monotonic = staticmethod(time.monotonic)
+
     def now(self) -> Micros:
         return time.time_ns() // 1_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class SteadyClock:

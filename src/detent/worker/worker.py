@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from detent.core.errors import DetentError, InvalidInput, StoreRefused
+from detent.core.errors import DetentError
 from detent.core.job import Micros
 from detent.core.outcome import Outcome, Stopped
-from detent.engine import BatchResult, Engine, Settlement
+from detent.engine import BatchResult, Engine
 from detent.engine.reads.workers import DRAIN
 from detent.handler.context import Context
 from detent.handler.handler import Handler
@@ -18,6 +18,7 @@ from detent.observability.settings import Settings
 from detent.ports.claims import Claimed, ClaimRequest, Extended
 from detent.ports.clock import Clock
 from detent.ports.listing import WorkerRow
+from detent.system.backoff import Backoff
 from detent.system.clock import SystemClock
 
 from .background import BackgroundServices
@@ -29,8 +30,6 @@ from .slots import Slots
 from .state import Batch, Interrupt, WorkerState, cancel_reason
 
 log = logging.getLogger("detent.worker.worker")
-UNWRITABLE_ERRORS = (StoreRefused, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors caused by the values to be written, not by the state of the store: writing them again cannot help."""
 DEFAULT_SLOTS = 64
 _POLL_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.05
@@ -38,20 +37,6 @@ _LONGEST_PAUSE_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 3.0
 """How long a worker that must end waits for a store that does not answer, and for handlers that do not end."""
 _IDLE_HORIZON: Micros = 5_000_000
-
-
-async def settle_individually(engine: Engine, settled: Sequence[Settlement]) -> BatchResult:
-    """Settle a batch one by one after it failed as a whole: only the settlements that fail alone are refused."""
-    result = BatchResult()
-    for settlement in settled:
-        try:
-            await engine.settle(settlement.id, settlement.token, settlement.outcome)
-        except DetentError as error:
-            result.refused[settlement.id] = error
-        except UNWRITABLE_ERRORS as error:
-            message = f"its outcome cannot be stored: {type(error).__name__}: {error}"
-            result.refused[settlement.id] = InvalidInput(message, code="OUTCOME_INVALID")
-    return result
 
 
 class Worker:
@@ -220,7 +205,7 @@ class Worker:
 
     async def _settle_and_claim_loop(self, *, leads: bool = True) -> None:
         """Settle and claim until the worker is done. Further loops run beside the leading one if the store can."""
-        pause = _FIRST_PAUSE_SECONDS
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         claimed: list[Claimed] = []
         while not self.state.done:
             batch = self.state.next_batch()
@@ -243,17 +228,16 @@ class Worker:
             except Exception as error:
                 self.state.batch_failed(batch)
                 self._reclaim_grace.store_lost()
-                if self._grace_over and pause >= _SHUTDOWN_SECONDS / 4:
+                if self._grace_over and backoff.seconds >= _SHUTDOWN_SECONDS / 4:
                     log.error("stopping without the store: the leases of %d jobs will expire", len(batch.settled))
                     return
-                log.warning("settling and claiming failed, trying again in %.2f s: %s", pause, error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                log.warning("settling and claiming failed, trying again in %.2f s: %s", backoff.seconds, error)
+                await backoff.pause()
                 continue
             self._reclaim_grace.store_back()
-            if pause > _FIRST_PAUSE_SECONDS:
+            if backoff.failing:
                 log.info("the store answers again")
-            pause = _FIRST_PAUSE_SECONDS
+            backoff.reset()
             self.done += len(batch.settled) - len(result.refused) - len(result.later)
             for job_id, refusal in result.refused.items():
                 self.refused += 1
@@ -298,15 +282,8 @@ class Worker:
             raise
 
     async def _settle_and_claim(self, batch: Batch) -> BatchResult:
-        try:
-            request = self._claim_request(batch) if batch.claim_limit else None
-            return await self.engine.settle_and_claim(batch.settled, request)
-        except UNWRITABLE_ERRORS as error:
-            if not batch.settled:
-                raise
-            log.error("one of %d results cannot be stored (%s); settling each alone", len(batch.settled), error)
-            self.state.notify_work_available()
-            return await settle_individually(self.engine, batch.settled)
+        request = self._claim_request(batch) if batch.claim_limit else None
+        return await self.engine.settle_and_claim(batch.settled, request)
 
     def _claim_request(self, batch: Batch) -> ClaimRequest:
         """Expired leases are reclaimed, and suspects claimed, from time to time: new jobs start first."""

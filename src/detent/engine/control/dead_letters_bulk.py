@@ -1,19 +1,21 @@
 """Requeues or discards all dead letters that match a filter, page by page; one refusal does not affect the others."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from detent.core.decide import OPEN
-from detent.core.errors import ApprovalRequired, DetentError, InvalidInput, StoreUnavailable
+from detent.core.errors import ApprovalRequired, DetentError, InvalidInput
 from detent.core.job import DeadLetter, Micros
 from detent.core.times import SECOND, iso
 from detent.engine.reads.responses import DeadLetterWithHistory, Event
 from detent.engine.reads.views import dead_letter_view, history_view
+from detent.engine.refusal import is_refusal
 from detent.engine.schedules.backfill import interval_between_jobs
 from detent.ports.access import Audit
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
+from detent.system.batcher import batch_then_each
 
 from . import dead_letters
 
@@ -65,11 +67,11 @@ async def requeue_many(
     if dry_run:
         return result
 
-    async def process_item(tx: Tx, item: DeadLetter, number: int) -> None:
+    async def process_item(tx: Tx, item: DeadLetter, number: int) -> str:
         check(item)
         delay = number * interval / SECOND
         submitted = await dead_letters.requeue(engine, tx, item.id, actor, reason, None, None, None, take_steps, delay)
-        result.job_ids.append(submitted.job.id)
+        return submitted.job.id
 
     await _process_pages(engine, chosen, result, process_item)
     return result
@@ -120,45 +122,31 @@ async def _match_open(engine: "Engine", filter: Filter) -> tuple[Filter, DeadLet
 
 
 async def _process_pages(
-    engine: "Engine", chosen: Filter, result: DeadLetterBulkResult, process_item: Callable[[Tx, DeadLetter, int], Any]
+    engine: "Engine",
+    chosen: Filter,
+    result: DeadLetterBulkResult,
+    process_item: Callable[[Tx, DeadLetter, int], Awaitable[str | None]],
 ) -> None:
-    """One transaction per page; if one dead letter of a page is refused, one transaction per dead letter."""
+    """One transaction per page; if one dead letter of a page is refused, one transaction per dead letter.
+
+    process_item: returns the id of the new job, if there is one.
+    """
+
+    async def run(page: Sequence[DeadLetter]) -> list[str | None]:
+        async def act(tx: Tx) -> list[str | None]:
+            return [await process_item(tx, item, number) for number, item in enumerate(page, result.done)]
+
+        job_ids = await engine.write(act)
+        result.done += len(page)
+        result.job_ids += [job_id for job_id in job_ids if job_id is not None]
+        return job_ids
+
     page = await engine.dead_letters(chosen)
     while page:
-        try:
-            await _process_page(engine, page, result, process_item)
-        except StoreUnavailable:
-            raise
-        except DetentError:
-            for item in page:
-                try:
-                    await _process_page(engine, [item], result, process_item)
-                except StoreUnavailable:
-                    raise
-                except DetentError as error:
-                    result.refuse(item.id, error)
+        for item, outcome in zip(page, await batch_then_each(page, run, is_refusal), strict=True):
+            if isinstance(outcome, DetentError):
+                result.refuse(item.id, outcome)
         page = await engine.dead_letters(replace(chosen, before=page[-1].id))
-
-
-async def _process_page(
-    engine: "Engine",
-    page: list[DeadLetter],
-    result: DeadLetterBulkResult,
-    process_item: Callable[[Tx, DeadLetter, int], Any],
-) -> None:
-    job_count = len(result.job_ids)
-
-    async def act(tx: Tx) -> None:
-        del result.job_ids[job_count:]  # the transaction may run again after a conflict
-        for number, item in enumerate(page, result.done):
-            await process_item(tx, item, number)
-
-    try:
-        await engine._retry_on_conflict(act)
-    except BaseException:
-        del result.job_ids[job_count:]
-        raise
-    result.done += len(page)
 
 
 async def dead_letter_history(

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from detent.core.errors import DetentError, StoreUnavailable
-from detent.engine.refusal import Refused
+from detent.core.errors import DetentError
+from detent.engine.refusal import Refused, is_refusal
 from detent.ports.tx import Tx
+from detent.system.batcher import batch_then_each
 
 from . import dead_letters, job_control
 
@@ -58,30 +59,20 @@ async def requeue_many(
 async def _run_in_batches(engine: "Engine", ids: Sequence[str], process_job: Act) -> BulkResult:
     """One transaction per batch; if one job of a batch raises an error, one transaction per job."""
     result = BulkResult()
+
+    async def run(batch: Sequence[str]) -> list[Any]:
+        return await engine.write(partial(_run_batch, batch, process_job))
+
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]
-        try:
-            _add_results(result, await engine.write(partial(_run_batch, batch, process_job)))
-        except StoreUnavailable:
-            raise
-        except DetentError:
-            for job_id in batch:
-                try:
-                    _add_results(result, await engine.write(partial(_run_batch, [job_id], process_job)))
-                except StoreUnavailable:
-                    raise
-                except DetentError as error:
-                    result.refuse(job_id, error)
+        for job_id, outcome in zip(batch, await batch_then_each(batch, run, is_refusal), strict=True):
+            error = outcome.error if isinstance(outcome, Refused) else outcome
+            if isinstance(error, DetentError):
+                result.refuse(job_id, error)
+            else:
+                result.done += 1
     return result
 
 
-async def _run_batch(batch: Sequence[str], process_job: Act, tx: Tx) -> list[tuple[str, Any]]:
-    return [(job_id, await process_job(tx, job_id)) for job_id in batch]
-
-
-def _add_results(result: BulkResult, outcomes: list[tuple[str, Any]]) -> None:
-    for job_id, outcome in outcomes:
-        if isinstance(outcome, Refused):
-            result.refuse(job_id, outcome.error)
-        else:
-            result.done += 1
+async def _run_batch(batch: Sequence[str], process_job: Act, tx: Tx) -> list[Any]:
+    return [await process_job(tx, job_id) for job_id in batch]

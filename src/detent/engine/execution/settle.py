@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import add_move, decide
-from detent.core.errors import DetentError, InvalidInput, NotSupported, StaleLease
+from detent.core.errors import DetentError, InvalidInput, NotSupported, StaleLease, StoreRefused
 from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Micros, Wait
 from detent.core.outcome import (
     Cancelled,
@@ -29,6 +29,17 @@ from .steps import orphaned_step_notes
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
+
+
+UNWRITABLE_ERRORS = (StoreRefused, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors caused by the values to be written, not by the state of the store: writing them again cannot help."""
+
+
+def unwritable(error: Exception) -> DetentError:
+    """The refusal of a settlement whose outcome cannot be stored."""
+    if isinstance(error, DetentError):
+        return error
+    return InvalidInput(f"its outcome cannot be stored: {type(error).__name__}: {error}", code="OUTCOME_INVALID")
 
 
 class Settlement(NamedTuple):

@@ -12,6 +12,7 @@ from detent.core.job import Loss
 from detent.core.times import SECOND, iso
 from detent.engine.reads.why import Pause
 from detent.ports.tx import Tx
+from detent.system.backoff import Backoff
 
 from .alert_kinds import KINDS, MissedSchedule, Readings
 from .event_counts import SLOT, EventCounter, Key, read_groups
@@ -142,10 +143,10 @@ async def any_delivery_due(engine: "Engine") -> bool:
 async def finish_delivery(engine: "Engine", delivery: Delivery, error: str | None) -> bool:
     """Store the result of an attempt: delivered, retried later, or given up. True if there is no retry."""
     given_up = error is not None and delivery.attempts >= MAX_DELIVERY_ATTEMPTS
-    backoff = int(min(2.0 ** (delivery.attempts - 1), _MAX_BACKOFF_SECONDS) * SECOND)
+    backoff = Backoff(1.0, _MAX_BACKOFF_SECONDS, failures=delivery.attempts - 1)
 
     async def act(tx: Tx) -> None:
-        due_at = None if error is None or given_up else tx.now + backoff
+        due_at = None if error is None or given_up else tx.now + int(backoff.seconds * SECOND)
         done = tx.now if error is None else None
         values = {"id": delivery.id, "attempts": delivery.attempts, "last_error": error and error[:500]}
         await tx.change("end_delivery", due_at=due_at, delivered_at=done, **values)

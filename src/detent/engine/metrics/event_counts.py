@@ -1,20 +1,16 @@
-"""Counts every event and note exactly once, in commit order; any process may do it.
-
-The totals are stored with the log position up to which they are complete, so they are exact after any restart. A range
-of the log is counted in a read transaction. Adding its counts is a compare-and-set of the position, so if several
-processes count the same range, one of them adds it.
-"""
+"""Counts every event and note exactly once, in total and by time slot; any process may do it."""
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.core.contract.model import Contract, Edge, Move
 from detent.core.times import SECOND
 from detent.ports.tx import Tx
+
+from .log_follower import LogFollower
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -23,12 +19,10 @@ EVENTS, NOTES, LOSSES = "events", "notes", "losses"
 SLOT = 10 * SECOND
 """Length of the time slots in which recent events are counted, in microseconds."""
 KEEP_SLOTS = 2 * 3_600 * SECOND // SLOT
-_FIRST_RANGE = 4_096
-_MAX_RANGE = 1 << 40
 _PLACES = "abcdefgh"
 """Suffixes of the parameters of count_hot_events, which counts eight kinds of events without sorting."""
 _TARGET_ROWS = 20_000
-"""Target number of events per range; the size of the next range is adapted to it."""
+"""Target number of events per range."""
 
 
 class Group(NamedTuple):
@@ -52,63 +46,42 @@ class Key(NamedTuple):
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class CountedRange:
-    """The counts of one range of a log, in total and by time slot. end: the end of the log when it was read."""
+class Counts(NamedTuple):
+    """The counts of one range of a log, in total and by time slot."""
 
-    log: str
-    position: int
-    version: int
-    until: int
-    end: int
     sums: Mapping[Key, int]
     slots: Mapping[tuple[int, Key], int]
 
 
 class EventCounter:
-    """Counts from the stored position on. Its only state is the size of the next range and the frequent kinds."""
+    """Counts from the stored positions on. Its only state is the sizes of the next ranges and the frequent kinds."""
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._range_size = {EVENTS: _FIRST_RANGE, NOTES: _FIRST_RANGE}
+        self._followers = [
+            LogFollower(
+                engine, log, log, partial(self._count, log), partial(_add_rows, log), target_entries=_TARGET_ROWS
+            )
+            for log in (EVENTS, NOTES)
+        ]
         self._frequent: list[list[Any]] = []
         """The most frequent kinds of events in the last range, as rows of the query."""
         self.groups: dict[int, Group] = {}
 
     async def catch_up(self, steps: int = 64) -> bool:
         """Count new log entries, at most `steps` ranges of each log; True if the end was reached."""
-        return all([await self._catch_up(log, steps) for log in (EVENTS, NOTES)])
+        return all([await follower.catch_up(steps) for follower in self._followers])
 
-    async def _catch_up(self, log: str, steps: int) -> bool:
-        for _ in range(steps):
-            counted = await self._engine.store.read(partial(self._count, log))
-            if counted.until == counted.position:
-                return True
-            await self._engine.store.write(partial(_add_counts, counted))
-            rows = sum(counted.sums.values())
-            if rows < _TARGET_ROWS // 2:
-                self._range_size[log] = min(self._range_size[log] * 4, _MAX_RANGE)
-            elif rows > _TARGET_ROWS * 2:
-                self._range_size[log] = max(self._range_size[log] // 2, 1)
-            if counted.until >= counted.end:
-                return True
-        return False
-
-    async def _count(self, log: str, tx: Tx) -> CountedRange:
-        position, version = {row[0]: row[1:3] for row in await tx.query("tails")}.get(log, (0, 0))
-        await tx.query("tail_mode")
-        end = (await tx.query(f"tail_end_{log}"))[0][0]
-        until = max(position, min(end, position + self._range_size[log]))
-        rows = await self._rows(tx, log, position, until) if until > position else []
+    async def _count(self, log: str, tx: Tx, values: dict[str, Any]) -> tuple[int, Counts]:
+        rows = await self._rows(tx, log, {**values, "slot": SLOT})
         if any(row[1] not in self.groups for row in rows):
             self.groups = await read_groups(tx)
-        sums, slots = _sum_rows(rows, self.groups, self._engine.contracts)
-        return CountedRange(log, position, version, until, end, sums, slots)
+        counts = _sum_rows(rows, self.groups, self._engine.contracts)
+        return sum(counts.sums.values()), counts
 
-    async def _rows(self, tx: Tx, log: str, position: int, until: int) -> list[Any]:
+    async def _rows(self, tx: Tx, log: str, values: dict[str, Any]) -> list[Any]:
         """Under load nearly all events are of a few kinds. If the range has only these, one query without a sort
         is enough; else the general query runs."""
-        values = {"position": position, "until": until, "slot": SLOT}
         if log == EVENTS and self._frequent:
             (row,) = await tx.query("count_hot_events", **values, **_frequent_parameters(self._frequent))
             total, first, last, *numbers = row
@@ -141,8 +114,7 @@ async def count_before_delete(engine: "Engine", tx: Tx, ids: Sequence[str]) -> N
     for log in (EVENTS, NOTES):
         rows = await tx.query(f"count_going_{log}", ids=text, slot=SLOT)
         if rows:
-            sums, slots = _sum_rows(rows, await read_groups(tx), engine.contracts)
-            await _add_rows(tx, log, sums, slots)
+            await _add_rows(log, tx, _sum_rows(rows, await read_groups(tx), engine.contracts))
             await tx.change("recount_tail", log=log)
 
 
@@ -159,30 +131,20 @@ async def read_groups(tx: Tx) -> dict[int, Group]:
 async def count_losses(tx: Tx, charged: int, uncharged: int) -> None:
     """Count jobs taken back from lost workers, in the transaction that takes them back."""
     counts = {Key(0, 0, "", "charged", ""): charged, Key(0, 0, "", "uncharged", ""): uncharged}
-    await _add_rows(tx, LOSSES, {key: number for key, number in counts.items() if number}, {})
+    await _add_rows(LOSSES, tx, Counts({key: number for key, number in counts.items() if number}, {}))
 
 
-async def _add_counts(counted: CountedRange, tx: Tx) -> bool:
-    await tx.change("first_tail", log=counted.log)
-    values = {"log": counted.log, "position": counted.position, "version": counted.version, "until": counted.until}
-    if not await tx.change("advance_tail", **values):
-        return False
-    await _add_rows(tx, counted.log, counted.sums, counted.slots)
-    return True
-
-
-async def _add_rows(tx: Tx, log: str, sums: Mapping[Key, int], slots: Mapping[tuple[int, Key], int]) -> None:
-    if sums:
-        await tx.change("add_tallies", log=log, rows=json.dumps([[*key, number] for key, number in sums.items()]))
+async def _add_rows(log: str, tx: Tx, counts: Counts) -> None:
+    if counts.sums:
+        rows = [[*key, number] for key, number in counts.sums.items()]
+        await tx.change("add_tallies", log=log, rows=json.dumps(rows))
     oldest = tx.now // SLOT - KEEP_SLOTS
-    recent = [[slot, *key, number] for (slot, key), number in slots.items() if slot >= oldest]
+    recent = [[slot, *key, number] for (slot, key), number in counts.slots.items() if slot >= oldest]
     if recent:
         await tx.change("add_tally_slots", log=log, rows=json.dumps(recent))
 
 
-def _sum_rows(
-    rows: Iterable[Any], groups: Mapping[int, Group], contracts: Mapping[str, Contract]
-) -> tuple[Counter[Key], Counter[tuple[int, Key]]]:
+def _sum_rows(rows: Iterable[Any], groups: Mapping[int, Group], contracts: Mapping[str, Contract]) -> Counts:
     sums: Counter[Key] = Counter()
     slots: Counter[tuple[int, Key]] = Counter()
     for _, group, party, source, event, target, slot, number in rows:
@@ -191,7 +153,7 @@ def _sum_rows(
         key = Key(group, counted_party, source, event, target)
         sums[key] += number
         slots[slot, key] += number
-    return sums, slots
+    return Counts(sums, slots)
 
 
 def edge_of(contract: Contract | None, source: str, event: str, target: str) -> Edge | None:

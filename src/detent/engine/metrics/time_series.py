@@ -1,20 +1,15 @@
-"""Throughput and latency in slots of ten seconds, summed from the log in commit order and kept for a week.
-
-As in event_counts, a range of the log is read in one transaction and added by compare-and-set in another, so that
-several recording processes count every event once.
-"""
+"""Throughput and latency in slots of ten seconds, summed from the log in commit order and kept for a week."""
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.times import SECOND, iso
 from detent.ports.tx import Tx
 
-from .event_counts import UNKNOWN, Group, edge_of, read_groups
+from .event_counts import EVENTS, UNKNOWN, Group, edge_of, read_groups
+from .log_follower import LogFollower
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -24,8 +19,6 @@ SLOT = 10 * SECOND
 KEEP_SLOTS = 8 * 86_400 * SECOND // SLOT
 SPANS = {"hour": (3_600, 30), "day": (86_400, 900), "week": (604_800, 7_200)}
 """Name of a span -> (its length in seconds, seconds per point)."""
-_FIRST_RANGE = 4_096
-_MAX_RANGE = 1 << 40
 _TARGET_EVENTS = 5_000
 _COLUMNS = 8
 SUBMITTED, SUCCEEDED, FAILED, RETRIED, WAITS, WAITED, RUNS, RAN = range(_COLUMNS)
@@ -44,73 +37,39 @@ class Timed(NamedTuple):
     took: int
 
 
-@dataclass(frozen=True, slots=True)
-class SummedRange:
-    """The sums of one range of the log. end: the end of the log when it was read."""
-
-    position: int
-    version: int
-    until: int
-    end: int
-    events: int
-    sums: Mapping[int, list[int]]
+SlotSums = dict[int, list[int]]
 
 
 class SeriesRecorder:
-    """Sums events from the stored position on. Its only state is the size of the next range."""
+    """Sums events from the stored position on."""
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._range_size = _FIRST_RANGE
         self._groups: dict[int, Group] = {}
+        self._follower = LogFollower(engine, LOG, EVENTS, self._sum_range, _add_sums, target_entries=_TARGET_EVENTS)
 
     async def catch_up(self, steps: int = 16) -> bool:
         """Sum new events in at most `steps` ranges; True if the end of the log was reached."""
-        for _ in range(steps):
-            summed = await self._engine.store.read(self._read_range)
-            if summed.until == summed.position:
-                return True
-            await self._engine.store.write(partial(_add_sums, summed))
-            if summed.events < _TARGET_EVENTS // 2:
-                self._range_size = min(self._range_size * 4, _MAX_RANGE)
-            elif summed.events > _TARGET_EVENTS * 2:
-                self._range_size = max(self._range_size // 2, 1)
-            if summed.until >= summed.end:
-                return True
-        return False
+        return await self._follower.catch_up(steps)
 
-    async def _read_range(self, tx: Tx) -> SummedRange:
-        position, version = {row[0]: row[1:3] for row in await tx.query("tails")}.get(LOG, (0, 0))
-        await tx.query("tail_mode")
-        end = (await tx.query("tail_end_events"))[0][0]
-        until = min(end, position + self._range_size)
-        rows: list[Timed] = []
-        if until > position:
-            values = {"position": position, "until": until, "slot": SLOT}
-            rows = [Timed(*row) for row in await tx.query("time_events", **values)]
+    async def _sum_range(self, tx: Tx, values: dict[str, Any]) -> tuple[int, SlotSums]:
+        rows = [Timed(*row) for row in await tx.query("time_events", **values, slot=SLOT)]
         if any(row.lane_group not in self._groups for row in rows):
             self._groups = await read_groups(tx)
-        sums = sum_events(rows, self._groups, self._engine.contracts)
-        return SummedRange(position, version, until, end, sum(row.number for row in rows), sums)
+        return sum(row.number for row in rows), sum_events(rows, self._groups, self._engine.contracts)
 
 
-async def _add_sums(summed: SummedRange, tx: Tx) -> None:
-    await tx.change("first_tail", log=LOG)
-    values = {"log": LOG, "position": summed.position, "version": summed.version, "until": summed.until}
-    if not await tx.change("advance_tail", **values):
-        return
+async def _add_sums(tx: Tx, slot_sums: SlotSums) -> None:
     oldest = tx.now // SLOT - KEEP_SLOTS
-    rows = [[slot, *sums] for slot, sums in summed.sums.items() if slot >= oldest]
+    rows = [[slot, *sums] for slot, sums in slot_sums.items() if slot >= oldest]
     if rows:
         await tx.change("add_series", rows=json.dumps(rows))
     await tx.change("drop_series", before=oldest)
 
 
-def sum_events(
-    rows: Iterable[Timed], groups: Mapping[int, Group], contracts: Mapping[str, Contract]
-) -> dict[int, list[int]]:
+def sum_events(rows: Iterable[Timed], groups: Mapping[int, Group], contracts: Mapping[str, Contract]) -> SlotSums:
     """Sum events per slot by the meaning of their contract's edge; events without an edge are left out."""
-    sums: dict[int, list[int]] = {}
+    sums: SlotSums = {}
     for row in rows:
         contract = contracts.get(groups.get(row.lane_group, UNKNOWN).contract)
         edge = edge_of(contract, row.source, row.event, row.target)

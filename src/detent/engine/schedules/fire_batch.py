@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from detent.core.errors import DetentError, QuotaExceeded, VersionConflict
+from detent.core.errors import DetentError, IdempotencyConflict, QuotaExceeded, VersionConflict
 from detent.core.job import Job, Micros
 from detent.core.schedule import Advance, Fire, Overlap, Plan, Schedule, plan
 from detent.core.times import SECOND
@@ -66,7 +66,7 @@ def error_after(schedule: Schedule, planned: Plan) -> str | None:
 
 
 async def fire_batch(engine: "Engine", contracts: Sequence[str], limit: int, tx: Tx) -> FiredBatch:
-    """Fire up to `limit` due schedules. Raises VersionConflict if a fire or its key exists: fire fewer at once then."""
+    """Fire up to `limit` due schedules. Raises IdempotencyConflict if a fire or its key exists: fire fewer then."""
     due = plan_all(await tx.due_schedules(limit, contracts), tx.now)
     exclusive = [one.schedule.id for one in due if one.schedule.overlap != Overlap.ALLOW]
     running = await tx.unfinished_fires(exclusive, OVERLAP_LOOKBACK)
@@ -144,5 +144,5 @@ async def _write(tx: Tx, batch: Sequence[_Due]) -> list[Job]:
         for moment, job in zip(one.moments, one.jobs, strict=True)
     ]
     if await tx.add_fires(fires) < len(fires) or await submit_batch(tx, prepared) is None:
-        raise VersionConflict("a fire of this batch or its key exists; its schedule is fired alone")
+        raise IdempotencyConflict("a fire of this batch or its key exists; its schedule is fired alone")
     return [p.change.after for p in prepared]

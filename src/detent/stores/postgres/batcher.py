@@ -6,17 +6,29 @@ from typing import Any
 
 from detent.core.errors import StoreRefused
 from detent.core.job import Change, Micros, Step
+from detent.system.batcher import TaskBatcher, batch_then_each
+from detent.system.retry import CONFLICT
 
 from .connections import LOST, terminate
 from .dialect import Query
-from .errors import repeat_on_conflict, translate
+from .errors import translate
 from .insert import insert
 
 _MAX_JOBS = 1_000
 _LOOP_ITERATIONS = 4
-"""Event loop iterations to wait before a batch is written. On a busy loop more callers join it; an idle loop passes
-through them at once."""
+"""Event loop iterations to wait before a further batch is written. On a busy loop more callers join it; an idle loop
+passes through them at once."""
+_MAX_STEPS = 200
+_MAX_STEP_BATCHES = 2
 InsertCall = tuple[Sequence[Change], Sequence[int]]
+"""Changes, and the lane of each."""
+StepCall = tuple[Step, str]
+"""A step, and the token of its lease."""
+
+
+def _is_refused(error: Exception) -> bool:
+    """True if the server refuses a value: it must fail its own call only."""
+    return isinstance(error, StoreRefused)
 
 
 class InsertBatcher:
@@ -32,66 +44,30 @@ class InsertBatcher:
         self._on_lost = on_lost
         self._single_statement = single_statement
         self._connection: Any = None
-        self._waiting: list[tuple[InsertCall, asyncio.Future[set[str]]]] = []
-        self._busy = False
-        self._task: asyncio.Task[None] | None = None
+        self._batcher: TaskBatcher[InsertCall, set[str]] = TaskBatcher(
+            self._write_batch, max_size=_MAX_JOBS, size=_number_of_jobs, iterations=_LOOP_ITERATIONS
+        )
 
     async def insert(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
-        if self._busy:
-            future: asyncio.Future[set[str]] = asyncio.get_running_loop().create_future()
-            self._waiting.append(((changes, lanes), future))
-            return await future
-        self._busy = True
-        try:
-            return await self._write(changes, lanes)
-        finally:
-            self._start_next()
+        return await self._batcher.add((changes, lanes))
 
-    def _start_next(self) -> None:
-        if self._waiting:
-            self._task = asyncio.create_task(self._write_waiting())
-        else:
-            self._busy = False
+    async def _write_batch(self, batch: Sequence[InsertCall]) -> Sequence[set[str] | Exception]:
+        return await batch_then_each(batch, self._write, _is_refused)
 
-    async def _write_waiting(self) -> None:
-        """Write the waiting calls as one batch of at most 1000 jobs; if the database refuses a row, each call alone."""
-        for _ in range(_LOOP_ITERATIONS):
-            await asyncio.sleep(0)
-        batch: list[tuple[InsertCall, asyncio.Future[set[str]]]] = []
-        rows = 0
-        while self._waiting and (not batch or rows + len(self._waiting[0][0][0]) <= _MAX_JOBS):
-            batch.append(self._waiting.pop(0))
-            rows += len(batch[-1][0][0])
-        try:
-            try:
-                present = await self._write(
-                    [change for (changes, _), _ in batch for change in changes],
-                    [lane for (_, lanes), _ in batch for lane in lanes],
-                )
-                for (changes, _), future in batch:
-                    _set_outcome(future, {change.after.id for change in changes} & present)
-            except StoreRefused:
-                for call, future in batch:
-                    await self._write_alone(call, future)
-        except BaseException as error:
-            for _, future in batch:
-                _set_outcome(future, error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            self._start_next()
+    async def _write(self, batch: Sequence[InsertCall]) -> list[set[str]]:
+        if len(batch) == 1:
+            return [await CONFLICT.run(lambda: self._insert(*batch[0]))]
+        changes = [change for changes, _ in batch for change in changes]
+        lanes = [lane for _, lanes in batch for lane in lanes]
+        present = await CONFLICT.run(lambda: self._insert(changes, lanes))
+        return [{change.after.id for change in changes} & present if present else set() for changes, _ in batch]
 
-    async def _write_alone(self, call: InsertCall, future: "asyncio.Future[set[str]]") -> None:
-        try:
-            _set_outcome(future, await self._write(*call))
-        except Exception as error:
-            _set_outcome(future, error)
-
-    async def _write(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
+    async def _insert(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
         try:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()
-            return await repeat_on_conflict(lambda: self._insert(changes, lanes))
+            async with self._single_statement(self._connection):
+                return await insert(self._connection, changes, lanes)
         except LOST as error:
             terminate(self._connection)
             if not isinstance(error, asyncio.CancelledError):
@@ -100,33 +76,17 @@ class InsertBatcher:
         except Exception as error:
             raise translate(error) from error
 
-    async def _insert(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
-        async with self._single_statement(self._connection):
-            return await insert(self._connection, changes, lanes)
-
     def terminate_idle(self) -> None:
-        if not self._busy:
+        if self._batcher.idle:
             terminate(self._connection)
 
     async def close(self) -> None:
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._batcher.close()
         terminate(self._connection)
 
 
-def _set_outcome(future: "asyncio.Future[set[str]]", outcome: "set[str] | BaseException") -> None:
-    if future.done():  # the caller was cancelled
-        return
-    if isinstance(outcome, BaseException):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
-
-
-_MAX_IN_FLIGHT = 2
-_MAX_STEPS = 200
-WaitingStep = tuple[Step, str, "asyncio.Future[bool]"]
+def _number_of_jobs(call: InsertCall) -> int:
+    return len(call[0])
 
 
 class StepBatcher:
@@ -143,65 +103,38 @@ class StepBatcher:
         self._single_statement = single_statement
         self._query = query
         self._now = now
-        self._waiting: list[WaitingStep] = []
-        self._in_flight: set[asyncio.Task[None]] = set()
+        self._batcher: TaskBatcher[StepCall, bool] = TaskBatcher(
+            self._write_batch, max_size=_MAX_STEPS, max_in_flight=_MAX_STEP_BATCHES
+        )
 
     async def record(self, step: Step, token: str) -> bool:
         """False: the token does not hold the job, the step is already finished, or the row is locked."""
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append((step, token, future))
-        if len(self._in_flight) < _MAX_IN_FLIGHT:
-            task = asyncio.create_task(self._send_waiting())
-            self._in_flight.add(task)
-            task.add_done_callback(self._in_flight.discard)
-        return await future
+        return await self._batcher.add((step, token))
 
-    async def _send_waiting(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:_MAX_STEPS], self._waiting[_MAX_STEPS:]
-            try:
-                await self._record(batch)
-            except BaseException as error:
-                for _, _, future in batch:
-                    if not future.done():
-                        future.set_exception(translate(error))
-                if not isinstance(error, Exception):
-                    raise
+    async def _write_batch(self, batch: Sequence[StepCall]) -> Sequence[bool | Exception]:
+        return await batch_then_each(batch, self._write, _is_refused)
 
-    async def _record(self, batch: Sequence[WaitingStep]) -> None:
-        try:
-            recorded = await self._execute(batch)
-        except Exception as error:
-            if len(batch) == 1 or not isinstance(translate(error), StoreRefused):
-                raise
-            for waiting in batch:  # a value that the server refuses must fail its own step only
-                try:
-                    await self._record([waiting])
-                except Exception as step_error:
-                    if not waiting[2].done():  # the caller was cancelled
-                        waiting[2].set_exception(translate(step_error))
-            return
-        for step, _, future in batch:
-            if not future.done():
-                future.set_result((step.job_id, step.name) in recorded)
+    async def _write(self, batch: Sequence[StepCall]) -> list[bool]:
+        recorded = await CONFLICT.run(lambda: self._execute(batch))
+        return [(step.job_id, step.name) in recorded for step, _ in batch]
 
-    async def _execute(self, batch: Sequence[WaitingStep]) -> set[tuple[str, str]]:
-        steps = [step for step, _, _ in batch]
+    async def _execute(self, batch: Sequence[StepCall]) -> set[tuple[str, str]]:
+        steps = [step for step, _ in batch]
         values = {
             "now": self._now(),
             "ids": [step.job_id for step in steps],
-            "tokens": [token for _, token, _ in batch],
+            "tokens": [token for _, token in batch],
             "names": [step.name for step in steps],
             "digests": [step.digest for step in steps],
             "results": [step.result for step in steps],
             "finished": [str(step.finished) for step in steps],
         }
-
-        async def record() -> list[Any]:
+        try:
             async with self._acquired() as connection, self._single_statement(connection):
-                rows: list[Any] = await connection.fetch(
-                    self._query.text, *(values[name] for name in self._query.names)
-                )
-                return rows
+                rows = await connection.fetch(self._query.text, *(values[name] for name in self._query.names))
+        except Exception as error:
+            raise translate(error) from error
+        return {(row[0], row[1]) for row in rows}
 
-        return {(row[0], row[1]) for row in await repeat_on_conflict(record)}
+    async def close(self) -> None:
+        await self._batcher.close()

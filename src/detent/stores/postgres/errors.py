@@ -1,17 +1,11 @@
-"""Translates asyncpg errors to Detent errors; repeats what failed because of a deadlock."""
-
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+"""Translates asyncpg errors to Detent errors."""
 
 import asyncpg
 
-from detent.core.errors import InvalidInput, StoreRefused, StoreUnavailable, VersionConflict
+from detent.core.errors import InvalidInput, StoreContended, StoreRefused, StoreUnavailable, VersionConflict
 
-T = TypeVar("T")
-_MAX_ATTEMPTS = 10
 CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-"""Deadlock or serialization failure: the transaction was rolled back and may be repeated at once."""
+"""The transaction was rolled back and may be repeated at once."""
 UNAVAILABLE = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
@@ -19,7 +13,6 @@ UNAVAILABLE = (
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InternalClientError,
-    *CONFLICTS,
     OSError,
     TimeoutError,
 )
@@ -49,6 +42,8 @@ def translate(error: BaseException) -> BaseException:
             "a table or row stays locked by another transaction; end that transaction (pg_stat_activity and pg_locks "
             "show it); workers and servers retry automatically"
         )
+    if isinstance(error, CONFLICTS):
+        return StoreContended(f"concurrent transactions conflict ({type(error).__name__}: {error}); repeat the call")
     if isinstance(error, UNAVAILABLE):
         cause = f"{type(error).__name__}: {error}"
         advice = "check that it runs and that the URL is right; workers and servers retry automatically"
@@ -62,14 +57,3 @@ def _is_bouncer_error(error: BaseException) -> bool:
     if isinstance(error, asyncpg.InvalidSQLStatementNameError | asyncpg.DuplicatePreparedStatementError):
         return "__asyncpg_" in str(error)
     return isinstance(error, asyncpg.ProtocolViolationError) and "unsupported startup parameter" in str(error)
-
-
-async def repeat_on_conflict(act: Callable[[], Awaitable[T]]) -> T:
-    """Run an act that is one transaction; repeated up to ten times after a deadlock or serialization failure."""
-    for attempt in range(_MAX_ATTEMPTS):
-        try:
-            return await act()
-        except CONFLICTS as error:
-            conflict = error
-            await asyncio.sleep(0.001 * attempt)
-    raise conflict

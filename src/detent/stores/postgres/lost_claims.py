@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from detent.core.errors import StoreUnavailable
+from detent.core.errors import StoreContended, StoreUnavailable
 from detent.ports.claims import Claimed, ClaimRequest
 
 _SEARCH_SECONDS = 10.0
@@ -24,7 +24,7 @@ class LostClaims:
 
     def add(self, requests: Sequence[ClaimRequest], error: BaseException) -> None:
         """Remember the tokens of these claims, if the error leaves open whether they were committed."""
-        if isinstance(error, StoreUnavailable):
+        if isinstance(error, StoreUnavailable) and not isinstance(error, StoreContended):
             self._lost |= {request.token: (request.worker, None) for request in requests}
 
     def tokens(self, worker: str) -> str:

@@ -1,7 +1,6 @@
 """Numbered migrations of a Postgres database under an advisory lock, and the CHECK generated from its contracts."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from hashlib import blake2b
 from importlib.resources import files
 
@@ -11,13 +10,14 @@ from detent.core.contract.model import Contract, Move
 from detent.core.errors import SchemaMismatch, StoreUnavailable
 from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
 from detent.stores.sql_files import load_queries
+from detent.system.retry import RetryPolicy
 
 from .connections import Connection, read_committed
 from .dialect import compiled
 
 _ADVISORY_LOCK = 0x44544E54
 _CREATE_SCHEMA_TABLE = "CREATE TABLE IF NOT EXISTS detent_schema (version integer NOT NULL)"
-_MAX_ATTEMPTS = 20
+_LOCKED = RetryPolicy((asyncpg.LockNotAvailableError,), (0.0,) * 19)
 _LOCK_TIMEOUT = "500ms"
 _MIGRATION_SECONDS = 3_600.0
 _CONSTRAINT_DIGEST = """SELECT obj_description(oid, 'pg_constraint') FROM pg_constraint
@@ -92,12 +92,13 @@ async def register(
     registry = reconcile(await _stored(connection), own, builtin)
     if not registry.to_write:
         return registry.contracts
-    for _ in range(_MAX_ATTEMPTS):
-        with suppress(asyncpg.LockNotAvailableError):
-            return await _write_declarations(connection, own, builtin)
-    raise StoreUnavailable(
-        "new contracts cannot be declared, because another transaction holds a lock on table jobs; end that transaction"
-    )
+    try:
+        return await _LOCKED.run(lambda: _write_declarations(connection, own, builtin))
+    except asyncpg.LockNotAvailableError as error:
+        raise StoreUnavailable(
+            "new contracts cannot be declared, because another transaction holds a lock on table jobs; end that"
+            " transaction"
+        ) from error
 
 
 async def _write_declarations(

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from detent.system.backoff import Backoff
+
 from .connections import Connection, terminate
 
 log = logging.getLogger("detent.postgres")
@@ -96,7 +98,7 @@ class Listener:
         terminate(self._connection)
 
     async def _run(self) -> None:
-        pause = 0.1
+        backoff = Backoff(0.1, 5.0)
         while True:
             connection: Connection | None = None
             try:
@@ -106,14 +108,13 @@ class Listener:
                 if self.connections > 1:
                     log.info("listening again on a new connection")
                 self._on_change()
-                pause = 0.1
+                backoff.reset()
                 await self._test_until_closed(connection)
             except _CONNECTION_ERRORS as error:
                 log.warning("LISTEN failed, falling back to polling: %s", error)
             finally:
                 await _close(connection)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 5.0)
+            await backoff.pause()
 
     async def _test_until_closed(self, connection: Connection) -> None:
         closed = asyncio.Event()

@@ -17,6 +17,7 @@ from detent.ports.clock import Clock
 from detent.stores.lanes import LaneCache
 from detent.stores.tx_queries import TxQueries
 from detent.system.clock import SystemClock
+from detent.system.retry import CONFLICT
 
 from .batcher import InsertBatcher, StepBatcher
 from .caller_connection import CallerConnection
@@ -36,8 +37,8 @@ from .connections import (
     terminate,
     terminate_idle,
 )
-from .dialect import DATABASE_CLOCK, compiled, queries
-from .errors import repeat_on_conflict, translate
+from .dialect import DATABASE_CLOCK, Query, compiled, queries
+from .errors import translate
 from .limited_claim import PostgresTx, claim_within_limits
 from .lost_claims import LostClaims, remaining_request
 from .migrate import ensure_schema, register
@@ -164,6 +165,7 @@ class PostgresStore:
         await self._notifier.close()
         await self._side_connection.close()
         await self._insert_batcher.close()
+        await self._step_batcher.close()
         while self._claim_connections:
             terminate(self._claim_connections.pop())
         if self._pool is not None:
@@ -189,25 +191,23 @@ class PostgresStore:
         )
 
     async def write(self, act: Act[T]) -> T:
-        """Run an act in one transaction; repeated after a deadlock or serialization failure."""
-        claims: list[ClaimRequest] = []
+        """Run an act in one transaction, which is repeated after a conflict."""
+        return await CONFLICT.run(lambda: self._write(act))
 
-        async def run() -> T:
-            nonlocal claims
+    async def _write(self, act: Act[T]) -> T:
+        claims: list[ClaimRequest] = []
+        try:
             async with self._transaction("read_committed") as connection:
                 tx = self._tx(connection, writes=True)
                 claims = tx.claims
                 value = await act(tx)
-            if tx.wrote:
-                self.notify_commit(other_processes=tx.made_ready)
-            return value
-
-        try:
-            return await repeat_on_conflict(run)
         except Exception as error:
             store_error = translate(error)
             self._lost_claims.add(claims, store_error)
             raise store_error from error
+        if tx.wrote:
+            self.notify_commit(other_processes=tx.made_ready)
+        return value
 
     async def read(self, act: Act[T]) -> T:
         try:
@@ -345,10 +345,13 @@ class PostgresStore:
 
     async def _run_claim_query(self, name: str, values: Mapping[str, Any]) -> list[Any]:
         query = compiled(self._texts[name])
+        return await CONFLICT.run(lambda: self._fetch_claims(query, values))
+
+    async def _fetch_claims(self, query: Query, values: Mapping[str, Any]) -> list[Any]:
         connection: Connection | None = None
         try:
             connection = await self._claim_connection()
-            rows = await repeat_on_conflict(lambda: fetch_rows(connection, query, values))
+            rows = await fetch_rows(connection, query, values)
         except LOST as error:
             terminate(connection)
             if not isinstance(error, asyncio.CancelledError):
@@ -523,7 +526,7 @@ class PostgresStore:
                 tx = PostgresTxQueries(connection, self.now(), self._lane_cache, self._texts, self._intern_apart)
                 return await TxQueries.intern(tx, table, values)
 
-        return await self._translated(repeat_on_conflict(lambda: self._side_connection.run(act)))
+        return await CONFLICT.run(lambda: self._translated(self._side_connection.run(act)))
 
     def watch(self) -> ServerWatch:
         if self._listener is None and not self.bouncer:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import apsw
-
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Micros
 from detent.ports.claims import Claimed, ClaimRequest, NamedClaim, Success
@@ -15,7 +13,6 @@ from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, co
 from detent.stores.lanes import (
     FIRST_SUSPECT_LANE,
     SUSPECT_RANK,
-    LaneCache,
     Walk,
     group_of,
     lanes_by_rank,
@@ -31,12 +28,6 @@ _PROMOTE = 500
 
 class SqliteTx(SqliteTxQueries):
     """The transaction that the store passes to the engine."""
-
-    def __init__(
-        self, connection: apsw.Connection, now: Micros, lane_cache: LaneCache, contracts: Mapping[str, Contract]
-    ) -> None:
-        super().__init__(connection, now, lane_cache)
-        self.registered_contracts = contracts
 
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
         """Settle plain successes; returns those whose token does not hold a leased job."""

@@ -56,7 +56,8 @@ class FileGuard:
     def check(self) -> None:
         """Call after a commit and before it is acknowledged: raises if the file on disk is not the one that is open."""
         try:
-            current = _identity(self.path), _identity(self._wal)
+            file, wal = os.stat(self.path), os.stat(self._wal)
+            current = (file.st_dev, file.st_ino), (wal.st_dev, wal.st_ino)
         except OSError:
             current = None
         if current != self._identities:

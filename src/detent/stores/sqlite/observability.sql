@@ -50,7 +50,7 @@ SELECT log FROM tails;
 -- name: clamp_tail_events
 -- SQLite reuses the highest rowids after they were deleted, so the position must not be above the last one.
 UPDATE tails SET version = version + 1, position = (SELECT coalesce(max(n), 0) FROM events)
-WHERE log = 'events' AND position > (SELECT coalesce(max(n), 0) FROM events);
+WHERE log IN ('events', 'series') AND position > (SELECT coalesce(max(n), 0) FROM events);
 
 -- name: clamp_tail_notes
 UPDATE tails SET version = version + 1, position = (SELECT coalesce(max(n), 0) FROM notes)

@@ -1,17 +1,20 @@
-"""One connection and the transactions on it, run on the caller's thread or in batches on a thread of its own."""
+"""One connection and the transactions on it, run on the caller's thread or on a thread of its own."""
 
+import asyncio
 import os
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import apsw
 
+from detent.core.contract.model import Contract
 from detent.core.errors import SchemaMismatch, StoreRefused, StoreUnavailable
+from detent.ports.clock import Clock
 from detent.stores.lanes import LaneCache
 from detent.system.clock import block_thread
 
@@ -20,7 +23,6 @@ from .user_transaction import UserTransaction
 
 T = TypeVar("T")
 Act = Callable[[SqliteTx], Awaitable[T]]
-_MAX_BATCH = 256
 _BUSY_SECONDS = 60.0
 _STATEMENT_CACHE_SIZE = 500
 """Large enough for all statements of the store, so that each is compiled once."""
@@ -30,7 +32,21 @@ _WAL_LIMIT = 64 << 20
 """Bytes. A log that grew beyond this while a reader held a snapshot is truncated when it starts again."""
 _RELAXED = 1
 """SQLite's synchronous=NORMAL: in WAL mode a commit does not wait for the disk."""
-PendingCall = tuple[Act[Any], Future[Any], bool]
+
+
+class Call(NamedTuple):
+    """An act that waits to be run. relaxed: its commit need not wait for the disk; the next durable one will."""
+
+    act: Act[Any]
+    relaxed: bool = False
+    short: bool = False
+    """It takes so little time that it may run on the event loop's thread."""
+
+
+Done = Callable[[list[Any]], None]
+"""Called with the result or the error of each act of a batch."""
+QueuedBatch = tuple[Sequence[Call], asyncio.AbstractEventLoop, Done]
+"""`done` is called on the event loop."""
 
 
 def connect(path: str, synchronous: str) -> apsw.Connection:
@@ -101,147 +117,74 @@ def _wait_for_lock(tries: int) -> bool:
 class Session:
     """Runs acts on one connection. `begin` is the SQL that opens a transaction: BEGIN IMMEDIATE to write, or BEGIN."""
 
-    def __init__(self, connection: apsw.Connection, begin: str, make_tx: Callable[["Session"], SqliteTx]) -> None:
+    def __init__(
+        self, connection: apsw.Connection, begin: str, clock: Clock, tx_type: type[SqliteTx] = SqliteTx
+    ) -> None:
         self.connection = connection
+        self.contracts: Mapping[str, Contract] = {}
         self.lane_cache = LaneCache()
         self.commits = 0
-        self._begin_sql = begin
-        self._make_tx = make_tx
         self.lock = threading.RLock()
-        self._waiting: queue.SimpleQueue[PendingCall | UserTransaction | None] = queue.SimpleQueue()
-        self._durable = self._level = connection.pragma("synchronous")
-        self._thread: threading.Thread | None = None
-        self.committed: Callable[[], None] = lambda: None
+        self.queue: queue.SimpleQueue[QueuedBatch | UserTransaction | None] = queue.SimpleQueue()
+        """What the session's own thread will run; None ends it."""
+        self.waiters: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
+        """Tasks that wait for the next commit, each with its event loop."""
         self.check_file: Callable[[], None] = lambda: None
         """Raises if the file on disk is not the one that is open; called before a commit is acknowledged."""
+        self.closed = False
+        """True: the thread ends, and takes nothing from the queue any more."""
+        self._begin_sql = begin
+        self._clock = clock
+        self._tx_type = tx_type
+        self._durable = self._level = connection.pragma("synchronous")
+        self._thread: threading.Thread | None = None
 
     def start_thread(self, name: str) -> None:
         self._thread = threading.Thread(target=self._run_thread, name=name, daemon=True)
         self._thread.start()
 
-    def enqueue(self, act: Act[T], *, relaxed: bool = False) -> Future[T]:
-        """Queue an act for the thread. relaxed: its commit need not wait for the disk; the next durable one will."""
-        future: Future[T] = Future()
-        self._waiting.put((act, future, relaxed))
-        return future
-
-    def enqueue_all(self, batch: list["PendingCall"]) -> None:
-        for call in batch:
-            self._waiting.put(call)
-
-    def run(self, act: Act[T], *, relaxed: bool = False) -> T:
-        """Run an act in a transaction of its own, on this thread."""
-        value, failure = self._run(act, relaxed)
-        self.committed()
-        if failure is not None:
-            raise failure
-        return cast("T", value)
-
-    def run_if_free(self, batch: list["PendingCall"]) -> bool:
-        """Run a batch on this thread; False, and nothing done, if the session's own thread has work."""
-        if not self._waiting.empty() or not self.lock.acquire(blocking=False):
-            return False
-        try:
-            self._run_batch(batch)
-        finally:
-            self.lock.release()
-        return True
-
-    def close(self) -> None:
-        if self._thread is not None:
-            self._waiting.put(None)
-            self._thread.join()
-        self.connection.close()
-
     @property
     def has_thread(self) -> bool:
         return self._thread is not None
 
-    def enqueue_transaction(self, transaction: UserTransaction) -> None:
-        """Queue a user transaction. The thread does nothing else until it has ended."""
-        self._waiting.put(transaction)
+    def run(self, act: Act[T], *, relaxed: bool = False) -> T:
+        """Run an act in a transaction of its own, on this thread."""
+        (outcome,) = self.run_batch([Call(act, relaxed)])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome  # type: ignore[no-any-return]
 
-    def begin(self) -> None:
-        self._open(relaxed=False)
-
-    def transaction(self) -> SqliteTx:
-        return self._make_tx(self)
-
-    def undo(self) -> None:
-        if self.connection.in_transaction:
-            self.connection.execute("ROLLBACK")
-        self._clear_lane_cache()
-
-    def _run_thread(self) -> None:
-        """The thread's loop: queued acts share one commit; a user transaction has the connection to itself."""
-        while True:
-            batch: list[PendingCall] = []
-            item = self._waiting.get()
-            while isinstance(item, tuple):
-                batch.append(item)
-                if len(batch) == _MAX_BATCH or self._waiting.empty():
-                    break
-                item = self._waiting.get()
-            if batch:
-                self._run_batch(batch)
-            if isinstance(item, UserTransaction):
-                item.serve()
-            elif item is None:
-                return
-
-    def _run(self, act: Act[T], relaxed: bool) -> tuple[T | None, BaseException | None]:
+    def run_batch(self, calls: Sequence[Call]) -> list[Any]:
+        """Run the acts in one transaction; returns the result or the error of each. One that fails changes nothing."""
+        relaxed = False not in [call.relaxed for call in calls]
         try:
             with self.lock:
-                return self._run_alone(self._open(relaxed), act)
-        except BaseException as error:
-            return None, translate(error)
-
-    def _run_batch(self, batch: list[PendingCall]) -> None:
-        if len(batch) == 1:
-            outcomes = [self._run(batch[0][0], batch[0][2])]
-        else:
-            try:
-                with self.lock:
-                    tx = self._open(all(relaxed for _, _, relaxed in batch))
-                    outcomes = [self._run_in_savepoint(tx, act) for act, _, _ in batch]
+                try:
+                    tx = self.begin(relaxed=relaxed)
+                    if len(calls) == 1:
+                        outcomes = [run_now(calls[0].act(tx))]
+                    else:
+                        outcomes = [self._run_in_savepoint(tx, call.act) for call in calls]
                     self.commit()
-            except BaseException as error:
-                outcomes = [(None, translate(error))] * len(batch)
-        self.committed()
-        for (_, future, _), (value, failure) in zip(batch, outcomes, strict=True):
-            if not future.set_running_or_notify_cancel():
-                continue
-            if failure is None:
-                future.set_result(value)
-            else:
-                future.set_exception(failure)
-
-    def _run_alone(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
-        """Run one act in a transaction of its own, which needs no savepoint."""
-        try:
-            value = run_now(act(tx))
+                except BaseException:
+                    self.undo()
+                    raise
         except BaseException as error:
-            self.undo()
-            return None, translate(error)
-        self.commit()
-        return value, None
+            outcomes = [translate(error)] * len(calls)
+        if self.waiters:
+            self.wake_waiters()
+        return outcomes
 
-    def _run_in_savepoint(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
-        """Run one act of a shared transaction; if it fails, only its own writes are rolled back."""
-        self.connection.execute("SAVEPOINT act")
-        try:
-            value = run_now(act(tx))
-            self.connection.execute("RELEASE act")
-            return value, None
-        except BaseException as error:
-            if not self.connection.in_transaction:
-                raise
-            self.connection.execute("ROLLBACK TO act")
-            self.connection.execute("RELEASE act")
-            self._clear_lane_cache()
-            return None, translate(error)
+    def close(self) -> None:
+        self.closed = True
+        if self._thread is not None:
+            self.queue.put(None)
+            self._thread.join()
+        self.connection.close()
+        self.queue.put(None)
+        self._run_thread()  # fails what was queued after the end of the thread
 
-    def _open(self, relaxed: bool) -> SqliteTx:
+    def begin(self, *, relaxed: bool = False) -> SqliteTx:
         level = min(_RELAXED, self._durable) if relaxed else self._durable
         try:
             if level != self._level:
@@ -250,23 +193,64 @@ class Session:
             self.connection.execute(self._begin_sql)
         except apsw.Error as error:
             raise translate(error) from error
-        return self._make_tx(self)
+        return self._tx_type(self.connection, self._clock.now(), self.lane_cache, self.contracts)
 
     def commit(self) -> None:
         try:
             self.connection.execute("COMMIT")
             self.commits += 1
         except BaseException as error:
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
-            self._clear_lane_cache()
+            self.undo()
             raise translate(error) from error
         self.check_file()
+
+    def undo(self) -> None:
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+        self._clear_lane_cache()
+
+    def wake_waiters(self) -> None:
+        for loop, future in tuple(self.waiters):
+            try:
+                loop.call_soon_threadsafe(complete, future)
+            except RuntimeError:  # the loop is closed, and so is its waiter
+                self.waiters.discard((loop, future))
+
+    def _run_thread(self) -> None:
+        """The thread's loop: one batch of acts, or one user transaction, after the other."""
+        while (item := self.queue.get()) is not None:
+            if isinstance(item, UserTransaction):
+                item.serve()
+            else:
+                calls, loop, done = item
+                outcomes = self.run_batch(calls)
+                with suppress(RuntimeError):  # the loop is closed, and so are the callers
+                    loop.call_soon_threadsafe(done, outcomes)
+
+    def _run_in_savepoint(self, tx: SqliteTx, act: Act[T]) -> T | BaseException:
+        """Run one act of a shared transaction; if it fails, only its own writes are rolled back."""
+        self.connection.execute("SAVEPOINT act")
+        try:
+            value = run_now(act(tx))
+            self.connection.execute("RELEASE act")
+            return value
+        except BaseException as error:
+            if not self.connection.in_transaction:
+                raise
+            self.connection.execute("ROLLBACK TO act")
+            self.connection.execute("RELEASE act")
+            self._clear_lane_cache()
+            return translate(error)
 
     def _clear_lane_cache(self) -> None:
         """After a rollback: rows interned in that transaction do not exist, so cached ids may be wrong."""
         self.lane_cache.version = 0
         self.lane_cache.interned.clear()
+
+
+def complete(future: "asyncio.Future[bool]") -> None:
+    if not future.done():
+        future.set_result(True)
 
 
 def run_now(awaitable: Awaitable[T]) -> T:

@@ -3,9 +3,9 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from operator import methodcaller
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -14,13 +14,14 @@ from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
 from detent.ports.claims import ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
+from detent.system.batcher import Batcher
 from detent.system.clock import SteadyClock
 
-from .batcher import CallBatcher
+from .batcher import loop_batcher
 from .claim import SqliteTx
 from .file_guard import FileGuard
 from .migrate import ensure_schema, latest_time, register, stored_contracts
-from .session import Act, Session, connect, connect_read_only, run_now
+from .session import Act, Call, Session, complete, connect, connect_read_only, run_now
 from .user_transaction import UserTransaction
 
 __all__ = ["SqliteStore", "run_now"]
@@ -63,7 +64,7 @@ class SqliteStore:
         self._reader: Session | None = None
         self._watcher: apsw.Connection | None = None
         self._guard: FileGuard | None = None
-        self._batchers: dict[tuple[asyncio.AbstractEventLoop, str], CallBatcher] = {}
+        self._batchers: dict[tuple[asyncio.AbstractEventLoop, Session], Batcher[Call, Any]] = {}
         self._waiters: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]] = set()
 
     async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
@@ -82,7 +83,7 @@ class SqliteStore:
                 self._writer = None
                 self.close_now()
                 raise
-        self.contracts = register(self._writer.connection, own, builtin)
+        self._use_contracts(register(self._writer.connection, own, builtin))
         if isinstance(self._clock, SteadyClock):
             self._clock.start_from(latest_time(self._writer.connection))
 
@@ -94,26 +95,32 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
-        writer = self._reader = Session(connection, "BEGIN IMMEDIATE", self._make_tx)
+        writer = self._reader = Session(connection, "BEGIN IMMEDIATE", self._clock)
         if not self.inline:
             writer.start_thread("detent-sqlite-writer")
         if self._guard is not None:
             self._watcher = connect(self.path, self.synchronous)
-            self._reader = Session(connect(self.path, self.synchronous), "BEGIN", self._make_tx)
+            self._reader = Session(connect(self.path, self.synchronous), "BEGIN", self._clock)
             if not self.inline:
                 self._reader.start_thread("detent-sqlite-reader")
             self._guard.opened()
             writer.check_file = self._guard.check
-        writer.committed = self._wake_waiters
+        writer.waiters = self._waiters
         return writer
 
     def _open_read_only(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
         connection = connect_read_only(self.path)
         ensure_schema(connection, may_migrate=False)
-        self._reader = Session(connection, "BEGIN", self._make_tx)
+        self._reader = Session(connection, "BEGIN", self._clock)
         if not self.inline:
             self._reader.start_thread("detent-sqlite-reader")
-        self.contracts = stored_contracts(connection, own, builtin)
+        self._use_contracts(stored_contracts(connection, own, builtin))
+
+    def _use_contracts(self, contracts: dict[str, Contract]) -> None:
+        self.contracts = contracts
+        for session in (self._writer, self._reader):
+            if session is not None:
+                session.contracts = contracts
 
     async def close(self) -> None:
         self.close_now()
@@ -149,19 +156,25 @@ class SqliteStore:
     async def read(self, act: Act[T]) -> T:
         return await self._on(self._reader, act)
 
-    async def _on(self, session: Session | None, act: Act[T], *, relaxed: bool = False) -> T:
+    async def _on(self, session: Session | None, act: Act[T], *, short: bool = False, relaxed: bool = False) -> T:
+        """Run an act on a session. Short ones wait for other calls of this event loop iteration, to share a commit."""
         if session is None:
             problem = "the file was opened for reading only" if self._reader else "the store is closed; open it first"
             raise StoreUnavailable(problem)
         if self.inline:
             return session.run(act, relaxed=relaxed)
-        return await asyncio.wrap_future(session.enqueue(act, relaxed=relaxed))
+        loop = asyncio.get_running_loop()
+        batcher = self._batchers.get((loop, session))
+        if batcher is None:
+            batcher = self._batchers[loop, session] = loop_batcher(session, loop)
+        result: T = await batcher.add(Call(act, relaxed, short), at_once=not short)
+        return result
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        return await self._batched("insert", lambda tx: tx.insert(changes))
+        return await self._on(self._writer, methodcaller("insert", changes), short=True)
 
     async def record_step(self, step: Step, token: str) -> bool:
-        return await self._batched("step", lambda tx: tx.record_step(step, token))
+        return await self._on(self._writer, methodcaller("record_step", step, token), short=True)
 
     async def begin(self) -> UserTransaction:
         if self._writer is None:
@@ -183,23 +196,11 @@ class SqliteStore:
         if successes:
             return await self.write(act)
         # A lost claim only costs a repeated run under a new token, so its commit need not wait for the disk.
-        return await self._batched("claim", act, relaxed=True)
+        return await self._on(self._writer, act, short=True, relaxed=True)
 
     def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
         lane_cache = self._writer.lane_cache if self._writer else None
         return (lane_cache.held_back, lane_cache.opens_at) if lane_cache else (False, None)
-
-    async def _batched(self, kind: str, act: Act[T], *, relaxed: bool = False) -> T:
-        """Share a commit with other calls of the same kind in this event loop iteration; see CallBatcher."""
-        if self.inline or self._writer is None:
-            return await self._on(self._writer, act, relaxed=relaxed)
-        loop = asyncio.get_running_loop()
-        batcher = self._batchers.get((loop, kind))
-        if batcher is None:
-            batcher = self._batchers[loop, kind] = CallBatcher(self._writer, self._clock)
-        future: Future[T] = Future()
-        value: T = await batcher.add((act, future, relaxed), loop)
-        return value
 
     def watch(self) -> "FileWatch":
         return FileWatch(self)
@@ -217,27 +218,12 @@ class SqliteStore:
         future: asyncio.Future[bool] = loop.create_future()
         waiter = (loop, future)
         self._waiters.add(waiter)
-        timer = loop.call_later(seconds, _complete, future)
+        timer = loop.call_later(seconds, complete, future)
         try:
             await future
         finally:
             timer.cancel()
             self._waiters.discard(waiter)
-
-    def _wake_waiters(self) -> None:
-        for loop, future in tuple(self._waiters):
-            try:
-                loop.call_soon_threadsafe(_complete, future)
-            except RuntimeError:  # the loop is closed, and so is its waiter
-                self._waiters.discard((loop, future))
-
-    def _make_tx(self, session: Session) -> SqliteTx:
-        return SqliteTx(session.connection, self._clock.now(), session.lane_cache, self.contracts)
-
-
-def _complete(future: "asyncio.Future[bool]") -> None:
-    if not future.done():
-        future.set_result(True)
 
 
 def _can_write(path: str) -> bool:

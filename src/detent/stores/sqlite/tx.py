@@ -1,12 +1,13 @@
 """One SQLite transaction; its coroutines never suspend. Settling and claiming are in claim.py."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
 import apsw
 
+from detent.core.contract.model import Contract
 from detent.core.job import Change, Event, Micros
 from detent.core.uniform_batch import UniformBatch
 from detent.stores.lanes import LaneCache
@@ -40,9 +41,12 @@ SQL["pick_before_deadline"] = _before_deadline(SQL["pick_lane"])
 class SqliteTxQueries(TxQueries):
     """Named queries on one connection."""
 
-    def __init__(self, connection: apsw.Connection, now: Micros, lane_cache: LaneCache) -> None:
+    def __init__(
+        self, connection: apsw.Connection, now: Micros, lane_cache: LaneCache, contracts: Mapping[str, Contract]
+    ) -> None:
         super().__init__(now, lane_cache)
         self.connection = connection
+        self.registered_contracts = contracts
 
     def rows(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
         return self.connection.execute(SQL[name], values).fetchall()
@@ -67,7 +71,8 @@ class SqliteTxQueries(TxQueries):
         for change in fresh:
             if change.notes:
                 await self.add_notes(change.notes)
-        await self.write_outbox(fresh)
+            if change.outbox_item:
+                await self.write_outbox([change])
         return present
 
     async def _uniform_rows(self, changes: UniformBatch) -> tuple[list[Row], list[Row]]:

@@ -14,6 +14,7 @@ from detent.core.errors import InvalidInput, TransactionTooLong
 from detent.ports.clock import Clock
 
 if TYPE_CHECKING:
+    from .claim import SqliteTx
     from .session import Session
 
 T = TypeVar("T")
@@ -33,10 +34,11 @@ class UserTransaction:
         self._begun: Future[None] = Future()
         self._deadline = 0.0
         self._over: Exception | None = None
+        self._tx: SqliteTx
 
     async def begin(self) -> "UserTransaction":
         if self._session.has_thread:
-            self._session.enqueue_transaction(self)
+            self._session.queue.put(self)  # the thread does nothing else until it has ended
             await asyncio.wrap_future(self._begun)
         else:
             self._begin()
@@ -87,7 +89,7 @@ class UserTransaction:
                     self._time_out()
                     break
                 _settle(work, future)
-        self._session.committed()
+        self._session.wake_waiters()
         self._fail_waiting_calls()
 
     def _fail_waiting_calls(self) -> None:
@@ -97,7 +99,7 @@ class UserTransaction:
                 _settle(*self._calls.get_nowait())
 
     def _begin(self) -> None:
-        self._session.begin()
+        self._tx = self._session.begin()
         self._deadline = self._clock.monotonic() + self._seconds
 
     async def _on_writer_thread(self, work: Callable[[], T]) -> T:
@@ -120,7 +122,8 @@ class UserTransaction:
 
         self._check_open()
         try:
-            value = run_now(act(self._session.transaction()))
+            self._tx.now = self._clock.now()
+            value = run_now(act(self._tx))
             self._session.commit()
         except BaseException as error:
             self._rollback()

@@ -1,0 +1,1 @@
+"""Tests of the mechanisms that stores, engine and workers share."""
