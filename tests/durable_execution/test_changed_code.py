@@ -7,7 +7,6 @@ from worker.conftest import working
 from worker.waiting import until, within
 
 from detent import Context, Detent, JobFailed, Retry
-from detent.engine.reads.why import why
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +73,7 @@ async def test_a_step_that_is_no_longer_called_is_noted_and_shown(app: Detent) -
 
     assert await continue_with(app, handle, new) == "new"
     assert await orphans(handle) == ["mail"], "noted once"
-    explanation = (await why(app.engine, handle.id)).as_dict()
+    explanation = (await app.engine.jobs.why(handle.id)).as_dict()
     assert [also["reason"] for also in explanation["details"]["also"]] == ["STEP_ORPHANED"]
     assert "'mail'" in explanation["details"]["also"][0]["sentence"]
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from detent.core.access import Scope
 from detent.engine import Engine
 from detent.ports.listing import Filter
 
@@ -47,18 +48,18 @@ async def test_a_dead_letter_of_another_tenant_is_out_of_reach(
 
 async def test_ones_own_jobs_are_within_reach(engine: Engine) -> None:
     job = await submit(engine, tenant_id="acme")
-    assert (await engine.job(job.id, tenant="acme")).id == job.id
-    assert (await engine.cancel(job.id, actor="ann", tenant="acme")).status == "cancelled"
+    assert (await engine.scoped(tenant="acme").jobs.get(job.id)).id == job.id
+    assert (await engine.jobs.cancel(job.id, Scope("ann", tenant="acme"))).status == "cancelled"
 
 
 async def test_lists_show_one_tenant_if_asked(engine: Engine, clock: FakeClock) -> None:
     mine = await reach(engine, clock, "gate-b2", "failed", tenant_id="acme")
     other = await reach(engine, clock, "gate-b2", "failed", tenant_id="rival")
-    assert [j.id for j in await engine.jobs(Filter(tenant_id="acme"))] == [mine.id]
-    assert [d.job_id for d in await engine.dead_letters(Filter(tenant_id="rival"))] == [other.id]
+    assert [j.id for j in await engine.jobs.list(Filter(tenant_id="acme"))] == [mine.id]
+    assert [d.job_id for d in await engine.dead_letters.list(Filter(tenant_id="rival"))] == [other.id]
 
 
 async def test_a_requeued_job_stays_with_its_tenant(engine: Engine, clock: FakeClock) -> None:
     job = await reach(engine, clock, "gate-b2", "failed", tenant_id="acme")
     assert job.dlq_id
-    assert (await engine.requeue(job.dlq_id, actor="ann", tenant="acme")).job.tenant_id == "acme"
+    assert (await engine.dead_letters.requeue(job.dlq_id, Scope("ann", tenant="acme"))).job.tenant_id == "acme"

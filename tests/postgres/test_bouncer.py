@@ -12,6 +12,7 @@ from servers.databases import migrated
 from servers.postgres import VOLATILE, Server, running
 
 from detent.client.connect import store_from
+from detent.core.access import Scope
 from detent.core.errors import InvalidInput
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
@@ -52,9 +53,9 @@ async def test_submit_claim_settle_and_signal_share_few_connections(bouncer: str
     await engine.open()
 
     async def life(n: int) -> None:
-        job = (await engine.submit(Submission("life", {"n": n}, queue=f"q{n % 3}"))).job
-        await engine.signal(job.id, "go", {"n": n}, actor="test")
-        assert (await engine.job(job.id)).id == job.id
+        job = (await engine.jobs.submit(Submission("life", {"n": n}, queue=f"q{n % 3}"))).job
+        await engine.jobs.signal(job.id, "go", Scope("test"), {"n": n})
+        assert (await engine.jobs.get(job.id)).id == job.id
 
     async def work(name: str) -> int:
         done = 0

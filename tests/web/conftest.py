@@ -9,9 +9,9 @@ import pytest
 from engine.stores import Place, open_place
 from fastapi import FastAPI
 
+from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
-from detent.engine.control.access import create_token
 from detent.system.clock import SystemClock
 from detent.web.app import create_app
 from detent.web.http.settings import Settings
@@ -37,7 +37,7 @@ class Api:
         return client
 
     async def person(self, name: str, role: str, **options: Any) -> httpx.AsyncClient:
-        _, secret = await create_token(self.engine, name, role, actor="test", **options)
+        _, secret = await self.engine.tokens.create(name, role, Scope("test"), **options)
         self.app.state.web.authenticator.clear_cache()
         return self.client(secret)
 

@@ -10,7 +10,7 @@ from detent.core.contract.model import Move
 from detent.core.errors import InvalidInput
 from detent.core.job import APPROVAL, Micros, Wait
 from detent.core.times import SECOND, from_datetime
-from detent.engine.execution.approvals import approval_not_supported, question_changed
+from detent.engine.execution.waits import approval_not_supported, question_changed
 from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
 
@@ -159,7 +159,7 @@ async def _decision(
     """The recorded decision; raises Suspend if there is none yet."""
     request = make_approval_request(summary, about, roles, quorum, default)
     contract = engine.contract(claimed.contract)
-    if not any(edge.move is Move.HOLD and edge.source is not None for edge in contract.edges):
+    if not contract.has(Move.HOLD):
         raise approval_not_supported(contract)
     approval: Approval | None = await engine.store.read(lambda tx: tx.approval(claimed.id, name))
     if approval is None or approval.decision is None:

@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, overload
 
-from detent.engine.tracing import step_span
-
 from .approvals import SyncApprovalCalls
 from .children import SyncChildCalls
 from .steps import NOT_RECORDED, StepCall
@@ -76,7 +74,7 @@ class SyncContext(SyncChildCalls, SyncApprovalCalls):
     def _run_step(
         self, call: StepCall, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        with step_span(self._context._engine, call.name), StepScope(self._context) as scope:
+        with self._context._engine.step_span(call.name), StepScope(self._context) as scope:
             try:
                 self._check_lease(f"step {call.name!r}")  # in this thread: nothing may come between this and the call
                 value = self._call_function(fn, args, kwargs)

@@ -28,12 +28,11 @@ from detent.cli.output import (
     relative_time,
     shorten,
 )
-from detent.core.contract.model import Contract, Move, Phase
+from detent.core.contract.model import Contract, Phase
 from detent.core.job import Job, Micros
 from detent.core.times import from_iso
 from detent.engine import Engine, History
 from detent.engine.reads.views import history_view, job_view
-from detent.engine.reads.why import why as explain
 from detent.observability.job_logs import CAPTURED
 from detent.ports.listing import Filter
 
@@ -99,7 +98,7 @@ def list_jobs(
 
 async def _page(engine: Engine, filter: Filter) -> tuple[list[Job], str | None]:
     """The page and the next cursor; one extra row is read to learn whether more follow."""
-    jobs = await engine.jobs(replace(filter, limit=filter.limit + 1))
+    jobs = await engine.jobs.list(replace(filter, limit=filter.limit + 1))
     page = jobs[: filter.limit]
     return page, page[-1].id if len(jobs) > filter.limit else None
 
@@ -112,8 +111,7 @@ def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
 
 
 def _status(contract: Contract, job: Job) -> Text:
-    succeeded = any(edge.move is Move.SUCCEED and edge.target == job.status for edge in contract.edges)
-    return Text(job.status, style="green" if succeeded else _COLOURS[job.phase])
+    return Text(job.status, style="green" if contract.succeeded(job.status) else _COLOURS[job.phase])
 
 
 async def _watch(url: str | None, filter: Filter, every: float) -> None:
@@ -142,7 +140,7 @@ def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions)
     """Show one job."""
 
     async def act(engine: Engine) -> tuple[Micros, dict[str, Any], Job]:
-        job = await engine.job(job_id, tenant=tenant)
+        job = await engine.scoped(tenant=tenant).jobs.get(job_id)
         return engine.store.now(), job_view(engine.contract(job.contract), job), job
 
     now, view, job = connection.run(act)
@@ -162,7 +160,7 @@ def events(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOption
     """Show the log of a job: status changes and notes, in order."""
 
     async def act(engine: Engine) -> tuple[Micros, History]:
-        return engine.store.now(), await engine.history(job_id, tenant=tenant)
+        return engine.store.now(), await engine.scoped(tenant=tenant).jobs.history(job_id)
 
     now, history = connection.run(act)
     rows = history_view(history.contract, history.job, history.events, history.notes)
@@ -210,7 +208,7 @@ def why(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) 
     """Explain why a job is not running."""
 
     async def act(engine: Engine) -> Any:
-        return await explain(engine, job_id, tenant)
+        return await engine.scoped(tenant=tenant).jobs.why(job_id)
 
     explanation = connection.run(act)
     others = [f"also {other['reason']}: {other['sentence']}" for other in explanation.details["also"]]
@@ -234,7 +232,7 @@ def export(
         number = 0
         try:
             async for job_id in _ids(engine, job_ids or [], filter):
-                line = (await engine.history(job_id, tenant=which.tenant)).as_dict()
+                line = (await engine.scoped(tenant=which.tenant).jobs.history(job_id)).as_dict()
                 if connection.as_json:
                     target.write("[" if number == 0 else ",")
                 target.write(_compact(line) + "\n")

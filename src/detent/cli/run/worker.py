@@ -195,7 +195,7 @@ def enqueue(
     )
 
     async def act(engine: Engine) -> tuple[Contract, Submitted]:
-        submitted = await engine.submit(submission)
+        submitted = await engine.jobs.submit(submission)
         return engine.contract(submitted.job.contract), submitted
 
     job_contract, submitted = on_engine(url, act)

@@ -2,17 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from detent.core.access import Scope
 from detent.core.errors import DetentError, StoreUnavailable
 from detent.engine.refusal import Refused
+from detent.engine.runtime import Runtime, affected_parents
 from detent.ports.tx import Tx
 
 from . import dead_letters, job_control
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 BATCH = 50
 MAX_REFUSALS = 20
@@ -33,39 +31,32 @@ class BulkResult:
             self.refusals.append({"job_id": job_id, "code": error.code, "detail": error.message})
 
 
-async def cancel_many(
-    engine: "Engine", ids: Sequence[str], *, actor: str, reason: str | None, tenant: str | None
-) -> BulkResult:
-    async def process_job(tx: Tx, job_id: str) -> Any:
-        return await job_control.cancel(engine, tx, job_id, actor, reason, tenant, False)
-
-    return await _run_in_batches(engine, ids, process_job)
+async def cancel_many(runtime: Runtime, ids: Sequence[str], scope: Scope) -> BulkResult:
+    return await _run_in_batches(runtime, ids, lambda tx, job_id: job_control.cancel(runtime, tx, job_id, scope))
 
 
-async def requeue_many(
-    engine: "Engine", ids: Sequence[str], *, actor: str, reason: str | None, tenant: str | None
-) -> BulkResult:
-    new_ids = {job_id: engine.ids.job() for job_id in ids}
+async def requeue_many(runtime: Runtime, ids: Sequence[str], scope: Scope) -> BulkResult:
+    new_ids = {job_id: runtime.ids.job() for job_id in ids}
 
     async def process_job(tx: Tx, job_id: str) -> Any:
-        return await dead_letters.requeue_job(engine, tx, job_id, actor, reason, None, tenant, new_ids[job_id])
+        return await dead_letters.requeue_job(runtime, tx, job_id, scope, new_id=new_ids[job_id])
 
-    return await _run_in_batches(engine, ids, process_job)
+    return await _run_in_batches(runtime, ids, process_job)
 
 
-async def _run_in_batches(engine: "Engine", ids: Sequence[str], process_job: Act) -> BulkResult:
+async def _run_in_batches(runtime: Runtime, ids: Sequence[str], process_job: Act) -> BulkResult:
     """One transaction per batch; if one job of a batch raises an error, one transaction per job."""
     result = BulkResult()
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]
         try:
-            _add_results(result, await engine.write(partial(_run_batch, batch, process_job)))
+            _add_results(result, await _run_batch(runtime, batch, process_job))
         except StoreUnavailable:
             raise
         except DetentError:
             for job_id in batch:
                 try:
-                    _add_results(result, await engine.write(partial(_run_batch, [job_id], process_job)))
+                    _add_results(result, await _run_batch(runtime, [job_id], process_job))
                 except StoreUnavailable:
                     raise
                 except DetentError as error:
@@ -73,8 +64,11 @@ async def _run_in_batches(engine: "Engine", ids: Sequence[str], process_job: Act
     return result
 
 
-async def _run_batch(batch: Sequence[str], process_job: Act, tx: Tx) -> list[tuple[str, Any]]:
-    return [(job_id, await process_job(tx, job_id)) for job_id in batch]
+async def _run_batch(runtime: Runtime, batch: Sequence[str], process_job: Act) -> list[tuple[str, Any]]:
+    async def act(tx: Tx) -> list[tuple[str, Any]]:
+        return [(job_id, await process_job(tx, job_id)) for job_id in batch]
+
+    return await runtime.run(act, lambda results: affected_parents(result for _, result in results))
 
 
 def _add_results(result: BulkResult, outcomes: list[tuple[str, Any]]) -> None:

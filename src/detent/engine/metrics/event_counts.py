@@ -10,14 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract, Edge, Move
 from detent.core.times import SECOND
+from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 EVENTS, NOTES, LOSSES = "events", "notes", "losses"
 SLOT = 10 * SECOND
@@ -68,7 +66,7 @@ class CountedRange:
 class EventCounter:
     """Counts from the stored position on. Its only state is the size of the next range and the frequent kinds."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: Runtime) -> None:
         self._engine = engine
         self._range_size = {EVENTS: _FIRST_RANGE, NOTES: _FIRST_RANGE}
         self._frequent: list[list[Any]] = []
@@ -132,7 +130,7 @@ def _frequent_parameters(frequent: Sequence[Sequence[Any]]) -> dict[str, Any]:
     return parameters
 
 
-async def count_before_delete(engine: "Engine", tx: Tx, ids: Sequence[str]) -> None:
+async def count_before_delete(engine: Runtime, tx: Tx, ids: Sequence[str]) -> None:
     """Before jobs are deleted, count those of their log entries that are not counted yet."""
     for log in (EVENTS, NOTES):
         await tx.change("first_tail", log=log)

@@ -8,16 +8,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.times import SECOND, iso
+from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
 
 from .event_counts import UNKNOWN, Group, edge_of, read_groups
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 LOG = "series"
 SLOT = 10 * SECOND
@@ -59,7 +57,7 @@ class SummedRange:
 class SeriesRecorder:
     """Sums events from the stored position on. Its only state is the size of the next range."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: Runtime) -> None:
         self._engine = engine
         self._range_size = _FIRST_RANGE
         self._groups: dict[int, Group] = {}
@@ -139,7 +137,7 @@ def _waited_for_retry(contract: Contract, row: Timed) -> bool:
     return any(e.move is Move.RETRY and e.event == row.before and e.target == row.source for e in contract.edges)
 
 
-async def series_view(engine: "Engine", span: str) -> dict[str, Any]:
+async def series_view(engine: Runtime, span: str) -> dict[str, Any]:
     """The series for one span. Only complete points: the current one would look like a drop."""
     seconds, width = SPANS[span]
     slots = width * SECOND // SLOT

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.contract.model import Contract, Move
 from detent.core.cron import cron_of, local_instant, zone_of
-from detent.core.errors import DetentError, InvalidInput
+from detent.core.errors import DetentError, InvalidInput, NotFound, TenantViolation
 from detent.core.job import Micros
 from detent.core.schedule import (
     MAX_INTERVAL,
@@ -24,10 +24,9 @@ from detent.core.schedule import (
     parse_interval,
 )
 from detent.core.times import SECOND, from_datetime, from_iso, iso
+from detent.engine.runtime import Runtime
 from detent.engine.submit.submission import Submission, check_name, check_submission, deadline_of
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
+from detent.ports.tx import Tx
 
 INVALID = "SCHEDULE_INVALID"
 MAX_MISFIRES = 100
@@ -73,23 +72,23 @@ _DEFAULTS = {field.name: field.default for field in fields(ScheduleRequest) if f
 _TIMING_OPTIONS = ("cron", "every", "at")
 
 
-def build_schedule(engine: "Engine", request: ScheduleRequest, now: Micros, *, schedule_id: str) -> Schedule:
+def build_schedule(runtime: Runtime, request: ScheduleRequest, now: Micros, *, schedule_id: str) -> Schedule:
     """The row of a new schedule; raises InvalidInput with the contract's error code if the request is invalid."""
-    contract = engine.contract(request.contract)
+    contract = runtime.contract(request.contract)
     try:
-        return _build_schedule(engine, contract, request, now, schedule_id)
+        return _build_schedule(runtime, contract, request, now, schedule_id)
     except InvalidInput as error:
         code = contract.code("invalid_schedule") if error.code == INVALID else error.code
         raise InvalidInput(error.message, code=code, **error.extra) from None
 
 
 def _build_schedule(
-    engine: "Engine", contract: Contract, request: ScheduleRequest, now: Micros, schedule_id: str
+    runtime: Runtime, contract: Contract, request: ScheduleRequest, now: Micros, schedule_id: str
 ) -> Schedule:
     check_name(request.name, "name")
-    payload = check_submission(contract, submission_of(request, contract.name), engine.max_payload)
+    payload = check_submission(contract, submission_of(request, contract.name), runtime.max_payload)
     timing = check_timing(request)
-    if timing["overlap"] == Overlap.CANCEL and not any(edge.move is Move.CANCEL for edge in contract.edges):
+    if timing["overlap"] == Overlap.CANCEL and not contract.has(Move.CANCEL):
         raise InvalidInput(
             f"{contract.name} jobs cannot be cancelled; use overlap 'skip' or 'allow', or another contract",
             code=INVALID,
@@ -118,6 +117,27 @@ def _build_schedule(
         next_fire_at=None,
     )
     return replace(schedule, next_fire_at=next_fire(schedule, now))
+
+
+async def find_schedule(tx: Tx, reference: str, tenant: str | None) -> Schedule:
+    """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
+    matches = await tx.schedules_matching(reference)
+    allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
+    if len(allowed) == 1:
+        return allowed[0]
+    if allowed:
+        raise InvalidInput(
+            f"{len(allowed)} tenants have a schedule {reference!r}; name the tenant, or use the schedule's id",
+            code="SCHEDULE_AMBIGUOUS",
+            tenants=sorted(schedule.tenant_id for schedule in allowed),
+        )
+    if any(schedule.id == reference for schedule in matches):
+        raise TenantViolation(f"schedule {reference} belongs to another tenant", schedule_id=reference)
+    raise NotFound(
+        f"schedule {reference!r} does not exist; `detent schedules list` lists all schedules",
+        code="SCHEDULE_NOT_FOUND",
+        schedule=reference,
+    )
 
 
 def check_timing(request: ScheduleRequest) -> dict[str, Any]:

@@ -3,20 +3,18 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import create
 from detent.core.errors import IdempotencyConflict, InvalidInput, TenantViolation, VersionConflict
 from detent.core.job import Change, Facts, Job, Micros
 from detent.core.uniform_batch import UniformBatch
-from detent.engine.execution.settle import not_supported
+from detent.engine.execution.waits import not_supported
+from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
 
 from .submission import Submission, check_submission, deadline_of, moment_of, payload_text
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +42,19 @@ class Prepared:
     keys: list[tuple[str, str]]
 
 
-def prepare(engine: "Engine", submission: Submission, now: Micros, *, apply_policy: bool = True) -> Prepared:
-    contract = engine.contract(submission.contract)
-    payload = check_submission(contract, submission, engine.max_payload)
+def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_policy: bool = True) -> Prepared:
+    contract = runtime.contract(submission.contract)
+    payload = check_submission(contract, submission, runtime.max_payload)
     held_for = (
-        engine.approval_policy.reason_to_hold(submission.job_type, submission.payload or {})
-        if apply_policy and engine.approval_policy
+        runtime.approval_policy.reason_to_hold(submission.job_type, submission.payload or {})
+        if apply_policy and runtime.approval_policy
         else None
     )
     if held_for is not None:
         submission = replace(submission, hold=True, actor=submission.actor or "guard")
-    if engine.tracer is not None and submission.traceparent is None:
-        submission = engine.tracer.with_trace_context(submission)
-    job_id = submission.id or engine.ids.job()
+    if runtime.tracer is not None and submission.traceparent is None:
+        submission = runtime.tracer.with_trace_context(submission)
+    job_id = submission.id or runtime.ids.job()
     _check_task_id(contract, submission, job_id)
     due_at, scheduled_at = moment_of(contract, submission, now)
     key = submission.idempotency_key
@@ -84,7 +82,7 @@ def prepare(engine: "Engine", submission: Submission, now: Micros, *, apply_poli
         task_id=submission.task_id or (job_id if contract.names_tasks else None),
         schedule_type=submission.schedule_type or "at",
         scheduled_at=due_at if submission.hold and due_at > now else scheduled_at,
-        trace_id=_trace(engine, contract, submission, job_id),
+        trace_id=_trace(runtime, contract, submission, job_id),
         parent_id=submission.parent_id,
         requeued_from=submission.requeued_from,
         effect_root=submission.effect_root or job_id,
@@ -97,26 +95,26 @@ def prepare(engine: "Engine", submission: Submission, now: Micros, *, apply_poli
 
 
 def prepare_uniform(
-    engine: "Engine", submission: Submission, payloads: Sequence[Any], now: Micros
+    runtime: Runtime, submission: Submission, payloads: Sequence[Any], now: Micros
 ) -> UniformBatch | None:
     """The same submission with many payloads, checked once. None if the jobs need individual checks."""
-    first = prepare(engine, replace(submission, payload=payloads[0]), now)
+    first = prepare(runtime, replace(submission, payload=payloads[0]), now)
     change = first.change
-    if needs_transaction(first) or engine.approval_policy or change.notes or len(change.events) != 1:
+    if needs_transaction(first) or runtime.approval_policy or change.notes or len(change.events) != 1:
         return None
     ids, traces = [change.after.id], [change.after.trace_id]
     for _ in payloads[1:]:
-        ids.append(engine.ids.job())
-        traces.append(_trace(engine, first.contract, first.submission, ids[-1]))
-    texts = [change.after.payload, *(payload_text(payload, engine.max_payload) for payload in payloads[1:])]
+        ids.append(runtime.ids.job())
+        traces.append(_trace(runtime, first.contract, first.submission, ids[-1]))
+    texts = [change.after.payload, *(payload_text(payload, runtime.max_payload) for payload in payloads[1:])]
     return UniformBatch(change, {"id": ids, "payload": texts, "trace_id": traces})
 
 
-def _trace(engine: "Engine", contract: Contract, submission: Submission, job_id: str) -> str:
+def _trace(runtime: Runtime, contract: Contract, submission: Submission, job_id: str) -> str:
     """The submission's trace_id, else that of its traceparent, else an id in the contract's format."""
     if submission.trace_id or submission.traceparent:
         return submission.trace_id or (submission.traceparent or "").split("-")[1]
-    unique = engine.ids.job() if "{unique}" in contract.trace_form else ""
+    unique = runtime.ids.job() if "{unique}" in contract.trace_form else ""
     return contract.trace_form.format(job_id=job_id, unique=unique)
 
 

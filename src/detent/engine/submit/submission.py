@@ -13,6 +13,7 @@ from detent.core.job import Micros
 from detent.core.times import from_iso
 
 MAX_PAYLOAD = 1 << 20
+DEFAULT_TENANT = "default"
 MAX_NAME = 200
 MAX_RETRIES = 1_000
 MAX_SPAN_MS = 10**12
@@ -29,7 +30,7 @@ class Submission:
     payload: Mapping[str, Any] | None = None
     contract: str | None = None
     queue: str = "default"
-    tenant_id: str = "default"
+    tenant_id: str = DEFAULT_TENANT
     idempotency_key: str | None = None
     idempotency_scope: str | None = None
     task_id: str | None = None

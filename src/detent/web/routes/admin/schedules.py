@@ -7,11 +7,10 @@ from fastapi import Body, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
-from detent.core.access import Power
+from detent.core.access import Power, Scope
 from detent.core.schedule import Schedule
 from detent.core.times import iso
 from detent.engine.schedules import schedules
-from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
 from detent.engine.submit.submission import MAX_SPAN_MS
@@ -125,7 +124,7 @@ async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Q
         text=query.text,
         before=query.cursor,
     )
-    rows = await schedules.list_schedules(await request.engine(), replace(filter, limit=query.limit + 1))
+    rows = await (await request.engine()).schedules.list(replace(filter, limit=query.limit + 1))
     page = rows[: query.limit]
     cursor = page[-1].id if len(rows) > query.limit else None
     return json_response({"schedules": [_view(request, schedule) for schedule in page], "next_cursor": cursor})
@@ -141,11 +140,9 @@ async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> R
     tenant = request.caller.tenant_for(body.tenant_id)
     if tenant is not None:
         fields["tenant_id"] = tenant
-    schedule = await schedules.add(
-        await request.engine(),
+    schedule = await (await request.engine()).schedules.add(
         ScheduleRequest(**fields),
-        actor=request.caller.person,
-        reason=body.reason,
+        Scope(request.caller.person, body.reason),
         paused=body.paused,
         new_id=request.fresh_id,
     )
@@ -158,7 +155,7 @@ async def preview_timing(
 ) -> Response:
     """The next runs that a schedule with this timing would have. Creates nothing."""
     draft = ScheduleRequest("preview", "preview", **_given_fields(body))
-    runs = await schedules.preview(await request.engine(), draft, query.count, after=query.after)
+    runs = await (await request.engine()).schedules.preview(draft, query.count, after=query.after)
     return json_response({"timezone": body.tz or "UTC", "fires": [_run_view(run) for run in runs]})
 
 
@@ -170,8 +167,8 @@ def _run_view(run: schedules.Preview) -> dict[str, Any]:
 async def get_schedule(request: ApiRequest, reference: Reference) -> Response:
     """A schedule and its last 10 runs. 404 SCHEDULE_NOT_FOUND if it does not exist."""
     engine = await request.engine()
-    schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
-    runs = await schedules.fires(engine, schedule.id, limit=10)
+    schedule = await engine.schedules.get(reference)
+    runs = await engine.schedules.fires(schedule.id, limit=10)
     last_runs = [{"fire_at": iso(run.fire_at), "job_id": run.job_id, "made_at": iso(run.made_at)} for run in runs]
     return json_response({**_view(request, schedule), "last_fires": last_runs})
 
@@ -183,13 +180,10 @@ async def update_schedule(request: ApiRequest, reference: Reference, body: Sched
     409 VERSION_CONFLICT if `version` is given and the schedule has changed since.
     """
     caller = request.caller
-    schedule = await schedules.edit(
-        await request.engine(),
+    schedule = await (await request.engine()).schedules.edit(
         reference,
         body.model_dump(exclude_unset=True, exclude={"version", "reason"}),
-        actor=caller.person,
-        reason=body.reason,
-        tenant=caller.tenant,
+        Scope(caller.person, body.reason),
         version=body.version,
     )
     return json_response(_view(request, schedule))
@@ -199,7 +193,7 @@ async def update_schedule(request: ApiRequest, reference: Reference, body: Sched
 async def remove_schedule(request: ApiRequest, reference: Reference) -> Response:
     """Remove a schedule; the jobs it created stay."""
     engine, caller = await request.engine(), request.caller
-    schedule = await schedules.remove(engine, reference, actor=caller.person, tenant=caller.tenant)
+    schedule = await engine.schedules.remove(reference, Scope(caller.person))
     return json_response(_view(request, schedule))
 
 
@@ -211,7 +205,7 @@ async def pause_schedule(
 ) -> Response:
     """Pause a schedule: it does not run until it is resumed."""
     engine, caller, reason = await request.engine(), request.caller, body.reason if body else None
-    schedule = await schedules.pause(engine, reference, actor=caller.person, reason=reason, tenant=caller.tenant)
+    schedule = await engine.schedules.pause(reference, Scope(caller.person, reason))
     return json_response(_view(request, schedule))
 
 
@@ -223,7 +217,7 @@ async def resume_schedule(
 ) -> Response:
     """Resume a paused schedule. Runs that fell into the pause are not made up for."""
     engine, caller, reason = await request.engine(), request.caller, body.reason if body else None
-    schedule = await schedules.resume(engine, reference, actor=caller.person, reason=reason, tenant=caller.tenant)
+    schedule = await engine.schedules.resume(reference, Scope(caller.person, reason))
     return json_response(_view(request, schedule))
 
 
@@ -235,8 +229,8 @@ async def preview_schedule(
 ) -> Response:
     """The next runs of a schedule; those of a paused one as if it were not paused."""
     engine = await request.engine()
-    schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
-    runs = await schedules.preview(engine, schedule.id, query.count, after=query.after)
+    schedule = await engine.schedules.get(reference)
+    runs = await engine.schedules.preview(schedule.id, query.count, after=query.after)
     return json_response({"timezone": schedule.timezone, "fires": [_run_view(run) for run in runs]})
 
 
@@ -249,14 +243,11 @@ async def backfill_schedule(request: ApiRequest, reference: Reference, body: Bac
     422 BACKFILL_TOO_LARGE for more than 10,000 runs, BACKFILL_FORGOTTEN if the records of the range were pruned.
     """
     caller = request.caller
-    result = await backfill(
-        await request.engine(),
+    result = await (await request.engine()).schedules.backfill(
         reference,
         body.first,
         body.last,
-        actor=caller.person,
-        reason=body.reason,
-        tenant=caller.tenant,
+        Scope(caller.person, body.reason),
         rate=body.rate,
         dry_run=body.dry_run,
     )

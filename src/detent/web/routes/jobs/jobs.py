@@ -10,9 +10,7 @@ from detent.core.access import Power
 from detent.core.contract.model import Contract
 from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
-from detent.engine.reads import listing
 from detent.engine.reads.views import history_view, job_view, submitted_view
-from detent.engine.reads.why import why
 from detent.engine.submit.prepare import Submitted
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import Scope, verify
@@ -75,7 +73,7 @@ async def submit_job(request: ApiRequest) -> Response:
     engine = await request.engine()
     submission = submission_of(engine, request.caller, await request.json(), request.fresh_id)
     try:
-        submitted = await engine.submit(submission)
+        submitted = await engine.jobs.submit(submission)
     except IdempotencyConflict as conflict:
         raise _hide_task(conflict, request.caller) from None
     view = _view(engine, submitted, request.caller)
@@ -95,7 +93,7 @@ async def submit_jobs(request: ApiRequest) -> Response:
     engine = await request.engine()
     submissions = [submission_of(engine, request.caller, job, None) for job in jobs]
     try:
-        results = await engine.submit_many(submissions)
+        results = await engine.jobs.submit_many(submissions)
     except IdempotencyConflict as conflict:
         raise _hide_task(conflict, request.caller) from None
     return json_response({"items": [_view(engine, submitted, request.caller) for submitted in results]}, 201)
@@ -145,7 +143,7 @@ def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConf
 async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Response:
     """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     caller, engine = request.caller, await request.engine()
-    page, cursor = await listing.list_jobs(engine, filter_of(caller, query))
+    page, cursor = await engine.jobs.page(filter_of(caller, query))
     views = [job_view(engine.contract(job.contract), job, payloads=caller.payloads) for job in page]
     return json_response({"jobs": views, "next_cursor": cursor})
 
@@ -177,7 +175,7 @@ async def get_job(request: ApiRequest, job_id: JobId) -> Response:
     404 JOB_NOT_FOUND if it does not exist.
     """
     engine, caller = await request.engine(), request.caller
-    job = await engine.job(job_id, tenant=caller.tenant)
+    job = await engine.jobs.get(job_id)
     return etag_response(request, job_view(engine.contract(job.contract), job, payloads=caller.payloads))
 
 
@@ -190,7 +188,7 @@ class EventPageQuery(Page):
 async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]) -> Response:
     """The log of a job: status changes and notes, oldest first."""
     engine, caller = await request.engine(), request.caller
-    history = await engine.history(job_id, tenant=caller.tenant)
+    history = await engine.jobs.history(job_id)
     rows = history_view(history.contract, history.job, history.events, history.notes, payloads=caller.payloads)
     start = offset_of(query.cursor)
     end = start + query.limit
@@ -201,7 +199,7 @@ async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[E
 async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
     """Explain why a job is not running: a code, a sentence, and details."""
     caller = request.caller
-    explanation = await why(await request.engine(), job_id, caller.tenant, payloads=caller.payloads)
+    explanation = await (await request.engine()).jobs.why(job_id, payloads=caller.payloads)
     return json_response(explanation.as_dict())
 
 
@@ -209,6 +207,6 @@ async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
 async def verify_job(request: ApiRequest, job_id: JobId) -> Response:
     """Integrity check: compare a job's row with its log and its contract."""
     engine = await request.engine()
-    job = await engine.job(job_id, tenant=request.caller.tenant)
+    job = await engine.jobs.get(job_id)
     report = await verify(engine.store, engine.contracts, Scope(job_id=job.id))
     return json_response(report.as_dict())
