@@ -8,7 +8,7 @@ from detent.core.schedule import Fire, Schedule, fire_key, jitter_delay
 from detent.core.times import SECOND
 from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import Prepared, prepare
-from detent.engine.submit.submission import Submission
+from detent.engine.submit.submission import ScheduledFire, Submission
 from detent.engine.submit.submit import submit_within_quotas
 from detent.ports.tx import Tx
 
@@ -18,6 +18,7 @@ def prepare_job(
 ) -> Prepared:
     """The job of a fire, not stored yet. later: additional delay of the job."""
     wait = max(moment + jitter_delay(schedule, moment) + later - now, later)
+    deadline_at = None if schedule.deadline is None else now + wait + schedule.deadline
     submission = Submission(
         job_type=schedule.job_type,
         payload=json.loads(schedule.payload),
@@ -31,12 +32,9 @@ def prepare_job(
         limit_key=schedule.limit_key,
         delay=wait / SECOND,
         actor=actor,
+        fire=ScheduledFire(schedule.kind, moment, deadline_at),
     )
-    prepared = prepare(runtime, submission, now)
-    job = prepared.change.after
-    job.schedule_type, job.scheduled_at = schedule.kind, moment
-    job.deadline_at = None if schedule.deadline is None else now + wait + schedule.deadline
-    return prepared
+    return prepare(runtime, submission, now)
 
 
 async def make_job(

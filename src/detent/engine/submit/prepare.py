@@ -40,6 +40,13 @@ class Prepared:
     contract: Contract
     change: Change
     keys: list[tuple[str, str]]
+    move: Move
+    facts: Facts
+
+    def as_attempt(self, number: int) -> "Prepared":
+        """The same submission as attempt `number` of its task."""
+        job = replace(self.change.after, task_attempt=number)
+        return replace(self, change=create(self.contract, job, self.move, job.created_at, self.facts))
 
 
 def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_policy: bool = True) -> Prepared:
@@ -80,8 +87,9 @@ def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_poli
         idempotency_key=key,
         idempotency_scope=submission.idempotency_scope,
         task_id=submission.task_id or (job_id if contract.names_tasks else None),
-        schedule_type=submission.schedule_type or "at",
-        scheduled_at=due_at if submission.hold and due_at > now else scheduled_at,
+        task_attempt=1 if contract.task_attempts else None,
+        schedule_type=submission.fire.kind if submission.fire else submission.schedule_type or "at",
+        scheduled_at=due_at if submission.hold and due_at > now and not submission.fire else scheduled_at,
         trace_id=_trace(runtime, contract, submission, job_id),
         parent_id=submission.parent_id,
         requeued_from=submission.requeued_from,
@@ -90,8 +98,9 @@ def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_poli
         traceparent=submission.traceparent,
     )
     move = _creation_move(contract, submission, due_at > now)
-    change = create(contract, job, move, now, Facts(actor=submission.actor, due_at=due_at, reason=held_for))
-    return Prepared(submission, contract, change, keys_of(contract, change.after))
+    facts = Facts(actor=submission.actor, due_at=due_at, reason=held_for)
+    change = create(contract, job, move, now, facts)
+    return Prepared(submission, contract, change, keys_of(contract, change.after), move, facts)
 
 
 def prepare_uniform(
@@ -165,12 +174,12 @@ async def submit_in_transaction(tx: Tx, prepared: Prepared) -> Submitted:
     if owners:  # this job's id owns the key: the same call committed before and its reply was lost
         return await resolve_existing_id(tx, prepared)
     if prepared.contract.task_attempts:
-        job.task_attempt = await tx.next_attempt(job.task_id or job.id)
+        prepared = prepared.as_attempt(await tx.next_attempt(job.task_id or job.id))
     if not await tx.take_keys(prepared.keys, job.id):
         raise VersionConflict("another call took the idempotency key at the same moment; repeat the call")
     if await tx.insert([prepared.change]):
         return await resolve_existing_id(tx, prepared)
-    return Submitted(job)
+    return Submitted(prepared.change.after)
 
 
 async def submit_batch(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] | None:
@@ -183,9 +192,6 @@ async def submit_batch(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] 
         return None
     if await tx.take_all_keys([(*key, job_id) for key, job_id in keys.items()]) < len(keys):
         raise VersionConflict("another call took an idempotency key at the same moment; repeat the call")
-    for p in prepared:
-        if p.contract.task_attempts:  # a new task: its id is that of the job
-            p.change.after.task_attempt = 1
     await tx.insert([p.change for p in prepared])
     return [Submitted(p.change.after) for p in prepared]
 

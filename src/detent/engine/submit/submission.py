@@ -5,10 +5,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract
-from detent.core.errors import InvalidInput, NotSupported
+from detent.core.errors import InvalidInput, NotSupported, check_number
 from detent.core.job import Micros
 from detent.core.times import from_iso
 
@@ -20,6 +20,14 @@ MAX_SPAN_MS = 10**12
 PRIORITIES = (-100, 100)
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class ScheduledFire(NamedTuple):
+    """The fire of a schedule that a job is submitted for."""
+
+    kind: str
+    at: Micros
+    deadline_at: Micros | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,8 @@ class Submission:
     effect_root: str | None = None
     traceparent: str | None = None
     """The W3C trace context of the submitting code: 00-<trace>-<span>-<flags>."""
+    fire: ScheduledFire | None = None
+    """Set for the job of a schedule; replaces schedule_type, scheduled_at and deadline."""
 
 
 def check_submission(contract: Contract, submission: Submission, max_payload: int = MAX_PAYLOAD) -> str:
@@ -71,9 +81,11 @@ def check_submission(contract: Contract, submission: Submission, max_payload: in
     if submission.limit_key != "":
         check_name(submission.limit_key, "limit_key")
     _check_key(contract, submission)
-    _check_number(submission.timeout_ms, "timeout_ms", 1, MAX_SPAN_MS, "TIMEOUT_INVALID")
-    _check_number(submission.max_retries, "max_retries", 0, MAX_RETRIES, "MAX_RETRIES_INVALID")
-    _check_number(submission.priority, "priority", *PRIORITIES, "PRIORITY_INVALID", required=True)
+    if submission.timeout_ms is not None:
+        check_number(submission.timeout_ms, "timeout_ms", 1, MAX_SPAN_MS, "TIMEOUT_INVALID")
+    if submission.max_retries is not None:
+        check_number(submission.max_retries, "max_retries", 0, MAX_RETRIES, "MAX_RETRIES_INVALID")
+    check_number(submission.priority, "priority", *PRIORITIES, "PRIORITY_INVALID")
     _check_frozen(contract, submission)
     if submission.schedule_type not in (None, "at"):
         raise InvalidInput(
@@ -124,7 +136,7 @@ def moment_of(contract: Contract, submission: Submission, now: Micros) -> tuple[
     """(the moment the job is due, the requested scheduled_at or None)."""
     moment = submission.scheduled_at
     if moment is None:
-        return now + round(submission.delay * 1_000_000), None
+        return now + round(submission.delay * 1_000_000), submission.fire.at if submission.fire else None
     if isinstance(moment, datetime) and moment.tzinfo is not None:
         moment = moment.isoformat()
     if not isinstance(moment, str):
@@ -139,6 +151,8 @@ def moment_of(contract: Contract, submission: Submission, now: Micros) -> tuple[
 
 def deadline_of(contract: Contract, submission: Submission, now: Micros) -> Micros | None:
     """The moment after which the job may not start. A contract that cannot end a late job refuses a deadline."""
+    if submission.fire is not None:
+        return submission.fire.deadline_at
     deadline = submission.deadline
     if deadline is None:
         return None
@@ -200,15 +214,6 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _check_number(value: Any, field: str, low: int, high: int, code: str, *, required: bool = False) -> None:
-    if value is None and not required:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidInput(
-            f"{field} must be a whole number from {low} to {high}, got {value!r}", code=code, field=field
-        )
 
 
 def _check_frozen(contract: Contract, submission: Submission) -> None:
