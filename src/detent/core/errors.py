@@ -64,8 +64,7 @@ def check_number(value: Any, field: str, low: float, high: float, code: str, *, 
     """Raise InvalidInput unless the value is a number from low to high; true and false are no numbers."""
     kind = "a whole number" if whole else "a number"
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not low <= value <= high:
-        message = f"{field} must be {kind} from {low} to {high}, got {str(value)[:40]!r}"
-        raise InvalidInput(message, code=code, field=field)
+        raise InvalidInput(f"{field} must be {kind} from {low} to {high}, got {value!r:.60}", code=code, field=field)
 
 
 class NotFound(DetentError):

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.approval import APPROVE, FAIL, Approval, make_approval_request
 from detent.core.contract.model import Move
 from detent.core.errors import InvalidInput
 from detent.core.job import APPROVAL, Micros, Wait
 from detent.core.times import SECOND, from_datetime
+from detent.engine import Engine
 from detent.engine.execution.waits import approval_not_supported, question_changed
 from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
@@ -17,9 +18,6 @@ from detent.ports.claims import Claimed
 from .base_context import BlockingContext, EngineContext
 from .outcomes import Suspend, WaitTimeout
 from .transaction import check_no_transaction
-
-if TYPE_CHECKING:
-    from detent.engine import Engine
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Deadline = float | timedelta | datetime | None
@@ -145,7 +143,7 @@ class SyncApprovalCalls(BlockingContext):
 
 
 async def _decision(
-    engine: "Engine",
+    engine: Engine,
     claimed: Claimed,
     name: str,
     summary: str,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from detent.engine import Engine
 from detent.ports.claims import Claimed
 
 from .lease import Lease
@@ -15,8 +16,6 @@ from .steps import Sleep, retrying
 from .transaction import Scope
 
 if TYPE_CHECKING:
-    from detent.engine import Engine
-
     from .context import Context
 
 T = TypeVar("T")
@@ -122,7 +121,7 @@ class EngineContext(BaseContext):
     def __init__(
         self,
         claimed: Claimed,
-        engine: "Engine",
+        engine: Engine,
         park_seconds: float = PARK_SECONDS,
         *,
         strict_steps: bool = False,

@@ -14,6 +14,7 @@ from detent.core.contract.model import Move
 from detent.core.errors import DetentError, InvalidInput
 from detent.core.job import CHILDREN, Wait
 from detent.core.times import SECOND
+from detent.engine import Engine
 from detent.engine.execution import children as child_acts
 from detent.engine.execution.waits import not_supported
 from detent.engine.submit.submission import Submission
@@ -25,8 +26,6 @@ from .outcomes import Suspend, WaitTimeout
 from .transaction import Scope, check_no_transaction
 
 if TYPE_CHECKING:
-    from detent.engine import Engine
-
     from .handler import Handler
 
 P = ParamSpec("P")
@@ -118,7 +117,7 @@ class ChildJobs:
     def __init__(
         self,
         claimed: Claimed,
-        engine: "Engine",
+        engine: Engine,
         park_seconds: float,
         scopes: list[Scope],
         number: Callable[[str], str],

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Annotated, Any
 
 import typer
@@ -88,12 +89,11 @@ def list_dead_letters(
     limit = page_options.limit
     filter = replace(which.without_age(tenant), status=status and str(status), before=page_options.cursor, limit=limit)
 
-    async def act(engine: Engine) -> tuple[Micros, list[DeadLetter]]:
+    async def act(engine: Engine) -> tuple[Micros, list[DeadLetter], str | None]:
         now = engine.store.now()
-        return now, await engine.dead_letters.list(replace(which.add_age(filter, now), limit=limit + 1))
+        return now, *await engine.dead_letters.page(which.add_age(filter, now), seconds=inf)
 
-    now, dead_letters = connection.run(act)
-    page, next_cursor = page_options.paginate(dead_letters, lambda dead_letter: dead_letter.id)
+    now, page, next_cursor = connection.run(act)
     if connection.as_json:
         print_json({"items": [dead_letter_view(item) for item in page], "next_cursor": next_cursor})
         return

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,7 +82,7 @@ def list_jobs(
         return
 
     async def act(engine: Engine) -> tuple[Micros, list[tuple[Contract, Job]], str | None]:
-        page, next_cursor = await _page(engine, filter)
+        page, next_cursor = await engine.jobs.page(filter, seconds=inf)
         return engine.store.now(), [(engine.contract(job.contract), job) for job in page], next_cursor
 
     now, page, next_cursor = connection.run(act)
@@ -94,13 +95,6 @@ def list_jobs(
     print_table(_COLUMNS, [_row(now, contract, job) for contract, job in page])
     if next_cursor:
         print_line(f"next page: --cursor {next_cursor}")
-
-
-async def _page(engine: Engine, filter: Filter) -> tuple[list[Job], str | None]:
-    """The page and the next cursor; one extra row is read to learn whether more follow."""
-    jobs = await engine.jobs.list(replace(filter, limit=filter.limit + 1))
-    page = jobs[: filter.limit]
-    return page, page[-1].id if len(jobs) > filter.limit else None
 
 
 def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
@@ -126,7 +120,7 @@ async def _watch(url: str | None, filter: Filter, every: float) -> None:
 
 
 async def _render(engine: Engine, filter: Filter) -> RenderableType:
-    page, _ = await _page(engine, filter)
+    page, _ = await engine.jobs.page(filter, seconds=inf)
     counts = await engine.store.read(lambda tx: tx.counts())
     totals = {phase: sum(n for _, _, counted_phase, n in counts if counted_phase == phase) for phase in Phase}
     now = engine.store.now()
@@ -259,7 +253,7 @@ async def _ids(engine: Engine, job_ids: list[str], filter: Filter) -> AsyncItera
         yield job_id
     cursor: str | None = None
     while not job_ids:
-        page, cursor = await _page(engine, replace(filter, before=cursor, limit=500))
+        page, cursor = await engine.jobs.page(replace(filter, before=cursor, limit=500), seconds=inf)
         for job in page:
             yield job.id
         if cursor is None:

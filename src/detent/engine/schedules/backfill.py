@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from detent.core.access import Scope
-from detent.core.errors import InvalidInput, QuotaExceeded
+from detent.core.errors import InvalidInput, QuotaExceeded, check_number
 from detent.core.job import Micros
 from detent.core.schedule import Schedule, fires_between
 from detent.core.times import SECOND, iso
@@ -135,10 +135,5 @@ def interval_between_jobs(rate: float | None) -> Micros:
     """The delay between two jobs at `rate` jobs per second; None: no delay."""
     if rate is None:
         return 0
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0.001 <= rate <= 1_000_000:
-        raise InvalidInput(
-            f"rate must be a number of jobs per second from 0.001 to 1000000, got {str(rate)[:40]!r}",
-            code="RATE_INVALID",
-            field="rate",
-        )
+    check_number(rate, "rate", 0.001, 1_000_000, "RATE_INVALID", whole=False)
     return int(SECOND / rate)

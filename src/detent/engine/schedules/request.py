@@ -8,7 +8,7 @@ from typing import Any
 
 from detent.core.contract.model import Contract, Move
 from detent.core.cron import cron_of, local_instant, zone_of
-from detent.core.errors import DetentError, InvalidInput, NotFound, TenantViolation
+from detent.core.errors import DetentError, InvalidInput, NotFound, TenantViolation, check_number
 from detent.core.job import Micros
 from detent.core.schedule import (
     MAX_INTERVAL,
@@ -149,13 +149,7 @@ def check_timing(request: ScheduleRequest) -> dict[str, Any]:
     )
     if starts_at is not None and ends_at is not None and ends_at < starts_at:
         raise InvalidInput("ends_at must not be before starts_at", code=INVALID, field="ends_at")
-    limit = request.misfire_limit
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_MISFIRES:
-        raise InvalidInput(
-            f"misfire_limit must be a whole number from 1 to {MAX_MISFIRES}, got {limit!r}",
-            code=INVALID,
-            field="misfire_limit",
-        )
+    check_number(request.misfire_limit, "misfire_limit", 1, MAX_MISFIRES, INVALID)
     return {
         "kind": kind,
         "expression": expression,
@@ -164,7 +158,7 @@ def check_timing(request: ScheduleRequest) -> dict[str, Any]:
         "ends_at": ends_at,
         "jitter": _seconds(request.jitter, "jitter"),
         "misfire": _enum_member(Misfire, request.misfire, "misfire"),
-        "misfire_limit": limit,
+        "misfire_limit": request.misfire_limit,
         "misfire_grace": _seconds(request.misfire_grace, "misfire_grace"),
         "overlap": _enum_member(Overlap, request.overlap, "overlap"),
     }
@@ -303,12 +297,7 @@ def moment_of(value: str | datetime, field: str, tz: str | None = None) -> Micro
 
 def _seconds(value: Any, field: str) -> Micros:
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= MAX_SECONDS:
-        raise InvalidInput(
-            f"{field} must be a number of seconds from 0 to {MAX_SECONDS}, got {str(value)[:40]!r}",
-            code=INVALID,
-            field=field,
-        )
+    check_number(number, field, 0, MAX_SECONDS, INVALID, whole=False)
     return round(number * SECOND)
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from detent.core.access import Scope
-from detent.core.errors import DetentError, InvalidInput, VersionConflict
+from detent.core.errors import DetentError, InvalidInput, VersionConflict, check_number
 from detent.core.job import Micros
 from detent.core.schedule import Fire, Schedule, fires_between, jitter_delay, next_fire
 from detent.core.times import SECOND, iso
@@ -176,8 +176,7 @@ class Schedules(Service):
         after: str | datetime | None = None,
     ) -> builtins.list[Preview]:
         """The next fires after now (or `after`) of a stored schedule, even if it is paused, or of a request."""
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PREVIEW:
-            raise InvalidInput(f"count must be from 1 to {MAX_PREVIEW}, got {count!r}", code=INVALID, field="count")
+        check_number(count, "count", 1, MAX_PREVIEW, INVALID)
 
         async def act(tx: Tx) -> tuple[Micros, Schedule]:
             if isinstance(what, ScheduleRequest):
