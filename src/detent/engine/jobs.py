@@ -19,9 +19,9 @@ from .reads.views import History
 from .reads.why import Why, why
 from .refusal import unwrap
 from .runtime import Service
-from .submit.prepare import Submitted, SubmittedId
+from .submit.prepare import Submitted, SubmittedId, prepare, prepare_uniform
 from .submit.submission import Submission
-from .submit.submit import submit_many, submit_uniform
+from .submit.submit import submit_prepared
 
 ALL = Filter()
 
@@ -34,15 +34,26 @@ class Jobs(Service):
 
     async def submit_many(self, submissions: Sequence[Submission]) -> builtins.list[Submitted]:
         """Create all of these jobs or none. Raises InvalidInput before anything is written."""
-        if self.tenant is not None:
+        runtime = self._runtime
+        if runtime.tenant is not None:
             submissions = [await self._within_tenant(submission) for submission in submissions]
-        return await submit_many(self._runtime, submissions)
+        now = runtime.store.now()
+        return await submit_prepared(runtime, [prepare(runtime, submission, now) for submission in submissions])
 
     async def submit_uniform(self, submission: Submission, payloads: Sequence[Any]) -> builtins.list[SubmittedId]:
         """Create one job per payload from the same submission: all or none."""
-        if self.tenant is not None:
+        if not payloads:
+            return []
+        runtime = self._runtime
+        if runtime.tenant is not None:
             submission = await self._within_tenant(submission)
-        return await submit_uniform(self._runtime, submission, payloads)
+        now, tenant_quotas = runtime.store.now(), await runtime.quota_cache.quotas()
+        batch = None if submission.tenant_id in tenant_quotas else prepare_uniform(runtime, submission, payloads, now)
+        if batch is not None:
+            present = await runtime.store.insert(batch)
+            return [SubmittedId(job_id, job_id in present) for job_id in batch.ids]
+        prepared = [prepare(runtime, replace(submission, payload=payload), now) for payload in payloads]
+        return [SubmittedId(submitted.job.id, submitted.hit) for submitted in await submit_prepared(runtime, prepared)]
 
     async def _within_tenant(self, submission: Submission) -> Submission:
         tenant = self._runtime.tenant_of_new(submission.tenant_id, "a job")

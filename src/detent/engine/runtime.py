@@ -128,7 +128,7 @@ def operators_only(act: F) -> F:
     @wraps(act)
     def checked(self: "Service | Runtime", *args: Any, **options: Any) -> Any:
         if self.tenant is not None:
-            raise TenantViolation(f"{act.__name__} acts on all tenants; tenant {self.tenant} has no access to it")
+            raise TenantViolation(f"{act.__qualname__} acts on all tenants; tenant {self.tenant} has no access to it")
         return act(self, *args, **options)
 
     return cast(F, checked)

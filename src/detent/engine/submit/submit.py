@@ -1,9 +1,5 @@
 """Submitting jobs: with one INSERT, or in a transaction if idempotency keys or tenant quotas must be checked."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
-
 from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
 
@@ -11,37 +7,15 @@ from . import quotas
 from .prepare import (
     Prepared,
     Submitted,
-    SubmittedId,
     needs_transaction,
-    prepare,
-    prepare_uniform,
     resolve_existing_id,
     submit_batch,
     submit_in_transaction,
 )
-from .submission import Submission
 
 
-async def submit_many(runtime: Runtime, submissions: Sequence[Submission]) -> list[Submitted]:
-    """Create all of these jobs or none. Raises InvalidInput before anything is written."""
-    now = runtime.store.now()
-    return await _submit(runtime, [prepare(runtime, submission, now) for submission in submissions])
-
-
-async def submit_uniform(runtime: Runtime, submission: Submission, payloads: Sequence[Any]) -> list[SubmittedId]:
-    """Create one job per payload from the same submission: all or none."""
-    if not payloads:
-        return []
-    now, tenant_quotas = runtime.store.now(), await runtime.quota_cache.quotas()
-    batch = None if submission.tenant_id in tenant_quotas else prepare_uniform(runtime, submission, payloads, now)
-    if batch is not None:
-        present = await runtime.store.insert(batch)
-        return [SubmittedId(job_id, job_id in present) for job_id in batch.ids]
-    prepared = [prepare(runtime, replace(submission, payload=payload), now) for payload in payloads]
-    return [SubmittedId(submitted.job.id, submitted.hit) for submitted in await _submit(runtime, prepared)]
-
-
-async def _submit(runtime: Runtime, prepared: list[Prepared]) -> list[Submitted]:
+async def submit_prepared(runtime: Runtime, prepared: list[Prepared]) -> list[Submitted]:
+    """Create all of these jobs or none."""
     tenant_quotas = await runtime.quota_cache.quotas()
     if tenant_quotas and any(p.submission.tenant_id in tenant_quotas for p in prepared):
         return await runtime.run(lambda tx: submit_within_quotas(tx, prepared))
