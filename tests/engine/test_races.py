@@ -101,8 +101,8 @@ async def test_a_heartbeat_after_the_takeover_is_lost(engine: Engine, place: Pla
         place, clock, claiming(reclaim=True), lambda e: e.extend({held.id: held.token}, LEASE_SECONDS)
     )
     again = await engine.extend({held.id: held.token}, LEASE_SECONDS)  # a beat does not wait for a held row
-    assert ([c.id for c in taken], beat.lost | again.lost) == ([held.id], {held.id})
-    assert (await engine.jobs.get(held.id)).token == taken[0].token
+    assert ([c.after.id for c in taken], beat.lost | again.lost) == ([held.id], {held.id})
+    assert (await engine.jobs.get(held.id)).token == taken[0].after.token
 
 
 async def test_two_claimers_never_get_one_job(engine: Engine, place: Place, clock: FakeClock) -> None:
@@ -200,7 +200,7 @@ async def test_a_signal_after_the_timeout_is_not_news(engine: Engine, place: Pla
     woken, (_, news) = await one_inside_the_other(
         place, clock, lambda e, tx: sweep.wake(e, tx, 100), lambda e: e.jobs.signal(held.id, "answer", Scope("test"))
     )
-    assert ([job.id for job in woken], news) == ([held.id], False)
+    assert ([change.after.id for change in woken], news) == ([held.id], False)
     assert [e.event for e in await events_of(engine, held.id)][-1] == "wait_completed"
 
 

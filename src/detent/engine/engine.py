@@ -55,7 +55,7 @@ class _MixedBatch(NamedTuple):
 
     done: BatchResult
     skipped: list[Settlement]
-    parents: set[str]
+    parents: frozenset[str]
 
 
 class Engine(Runtime):
@@ -205,7 +205,7 @@ class Engine(Runtime):
             else:
                 parents |= result.affected_parents
         done.claimed = await tx.claim(request) if request else []
-        return _MixedBatch(done, skipped, parents)
+        return _MixedBatch(done, skipped, frozenset(parents))
 
     async def _defer_rows_still_leased(self, done: BatchResult, skipped: list[Settlement]) -> list[Settlement]:
         """Of the settlements a batch skipped, defer those whose lease is still ours; return the others."""

@@ -145,7 +145,7 @@ async def _apply_end(runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer,
         job = claimed
     outcome = _outcome(runtime.contract(job.contract), result)
     settled = await settle_job(runtime, tx, job, Settlement(job.id, result.message_id, job.contract, outcome))
-    return settled if isinstance(settled, Job) else job
+    return settled.after if isinstance(settled, Change) else job
 
 
 def _outcome(contract: Contract, result: Result) -> Outcome:
