@@ -33,6 +33,7 @@ from .refusal import Refused
 from .runtime import Runtime, Service, affected_parents, operators_only
 from .schedules.schedules import Schedules
 from .submit.prepare import Submitted
+from .submit.quotas import QuotaCache
 from .submit.submission import Submission, check_name
 
 __all__ = ["BatchResult", "Engine", "History", "Settlement", "Submission", "Submitted"]
@@ -86,14 +87,8 @@ class Engine(Runtime):
     @operators_only
     def sibling(self) -> "Engine":
         """An engine with the same settings for use in another event loop; open it in that loop."""
-        return Engine(
-            self.store.sibling(),
-            self.declared_contracts,
-            ids=self.ids,
-            jitter=self.jitter,
-            max_payload=self.max_payload,
-            approval_policy=self.approval_policy,
-        )
+        store = self.store.sibling()
+        return self._copy(store=store, quota_cache=QuotaCache(store))
 
     def scoped(self, *, tenant: str | None) -> "Engine":
         """This engine limited to one tenant; None: this engine. Its operations see and change nothing of other
@@ -103,9 +98,13 @@ class Engine(Runtime):
             return self
         check_name(tenant, "tenant")
         self.tenant_for(tenant, f"tenant {tenant}")
+        return self._copy(tenant=tenant)
+
+    def _copy(self, **changes: Any) -> "Engine":
+        """This engine with other attributes; its services are built anew."""
         engine = copy(self)
-        engine.__dict__ = {name: value for name, value in vars(self).items() if not isinstance(value, Service)}
-        engine.tenant = tenant
+        kept = {name: value for name, value in vars(self).items() if not isinstance(value, Service)}
+        engine.__dict__ = {**kept, **changes}
         return engine
 
     @operators_only
