@@ -292,14 +292,14 @@ class Change:
 
     @property
     def affected_parents(self) -> set[str]:
-        """The jobs to process after the commit: the parent of an ended child, a job that waits for children or was
-        cancelled."""
+        """The jobs to process after the commit: the parent of an ended child, and a job that waits for children or was
+        cancelled after it had started, so that it may have children."""
         after, affected = self.after, set[str]()
         if after.wait_kind == CHILDREN and self.events:
             affected.add(after.id)
         if self.ended is not None and after.parent_id is not None:
             affected.add(after.parent_id)
-        if self.ended is Move.CANCEL:
+        if self.ended is Move.CANCEL and after.execution_no:
             affected.add(after.id)
         return affected
 
