@@ -143,15 +143,15 @@ async def test_one_bad_job_of_a_bulk_names_the_fault(engine: Engine, place: Plac
 
 
 ACTS = {
-    "cancel": lambda e, i: e.cancel(i, actor="ann"),
-    "abort": lambda e, i: e.abort(i, actor="ann"),
-    "reopen": lambda e, i: e.reopen(i, actor="ann"),
-    "approve": lambda e, i: e.approve(i, actor="ann"),
-    "reject": lambda e, i: e.reject(i, actor="ann"),
-    "signal": lambda e, i: e.signal(i, "answer"),
-    "transition": lambda e, i: e.transition(i, "running", actor="ann"),
-    "job": lambda e, i: e.job(i),
-    "history": lambda e, i: e.history(i),
+    "cancel": lambda e, i: e.jobs.cancel(i, Scope("ann")),
+    "abort": lambda e, i: e.jobs.abort(i, Scope("ann")),
+    "reopen": lambda e, i: e.jobs.reopen(i, Scope("ann")),
+    "approve": lambda e, i: e.approvals.approve(i, Scope("ann")),
+    "reject": lambda e, i: e.approvals.reject(i, Scope("ann")),
+    "signal": lambda e, i: e.jobs.signal(i, "answer", Scope("test")),
+    "transition": lambda e, i: e.jobs.transition(i, "running", Scope("ann")),
+    "job": lambda e, i: e.jobs.get(i),
+    "history": lambda e, i: e.jobs.history(i),
 }
 
 

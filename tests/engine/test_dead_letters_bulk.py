@@ -6,8 +6,7 @@ from detent.core.access import Scope
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter
 from detent.core.times import SECOND
-from detent.engine import Engine, Submission
-from detent.engine.control import dead_letters_bulk
+from detent.engine import Engine, Submission, dead_letters
 from detent.ports.listing import Filter
 
 from .acts import PERMANENT, claim, refused, refused_untouched
@@ -61,15 +60,15 @@ async def test_a_dry_run_only_counts(engine: Engine, place: Place) -> None:
 
 
 async def test_requeue_paced_over_pages(engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters_bulk, "PAGE", 20)
-    dead_letters = await create_dead_letters(engine, COUNT)
+    monkeypatch.setattr(dead_letters, "PAGE", 20)
+    created = await create_dead_letters(engine, COUNT)
     await create_dead_letters(engine, 2, queue="other")
     clock.advance(60)
     report = await engine.dead_letters.requeue_many(Filter(queue="default"), Scope("ann", "fixed"), rate=10)
     assert (report.matched, report.done, report.refused, len(report.job_ids)) == (COUNT, COUNT, 0, COUNT)
     jobs = [await engine.jobs.get(job_id) for job_id in report.job_ids]
     assert [job.due_at for job in jobs] == [clock.now() + number * SECOND // 10 for number in range(COUNT)]
-    assert {job.requeued_from for job in jobs} == set(dead_letters)
+    assert {job.requeued_from for job in jobs} == set(created)
     assert len(await claim(engine, limit=500)) == 1, "the others fall due one after the other"
     acts = [entry for _, _, entry in await engine.audit(1_000) if entry.act == "dlq.requeue"]
     assert {(entry.actor, entry.reason) for entry in acts} == {("ann", "fixed")} and len(acts) == COUNT

@@ -77,7 +77,7 @@ async def test_a_heartbeat_after_the_expiry_learns_that_it_is_lost(
     expired, beat = await one_inside_the_other(
         place, clock, expiring, lambda e: e.extend({held.id: held.token}, LEASE_SECONDS)
     )
-    assert [job.id for job in expired] == [held.id]
+    assert [change.after.id for change in expired] == [held.id]
     again = await engine.extend({held.id: held.token}, LEASE_SECONDS)  # a beat does not wait for a held row
     assert beat.lost | again.lost == {held.id}
     new = await claim_one(engine, worker="w2")

@@ -13,20 +13,20 @@ from .stores import Place
 pytestmark = pytest.mark.anyio
 
 ON_JOBS = {
-    "cancel": lambda e, i, t: e.cancel(i, actor="ann", tenant=t),
-    "abort": lambda e, i, t: e.abort(i, actor="ann", tenant=t),
-    "reopen": lambda e, i, t: e.reopen(i, actor="ann", tenant=t),
-    "approve": lambda e, i, t: e.approve(i, actor="ann", tenant=t),
-    "reject": lambda e, i, t: e.reject(i, actor="ann", tenant=t),
-    "signal": lambda e, i, t: e.signal(i, "answer", tenant=t),
-    "transition": lambda e, i, t: e.transition(i, "running", actor="ann", tenant=t),
-    "job": lambda e, i, t: e.job(i, tenant=t),
-    "history": lambda e, i, t: e.history(i, tenant=t),
+    "cancel": lambda e, i, t: e.jobs.cancel(i, Scope("ann", tenant=t)),
+    "abort": lambda e, i, t: e.jobs.abort(i, Scope("ann", tenant=t)),
+    "reopen": lambda e, i, t: e.jobs.reopen(i, Scope("ann", tenant=t)),
+    "approve": lambda e, i, t: e.approvals.approve(i, Scope("ann", tenant=t)),
+    "reject": lambda e, i, t: e.approvals.reject(i, Scope("ann", tenant=t)),
+    "signal": lambda e, i, t: e.jobs.signal(i, "answer", Scope("test", tenant=t)),
+    "transition": lambda e, i, t: e.jobs.transition(i, "running", Scope("ann", tenant=t)),
+    "job": lambda e, i, t: e.scoped(tenant=t).jobs.get(i),
+    "history": lambda e, i, t: e.scoped(tenant=t).jobs.history(i),
 }
 ON_LETTERS = {
-    "requeue": lambda e, i, t: e.requeue(i, actor="ann", tenant=t),
-    "discard": lambda e, i, t: e.discard(i, person="ann", reason="old", tenant=t),
-    "dead_letter": lambda e, i, t: e.dead_letter(i, tenant=t),
+    "requeue": lambda e, i, t: e.dead_letters.requeue(i, Scope("ann", tenant=t)),
+    "discard": lambda e, i, t: e.dead_letters.discard(i, Scope("ann", "old", t)),
+    "dead_letter": lambda e, i, t: e.scoped(tenant=t).dead_letters.get(i),
 }
 
 

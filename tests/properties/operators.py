@@ -152,7 +152,8 @@ class OperatedMachine(Machine):
         if aim and legal:
             act, row = legal[pick % len(legal)]
         facts = self.facts(row)
-        answer = self.act(getattr(self.engine, act)(row["id"], actor="ann", reason="because"))
+        service = self.engine.approvals if act in ("approve", "reject") else self.engine.jobs
+        answer = self.act(getattr(service, act)(row["id"], Scope("ann", "because")))
         if row["status"] in getattr(facts, LEGAL[act]):
             ends = facts.given_up if act in ("abort", "reject") else facts.again
             assert self.seen.jobs[row["id"]]["status"] == ends
