@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from detent.client.connect import store_from
+from detent.core.access import Scope
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
 
@@ -26,10 +27,10 @@ async def open_engine(url: str, limited: bool) -> Engine:
     engine = Engine(store_from(url, may_migrate=True))
     await engine.open()
     if limited:
-        await engine.set_limit(queue="default", concurrency=100_000, actor="bench")
-        await engine.set_limit(per="tenant", concurrency=100_000, actor="bench")
-        await engine.set_limit(job_type="noop", rate=(100_000_000, 60), actor="bench")
-        await engine.set_quota("t1", weight=3, actor="bench")
+        await engine.limits.set(Scope("bench"), queue="default", concurrency=100_000)
+        await engine.limits.set(Scope("bench"), per="tenant", concurrency=100_000)
+        await engine.limits.set(Scope("bench"), job_type="noop", rate=(100_000_000, 60))
+        await engine.limits.set_quota("t1", Scope("bench"), weight=3)
     return engine
 
 
@@ -54,7 +55,7 @@ def _cpu_seconds(pid: int) -> float:
 
 async def drain(engine: Engine) -> float:
     """CPU microseconds per job."""
-    await engine.submit_many([Submission("noop", tenant_id=f"t{n % TENANTS}") for n in range(JOBS)])
+    await engine.jobs.submit_many([Submission("noop", tenant_id=f"t{n % TENANTS}") for n in range(JOBS)])
     held: list[Settlement] = []
     before, started, done = await backend_cpu(engine), time.process_time(), 0
     while done < JOBS or held:

@@ -10,6 +10,7 @@ import apsw
 import asyncpg
 
 from detent import Context, Detent
+from detent.core.access import Scope
 
 from .counting import handled, picked_up
 from .protocol import PART, STEPS, URL, VARIANT, Peer
@@ -62,7 +63,7 @@ class DetentPeer(Peer):
         engine = self.app.make_engine(may_migrate=True)
         await engine.open()
         if VARIANT == "limited":
-            await engine.set_quota("default", weight=3, actor="bench")
+            await engine.limits.set_quota("default", Scope("bench"), weight=3)
         await engine.close()
         await self.app.open()
 

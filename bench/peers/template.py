@@ -23,7 +23,7 @@ async def first_change(url: str) -> tuple[Change, int]:
         return await insert(changes)
 
     engine.store.insert = recording_insert  # type: ignore[method-assign]
-    await engine.submit(noop.submission({}))
+    await engine.jobs.submit(noop.submission({}))
     lane: int = await engine.store.read(lambda tx: tx.lane_of(inserted[0].after))
     await engine.close()
     return inserted[0], lane

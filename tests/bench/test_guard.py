@@ -77,12 +77,12 @@ def test_sqlite_statements_of_settle_and_claim(tmp_path: Path, trace: SqliteTrac
     async def run() -> None:
         engine = Engine(SqliteStore(str(tmp_path / "jobs.db"), inline=True, synchronous="OFF"))
         await engine.open()
-        await engine.submit_many([Submission("noop")] * (3 * BATCH))
+        await engine.jobs.submit_many([Submission("noop")] * (3 * BATCH))
         first = await engine.settle_and_claim([], engine.claim_request("guard", BATCH))
         trace.take()
         await engine.settle_and_claim([_succeeded(job) for job in first.claimed], engine.claim_request("guard", BATCH))
         assert trace.take() == SQLITE_SETTLE_AND_CLAIM.split()
-        await engine.submit(Submission("noop"))
+        await engine.jobs.submit(Submission("noop"))
         assert trace.take() == SQLITE_SUBMIT.split()
         await engine.close()
 
@@ -96,11 +96,11 @@ def test_sqlite_commits_and_rows_of_a_thousand_jobs(tmp_path: Path, trace: Sqlit
         store = SqliteStore(path, inline=True, synchronous="OFF")
         engine = Engine(store)
         await engine.open()
-        await engine.submit_many([Submission("noop")] * BATCH)  # the first submit also creates the lane
+        await engine.jobs.submit_many([Submission("noop")] * BATCH)  # the first submit also creates the lane
         await drain(engine)
         before = store.commits
         trace.take()
-        await engine.submit_many([Submission("noop")] * JOBS)
+        await engine.jobs.submit_many([Submission("noop")] * JOBS)
         assert (store.commits - before, trace.take().count("COMMIT")) == (1, 1)
         assert await drain(engine) == JOBS
         assert (store.commits - before, trace.take().count("COMMIT")) == (
@@ -150,11 +150,11 @@ def test_postgres_round_trips_commits_and_rows(database: Database, trips: list[s
     async def run() -> None:
         engine = Engine(PostgresStore(database.url))
         await engine.open()
-        await engine.submit(Submission("noop"))
+        await engine.jobs.submit(Submission("noop"))
         await drain(engine)
         await _queries_of(trips)
-        assert len(await _queries_of(trips, engine.submit(Submission("noop")))) == 1
-        assert len(await _queries_of(trips, engine.submit_many([Submission("noop")] * (JOBS - 1)))) == 1
+        assert len(await _queries_of(trips, engine.jobs.submit(Submission("noop")))) == 1
+        assert len(await _queries_of(trips, engine.jobs.submit_many([Submission("noop")] * (JOBS - 1)))) == 1
         queries = await _queries_of(trips, drain(engine))
         assert len(queries) == BATCHES, [" ".join(query.split())[:80] for query in queries]
         await engine.close()

@@ -20,7 +20,7 @@ SQLITE_RECORD = "BEGIN INSERT COMMIT"
 
 
 async def claim_contexts(engine: Engine, number: int = 1) -> list[Context]:
-    await engine.submit_many([Submission("noop")] * number)
+    await engine.jobs.submit_many([Submission("noop")] * number)
     return [Context(claimed, engine) for claimed in await engine.claim(engine.claim_request("guard", number))]
 
 

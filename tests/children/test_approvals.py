@@ -8,7 +8,6 @@ import pytest
 from detent import ApprovalExpired, Context, Decision, Detent, JobFailed, Retry, SyncContext
 from detent.core.contract.model import Phase
 from detent.core.errors import DetentError
-from detent.engine.reads.why import why
 from detent.proof.verify.verify import verify
 from support.waiting import until
 from support.worker.running import working
@@ -116,9 +115,9 @@ async def test_roles_are_checked_where_they_are_known(app: Detent) -> None:
         await until(lambda: held(unknown))
         await unknown.approve(by="bob")
         await unknown.result(30)
-    (approval,) = await app.engine.approvals_of(handle.id)
+    (approval,) = await app.engine.approvals.of_job(handle.id)
     assert approval.votes[0].roles == ("intern", "finance")
-    assert (await app.engine.approvals_of(unknown.id))[0].votes[0].roles is None, "no roles were passed"
+    assert (await app.engine.approvals.of_job(unknown.id))[0].votes[0].roles is None, "no roles were passed"
 
 
 async def test_a_digest_must_match_what_is_asked_now(app: Detent) -> None:
@@ -258,10 +257,10 @@ async def test_why_shows_the_approval_and_hides_payloads(app: Detent) -> None:
         handle = await pay.enqueue(amount=77)
         await until(lambda: held(handle))
         await handle.approve(by="ann", reason="fine by 77")
-        explanation = await why(app.engine, handle.id)
+        explanation = await app.engine.jobs.why(handle.id)
         assert explanation.reason == "WAITS_FOR_APPROVAL"
         assert "'pay 77' by boss, 1 of 2 approvals (ann approved)" in explanation.sentence
-        hidden = await why(app.engine, handle.id, payloads=False)
+        hidden = await app.engine.jobs.why(handle.id, payloads=False)
         shown = hidden.details["approval"]
         assert (shown["about"], shown["votes"][0]["reason"]) == (None, None)
         assert "pay" not in hidden.sentence.partition(" since ")[0] + shown["summary"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from detent import ChildFailed, Context, Detent, Fail, JobFailed, Retry, SyncContext, WaitTimeout
+from detent.core.access import Scope
 from detent.core.contract.model import Phase
 from detent.core.errors import DetentError
 from detent.proof.verify.verify import verify
@@ -210,7 +211,7 @@ async def test_a_child_with_other_arguments_is_refused(app: Detent) -> None:
 
 async def test_gather_with_a_timeout(app: Detent) -> None:
     jobs = declare(app)
-    await app.engine.pause("job_type", "square", actor="test")
+    await app.engine.limits.pause("job_type", "square", Scope("test"))
 
     @app.job("hurried")
     async def hurried(ctx: Context) -> str:
@@ -223,7 +224,7 @@ async def test_gather_with_a_timeout(app: Detent) -> None:
 
     async with working(app):
         assert await (await hurried.enqueue()).result(30) == "too late"
-        await app.engine.resume("job_type", "square", actor="test")
+        await app.engine.limits.resume("job_type", "square", Scope("test"))
 
 
 async def test_keys_other_tenants_and_contracts_without_waits_are_refused(app: Detent) -> None:
@@ -333,13 +334,13 @@ async def _waits_for(handle: Any, name: str) -> bool:
 
 async def test_a_signal_does_not_end_a_wait_for_children(app: Detent) -> None:
     jobs = declare(app)
-    await app.engine.pause("job_type", "square", actor="test")
+    await app.engine.limits.pause("job_type", "square", Scope("test"))
     async with working(app):
         handle = await jobs["sum"].enqueue(numbers=[2])
         job = await until(lambda: _blocked(handle))
         await handle.signal(job.wait_name, {"forged": True})
         assert (await handle.job()).version == job.version
-        await app.engine.resume("job_type", "square", actor="test")
+        await app.engine.limits.resume("job_type", "square", Scope("test"))
         assert await handle.result(30) == 4
 
 

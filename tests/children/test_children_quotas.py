@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from detent import Context, Detent, JobFailed
+from detent.core.access import Scope
 from detent.core.errors import InvalidInput, QuotaExceeded
 from detent.engine import Submission
 from support.worker.running import working
@@ -31,7 +32,7 @@ async def test_a_full_backlog_raises_in_the_parent(app: Detent) -> None:
             errors.append((error.code, error.retryable))
         return many
 
-    await app.engine.set_quota("acme", max_backlog=3, actor="ann")
+    await app.engine.limits.set_quota("acme", Scope("ann"), max_backlog=3)
     async with working(app, queues=["default"]):
         full = await fan.using(tenant="acme").enqueue(3)
         assert await full.result(timeout=20) == 3
@@ -53,12 +54,12 @@ async def test_a_payload_over_the_quota_fails_the_parent(app: Detent) -> None:
     async def fan(ctx: Context) -> None:
         await ctx.enqueue(leaf, text="x" * 50)
 
-    await app.engine.set_quota("acme", max_payload=20, actor="ann")
+    await app.engine.limits.set_quota("acme", Scope("ann"), max_payload=20)
     async with working(app, queues=["default"]):
         handle = await fan.using(tenant="acme").enqueue()
         with pytest.raises(JobFailed):
             await handle.result(timeout=20)
-    assert (await app.engine.job(handle.id)).error_code == "TENANT_PAYLOAD_TOO_LARGE"
+    assert (await app.engine.jobs.get(handle.id)).error_code == "TENANT_PAYLOAD_TOO_LARGE"
     assert await count_children(app, handle.id) == 0
     with pytest.raises(InvalidInput):
-        await app.engine.submit(Submission("leaf", {"text": "x" * 50}, tenant_id="acme"))
+        await app.engine.jobs.submit(Submission("leaf", {"text": "x" * 50}, tenant_id="acme"))

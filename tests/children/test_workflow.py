@@ -7,7 +7,6 @@ import pytest
 
 from detent import Context, Detent, Fail, JobFailed, Workflow, WorkflowInvalid
 from detent.core.contract.model import Phase
-from detent.engine.reads.tree import tree
 from support.waiting import until
 from support.worker.running import working
 
@@ -48,7 +47,7 @@ async def test_results_are_passed_along_the_graph(app: Detent) -> None:
         result = await handle.result(30)
     assert result == {"extract": [1, 2, 3], "total": 6, "count": 3, "mean": "monday: 2.0"}
     assert seen[0] == "extract" and seen[-1] == "mean" and sorted(seen[1:3]) == ["count", "total"]
-    root = await tree(app.engine, handle.id)
+    root = await app.engine.jobs.tree(handle.id)
     assert [(child.name, child.after) for child in root.children] == [
         *(("extract", []), ("total", ["extract"]), ("count", ["extract"]), ("mean", ["total", "count"])),
     ]

@@ -190,7 +190,7 @@ def test_contracts_stored_in_the_database_are_used_and_not_changed(cli: Cli) -> 
 
 async def _submit(engine: Engine, contract: str) -> None:
     await engine.open()
-    await engine.submit(Submission("charge", contract=contract))
+    await engine.jobs.submit(Submission("charge", contract=contract))
     await engine.close()
 
 

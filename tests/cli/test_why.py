@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.errors import TenantViolation
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Failed, Outcome, Snoozed, Succeeded, Waits
 from detent.core.times import SECOND, from_iso
 from detent.engine import Engine, Submission
-from detent.engine.reads.why import Why, span, why
+from detent.engine.reads.why import Why, span
 from detent.ports.listing import WorkerRow
 from detent.stores.sqlite.store import SqliteStore
 
@@ -39,7 +40,7 @@ class Harness:
         asyncio.run(self.engine.open())
 
     def submit(self, **fields: Any) -> str:
-        return asyncio.run(self.engine.submit(Submission("charge", **fields))).job.id
+        return asyncio.run(self.engine.jobs.submit(Submission("charge", **fields))).job.id
 
     def claim(self) -> tuple[str, str]:
         (claimed,) = asyncio.run(self.engine.claim(self.engine.claim_request("w1", 1, 30)))
@@ -54,7 +55,7 @@ class Harness:
         asyncio.run(self.engine.store.write(lambda tx: tx.put_worker(replace(row, **changes))))
 
     def why(self, job_id: str, tenant: str | None = None) -> Why:
-        return asyncio.run(why(self.engine, job_id, tenant))
+        return asyncio.run(self.engine.scoped(tenant=tenant).jobs.why(job_id))
 
 
 @pytest.fixture
@@ -146,8 +147,8 @@ def test_the_slots_are_full(harness: Harness) -> None:
 def test_it_is_paused(harness: Harness, kind: str, name: str, command: str) -> None:
     harness.worker()
     job = harness.submit(tenant_id="t")
-    asyncio.run(harness.engine.pause("queue", "another", actor="bo"))
-    asyncio.run(harness.engine.pause(kind, name, actor="ann", reason="too fast"))
+    asyncio.run(harness.engine.limits.pause("queue", "another", Scope("bo")))
+    asyncio.run(harness.engine.limits.pause(kind, name, Scope("ann", "too fast")))
     harness.clock.at += 300 * SECOND
     explanation = harness.why(job)
     assert (
@@ -155,12 +156,12 @@ def test_it_is_paused(harness: Harness, kind: str, name: str, command: str) -> N
     )
     assert "was paused by ann at 2026-02-25T12:00:00Z (5 min ago) (too fast)" in explanation.sentence
     assert command in explanation.sentence
-    asyncio.run(harness.engine.resume(kind, name, actor="ann"))
+    asyncio.run(harness.engine.limits.resume(kind, name, Scope("ann")))
     assert harness.why(job).reason == "NO_WORKER"
 
 
 def test_it_is_not_due(harness: Harness) -> None:
-    asyncio.run(harness.engine.pause("queue", "default", actor="ann"))
+    asyncio.run(harness.engine.limits.pause("queue", "default", Scope("ann")))
     job = harness.submit(contract="gate-b2", delay=60)
     explanation = harness.why(job)
     assert (explanation.reason, also(explanation)) == ("NOT_DUE", ["PAUSED", "NO_WORKER"])
@@ -194,7 +195,7 @@ def test_it_waits_until_a_time(harness: Harness) -> None:
 def test_it_waits_for_a_signal(harness: Harness) -> None:
     job = harness.submit()
     harness.settle(Waits(Wait("packed", "signal", 3_600 * SECOND)))
-    asyncio.run(harness.engine.pause("queue", "default", actor="ann"))
+    asyncio.run(harness.engine.limits.pause("queue", "default", Scope("ann")))
     explanation = harness.why(job)
     assert (explanation.reason, also(explanation)) == ("WAITS_FOR_SIGNAL", ["PAUSED"])
     assert "the signal 'packed' until 2026-02-25T13:00:00Z" in explanation.sentence
@@ -218,7 +219,7 @@ def test_it_is_running_and_a_cancel_is_requested(harness: Harness) -> None:
         and "worker w1 runs it, its lease lasts until 2026-02-25T12:00:30Z (in 30 s)" in explanation.sentence
     )
     assert explanation.details["holder_seen"] is True and also(explanation) == []
-    asyncio.run(harness.engine.cancel(job, actor="ann", reason="wrong order"))
+    asyncio.run(harness.engine.jobs.cancel(job, Scope("ann", "wrong order")))
     explanation = harness.why(job)
     assert also(explanation) == ["CANCEL_REQUESTED"]
     assert explanation.details["also"][0]["sentence"].startswith("ann requested its cancel 0 ms ago (wrong order)")
@@ -264,7 +265,7 @@ def test_every_contract_has_a_reason_in_every_phase(harness: Harness) -> None:
 
 
 async def _succeed(engine: Engine, job_id: str) -> None:
-    job = await engine.job(job_id)
+    job = await engine.jobs.get(job_id)
     await engine.settle(job_id, job.token or "", Succeeded(None))
 
 

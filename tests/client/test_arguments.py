@@ -352,8 +352,8 @@ async def test_jobs_submitted_elsewhere_are_checked_when_they_run(app: Detent) -
         return order.id
 
     engine = await app.ready()
-    good = (await engine.submit(Submission("take", {"order": json.loads(ORDER.model_dump_json())}, "men"))).job
-    bad = (await engine.submit(Submission("take", {"order": {"id": "x"}}, "men"))).job
+    good = (await engine.jobs.submit(Submission("take", {"order": json.loads(ORDER.model_dump_json())}, "men"))).job
+    bad = (await engine.jobs.submit(Submission("take", {"order": {"id": "x"}}, "men"))).job
     async with working(app):
         assert await within(20, (await app.handle(good.id)).result()) == 7
         with pytest.raises(JobFailed) as failed:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from detent import Context, Detent
+from detent.core.access import Scope
 from detent.core.errors import InvalidInput, TenantViolation
 
 pytestmark = pytest.mark.anyio
@@ -24,11 +25,11 @@ def make(path: Path, **limit: object) -> Detent:
 
 async def test_an_operators_change_lasts_until_the_declaration_changes(tmp_path: Path) -> None:
     async with make(tmp_path, queue="mail", concurrency=5) as app:
-        await app.engine.set_limit(queue="mail", concurrency=2, actor="ann")
+        await app.engine.limits.set(Scope("ann"), queue="mail", concurrency=2)
     async with make(tmp_path, queue="mail", concurrency=5) as app:
-        assert [limit.concurrency for limit in await app.engine.limits()] == [2]
+        assert [limit.concurrency for limit in await app.engine.limits.list()] == [2]
     async with make(tmp_path, queue="mail", concurrency=7) as app:
-        assert [limit.concurrency for limit in await app.engine.limits()] == [7]
+        assert [limit.concurrency for limit in await app.engine.limits.list()] == [7]
     with pytest.raises(InvalidInput):
         make(tmp_path, queue="mail")
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from detent import Context, Detent, JobFailed, Retry
-from detent.engine.reads.why import why
 from support.waiting import until, within
 from support.worker.running import working
 
@@ -75,7 +74,7 @@ async def test_a_step_that_is_no_longer_called_is_noted_and_shown(app: Detent) -
 
     assert await continue_with(app, handle, new) == "new"
     assert await orphans(handle) == ["mail"], "noted once"
-    explanation = asdict(await why(app.engine, handle.id))
+    explanation = asdict(await app.engine.jobs.why(handle.id))
     assert [also["reason"] for also in explanation["details"]["also"]] == ["STEP_ORPHANED"]
     assert "'mail'" in explanation["details"]["also"][0]["sentence"]
 

@@ -188,7 +188,7 @@ async def test_a_lease_that_may_be_over_and_is_not_is_extended_and_the_step_runs
         clock.jump("monotonic", LEASE)
         loser.go_on.set()
         assert await within(20, handle.result()) == 1
-    assert loser.runs == [1] and (await engine.job(handle.id)).execution_no == 1
+    assert loser.runs == [1] and (await engine.jobs.get(handle.id)).execution_no == 1
 
 
 class StoppableClock:

@@ -14,6 +14,7 @@ import pytest
 
 import detent
 from detent.client.app import Detent
+from detent.core.access import Scope
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
 from detent.ports.claims import Claimed
@@ -42,7 +43,7 @@ class Place:
         """Make `size` jobs wait; returns the ids of a few of them, spread over all."""
         engine, ids = self.app.engine, []
         for done in range(0, size, 5_000):
-            submitted = await engine.submit_many([Submission("woken")] * min(5_000, size - done))
+            submitted = await engine.jobs.submit_many([Submission("woken")] * min(5_000, size - done))
             ids.append(submitted[0].job.id)
         if self.postgres:
             self.postgres.sql(WAITS.format(yes="true", no="false"))
@@ -91,7 +92,7 @@ async def _slower(engines: list[Engine]) -> float:
     for number in range(ROUNDS):
         spent = {}
         for engine in engines if number % 2 else reversed(engines):
-            await engine.submit_many([Submission("noop")] * ROUND)
+            await engine.jobs.submit_many([Submission("noop")] * ROUND)
             started = time.monotonic()
             await _drain(engine)
             spent[engine] = time.monotonic() - started
@@ -110,7 +111,7 @@ async def _drain(engine: Engine) -> None:
 
 async def _largest(place: Place, folder: Path) -> int:
     """The peak memory of a worker process over a few thousand jobs, in KiB."""
-    await place.app.engine.submit_many([Submission("noop")] * JOBS)
+    await place.app.engine.jobs.submit_many([Submission("noop")] * JOBS)
     return int(_worker(place.url, folder, "idle").communicate(timeout=120)[0].split()[-1])
 
 
@@ -133,7 +134,7 @@ async def _woken(place: Place, waiting: list[str], folder: Path) -> float:
         await until(_worker_registered(engine))
         for job_id in waiting:
             sent = time.time()
-            await engine.signal(job_id, "go", 1)
+            await engine.jobs.signal(job_id, "go", Scope("test"), 1)
             handle = await place.app.handle(job_id)
             spans.append(float(await handle.result(timeout=30)) - sent)
     finally:

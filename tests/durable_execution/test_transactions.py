@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from detent import Context, Detent, Fail, JobFailed, Retry, SyncContext
+from detent.core.access import Scope
 from detent.core.errors import DetentError, StaleLease, TransactionTooLong
 from detent.engine import Engine
 from detent.ports.listing import Filter
@@ -140,8 +141,8 @@ async def test_a_lost_lease_rolls_the_writes_back(app: Detent, ledger: Ledger, p
     cancelled: list[str] = []
 
     async def cancel() -> None:
-        (job,) = await engine.jobs(_ALL)
-        await engine.cancel(job.id, actor="ann", force=True)
+        (job,) = await engine.jobs.list(_ALL)
+        await engine.jobs.cancel(job.id, Scope("ann"), force=True)
         cancelled.append(job.id)
 
     @app.job("book")
@@ -278,7 +279,7 @@ async def test_a_transaction_over_the_time_limit_is_rolled_back(tmp_path: Path, 
     with pytest.raises(TransactionTooLong):
         await transaction.commit(_nothing)
     await transaction.rollback()
-    assert await engine.jobs(_ALL) == [], "the writer is free again"
+    assert await engine.jobs.list(_ALL) == [], "the writer is free again"
     assert await engine.store.write(_tables) == 0
     await engine.close()
 
@@ -334,7 +335,7 @@ async def test_a_stale_settlement_is_refused_as_stale(tmp_path: Path) -> None:
 
     engine = Engine(SqliteStore(str(tmp_path / "jobs.db"), synchronous="OFF"))
     await engine.open()
-    await engine.submit(Submission("mail"))
+    await engine.jobs.submit(Submission("mail"))
     (held,) = await engine.claim(engine.claim_request("w", 1))
     transaction = await engine.store.begin()
     settlement = Settlement(held.id, "another token", held.contract, Succeeded())

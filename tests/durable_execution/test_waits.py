@@ -187,7 +187,7 @@ async def test_a_signal_wakes_a_job_of_another_process_in_fifty_milliseconds(
     spans = []
     try:
         for _ in range(15):
-            submitted = await app.engine.submit(remote)
+            submitted = await app.engine.jobs.submit(remote)
             handle = await app.handle(submitted.job.id)
             await blocked(handle)
             sent = time.time()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.job import Failure, Job, Wait
 from detent.core.outcome import Failed, Snoozed, Succeeded, Waits
 from detent.engine import Engine, Submission
@@ -50,7 +51,7 @@ async def test_a_payload_must_be_a_json_object_within_the_limit(engine: Engine, 
 async def test_the_largest_payload_passes(engine: Engine, place: Place) -> None:
     frame = len('{"x":""}')
     job = await submit(engine, payload={"x": "y" * (MIB - frame)})
-    assert len((await engine.job(job.id)).payload) == MIB
+    assert len((await engine.jobs.get(job.id)).payload) == MIB
     error = await refused_untouched(place, submit(engine, payload={"x": "y" * (MIB - frame + 1)}), "PAYLOAD_TOO_LARGE")
     assert (error.extra["size"], error.extra["limit"]) == (MIB + 1, MIB)
 
@@ -137,19 +138,19 @@ async def test_gate_b2_freezes_the_budget(engine: Engine, place: Place, retries:
 @pytest.mark.parametrize("contract", NAMES)
 async def test_one_bad_job_of_a_bulk_names_the_fault(engine: Engine, place: Place, contract: str) -> None:
     submissions = [Submission("mail", contract=contract), Submission("mail", contract=contract, timeout_ms=-1)]
-    await refused_untouched(place, engine.submit_many(submissions), "TIMEOUT_INVALID")
+    await refused_untouched(place, engine.jobs.submit_many(submissions), "TIMEOUT_INVALID")
 
 
 ACTS = {
-    "cancel": lambda e, i: e.cancel(i, actor="ann"),
-    "abort": lambda e, i: e.abort(i, actor="ann"),
-    "reopen": lambda e, i: e.reopen(i, actor="ann"),
-    "approve": lambda e, i: e.approve(i, actor="ann"),
-    "reject": lambda e, i: e.reject(i, actor="ann"),
-    "signal": lambda e, i: e.signal(i, "answer"),
-    "transition": lambda e, i: e.transition(i, "running", actor="ann"),
-    "job": lambda e, i: e.job(i),
-    "history": lambda e, i: e.history(i),
+    "cancel": lambda e, i: e.jobs.cancel(i, Scope("ann")),
+    "abort": lambda e, i: e.jobs.abort(i, Scope("ann")),
+    "reopen": lambda e, i: e.jobs.reopen(i, Scope("ann")),
+    "approve": lambda e, i: e.approvals.approve(i, Scope("ann")),
+    "reject": lambda e, i: e.approvals.reject(i, Scope("ann")),
+    "signal": lambda e, i: e.jobs.signal(i, "answer", Scope("test")),
+    "transition": lambda e, i: e.jobs.transition(i, "running", Scope("ann")),
+    "job": lambda e, i: e.jobs.get(i),
+    "history": lambda e, i: e.jobs.history(i),
 }
 
 
@@ -166,9 +167,9 @@ async def test_settling_an_unknown_job_is_stale(engine: Engine, place: Place) ->
 @pytest.mark.parametrize("act", ["requeue", "discard", "dead_letter"])
 async def test_an_unknown_dead_letter_is_not_found(engine: Engine, place: Place, act: str) -> None:
     calls = {
-        "requeue": engine.requeue("nothing", actor="ann"),
-        "discard": engine.discard("nothing", person="ann", reason="old"),
-        "dead_letter": engine.dead_letter("nothing"),
+        "requeue": engine.dead_letters.requeue("nothing", Scope("ann")),
+        "discard": engine.dead_letters.discard("nothing", Scope("ann", "old")),
+        "dead_letter": engine.dead_letters.get("nothing"),
     }
     chosen = calls.pop(act)
     for call in calls.values():
@@ -184,7 +185,7 @@ async def test_a_repaired_payload_is_checked_like_any_other(
     before = place.dump()
     assert job.dlq_id
     with pytest.raises(Exception, match="PAYLOAD_"):
-        await engine.requeue(job.dlq_id, actor="ann", payload=payload)
+        await engine.dead_letters.requeue(job.dlq_id, Scope("ann"), payload=payload)
     assert place.dump() == before
 
 
@@ -203,20 +204,20 @@ async def test_a_claim_needs_a_limit_and_a_lease(engine: Engine, limit: int, lea
 )
 async def test_a_signal_must_be_json_and_small(engine: Engine, place: Place, data: Any, code: str) -> None:
     job = await submit(engine)
-    await refused_untouched(place, engine.signal(job.id, "answer", data), code, 422)
+    await refused_untouched(place, engine.jobs.signal(job.id, "answer", Scope("test"), data), code, 422)
 
 
 async def test_a_signal_has_a_name(engine: Engine, place: Place) -> None:
     job = await submit(engine)
     for name in ("", " ", "a\nb", "x" * 201, None):
-        await refused_untouched(place, engine.signal(job.id, name), "NAME_INVALID", 422)  # type: ignore[arg-type]
+        await refused_untouched(place, engine.jobs.signal(job.id, name, Scope("test")), "NAME_INVALID", 422)  # type: ignore[arg-type]
 
 
 async def test_only_queues_types_and_tenants_pause(engine: Engine, place: Place) -> None:
     before = place.dump()
     for kind in ("planet", "", "QUEUE"):
         with pytest.raises(Exception) as caught:
-            await engine.pause(kind, "x", actor="ann")
+            await engine.limits.pause(kind, "x", Scope("ann"))
         assert getattr(caught.value, "http_status", None) == 422, repr(caught.value)
     assert place.dump() == before
 
@@ -233,11 +234,11 @@ BAD_OUTCOMES = {
 @pytest.mark.parametrize("outcome", BAD_OUTCOMES.values(), ids=BAD_OUTCOMES)
 async def test_a_bad_outcome_is_refused_by_code_and_the_job_stays_held(engine: Engine, outcome: Any) -> None:
     held = await running(engine)
-    before = await engine.job(held.id)
+    before = await engine.jobs.get(held.id)
     with pytest.raises(Exception) as caught:
         await engine.settle(held.id, held.token, outcome)
     assert getattr(caught.value, "code", None), f"no code: {caught.value!r}"
-    assert await engine.job(held.id) == before
+    assert await engine.jobs.get(held.id) == before
     assert (await engine.settle(held.id, held.token, Succeeded())).status == "succeeded"
 
 
@@ -246,4 +247,4 @@ async def test_an_error_text_that_is_no_unicode_still_ends_the_execution(engine:
     held = await running(engine)
     job = await engine.settle(held.id, held.token, Failed(Failure("BOOM", "no such file: \udcff", "OSError")))
     assert (job.status, job.error_code) == ("retrying", "BOOM")
-    assert "no such file" in str((await engine.job(job.id)).error_message)
+    assert "no such file" in str((await engine.jobs.get(job.id)).error_message)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.job import Wait
 from detent.core.outcome import Cancelled, Snoozed, Succeeded, Waits
 from detent.engine import Engine
@@ -52,7 +53,7 @@ async def test_cancel_of_every_status(engine: Engine, clock: FakeClock, contract
 
 async def cancel_from(engine: Engine, clock: FakeClock, contract: str, status: str) -> None:
     job = await reach(engine, clock, contract, status, job_type=f"in-{status}")
-    act = engine.cancel(job.id, actor="ann", reason="not needed")
+    act = engine.jobs.cancel(job.id, Scope("ann", "not needed"))
     if status in AT_ONCE.get(contract, ()):
         after = await act
         assert (after.status.lower(), after.phase, after.finished_at) == ("cancelled", "final", clock.now())
@@ -77,16 +78,16 @@ async def test_asking_twice_is_asking_once(
     engine: Engine, place: Place, clock: FakeClock, contract: str, status: str
 ) -> None:
     job = await reach(engine, clock, contract, status)
-    first = await engine.cancel(job.id, actor="ann", reason="one")
+    first = await engine.jobs.cancel(job.id, Scope("ann", "one"))
     before = place.dump()
-    assert await engine.cancel(job.id, actor="bob", reason="two") == first
+    assert await engine.jobs.cancel(job.id, Scope("bob", "two")) == first
     assert place.dump() == before
 
 
 async def test_a_queued_formal_job_is_cancelled_by_the_next_claim(engine: Engine) -> None:
     cancel_request = await submit(engine, "formal")
     other = await submit(engine, "formal")
-    await engine.cancel(cancel_request.id, actor="ann", reason="not needed")
+    await engine.jobs.cancel(cancel_request.id, Scope("ann", "not needed"))
     assert [c.id for c in await claim(engine)] == [other.id]
     assert await path_of(engine, cancel_request.id) == ["Queued", "Running", "Cancelled"]
     last = (await events_of(engine, cancel_request.id))[-1]
@@ -98,14 +99,14 @@ async def test_a_queued_formal_job_is_cancelled_by_the_next_claim(engine: Engine
 @pytest.mark.parametrize(("contract", "end"), [("formal", "Cancelled"), ("standard", "cancelled")])
 async def test_a_holder_that_obeys_ends_the_job(engine: Engine, contract: str, end: str) -> None:
     held = await running(engine, contract)
-    await engine.cancel(held.id, actor="ann")
+    await engine.jobs.cancel(held.id, Scope("ann"))
     assert (await engine.settle(held.id, held.token, Cancelled("as asked"))).status == end
 
 
 @pytest.mark.parametrize(("contract", "end"), [("formal", "Completed"), ("standard", "succeeded")])
 async def test_a_holder_that_was_faster_succeeds(engine: Engine, contract: str, end: str) -> None:
     held = await running(engine, contract)
-    await engine.cancel(held.id, actor="ann")
+    await engine.jobs.cancel(held.id, Scope("ann"))
     job = await engine.settle(held.id, held.token, Succeeded())
     assert (job.status, job.cancel_requested) == (end, None)
 
@@ -115,7 +116,7 @@ async def test_a_holder_that_was_faster_succeeds(engine: Engine, contract: str, 
 )
 async def test_a_request_is_made_true_as_soon_as_nobody_holds_the_job(engine: Engine, outcome: object) -> None:
     held = await running(engine)
-    await engine.cancel(held.id, actor="ann", reason="not needed")
+    await engine.jobs.cancel(held.id, Scope("ann", "not needed"))
     job = await engine.settle(held.id, held.token, outcome)  # type: ignore[arg-type]
     assert (job.status, job.cancel_requested) == ("cancelled", None)
     last = (await events_of(engine, held.id))[-1]
@@ -124,18 +125,18 @@ async def test_a_request_is_made_true_as_soon_as_nobody_holds_the_job(engine: En
 
 async def test_a_request_outlives_the_worker(engine: Engine, clock: FakeClock) -> None:
     held = await running(engine)
-    await engine.cancel(held.id, actor="ann")
+    await engine.jobs.cancel(held.id, Scope("ann"))
     clock.advance(LEASE_SECONDS)
     await engine.expire()
     assert await claim(engine, worker="w2") == []
-    assert (await engine.job(held.id)).status == "cancelled"
+    assert (await engine.jobs.get(held.id)).status == "cancelled"
 
 
 @pytest.mark.parametrize(("contract", "end"), [("formal", "Cancelled"), ("standard", "cancelled")])
 async def test_force_does_not_wait_for_the_holder(engine: Engine, contract: str, end: str) -> None:
     held = await running(engine, contract)
-    await engine.cancel(held.id, actor="ann")
-    assert (await engine.cancel(held.id, actor="ann", force=True)).status == end
+    await engine.jobs.cancel(held.id, Scope("ann"))
+    assert (await engine.jobs.cancel(held.id, Scope("ann"), force=True)).status == end
     await refused_noted(
         engine, held.id, engine.settle(held.id, held.token, Succeeded()), "LEASE_STALE", "settle.refused"
     )
@@ -143,7 +144,7 @@ async def test_force_does_not_wait_for_the_holder(engine: Engine, contract: str,
 
 async def test_force_knows_no_edge_the_table_lacks(engine: Engine) -> None:
     job = await submit(engine, "formal")
-    act = engine.cancel(job.id, actor="ann", force=True)
+    act = engine.jobs.cancel(job.id, Scope("ann"), force=True)
     await refused_noted(engine, job.id, act, "JOB_TRANSITION_INVALID", "move.refused")
 
 
@@ -158,7 +159,7 @@ async def test_abort_of_every_status(engine: Engine, clock: FakeClock, contract:
 
 async def abort_from(engine: Engine, clock: FakeClock, contract: str, status: str) -> None:
     job = await reach(engine, clock, contract, status, job_type=f"in-{status}")
-    act = engine.abort(job.id, actor="ann", reason="hopeless")
+    act = engine.jobs.abort(job.id, Scope("ann", "hopeless"))
     if status not in ABORTED.get(contract, ()):
         await refused_noted(engine, job.id, act, ILLEGAL[contract], "move.refused")
         return
@@ -175,7 +176,7 @@ async def abort_from(engine: Engine, clock: FakeClock, contract: str, status: st
 
 async def test_an_aborted_run_logs_the_seeds_event(engine: Engine, clock: FakeClock) -> None:
     job = await reach(engine, clock, "p3c", "interrupted")
-    await engine.abort(job.id, actor="ann")
+    await engine.jobs.abort(job.id, Scope("ann"))
     assert (await events_of(engine, job.id))[-1].event == "recovery_abort"
 
 
@@ -185,7 +186,7 @@ async def test_only_a_failed_formal_job_is_reopened(engine: Engine, clock: FakeC
         if (contract, status) == ("formal", "Failed"):
             continue
         job = await reach(engine, clock, contract, status, job_type=f"in-{status}")
-        act = engine.reopen(job.id, actor="ann")
+        act = engine.jobs.reopen(job.id, Scope("ann"))
         await refused_noted(engine, job.id, act, ILLEGAL[contract], "move.refused")
 
 
@@ -197,7 +198,7 @@ async def test_a_reopened_job_has_a_fresh_budget(engine: Engine, clock: FakeCloc
         held = await claim_one(engine)
     failed = await engine.settle(held.id, held.token, retryable("formal"))
     assert (failed.status, failed.failures) == ("Failed", 3)
-    job = await engine.reopen(held.id, actor="ann", reason="fixed")
+    job = await engine.jobs.reopen(held.id, Scope("ann", "fixed"))
     assert (job.id, job.status, job.failures, job.retries) == (held.id, "Queued", 0, 0)
     assert (job.error_code, job.finished_at, job.due_at) == (None, None, clock.now())
     event = (await events_of(engine, job.id))[-1]

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from detent.core.access import Scope
 from detent.engine import Engine, Submission
 from detent.ports.listing import Filter
 from support.acts import NAMES, claim, claim_one, events_of, reach, retryable, running, submit
@@ -22,7 +23,7 @@ async def test_what_is_claimed_is_what_was_submitted(engine: Engine, contract: s
     assert held[:1] + held[2:7] == (job.id, contract, "mail", "q", "t", '{"n":1}')
     assert (held.execution_no, held.retries, held.timeout_ms) == (1, 0, 9)
     assert (held.trace_id, held.effect_root, held.idempotency_key, held.cancel_requested) == ("tr", job.id, "k", None)
-    row = await engine.job(job.id)
+    row = await engine.jobs.get(job.id)
     assert (row.phase, row.worker, row.token, row.version) == ("leased", "w7", held.token, held.version)
     assert row.lease_until == START + 30_000_000
 
@@ -52,11 +53,11 @@ async def test_contracts_can_be_left_out(engine: Engine) -> None:
 async def test_what_is_paused_is_left_out_and_comes_back(engine: Engine, kind: str, field: str) -> None:
     paused = await submit(engine, **{field: "x"})
     free = await submit(engine, **{field: "y"})
-    await engine.pause(kind, "x", actor="ann", reason="deploy")
+    await engine.limits.pause(kind, "x", Scope("ann", "deploy"))
     late = await submit(engine, **{field: "x", "limit_key": "new-lane", "priority": 9})
     assert [c.id for c in await claim(engine)] == [free.id]
     assert await claim(engine) == []
-    await engine.resume(kind, "x", actor="bob")
+    await engine.limits.resume(kind, "x", Scope("bob"))
     assert [c.id for c in await claim(engine)] == [late.id, paused.id]
     entries = [(entry.actor, entry.act, entry.subject, entry.reason) for _, _, entry in await engine.audit()]
     assert entries == [("bob", f"{kind}.resume", "x", None), ("ann", f"{kind}.pause", "x", "deploy")]
@@ -64,7 +65,7 @@ async def test_what_is_paused_is_left_out_and_comes_back(engine: Engine, kind: s
 
 async def test_a_pause_before_the_first_job_holds(engine: Engine) -> None:
     for kind, field in (("queue", "queue"), ("job_type", "job_type"), ("tenant", "tenant_id")):
-        await engine.pause(kind, "x", actor="ann")
+        await engine.limits.pause(kind, "x", Scope("ann"))
         await submit(engine, **{field: "x"})
     assert await claim(engine) == []
 
@@ -75,18 +76,18 @@ async def test_a_pause_is_seen_by_every_process(engine: Engine, place: Place, cl
     await submit(engine)
     assert len(await claim(other)) == 1
     await submit(engine)
-    await engine.pause("queue", "default", actor="ann")
+    await engine.limits.pause("queue", "default", Scope("ann"))
     assert await claim(other) == []
-    await engine.resume("queue", "default", actor="ann")
+    await engine.limits.resume("queue", "default", Scope("ann"))
     assert len(await claim(other)) == 1
     await other.close()
 
 
 async def test_resuming_and_pausing_again_is_no_error(engine: Engine) -> None:
-    await engine.resume("queue", "x", actor="ann")
-    await engine.pause("queue", "x", actor="ann")
-    await engine.pause("queue", "x", actor="bob")
-    await engine.resume("queue", "x", actor="ann")
+    await engine.limits.resume("queue", "x", Scope("ann"))
+    await engine.limits.pause("queue", "x", Scope("ann"))
+    await engine.limits.pause("queue", "x", Scope("bob"))
+    await engine.limits.resume("queue", "x", Scope("ann"))
     await submit(engine, queue="x")
     assert len(await claim(engine)) == 1
 
@@ -113,7 +114,7 @@ async def test_within_a_lane_the_oldest_goes_first(engine: Engine, clock: FakeCl
 
 
 async def test_at_one_moment_the_first_submitted_goes_first(engine: Engine) -> None:
-    jobs = [m.job.id for m in await engine.submit_many([Submission("mail") for _ in range(20)])]
+    jobs = [m.job.id for m in await engine.jobs.submit_many([Submission("mail") for _ in range(20)])]
     assert [c.id for c in await claim(engine)] == jobs
 
 
@@ -126,8 +127,10 @@ async def test_due_time_counts_not_submission(engine: Engine, clock: FakeClock) 
 
 async def test_a_second_helping_goes_on_where_the_even_share_ended(engine: Engine) -> None:
     """Shares first, then whoever has more: nothing of a lane is passed over, nothing is left while there is room."""
-    whale = [m.job.id for m in await engine.submit_many([Submission("mail", tenant_id="whale") for _ in range(20)])]
-    await engine.submit_many([Submission("mail", tenant_id=tenant) for tenant in ("a", "b")])
+    whale = [
+        m.job.id for m in await engine.jobs.submit_many([Submission("mail", tenant_id="whale") for _ in range(20)])
+    ]
+    await engine.jobs.submit_many([Submission("mail", tenant_id=tenant) for tenant in ("a", "b")])
     assert [c.id for c in await claim(engine, 12) if c.tenant_id == "whale"] == whale[:10]
     await submit(engine, tenant_id="a")
     assert [c.id for c in await claim(engine, 12) if c.tenant_id == "whale"] == whale[10:]
@@ -141,28 +144,28 @@ async def test_what_has_just_come_due_is_claimed_with_what_was_ready(engine: Eng
 
 
 async def test_tenants_share_a_batch(engine: Engine) -> None:
-    await engine.submit_many([Submission("mail", tenant_id="whale") for _ in range(100)])
-    await engine.submit_many([Submission("mail", tenant_id=t) for t in ("a", "b", "c") for _ in range(10)])
+    await engine.jobs.submit_many([Submission("mail", tenant_id="whale") for _ in range(100)])
+    await engine.jobs.submit_many([Submission("mail", tenant_id=t) for t in ("a", "b", "c") for _ in range(10)])
     assert Counter(c.tenant_id for c in await claim(engine, 20)) == {"whale": 5, "a": 5, "b": 5, "c": 5}
 
 
 async def test_tenants_take_turns_one_by_one(engine: Engine) -> None:
-    await engine.submit_many([Submission("mail", tenant_id="whale") for _ in range(50)])
-    await engine.submit_many([Submission("mail", tenant_id=t) for t in ("a", "b") for _ in range(3)])
+    await engine.jobs.submit_many([Submission("mail", tenant_id="whale") for _ in range(50)])
+    await engine.jobs.submit_many([Submission("mail", tenant_id=t) for t in ("a", "b") for _ in range(3)])
     served = [(await claim(engine, 1))[0].tenant_id for _ in range(9)]
     assert Counter(served) == {"whale": 3, "a": 3, "b": 3}
     assert all(len(set(served[n : n + 3])) == 3 for n in range(0, 9, 3)), served
 
 
 async def test_a_share_nobody_needs_goes_to_the_others(engine: Engine) -> None:
-    await engine.submit_many([Submission("mail", tenant_id="whale") for _ in range(50)])
+    await engine.jobs.submit_many([Submission("mail", tenant_id="whale") for _ in range(50)])
     await submit(engine, tenant_id="a")
     assert Counter(c.tenant_id for c in await claim(engine, 20)) == {"whale": 19, "a": 1}
 
 
 async def test_more_tenants_than_the_limit_are_all_served_in_turn(engine: Engine) -> None:
     tenants = {f"t{n}" for n in range(150)}
-    await engine.submit_many([Submission("mail", tenant_id=t) for t in sorted(tenants) for _ in range(2)])
+    await engine.jobs.submit_many([Submission("mail", tenant_id=t) for t in sorted(tenants) for _ in range(2)])
     served: Counter[str] = Counter()
     for _ in range(15):
         served.update(c.tenant_id for c in await claim(engine, 10))
@@ -172,11 +175,11 @@ async def test_more_tenants_than_the_limit_are_all_served_in_turn(engine: Engine
 @pytest.mark.parametrize("limit", [0, 1, 7, 1000])
 async def test_never_more_than_the_limit(engine: Engine, limit: int) -> None:
     submissions = [Submission("mail", tenant_id=f"t{n % 3}", priority=n % 2, queue=f"q{n % 2}") for n in range(30)]
-    await engine.submit_many(submissions)
+    await engine.jobs.submit_many(submissions)
     claimed = await claim(engine, limit)
     assert len(claimed) == min(limit, 30)
     assert len({c.id for c in claimed}) == len(claimed)
-    assert len(await engine.jobs(Filter(phase="leased", limit=100))) == len(claimed)
+    assert len(await engine.jobs.list(Filter(phase="leased", limit=100))) == len(claimed)
 
 
 @pytest.mark.parametrize("contract", ["gate-b2", "p3c", "streams", "formal"])
@@ -192,7 +195,7 @@ async def test_a_future_job_is_claimed_at_its_time_and_not_before(
 
 
 async def test_many_future_jobs_come_due_at_once(engine: Engine, clock: FakeClock) -> None:
-    await engine.submit_many([Submission("mail", contract="formal", delay=60) for _ in range(1_200)])
+    await engine.jobs.submit_many([Submission("mail", contract="formal", delay=60) for _ in range(1_200)])
     clock.advance(60)
     assert len([c for _ in range(4) for c in await claim(engine, 400)]) == 1_200
 
@@ -240,7 +243,7 @@ async def test_what_is_held_is_not_claimed_again(engine: Engine, clock: FakeCloc
 
 
 async def test_every_claim_has_a_token_of_its_own(engine: Engine) -> None:
-    await engine.submit_many([Submission("mail") for _ in range(4)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(4)])
     first, second = await claim(engine, 2), await claim(engine, 2)
     assert {c.token for c in first}.isdisjoint({c.token for c in second})
     assert all(c.token for c in first)
@@ -252,4 +255,4 @@ async def test_time_never_runs_backwards_within_a_job(engine: Engine, clock: Fak
     held = await claim(engine)
     if held:
         assert [e.at for e in await events_of(engine, job.id)] == [START, START]
-        assert (await engine.job(job.id)).lease_until == START + 30_000_000
+        assert (await engine.jobs.get(job.id)).lease_until == START + 30_000_000

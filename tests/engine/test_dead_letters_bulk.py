@@ -2,12 +2,11 @@
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter
 from detent.core.times import SECOND
-from detent.engine import Engine, Submission
-from detent.engine.control import dead_letters_bulk
-from detent.engine.control.dead_letters_bulk import dead_letter_history, discard_many, requeue_many
+from detent.engine import Engine, Submission, dead_letters
 from detent.ports.listing import Filter
 from support.acts import PERMANENT, claim, refused, refused_untouched
 from support.clock import FakeClock
@@ -22,7 +21,7 @@ async def create_dead_letters(
 ) -> list[str]:
     """So many new dead letters; their ids."""
     submissions = [Submission("mail", {"n": n}, contract=contract, **fields) for n in range(count)]  # type: ignore[arg-type]
-    await engine.submit_many(submissions)
+    await engine.jobs.submit_many(submissions)
     held = await claim(engine, limit=count)
     found = [(await engine.settle(one.id, one.token, PERMANENT)).dlq_id or "" for one in held]
     assert len(found) == count
@@ -45,7 +44,7 @@ async def test_filters(engine: Engine, clock: FakeClock) -> None:
         (Filter(text="never works"), {old, young}),
         (Filter(status="discarded"), set()),
     ):
-        assert {item.id for item in await engine.dead_letters(chosen)} == expected, chosen
+        assert {item.id for item in await engine.dead_letters.list(chosen)} == expected, chosen
         counts = await engine.store.read(lambda tx, chosen=chosen: tx.count_dead_letters(chosen))
         assert sum(counts.values()) == len(expected)
 
@@ -53,26 +52,26 @@ async def test_filters(engine: Engine, clock: FakeClock) -> None:
 async def test_a_dry_run_only_counts(engine: Engine, place: Place) -> None:
     await create_dead_letters(engine, 3)
     before = place.dump()
-    report = await requeue_many(engine, Filter(), actor="ann", dry_run=True)
+    report = await engine.dead_letters.requeue_many(Filter(), Scope("ann"), dry_run=True)
     assert (report.matched, report.done, report.job_ids) == (3, 0, [])
-    assert (await discard_many(engine, Filter(), person="ann", reason="old", dry_run=True)).for_two == 3
+    assert (await engine.dead_letters.discard_many(Filter(), Scope("ann", "old"), dry_run=True)).for_two == 3
     assert place.dump() == before
 
 
 async def test_requeue_paced_over_pages(engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters_bulk, "PAGE", 20)
-    dead_letters = await create_dead_letters(engine, COUNT)
+    monkeypatch.setattr(dead_letters, "PAGE", 20)
+    created = await create_dead_letters(engine, COUNT)
     await create_dead_letters(engine, 2, queue="other")
     clock.advance(60)
-    report = await requeue_many(engine, Filter(queue="default"), actor="ann", reason="fixed", rate=10)
+    report = await engine.dead_letters.requeue_many(Filter(queue="default"), Scope("ann", "fixed"), rate=10)
     assert (report.matched, report.done, report.refused, len(report.job_ids)) == (COUNT, COUNT, 0, COUNT)
-    jobs = [await engine.job(job_id) for job_id in report.job_ids]
+    jobs = [await engine.jobs.get(job_id) for job_id in report.job_ids]
     assert [job.due_at for job in jobs] == [clock.now() + number * SECOND // 10 for number in range(COUNT)]
-    assert {job.requeued_from for job in jobs} == set(dead_letters)
+    assert {job.requeued_from for job in jobs} == set(created)
     assert len(await claim(engine, limit=500)) == 1, "the others fall due one after the other"
     acts = [entry for _, _, entry in await engine.audit(1_000) if entry.act == "dlq.requeue"]
     assert {(entry.actor, entry.reason) for entry in acts} == {("ann", "fixed")} and len(acts) == COUNT
-    assert (await requeue_many(engine, Filter(queue="default"), actor="ann")).matched == 0
+    assert (await engine.dead_letters.requeue_many(Filter(queue="default"), Scope("ann"))).matched == 0
 
 
 async def test_what_comes_later_is_left_alone(engine: Engine, clock: FakeClock) -> None:
@@ -81,9 +80,9 @@ async def test_what_comes_later_is_left_alone(engine: Engine, clock: FakeClock) 
     clock.advance(60)
     await create_dead_letters(engine)
     clock.advance(-30)
-    report = await requeue_many(engine, Filter(), actor="ann")
+    report = await engine.dead_letters.requeue_many(Filter(), Scope("ann"))
     assert (report.matched, report.done) == (1, 1)
-    assert (await engine.dead_letter(early)).status == "requeued"
+    assert (await engine.dead_letters.get(early)).status == "requeued"
 
 
 async def test_one_bad_dead_letter_stops_no_other(engine: Engine) -> None:
@@ -93,45 +92,45 @@ async def test_one_bad_dead_letter_stops_no_other(engine: Engine) -> None:
         if item.id == dead_letters[1]:
             raise InvalidInput("mail: n: too small", code="PAYLOAD_INVALID")
 
-    report = await requeue_many(engine, Filter(), actor="ann", check=check)
+    report = await engine.dead_letters.requeue_many(Filter(), Scope("ann"), check=check)
     assert (report.matched, report.done, report.refused, len(report.job_ids)) == (4, 3, 1, 3)
     assert report.refusals == [{"dlq_id": dead_letters[1], "code": "PAYLOAD_INVALID", "message": "mail: n: too small"}]
-    assert (await engine.dead_letter(dead_letters[1])).status == "open"
+    assert (await engine.dead_letters.get(dead_letters[1])).status == "open"
     assert len(await claim(engine)) == 3
 
 
 async def test_discard_where_one_person_is_enough(engine: Engine) -> None:
     await create_dead_letters(engine, 3, contract="streams")
     await create_dead_letters(engine, 2)
-    report = await discard_many(engine, Filter(), person="ann", reason="a bad day")
+    report = await engine.dead_letters.discard_many(Filter(), Scope("ann", "a bad day"))
     assert (report.matched, report.done, report.for_two, report.refused) == (5, 3, 2, 0)
     assert await engine.store.read(lambda tx: tx.dead_letter_counts()) == {"discarded": 3, "open": 2}
-    items = await engine.dead_letters(Filter(status="open"))
+    items = await engine.dead_letters.list(Filter(status="open"))
     assert {(item.contract, item.proposed_by) for item in items} == {("standard", None)}, "not even proposed"
 
 
 async def test_bad_requests(engine: Engine, place: Place) -> None:
     await create_dead_letters(engine)
     for act, code in (
-        (requeue_many(engine, Filter(status="discarded"), actor="ann"), "FILTER_INVALID"),
-        (requeue_many(engine, Filter(), actor="ann", rate=0), "RATE_INVALID"),
-        (discard_many(engine, Filter(), person="ann", reason=" "), "APPROVAL_REQUIRED"),
-        (discard_many(engine, Filter(), person="", reason="old"), "APPROVAL_REQUIRED"),
+        (engine.dead_letters.requeue_many(Filter(status="discarded"), Scope("ann")), "FILTER_INVALID"),
+        (engine.dead_letters.requeue_many(Filter(), Scope("ann"), rate=0), "RATE_INVALID"),
+        (engine.dead_letters.discard_many(Filter(), Scope("ann", " ")), "APPROVAL_REQUIRED"),
+        (engine.dead_letters.discard_many(Filter(), Scope("", "old")), "APPROVAL_REQUIRED"),
     ):
         await refused_untouched(place, act, code)
 
 
 async def test_a_dead_letter_with_its_history(engine: Engine) -> None:
     [dlq_id] = await create_dead_letters(engine, tenant_id="t")
-    await engine.discard(dlq_id, person="ann", reason="old")
-    await engine.discard(dlq_id, person="bo", reason="old indeed")
-    report = await dead_letter_history(engine, dlq_id, tenant="t")
+    await engine.dead_letters.discard(dlq_id, Scope("ann", "old"))
+    await engine.dead_letters.discard(dlq_id, Scope("bo", "old indeed"))
+    report = await engine.scoped(tenant="t").dead_letters.history(dlq_id)
     assert report["payload_json"] == {"n": 0} and report["error_code"] == "BROKEN"
     assert [event["target"] for event in report["history"]][-1] == "failed"
     assert [(act["actor"], act["act"], act["reason"]) for act in report["acts"]] == [
         ("ann", "dlq.discard.propose", "old"),
         ("bo", "dlq.discard", "old indeed"),
     ]
-    assert (await dead_letter_history(engine, dlq_id, payloads=False))["payload_json"] is None
-    await refused(dead_letter_history(engine, dlq_id, tenant="u"), "TENANT_SCOPE_VIOLATION", 403)
-    await refused(dead_letter_history(engine, "nope"), "DLQ_ITEM_NOT_FOUND", 404)
+    assert (await engine.dead_letters.history(dlq_id, payloads=False))["payload_json"] is None
+    await refused(engine.scoped(tenant="u").dead_letters.history(dlq_id), "TENANT_SCOPE_VIOLATION", 403)
+    await refused(engine.dead_letters.history("nope"), "DLQ_ITEM_NOT_FOUND", 404)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.contract.io import contract_from_toml
 from detent.core.contract.model import Contract, Edge, LossRule, Move, Phase, StopRule
 from detent.core.outcome import Succeeded
@@ -106,7 +107,7 @@ async def test_a_declared_contract_runs_its_own_table(taught: Engine, clock: Fak
     held = await running(taught, OVEN.name)
     clock.advance(LEASE_SECONDS)
     assert [j.status for j in await taught.expire()] == ["it's cold"]
-    await refused(taught.transition(held.id, "done", actor="ann"), "JOB_TRANSITION_INVALID", 409)
+    await refused(taught.jobs.transition(held.id, "done", Scope("ann")), "JOB_TRANSITION_INVALID", 409)
 
 
 async def test_our_own_contracts_stay_beside_it(taught: Engine) -> None:
@@ -159,7 +160,7 @@ async def test_a_contract_may_grow_between_two_openings(place: Place, clock: Fak
     )
     second = make_engine(place, clock, {"kettle": grown})
     await second.open()
-    assert (await second.cancel(old.id, actor="ann")).status == "drunk"
+    assert (await second.jobs.cancel(old.id, Scope("ann"))).status == "drunk"
     await second.close()
 
 
@@ -173,7 +174,7 @@ async def test_a_process_that_opens_later_knows_the_contract_by_its_declaration(
     held = await claim_one(plain)
     assert held.id == theirs.id
     await plain.settle(held.id, held.token, Succeeded())
-    assert (await taught.job(theirs.id)).phase is Phase.FINAL
+    assert (await taught.jobs.get(theirs.id)).phase is Phase.FINAL
     await plain.close()
 
 
@@ -264,7 +265,7 @@ async def test_a_new_name_beside_the_old_contract(place: Place, clock: FakeClock
     later = make_engine(place, clock, {"kettle": kettle(), "kettle-2": renamed().with_options(name="kettle-2")})
     await later.open()
     held = await running(later, "kettle-2", job_type="new")
-    assert (await later.job(held.id)).status == "heating"
+    assert (await later.jobs.get(held.id)).status == "heating"
     await taught.settle(old.id, old.token, Succeeded())
     await later.close()
 
@@ -280,5 +281,5 @@ async def test_compatible_changes_are_accepted(place: Place, clock: FakeClock, t
     for contract in (grown, kettle()):
         other = make_engine(place, clock, {"kettle": contract})
         await other.open()
-        assert (await other.job(held.id)).status == "boiling"
+        assert (await other.jobs.get(held.id)).status == "boiling"
         await other.close()

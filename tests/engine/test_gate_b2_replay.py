@@ -2,6 +2,7 @@
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.contract.model import replay
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
@@ -30,7 +31,7 @@ async def play(engine: Engine, clock: FakeClock, failures: int, then_succeed: bo
 
 async def records(engine: Engine, job_id: str) -> list[tuple[str, int]]:
     """(status_transition, retry_count) of every step, after checking the other two fields."""
-    history = (await engine.history(job_id)).as_dict()["events"]
+    history = (await engine.jobs.history(job_id)).as_dict()["events"]
     envelopes = [entry["envelope"] for entry in history if not entry["note"]]
     for record in envelopes:
         assert set(record) == {"trace_id", "job_id", "retry_count", "status_transition"}
@@ -53,22 +54,22 @@ async def test_rp_001_a_worker_takes_the_job_and_succeeds(engine: Engine, clock:
 async def test_rp_002_one_transient_error_then_success(engine: Engine, clock: FakeClock) -> None:
     job_id = await play(engine, clock, failures=1, then_succeed=True)
     assert await records(engine, job_id) == [*FIRST, *retried(1), ("running -> succeeded", 1)]
-    assert (await engine.job(job_id)).retries == 1
+    assert (await engine.jobs.get(job_id)).retries == 1
 
 
 async def test_rp_003_three_transient_errors_then_success(engine: Engine, clock: FakeClock) -> None:
     job_id = await play(engine, clock, failures=3, then_succeed=True)
     assert await records(engine, job_id) == [*FIRST, *retried(3), ("running -> succeeded", 3)]
-    assert (await engine.job(job_id)).retries == 3
+    assert (await engine.jobs.get(job_id)).retries == 3
 
 
 async def test_rp_004_the_fourth_failure_goes_to_the_dead_letters(engine: Engine, clock: FakeClock) -> None:
     job_id = await play(engine, clock, failures=4, then_succeed=False)
     end = ["running -> dlq_pending", "dlq_pending -> dlq_recorded", "dlq_recorded -> failed"]
     assert await records(engine, job_id) == [*FIRST, *retried(3), *((step, 3) for step in end)]
-    job = await engine.job(job_id)
+    job = await engine.jobs.get(job_id)
     assert (job.status, job.retries) == ("failed", 3)
-    item = await engine.dead_letter(str(job.dlq_id))
+    item = await engine.dead_letters.get(str(job.dlq_id))
     assert (item.job_id, item.retries, item.status) == (job_id, 3, "open")
     events = await events_of(engine, job_id)
     assert len({event.at for event in events[-3:]}) == 1, "one commit, one moment"
@@ -79,7 +80,7 @@ async def test_rp_004_the_fourth_failure_goes_to_the_dead_letters(engine: Engine
 async def test_rp_005_a_final_status_is_not_written_again(engine: Engine, clock: FakeClock) -> None:
     job_id = await play(engine, clock, failures=0, then_succeed=True)
     for status in ("succeeded", "failed", "running", "queued", "retrying", "dlq_pending"):
-        act = engine.transition(job_id, status, actor="ann")
+        act = engine.jobs.transition(job_id, status, Scope("ann"))
         error = await refused_noted(engine, job_id, act, "WF_STATE_TRANSITION_INVALID", "move.refused")
         assert error.http_status == 409
     assert await note_names(engine, job_id) == ["move.refused"] * 6
@@ -89,7 +90,7 @@ async def test_the_log_replays_to_the_row(engine: Engine, clock: FakeClock) -> N
     for failures, succeed in ((0, True), (2, True), (4, False)):
         job_id = await play(engine, clock, failures, succeed)
         answer = replay(engine.contract("gate-b2"), await events_of(engine, job_id))
-        assert (answer.ok, answer.status) == (True, (await engine.job(job_id)).status)
+        assert (answer.ok, answer.status) == (True, (await engine.jobs.get(job_id)).status)
 
 
 async def test_the_delays_are_the_same_in_every_run(engine: Engine, place: Place, clock: FakeClock) -> None:

@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.contract.model import Move, Phase
 from detent.core.decide import decide
 from detent.core.job import Facts
@@ -57,9 +58,9 @@ async def test_a_claim_in_sql_is_the_decided_one(
         held = await claim_one(engine, worker="w9", job_types={before.job_type})
         facts = Facts(worker="w9", token=held.token, lease=LEASE)
         decided = decide(engine.contract(contract), replace(before, ready=True), Move.CLAIM, clock.now(), facts)
-        assert asdict(await engine.job(before.id)) == asdict(decided.after)
+        assert asdict(await engine.jobs.get(before.id)) == asdict(decided.after)
         assert await events_of(engine, before.id) == logged + decided.events
-        assert (await engine.history(before.id)).notes == decided.notes
+        assert (await engine.jobs.history(before.id)).notes == decided.notes
         after = decided.after
         assert (held.execution_no, held.version, held.retries) == (after.execution_no, after.version, after.retries)
 
@@ -78,7 +79,7 @@ async def test_a_success_in_sql_is_the_decided_one(engine: Engine, clock: FakeCl
         assert done.refused == {}
         facts = Facts(actor=before.worker, result=result)
         decided = decide(engine.contract(contract), before, Move.SUCCEED, clock.now(), facts)
-        assert asdict(await engine.job(before.id)) == asdict(decided.after)
+        assert asdict(await engine.jobs.get(before.id)) == asdict(decided.after)
         assert await events_of(engine, before.id) == logged + decided.events
 
 
@@ -88,13 +89,13 @@ async def test_a_success_after_trouble_is_the_decided_one(engine: Engine, clock:
     job = await reach(engine, clock, contract, "retrying" if contract == "standard" else "Queued")
     clock.advance(LONG)
     held = await claim_one(engine)
-    before = await engine.cancel(job.id, actor="ann", reason="late")
+    before = await engine.jobs.cancel(job.id, Scope("ann", "late"))
     assert before.cancel_requested
     logged = await events_of(engine, job.id)
     clock.advance(-LONG)
     await engine.settle_and_claim([Settlement(job.id, held.token, contract, Succeeded("1"))], None)
     decided = decide(engine.contract(contract), before, Move.SUCCEED, clock.now(), Facts(actor="w1", result="1"))
-    assert asdict(await engine.job(job.id)) == asdict(decided.after)
+    assert asdict(await engine.jobs.get(job.id)) == asdict(decided.after)
     assert await events_of(engine, job.id) == logged + decided.events
 
 
@@ -109,6 +110,6 @@ async def test_one_cycle_over_every_contract(place: Place, clock: FakeClock) -> 
     done = await engine.settle_and_claim(held, None)
     assert done.refused == {}
     for claimed in held:
-        job = await engine.job(claimed.id)
+        job = await engine.jobs.get(claimed.id)
         assert (job.phase, job.result) == (Phase.FINAL, claimed.outcome.result)  # type: ignore[union-attr]
     await engine.close()

@@ -13,7 +13,7 @@ PER_TENANT = ("gate-b2", "formal")
 
 
 async def keyed(engine: Engine, contract: str, key: str | None = "k", **fields: object) -> Submitted:
-    return await engine.submit(
+    return await engine.jobs.submit(
         Submission(**({"job_type": "mail", "contract": contract, "idempotency_key": key} | fields))  # type: ignore[arg-type]
     )
 
@@ -167,7 +167,7 @@ async def test_a_run_without_a_task_is_its_own(engine: Engine) -> None:
 
 
 async def test_runs_are_numbered_within_a_bulk(engine: Engine) -> None:
-    submitted = await engine.submit_many([Submission("mail", contract="p3c", task_id="a") for _ in range(3)])
+    submitted = await engine.jobs.submit_many([Submission("mail", contract="p3c", task_id="a") for _ in range(3)])
     assert [m.job.task_attempt for m in submitted] == [1, 2, 3]
 
 

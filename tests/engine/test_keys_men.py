@@ -25,7 +25,7 @@ SAID = {
 
 
 async def submit_men(engine: Engine, **fields: Any) -> Submitted:
-    return await engine.submit(Submission("task", contract="men", **fields))
+    return await engine.jobs.submit(Submission("task", contract="men", **fields))
 
 
 async def is_hit(engine: Engine, place: Place, first: Submitted, **fields: Any) -> None:
@@ -202,7 +202,7 @@ async def test_another_schedule_is_refused_with_the_field(engine: Engine, place:
 
 async def test_a_task_due_now_is_woken_in_the_commit_that_makes_it(engine: Engine) -> None:
     first = await submit_men(engine, task_id="task_1")
-    history = (await engine.history(first.job.id)).as_dict()["events"]
+    history = (await engine.jobs.history(first.job.id)).as_dict()["events"]
     assert [event["envelope"] and event["envelope"]["payload"]["to_state"] for event in history] == [None, "ready"]
     assert history[1]["envelope"]["payload"] == {
         "task_id": "task_1",

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import LossRule, Move, Phase
 from detent.core.outcome import Succeeded
@@ -30,10 +31,10 @@ EXPIRING = [name for name in NAMES if name != "streams"]
 
 async def test_a_lease_is_lengthened_from_now(engine: Engine, clock: FakeClock) -> None:
     held = await running(engine)
-    before = await engine.job(held.id)
+    before = await engine.jobs.get(held.id)
     clock.advance(20)
     assert not (await engine.extend({held.id: held.token}, LEASE_SECONDS)).lost
-    job = await engine.job(held.id)
+    job = await engine.jobs.get(held.id)
     assert job.lease_until == START + 50_000_000
     assert (job.version, job.updated_at) == (before.version, before.updated_at), "a heartbeat is no event"
 
@@ -41,11 +42,11 @@ async def test_a_lease_is_lengthened_from_now(engine: Engine, clock: FakeClock) 
 async def test_a_lease_is_never_shortened(engine: Engine) -> None:
     held = await running(engine)
     await engine.extend({held.id: held.token}, 1)
-    assert (await engine.job(held.id)).lease_until == START + 30_000_000
+    assert (await engine.jobs.get(held.id)).lease_until == START + 30_000_000
 
 
 async def test_a_batch_tells_which_leases_are_lost(engine: Engine, clock: FakeClock) -> None:
-    await engine.submit_many([Submission("mail") for _ in range(5)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(5)])
     kept, done, cancelled, forged, lost = await claim(engine)
     clock.advance(20)
     rest = {c.id: c.token for c in (kept, done, cancelled, forged)}
@@ -53,11 +54,11 @@ async def test_a_batch_tells_which_leases_are_lost(engine: Engine, clock: FakeCl
     clock.advance(10)
     assert [job.id for job in await engine.expire()] == [lost.id]
     await engine.settle(done.id, done.token, Succeeded())
-    await engine.cancel(cancelled.id, actor="ann", force=True)
+    await engine.jobs.cancel(cancelled.id, Scope("ann"), force=True)
     answer = await engine.extend(rest | {forged.id: "x", lost.id: lost.token, "nobody": "t"}, LEASE_SECONDS)
     assert answer.lost == {done.id, cancelled.id, forged.id, lost.id, "nobody"}
-    assert (await engine.job(kept.id)).lease_until == clock.now() + 30_000_000
-    assert (await engine.job(forged.id)).lease_until == START + 50_000_000
+    assert (await engine.jobs.get(kept.id)).lease_until == clock.now() + 30_000_000
+    assert (await engine.jobs.get(forged.id)).lease_until == START + 50_000_000
 
 
 async def test_extending_nothing(engine: Engine) -> None:
@@ -65,9 +66,9 @@ async def test_extending_nothing(engine: Engine) -> None:
 
 
 async def test_a_heartbeat_tells_of_a_cancel_request(engine: Engine) -> None:
-    await engine.submit_many([Submission("mail"), Submission("mail")])
+    await engine.jobs.submit_many([Submission("mail"), Submission("mail")])
     to_cancel, free = await claim(engine)
-    await engine.cancel(to_cancel.id, actor="ann", reason="stop")
+    await engine.jobs.cancel(to_cancel.id, Scope("ann", "stop"))
     answer = await engine.extend({to_cancel.id: to_cancel.token, free.id: free.token}, LEASE_SECONDS)
     assert (answer.lost, set(answer.cancels)) == (frozenset(), {to_cancel.id})
     assert '"ann"' in answer.cancels[to_cancel.id]
@@ -104,7 +105,7 @@ async def test_a_lost_worker_is_charged_as_the_contract_says(
     held = await running(engine, contract)
     clock.advance(LEASE_SECONDS)
     (job,) = await engine.expire()
-    assert await engine.job(held.id) == job
+    assert await engine.jobs.get(held.id) == job
     assert (job.status, job.failures, job.retries, job.interruptions) == (status, failures, retries, interruptions)
     assert (job.error_code, job.worker, job.lease_until) == (code, None, None)
     drawn = jitter / 1_000 if contract == "gate-b2" else 0
@@ -136,7 +137,7 @@ async def test_a_job_that_kills_its_workers_ends(engine: Engine, clock: FakeCloc
     assert (job.status, job.error_code, job.phase) == (end, code, Phase.FINAL)
     assert (job.dlq_id is not None) is buried
     if buried:
-        item = await engine.dead_letter(str(job.dlq_id))
+        item = await engine.dead_letters.get(str(job.dlq_id))
         assert (item.error_code, item.error_class, item.retries) == (code, "WorkerLost", job.retries)
 
 
@@ -166,7 +167,7 @@ async def test_interruptions_may_be_limited(place: Place, clock: FakeClock) -> N
 
 
 async def test_a_pass_is_bounded(engine: Engine, clock: FakeClock) -> None:
-    await engine.submit_many([Submission("mail") for _ in range(7)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(7)])
     await claim(engine)
     clock.advance(LEASE_SECONDS)
     assert [len(await engine.expire(limit=3)) for _ in range(4)] == [3, 3, 1, 0]
@@ -187,7 +188,7 @@ async def test_streams_jobs_are_not_expired_but_taken_over(engine: Engine, clock
     assert await engine.expire() == []
     assert await claim(engine, worker="w2") == []
     new = await claim_one(engine, worker="w2", reclaim=True)
-    job = await engine.job(old.id)
+    job = await engine.jobs.get(old.id)
     assert (new.id, new.execution_no, job.worker, job.token) == (old.id, 2, "w2", new.token)
     assert (job.failures, job.retries, job.lease_until) == (0, 0, clock.now() + 30_000_000)
     event = (await events_of(engine, old.id))[-1]
@@ -200,12 +201,12 @@ async def test_streams_jobs_are_not_expired_but_taken_over(engine: Engine, clock
 
 async def test_a_claim_does_not_take_over_its_own_job(engine: Engine, clock: FakeClock) -> None:
     """A process that is stopped between the two parts of a claim would get one job twice, under one token."""
-    await engine.submit(Submission("mail", contract="streams"))
+    await engine.jobs.submit(Submission("mail", contract="streams"))
     request = engine.claim_request("w1", 2, LEASE_SECONDS, reclaim=True)
     (claimed,) = await engine.claim(request)
     clock.advance(LEASE_SECONDS)
     assert await engine.claim(request) == []
-    assert (await engine.job(claimed.id)).execution_no == 1
+    assert (await engine.jobs.get(claimed.id)).execution_no == 1
 
 
 @pytest.mark.parametrize(
@@ -221,22 +222,22 @@ async def test_only_what_was_asked_for_is_taken_over(engine: Engine, clock: Fake
 async def test_what_is_paused_is_not_taken_over(engine: Engine, clock: FakeClock, kind: str) -> None:
     await running(engine, "streams", queue="x", job_type="x", tenant_id="x")
     clock.advance(LEASE_SECONDS)
-    await engine.pause(kind, "x", actor="ann")
+    await engine.limits.pause(kind, "x", Scope("ann"))
     assert await claim(engine, worker="w2", reclaim=True) == []
-    await engine.resume(kind, "x", actor="ann")
+    await engine.limits.resume(kind, "x", Scope("ann"))
     assert len(await claim(engine, worker="w2", reclaim=True)) == 1
 
 
 async def test_taking_over_keeps_the_limit(engine: Engine, clock: FakeClock) -> None:
-    await engine.submit_many([Submission("mail", contract="streams") for _ in range(5)])
+    await engine.jobs.submit_many([Submission("mail", contract="streams") for _ in range(5)])
     await claim(engine)
     clock.advance(LEASE_SECONDS)
-    await engine.submit_many([Submission("mail", contract="streams") for _ in range(2)])
+    await engine.jobs.submit_many([Submission("mail", contract="streams") for _ in range(2)])
     assert len(await claim(engine, 3, worker="w2", reclaim=True)) == 3
 
 
 async def test_lost_jobs_of_other_types_do_not_stand_in_the_way(engine: Engine, clock: FakeClock) -> None:
-    await engine.submit_many([Submission("other", contract="streams") for _ in range(3)])
+    await engine.jobs.submit_many([Submission("other", contract="streams") for _ in range(3)])
     await claim(engine)
     await running(engine, "streams", job_type="mine")
     clock.advance(LEASE_SECONDS)

@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 
 from detent import Detent
+from detent.core.access import Scope
 from detent.core.errors import StoreRefused
 from detent.core.job import Job
 from detent.core.schedule import Schedule
 from detent.core.times import SECOND, iso
 from detent.engine import Engine
-from detent.engine.schedules import schedules
-from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.fire_batch import QUOTA_RETRY_DELAY
-from detent.engine.schedules.firing import fire_due
 from detent.engine.schedules.request import ScheduleRequest, build_schedule
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
@@ -62,7 +60,7 @@ async def add_many(engine: Engine, count: int, prefix: str = "tick", **fields: A
 async def fire(engine: Engine) -> list[Job]:
     """Fire until no due schedule is left that this process can handle."""
     jobs: list[Job] = []
-    while (fired := await fire_due(engine, 1_000)).handled:
+    while (fired := await engine.schedules.fire_due(1_000)).handled:
         jobs += fired.jobs
     return jobs
 
@@ -71,7 +69,7 @@ async def check(engine: Engine) -> dict[str, Schedule]:
     """All schedules by name, after `verify` found nothing else than what the tests planted."""
     report = await verify(engine.store, engine.contracts)
     assert not (faults := [found for found in report.violations if not found.rule.startswith(IGNORED)]), faults[:3]
-    return {schedule.name: schedule for schedule in await schedules.list_schedules(engine, Filter(limit=10_000))}
+    return {schedule.name: schedule for schedule in await engine.schedules.list(Filter(limit=10_000))}
 
 
 @contextmanager
@@ -104,7 +102,7 @@ async def test_a_batch_runs_as_many_statements_as_one_schedule(
         assert len(await fire(engine)) >= size
         clock.advance(60)
         with statements(monkeypatch) as ran:
-            jobs = (await fire_due(engine, 1_000)).jobs
+            jobs = (await engine.schedules.fire_due(1_000)).jobs
         counts.append(ran)
         assert len(jobs) == 2 + (60 if number else 0), "those that skip have a job that has not ended"
     assert counts[0] == counts[1]
@@ -117,7 +115,7 @@ async def test_none_due_costs_one_statement_and_reads_one_row(engine: Engine, mo
     for number, size in enumerate((5, 500)):
         await add_many(engine, size, f"later-{number}")
         with statements(monkeypatch) as ran, virtual_machine_steps(engine) as counted:
-            assert (await fire_due(engine, 1_000)).next == minute(1)
+            assert (await engine.schedules.fire_due(1_000)).next == minute(1)
         assert ran == {"next_fire": 1}
         assert sum(counted) < 100, "instructions of SQLite, for 5 schedules and for 505"
 
@@ -136,9 +134,9 @@ def virtual_machine_steps(engine: Engine) -> Iterator[list[int]]:
 
 async def test_each_schedule_of_a_batch_keeps_its_rules(engine: Engine, clock: FakeClock) -> None:
     """Quotas, payload limits, taken keys, known fires, missing time zones and overlaps, beside plain schedules."""
-    await engine.set_quota("full", max_backlog=1, actor="ann")
-    await engine.set_quota("room", max_backlog=3, actor="ann")
-    await engine.set_quota("small", max_payload=20, actor="ann")
+    await engine.limits.set_quota("full", Scope("ann"), max_backlog=1)
+    await engine.limits.set_quota("room", Scope("ann"), max_backlog=3)
+    await engine.limits.set_quota("small", Scope("ann"), max_payload=20)
     await submit(engine, tenant_id="full")
     await add_many(engine, 20, "plain")
     await add_many(engine, 3, "full", tenant_id="full")
@@ -170,11 +168,11 @@ async def test_a_schedule_whose_fires_are_known_is_fired_alone(engine: Engine, c
     """A backfill made the job of a fire that is due: its schedule advances, the others fire in batches."""
     await add_many(engine, 9)
     clock.advance(60)
-    await backfill(engine, "tick-4", "2026-02-25T12:01:00Z", "2026-02-25T12:01:00Z", actor="ann")
+    await engine.schedules.backfill("tick-4", "2026-02-25T12:01:00Z", "2026-02-25T12:01:00Z", Scope("ann"))
     assert len(await fire(engine)) == 8
     named = await check(engine)
     assert {schedule.next_fire_at for schedule in named.values()} == {minute(2)}
-    assert named["tick-4"].fires == 0 and len(await engine.jobs(Filter())) == 9
+    assert named["tick-4"].fires == 0 and len(await engine.jobs.list(Filter())) == 9
 
 
 async def test_a_refused_row_stops_its_own_schedule_only(
@@ -208,17 +206,17 @@ async def test_processes_share_the_due_schedules(engine: Engine, place: Place, c
         await other.open()
     await add_many(engine, 120)
     clock.advance(60)
-    while (await fire_due(engine, 1)).next != minute(2):
-        await asyncio.gather(*(fire_due(one, 10) for one in (engine, *others)))
+    while (await engine.schedules.fire_due(1)).next != minute(2):
+        await asyncio.gather(*(one.schedules.fire_due(10) for one in (engine, *others)))
     named = await check(engine)
     assert {(schedule.fires, schedule.next_fire_at) for schedule in named.values()} == {(1, minute(2))}
-    assert len(await engine.jobs(Filter(limit=1_000))) == 120
+    assert len(await engine.jobs.list(Filter(limit=1_000))) == 120
     for other in others:
         await other.close()
 
 
 async def rename_zone(engine: Engine, prefix: str) -> None:
-    rows = [s for s in await schedules.list_schedules(engine, Filter(limit=1_000)) if s.name.startswith(prefix)]
+    rows = [s for s in await engine.schedules.list(Filter(limit=1_000)) if s.name.startswith(prefix)]
 
     async def act(tx: Tx) -> None:
         for row in rows:
@@ -268,7 +266,7 @@ async def test_20_000_due_at_once(url: str) -> None:
         await until(lambda: len(delays) == probes)
         worker.stop()
         assert await task == 0
-        named = await schedules.list_schedules(app.engine, Filter(limit=count))
+        named = await app.engine.schedules.list(Filter(limit=count))
         assert {schedule.fires for schedule in named} == {1}
     print(f"\n{count} schedules fired in {seconds:.2f} s, {probes} other jobs delayed by at most {max(delays):.3f} s")
     assert seconds < 5

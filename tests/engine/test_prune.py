@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.job import Job, Note, Signal, Step
 from detent.core.outcome import Succeeded
 from detent.core.times import SECOND
@@ -89,7 +90,7 @@ async def test_all_that_belongs_to_an_old_job_goes_in_one_transaction(
     kinds = ("events", "notes", "steps", "signals", "dead_letters", "keys")
     assert rows_of(place, *kinds) == dict(zip(kinds, (3, 0, 0, 0, 0, 1), strict=True))
     await check_clean(engine)
-    await refused(engine.job(old.id), "JOB_NOT_FOUND", 404)
+    await refused(engine.jobs.get(old.id), "JOB_NOT_FOUND", 404)
 
 
 async def test_only_what_has_ended_goes_however_old(engine: Engine, place: Place, clock: FakeClock) -> None:
@@ -167,8 +168,8 @@ async def test_an_open_dead_letter_keeps_its_job(engine: Engine, place: Place, c
     assert broken.dlq_id
     clock.advance(2 * DAY)
     assert (await engine.prune(DAY, lap_seconds=0)).jobs == 0
-    await engine.discard(broken.dlq_id, person="ann", reason="old")
-    await engine.discard(broken.dlq_id, person="bob", reason="old")
+    await engine.dead_letters.discard(broken.dlq_id, Scope("ann", "old"))
+    await engine.dead_letters.discard(broken.dlq_id, Scope("bob", "old"))
     done = await engine.prune(DAY, lap_seconds=0)
     assert (done.jobs, done.dead_letters) == (1, 1)
     assert rows_of(place, "jobs", "dead_letters") == {"jobs": 0, "dead_letters": 0}
@@ -182,12 +183,12 @@ async def test_a_link_to_something_pruned_is_no_fault(
     broken = await ended(engine, "standard", PERMANENT, queue="origin")
     assert broken.dlq_id
     clock.advance(DAY)
-    submitted = (await engine.requeue(broken.dlq_id, actor="ann")).job
+    submitted = (await engine.dead_letters.requeue(broken.dlq_id, Scope("ann"))).job
     await check_clean(engine)
     claimed = await claim_one(engine)
     await engine.settle(submitted.id, claimed.token, Succeeded())
     clock.advance(2 * DAY)
-    status = broken.status if first == "origin" else (await engine.job(submitted.id)).status
+    status = broken.status if first == "origin" else (await engine.jobs.get(submitted.id)).status
     assert (await engine.prune(DAY, status=status)).jobs == 1
     assert await ids_left(place) == {submitted.id if first == "origin" else broken.id}
     await check_clean(engine)
@@ -230,9 +231,9 @@ async def test_histories_are_handed_over_before_they_go(engine: Engine, place: P
         clock.advance(LONG)
         claimed = await claim_one(engine)
         await engine.settle(claimed.id, claimed.token, retryable("gate-b2"))
-    dlq_id = (await engine.job(job.id)).dlq_id
+    dlq_id = (await engine.jobs.get(job.id)).dlq_id
     assert dlq_id
-    await engine.requeue(dlq_id, actor="ann")
+    await engine.dead_letters.requeue(dlq_id, Scope("ann"))
     clock.advance(DAY)
     kept: list[dict[str, Any]] = []
 
@@ -265,7 +266,7 @@ async def test_a_job_that_was_reopened_meanwhile_stays(engine: Engine, place: Pl
     clock.advance(2 * DAY)
 
     async def reopen(histories: list[dict[str, Any]]) -> None:
-        await engine.reopen(job.id, actor="ann")
+        await engine.jobs.reopen(job.id, Scope("ann"))
 
     assert (await engine.prune(DAY, export=reopen)).jobs == 0
     assert await ids_left(place) == {job.id}
@@ -274,7 +275,7 @@ async def test_a_job_that_was_reopened_meanwhile_stays(engine: Engine, place: Pl
 async def test_late_results_of_a_pruned_job_are_refused(engine: Engine, clock: FakeClock) -> None:
     job = await submit(engine, "p3c")
     claimed = await claim_one(engine)
-    await engine.cancel(job.id, actor="ann")
+    await engine.jobs.cancel(job.id, Scope("ann"))
     assert await notes_of(engine, job.id) == []
     clock.advance(2 * DAY)
     await engine.prune(DAY)
@@ -300,5 +301,5 @@ async def test_submissions_may_name_the_same_type_again(engine: Engine, clock: F
     await ended(engine)
     clock.advance(2 * DAY)
     await engine.prune(DAY)
-    submitted = await engine.submit(Submission("mail"))
+    submitted = await engine.jobs.submit(Submission("mail"))
     assert (await claim_one(engine)).id == submitted.job.id

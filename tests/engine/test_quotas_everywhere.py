@@ -4,15 +4,13 @@ import logging
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.outcome import Succeeded
 from detent.core.schedule import Schedule
 from detent.core.times import SECOND
 from detent.engine import Engine
-from detent.engine.control.dead_letters_bulk import requeue_many
 from detent.engine.schedules import schedules
-from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.fire_batch import QUOTA_RETRY_DELAY
-from detent.engine.schedules.firing import fire_due
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
@@ -26,17 +24,17 @@ AGAIN = QUOTA_RETRY_DELAY // SECOND
 
 async def add(engine: Engine, name: str = "tick", tenant: str = "acme", **fields: object) -> Schedule:
     options = {"cron": "* * * * *", "tenant_id": tenant, **fields}
-    return await schedules.add(engine, ScheduleRequest(name, "mail", **options), actor="ann")  # type: ignore[arg-type]
+    return await engine.schedules.add(ScheduleRequest(name, "mail", **options), Scope("ann"))  # type: ignore[arg-type]
 
 
 async def stands(engine: Engine, name: str = "tick") -> Schedule:
     report = await verify(engine.store, engine.contracts)
     assert report.ok, report.violations
-    return await schedules.get(engine, name)
+    return await engine.schedules.get(name)
 
 
 async def fired(engine: Engine) -> list[int | None]:
-    return [job.scheduled_at for job in (await fire_due(engine, 100)).jobs]
+    return [job.scheduled_at for job in (await engine.schedules.fire_due(100)).jobs]
 
 
 async def end_one(engine: Engine) -> None:
@@ -49,7 +47,7 @@ def minute(number: int) -> int:
 
 
 async def full(engine: Engine, backlog: int = 1) -> None:
-    await engine.set_quota("acme", max_backlog=backlog, actor="ann")
+    await engine.limits.set_quota("acme", Scope("ann"), max_backlog=backlog)
     await submit(engine, tenant_id="acme", job_type="filler")
 
 
@@ -69,7 +67,7 @@ async def test_a_fire_waits_for_room(engine: Engine, clock: FakeClock, caplog: p
         0,
     )
     await end_one(engine)
-    assert (await fire_due(engine, 100)).next == schedule.retry_at
+    assert (await engine.schedules.fire_due(100)).next == schedule.retry_at
     clock.advance(AGAIN)
     assert await fired(engine) == [minute(1)]
     schedule = await stands(engine)
@@ -109,7 +107,7 @@ async def test_as_many_as_there_is_room_for_the_oldest_first(engine: Engine, clo
     assert await fired(engine) == []
     schedule = await stands(engine)
     assert (schedule.next_fire_at, schedule.last_fire_at, schedule.misfires) == (minute(2), minute(1), 1)
-    await engine.set_quota("acme", max_backlog=10, actor="ann")
+    await engine.limits.set_quota("acme", Scope("ann"), max_backlog=10)
     clock.advance(AGAIN)
     assert await fired(engine) == [minute(2), minute(3), minute(4)]
     schedule = await stands(engine)
@@ -123,12 +121,12 @@ async def test_a_full_tenant_does_not_hold_up_the_others(engine: Engine, clock: 
     clock.advance(1)
     await add(engine, "other", tenant="rival")
     clock.advance(60)
-    assert [job.tenant_id for _ in range(3) for job in (await fire_due(engine, 2)).jobs] == ["rival"]
+    assert [job.tenant_id for _ in range(3) for job in (await engine.schedules.fire_due(2)).jobs] == ["rival"]
 
 
 async def test_a_payload_over_the_quota_is_a_missed_fire(engine: Engine, clock: FakeClock) -> None:
     await add(engine, payload={"text": "x" * 100})
-    await engine.set_quota("acme", max_payload=20, actor="ann")
+    await engine.limits.set_quota("acme", Scope("ann"), max_payload=20)
     clock.advance(61)
     assert await fired(engine) == []
     schedule = await stands(engine)
@@ -142,22 +140,22 @@ async def test_an_edit_tries_again_at_once(engine: Engine, clock: FakeClock) -> 
     clock.advance(61)
     assert await fired(engine) == []
     await end_one(engine)
-    await schedules.edit(engine, "tick", {"priority": 5}, actor="ann")
+    await engine.schedules.edit("tick", {"priority": 5}, Scope("ann"))
     assert await fired(engine) == [minute(1)]
 
 
 async def test_a_backfill_is_refused_and_goes_on_later(engine: Engine, place: Place, clock: FakeClock) -> None:
     await full(engine, 3)
     await add(engine)
-    await schedules.pause(engine, "tick", actor="ann")
+    await engine.schedules.pause("tick", Scope("ann"))
     clock.advance(5 * 60)
     whole = ("2026-02-25T12:01:00Z", "2026-02-25T12:05:00Z")
-    filling = backfill(engine, "tick", *whole, actor="ann")
+    filling = engine.schedules.backfill("tick", *whole, Scope("ann"))
     error = await refused_untouched(place, filling, "TENANT_BACKLOG_FULL", 429)
     assert error.extra["made"] == 0 and "repeat it to continue" in error.message
-    await backfill(engine, "tick", whole[0], "2026-02-25T12:02:00Z", actor="ann")
-    await engine.remove_quota("acme", actor="ann")
-    done = await backfill(engine, "tick", *whole, actor="ann")
+    await engine.schedules.backfill("tick", whole[0], "2026-02-25T12:02:00Z", Scope("ann"))
+    await engine.limits.remove_quota("acme", Scope("ann"))
+    done = await engine.schedules.backfill("tick", *whole, Scope("ann"))
     assert (done.known, done.made) == (2, 3)
 
 
@@ -170,27 +168,27 @@ async def dead(engine: Engine, **fields: object) -> str:
 async def test_a_requeue_is_refused_and_changes_nothing(engine: Engine, place: Place) -> None:
     dead_letter = await dead(engine)
     await full(engine)
-    await refused_untouched(place, engine.requeue(dead_letter, actor="ann"), "TENANT_BACKLOG_FULL", 429)
-    job_id = (await engine.dead_letter(dead_letter)).job_id
-    await refused_untouched(place, engine.requeue_job(job_id, actor="ann"), "TENANT_BACKLOG_FULL", 429)
+    await refused_untouched(place, engine.dead_letters.requeue(dead_letter, Scope("ann")), "TENANT_BACKLOG_FULL", 429)
+    job_id = (await engine.dead_letters.get(dead_letter)).job_id
+    await refused_untouched(place, engine.jobs.requeue(job_id, Scope("ann")), "TENANT_BACKLOG_FULL", 429)
     await end_one(engine)
-    await engine.requeue(dead_letter, actor="ann")
-    assert (await engine.dead_letter(dead_letter)).status == "requeued"
+    await engine.dead_letters.requeue(dead_letter, Scope("ann"))
+    assert (await engine.dead_letters.get(dead_letter)).status == "requeued"
 
 
 async def test_a_repaired_payload_is_measured(engine: Engine, place: Place) -> None:
     dead_letter = await dead(engine)
-    await engine.set_quota("acme", max_payload=20, actor="ann")
-    large = engine.requeue(dead_letter, actor="ann", payload={"text": "x" * 30})
+    await engine.limits.set_quota("acme", Scope("ann"), max_payload=20)
+    large = engine.dead_letters.requeue(dead_letter, Scope("ann"), payload={"text": "x" * 30})
     await refused_untouched(place, large, "TENANT_PAYLOAD_TOO_LARGE", 422)
-    await engine.requeue(dead_letter, actor="ann", payload={"text": "x"})
+    await engine.dead_letters.requeue(dead_letter, Scope("ann"), payload={"text": "x"})
 
 
 async def test_a_bulk_requeue_does_what_fits_and_names_the_rest(engine: Engine) -> None:
     for _ in range(4):
         await dead(engine)
     await full(engine, 3)
-    done = await requeue_many(engine, Filter(tenant_id="acme"), actor="ann")
+    done = await engine.dead_letters.requeue_many(Filter(tenant_id="acme"), Scope("ann"))
     assert (done.matched, done.done, done.refused) == (4, 2, 2)
     assert {one["code"] for one in done.refusals} == {"TENANT_BACKLOG_FULL"}
 
@@ -200,22 +198,22 @@ async def test_a_reopen_is_refused_too(engine: Engine, place: Place) -> None:
     held = await claim_one(engine, job_types={"broken"})
     await engine.settle(held.id, held.token, PERMANENT)
     await full(engine)
-    await refused(engine.reopen(job.id, actor="ann"), "TENANT_BACKLOG_FULL", 429)
-    assert (await engine.job(job.id)).phase == "final"
+    await refused(engine.jobs.reopen(job.id, Scope("ann")), "TENANT_BACKLOG_FULL", 429)
+    assert (await engine.jobs.get(job.id)).phase == "final"
 
 
 async def test_jobs_of_a_schedule_have_its_deadline(engine: Engine, clock: FakeClock) -> None:
     schedule = await add(engine, deadline=30, jitter=20)
     assert schedules.schedule_view(schedule)["deadline_seconds"] == 30
     clock.advance(60)
-    (job,) = (await fire_due(engine, 10)).jobs
+    (job,) = (await engine.schedules.fire_due(10)).jobs
     assert job.deadline_at == (job.due_at or 0) + 30 * SECOND and (job.due_at or 0) > minute(1)
     clock.advance(59)
     assert [one.id for one in await engine.wake()] == [job.id]
-    assert (await engine.job(job.id)).error_code == "DEADLINE_EXCEEDED"
-    await schedules.edit(engine, "tick", {"deadline": None}, actor="ann")
+    assert (await engine.jobs.get(job.id)).error_code == "DEADLINE_EXCEEDED"
+    await engine.schedules.edit("tick", {"deadline": None}, Scope("ann"))
     clock.advance(1)
-    assert [one.deadline_at for one in (await fire_due(engine, 10)).jobs] == [None]
+    assert [one.deadline_at for one in (await engine.schedules.fire_due(10)).jobs] == [None]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.errors import DetentError
 from detent.core.job import Wait
 from detent.core.outcome import Outcome, Succeeded, Waits
@@ -32,7 +33,7 @@ def settling(job_id: str, token: str, outcome: Outcome) -> Act[Any]:
 
 
 def signalling(job_id: str) -> Act[Any]:
-    return lambda engine, tx: job_control.signal(engine, tx, job_id, "answer", {"n": 1}, "ann", None)
+    return lambda engine, tx: job_control.signal(engine, tx, job_id, "answer", Scope("ann"), {"n": 1})
 
 
 def beating(held: Any) -> Act[Any]:
@@ -75,11 +76,11 @@ async def test_a_heartbeat_after_the_expiry_learns_that_it_is_lost(
     expired, beat = await one_inside_the_other(
         place, clock, expiring, lambda e: e.extend({held.id: held.token}, LEASE_SECONDS)
     )
-    assert [job.id for job in expired] == [held.id]
+    assert [change.after.id for change in expired] == [held.id]
     again = await engine.extend({held.id: held.token}, LEASE_SECONDS)  # a beat does not wait for a held row
     assert beat.lost | again.lost == {held.id}
     new = await claim_one(engine, worker="w2")
-    job = await engine.job(held.id)
+    job = await engine.jobs.get(held.id)
     assert (job.worker, job.token) == ("w2", new.token)
     assert await answer(engine.settle(held.id, held.token, Succeeded())) == "LEASE_STALE"
 
@@ -89,7 +90,7 @@ async def test_a_heartbeat_before_the_takeover_keeps_the_job(engine: Engine, pla
     clock.advance(LEASE_SECONDS)
     kept, taken = await one_inside_the_other(place, clock, beating(held), lambda e: claim(e, worker="w2", reclaim=True))
     assert (kept.lost, taken) == (frozenset(), [])
-    assert (await engine.job(held.id)).token == held.token
+    assert (await engine.jobs.get(held.id)).token == held.token
 
 
 async def test_a_heartbeat_after_the_takeover_is_lost(engine: Engine, place: Place, clock: FakeClock) -> None:
@@ -99,15 +100,15 @@ async def test_a_heartbeat_after_the_takeover_is_lost(engine: Engine, place: Pla
         place, clock, claiming(reclaim=True), lambda e: e.extend({held.id: held.token}, LEASE_SECONDS)
     )
     again = await engine.extend({held.id: held.token}, LEASE_SECONDS)  # a beat does not wait for a held row
-    assert ([c.id for c in taken], beat.lost | again.lost) == ([held.id], {held.id})
-    assert (await engine.job(held.id)).token == taken[0].token
+    assert ([c.after.id for c in taken], beat.lost | again.lost) == ([held.id], {held.id})
+    assert (await engine.jobs.get(held.id)).token == taken[0].after.token
 
 
 async def test_two_claimers_never_get_one_job(engine: Engine, place: Place, clock: FakeClock) -> None:
-    await engine.submit_many([Submission("mail") for _ in range(5)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(5)])
     first, second = await one_inside_the_other(place, clock, claiming(), lambda e: claim(e, worker="w3"))
     assert (len(first), second) == (5, [])
-    assert {(await engine.job(c.id)).worker for c in first} == {"w2"}
+    assert {(await engine.jobs.get(c.id)).worker for c in first} == {"w2"}
 
 
 async def test_two_who_expire_one_job_charge_it_once(engine: Engine, place: Place, clock: FakeClock) -> None:
@@ -115,7 +116,7 @@ async def test_two_who_expire_one_job_charge_it_once(engine: Engine, place: Plac
     clock.advance(LEASE_SECONDS)
     first, second = await one_inside_the_other(place, clock, expiring, lambda e: e.expire())
     assert (len(first), second) == (1, [])
-    assert (await engine.job(held.id)).failures == 1
+    assert (await engine.jobs.get(held.id)).failures == 1
 
 
 async def test_a_result_before_the_expiry_counts(engine: Engine, place: Place, clock: FakeClock) -> None:
@@ -125,7 +126,7 @@ async def test_a_result_before_the_expiry_counts(engine: Engine, place: Place, c
         place, clock, settling(held.id, held.token, Succeeded("1")), lambda e: e.expire()
     )
     assert expired == []
-    assert (await engine.job(held.id)).status == "succeeded"
+    assert (await engine.jobs.get(held.id)).status == "succeeded"
 
 
 async def test_a_result_after_the_expiry_is_refused(engine: Engine, place: Place, clock: FakeClock) -> None:
@@ -135,7 +136,7 @@ async def test_a_result_after_the_expiry_is_refused(engine: Engine, place: Place
         place, clock, expiring, lambda e: answer(e.settle(held.id, held.token, Succeeded("1")))
     )
     assert second_answer == "LEASE_STALE"
-    assert (await engine.job(held.id)).status == "interrupted"
+    assert (await engine.jobs.get(held.id)).status == "interrupted"
 
 
 WAITING = [("formal", "Waiting", "Queued"), ("standard", "waiting", "queued")]
@@ -147,7 +148,10 @@ async def test_a_signal_that_runs_into_the_wait_wakes_the_job(
 ) -> None:
     held = await running(engine, contract)
     _, (job, news) = await one_inside_the_other(
-        place, clock, settling(held.id, held.token, WAITS), lambda e: e.signal(held.id, "answer", {"n": 1})
+        place,
+        clock,
+        settling(held.id, held.token, WAITS),
+        lambda e: e.jobs.signal(held.id, "answer", Scope("test"), {"n": 1}),
     )
     assert (job.status, news) == (woken, True)
     assert (await path_of(engine, held.id))[-2:] == [waiting, woken]
@@ -171,7 +175,7 @@ async def test_a_wait_that_runs_into_the_signal_does_not_sleep(
 async def test_two_signals_under_one_name_are_one(engine: Engine, place: Place, clock: FakeClock) -> None:
     job = await reach(engine, clock, "standard", "waiting")
     (_, first), (_, second) = await one_inside_the_other(
-        place, clock, signalling(job.id), lambda e: e.signal(job.id, "answer", {"n": 2}, actor="bob")
+        place, clock, signalling(job.id), lambda e: e.jobs.signal(job.id, "answer", Scope("bob"), {"n": 2})
     )
     assert (first, second) == (True, False)
     kept = await engine.store.read(lambda tx: tx.signal(job.id, "answer"))
@@ -193,9 +197,9 @@ async def test_a_signal_after_the_timeout_is_not_news(engine: Engine, place: Pla
     await engine.settle(held.id, held.token, Waits(Wait("answer", timeout=1_000_000)))
     clock.advance(1)
     woken, (_, news) = await one_inside_the_other(
-        place, clock, lambda e, tx: sweep.wake(e, tx, 100), lambda e: e.signal(held.id, "answer")
+        place, clock, lambda e, tx: sweep.wake(e, tx, 100), lambda e: e.jobs.signal(held.id, "answer", Scope("test"))
     )
-    assert ([job.id for job in woken], news) == ([held.id], False)
+    assert ([change.after.id for change in woken], news) == ([held.id], False)
     assert [e.event for e in await events_of(engine, held.id)][-1] == "wait_completed"
 
 
@@ -205,10 +209,10 @@ async def test_a_cancel_before_the_result_stands(engine: Engine, place: Place, c
     _, second_answer = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: job_control.cancel(e, tx, held.id, "ann", None, None, False),
+        lambda e, tx: job_control.cancel(e, tx, held.id, Scope("ann")),
         lambda e: answer(e.settle(held.id, held.token, Succeeded())),
     )
-    assert (second_answer, (await engine.job(held.id)).status) == ("LEASE_STALE", "cancelled")
+    assert (second_answer, (await engine.jobs.get(held.id)).status) == ("LEASE_STALE", "cancelled")
 
 
 @pytest.mark.parametrize(("contract", "code"), [("men", "TASK_INVALID_TRANSITION"), ("p3c", "RUN_INVALID_TRANSITION")])
@@ -220,9 +224,9 @@ async def test_a_result_before_the_cancel_stands(
         place,
         clock,
         settling(held.id, held.token, Succeeded()),
-        lambda e: answer(e.cancel(held.id, actor="ann")),
+        lambda e: answer(e.jobs.cancel(held.id, Scope("ann"))),
     )
-    assert (second_answer, (await engine.job(held.id)).status) == (code, "succeeded")
+    assert (second_answer, (await engine.jobs.get(held.id)).status) == (code, "succeeded")
 
 
 @pytest.mark.parametrize("contract", ["gate-b2", "p3c", "men"])
@@ -234,7 +238,7 @@ async def test_one_key_from_two_processes_is_one_job(
         place,
         clock,
         lambda e, tx: prepare.submit_in_transaction(tx, prepare.prepare(e, submission, tx.now)),
-        lambda e: e.submit(submission),
+        lambda e: e.jobs.submit(submission),
     )
     assert (first.hit, second.hit) == (False, True)
     assert first.job.id == second.job.id
@@ -248,7 +252,7 @@ async def test_runs_of_one_task_from_two_processes_have_two_numbers(
         place,
         clock,
         lambda e, tx: prepare.submit_in_transaction(tx, prepare.prepare(e, submission, tx.now)),
-        lambda e: e.submit(submission),
+        lambda e: e.jobs.submit(submission),
     )
     assert (first.job.task_attempt, second.job.task_attempt) == (1, 2)
 
@@ -259,11 +263,11 @@ async def test_a_dead_letter_is_requeued_once(engine: Engine, place: Place, cloc
     _, second_answer = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: dead_letters.requeue(e, tx, dlq_id, "ann", None, None, None, FRESH, False),
-        lambda e: answer(e.requeue(dlq_id, actor="bob")),
+        lambda e, tx: dead_letters.requeue(e, tx, dlq_id, Scope("ann"), new_id=FRESH),
+        lambda e: answer(e.dead_letters.requeue(dlq_id, Scope("bob"))),
     )
     assert second_answer == "DLQ_REQUEUE_CONFLICT"
-    assert (await engine.dead_letter(dlq_id)).requeued_as == FRESH
+    assert (await engine.dead_letters.get(dlq_id)).requeued_as == FRESH
 
 
 async def test_a_job_submitted_meanwhile_is_claimed_next(engine: Engine, place: Place, clock: FakeClock) -> None:

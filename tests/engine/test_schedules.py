@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.core.schedule import Schedule, plan
 from detent.core.times import SECOND, iso
 from detent.engine import Engine
-from detent.engine.schedules import schedules
-from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.fire_job import make_job
-from detent.engine.schedules.firing import _fire, fire_due
+from detent.engine.schedules.firing import _fire
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
@@ -30,15 +29,15 @@ MINUTE = 60
 async def add(engine: Engine, name: str = "tick", job_type: str = "mail", **fields: Any) -> Schedule:
     if not {"cron", "every", "at"} & fields.keys():
         fields["cron"] = "* * * * *"
-    return await schedules.add(engine, ScheduleRequest(name, job_type, **fields), actor="ann")
+    return await engine.schedules.add(ScheduleRequest(name, job_type, **fields), Scope("ann"))
 
 
 async def fire(engine: Engine, limit: int = 100) -> list[Job]:
-    return (await fire_due(engine, limit)).jobs
+    return (await engine.schedules.fire_due(limit)).jobs
 
 
 async def stored(engine: Engine, name: str = "tick") -> Schedule:
-    return await schedules.get(engine, name)
+    return await engine.schedules.get(name)
 
 
 def minute(number: int) -> int:
@@ -48,7 +47,7 @@ def minute(number: int) -> int:
 async def test_a_fire_makes_one_job(engine: Engine, clock: FakeClock) -> None:
     schedule = await add(engine, payload={"to": "bo"}, queue="post", priority=3, max_retries=1, timeout_ms=900)
     assert schedule.next_fire_at == minute(1)
-    assert (await fire_due(engine, 10)).next == minute(1)
+    assert (await engine.schedules.fire_due(10)).next == minute(1)
     clock.advance(61)
     [job] = await fire(engine)
     assert await fire(engine) == []
@@ -99,7 +98,7 @@ async def test_whoever_looked_too_early_writes_nothing(engine: Engine, clock: Fa
     clock.advance(60)
     seen = await stored(engine)
     planned = plan(seen, clock.now())
-    await schedules.edit(engine, "tick", {"priority": 5}, actor="ann")
+    await engine.schedules.edit("tick", {"priority": 5}, Scope("ann"))
     assert await engine.store.write(lambda tx: _fire(engine, tx, seen, planned)) == []
     assert [job.priority for job in await fire(engine)] == [5]
     assert await engine.store.write(lambda tx: _fire(engine, tx, seen, planned)) == []
@@ -112,29 +111,29 @@ async def test_whoever_looked_too_early_writes_nothing(engine: Engine, clock: Fa
     before = await stored(engine)
     assert await engine.store.write(lambda tx: _fire(engine, tx, seen, late)) == []
     assert await stored(engine) == before, "it does not go back either"
-    assert len(await engine.jobs(Filter())) == 3
+    assert len(await engine.jobs.list(Filter())) == 3
 
 
 async def test_the_second_guard_outlives_pruning(engine: Engine, place: Place, clock: FakeClock) -> None:
     schedule = await add(engine, job_type="once")
     clock.advance(60)
     [job] = await fire(engine)
-    await engine.cancel(job.id, actor="ann")
+    await engine.jobs.cancel(job.id, Scope("ann"))
     clock.advance(LONG)
-    await schedules.pause(engine, "tick", actor="ann")
+    await engine.schedules.pause("tick", Scope("ann"))
     assert (await engine.prune(1.0)).jobs == 1
     assert await engine.store.write(lambda tx: make_job(engine, tx, schedule, minute(1), "ann")) is None
-    again = await backfill(engine, "tick", iso(minute(1)) or "", iso(minute(2)) or "", actor="ann")
+    again = await engine.schedules.backfill("tick", iso(minute(1)) or "", iso(minute(2)) or "", Scope("ann"))
     assert (again.fires, again.known, again.made) == (2, 1, 1)
-    runs = await schedules.fires(engine, "tick")
+    runs = await engine.schedules.fires("tick")
     assert [(fire_.fire_at, fire_.schedule_id) for fire_ in runs] == [
         (minute(2), schedule.id),
         (minute(1), schedule.id),
     ]
-    await schedules.remove(engine, "tick", actor="ann")
+    await engine.schedules.remove("tick", Scope("ann"))
     assert len(place.dump()["fires"]) == 2, "a removed schedule's fires stay with the jobs they made"
-    [left] = await engine.jobs(Filter())
-    await engine.cancel(left.id, actor="ann")
+    [left] = await engine.jobs.list(Filter())
+    await engine.jobs.cancel(left.id, Scope("ann"))
     clock.advance(LONG)
     await engine.prune(1.0, lap_seconds=0)
     await engine.prune(1.0, lap_seconds=0)
@@ -148,14 +147,14 @@ async def test_old_fires_are_forgotten_and_never_made_again(engine: Engine, plac
         clock.advance(60)
         jobs += await fire(engine)
     for job in (jobs[0], jobs[1], jobs[3]):
-        await engine.cancel(job.id, actor="ann")
+        await engine.jobs.cancel(job.id, Scope("ann"))
     clock.advance(1_000)
     await engine.prune(1.0, keep_fires_for=500)
     assert [row[1] for row in place.dump()["fires"]] == [minute(3), minute(4)], "whose job is there, and the last"
     span = ("2026-02-25T12:02:00Z", "2026-02-25T12:05:00Z")
-    error = await refused(backfill(engine, "tick", *span, actor="ann"), "BACKFILL_FORGOTTEN", 422)
+    error = await refused(engine.schedules.backfill("tick", *span, Scope("ann")), "BACKFILL_FORGOTTEN", 422)
     assert error.extra["limit"] == "2026-02-25T12:02:00Z"
-    done = await backfill(engine, "tick", "2026-02-25T12:03:00Z", "2026-02-25T12:05:00Z", actor="ann")
+    done = await engine.schedules.backfill("tick", "2026-02-25T12:03:00Z", "2026-02-25T12:05:00Z", Scope("ann"))
     assert (done.known, done.made) == (2, 1)
     assert (await verify(engine.store, engine.contracts)).ok
 
@@ -198,11 +197,11 @@ async def test_overlap_cancel(engine: Engine, clock: FakeClock) -> None:
     [waiting] = await fire(engine)
     clock.advance(60)
     [running] = await fire(engine)
-    assert (await engine.job(waiting.id)).phase == "final", "nobody held it: cancelled at once"
+    assert (await engine.jobs.get(waiting.id)).phase == "final", "nobody held it: cancelled at once"
     await claim(engine)
     clock.advance(60)
     [third] = await fire(engine)
-    cancelled = await engine.job(running.id)
+    cancelled = await engine.jobs.get(running.id)
     assert cancelled.cancel_requested is not None and "schedule:tick" in cancelled.cancel_requested
     assert await note_names(engine, running.id) == ["cancel.requested"]
     assert [one.id for one in await claim(engine)] == [third.id]
@@ -210,13 +209,13 @@ async def test_overlap_cancel(engine: Engine, clock: FakeClock) -> None:
 
 async def test_pause_and_resume(engine: Engine, clock: FakeClock) -> None:
     await add(engine)
-    paused = await schedules.pause(engine, "tick", actor="bo", reason="holiday")
+    paused = await engine.schedules.pause("tick", Scope("bo", "holiday"))
     assert (paused.paused_at, paused.next_fire_at) == (START, None)
     clock.advance(10 * MINUTE + 5)
-    assert await fire_due(engine, 10) == ([], None, 0)
-    resumed = await schedules.resume(engine, "tick", actor="bo")
+    assert await engine.schedules.fire_due(10) == ([], None, 0)
+    resumed = await engine.schedules.resume("tick", Scope("bo"))
     assert resumed.next_fire_at == minute(11), "what passed meanwhile is not made up for"
-    assert (await schedules.resume(engine, "tick", actor="bo")).version == resumed.version
+    assert (await engine.schedules.resume("tick", Scope("bo"))).version == resumed.version
     acts = [(entry.actor, entry.act, entry.reason) for _, _, entry in await engine.audit()]
     assert acts == [
         ("bo", "schedule.resume", None),
@@ -231,42 +230,42 @@ async def test_a_clock_that_was_set_back_fires_nothing_again(engine: Engine, clo
     assert len(await fire(engine)) == 1
     clock.advance(-30)
     assert await fire(engine) == []
-    await schedules.pause(engine, "tick", actor="ann")
-    assert (await schedules.resume(engine, "tick", actor="ann")).next_fire_at == minute(2)
-    assert (await schedules.edit(engine, "tick", {"cron": "*/1 * * * *"}, actor="ann")).next_fire_at == minute(2)
+    await engine.schedules.pause("tick", Scope("ann"))
+    assert (await engine.schedules.resume("tick", Scope("ann"))).next_fire_at == minute(2)
+    assert (await engine.schedules.edit("tick", {"cron": "*/1 * * * *"}, Scope("ann"))).next_fire_at == minute(2)
 
 
 async def test_edit(engine: Engine, clock: FakeClock) -> None:
     await add(engine, every="10m", payload={"a": 1})
     clock.advance(2 * MINUTE)
-    edited = await schedules.edit(engine, "tick", {"every": "5m"}, actor="bo", version=1)
+    edited = await engine.schedules.edit("tick", {"every": "5m"}, Scope("bo"), version=1)
     assert (edited.version, edited.next_fire_at) == (2, minute(7)), "a new interval is counted from now"
     error = await refused(
-        schedules.edit(engine, "tick", {"every": "1m"}, actor="bo", version=1), "VERSION_CONFLICT", 409
+        engine.schedules.edit("tick", {"every": "1m"}, Scope("bo"), version=1), "VERSION_CONFLICT", 409
     )
     assert error.extra["version"] == 2
     clock.advance(5 * MINUTE)
-    same = await schedules.edit(engine, "tick", {"payload": {"a": 2}, "queue": "slow"}, actor="bo")
+    same = await engine.schedules.edit("tick", {"payload": {"a": 2}, "queue": "slow"}, Scope("bo"))
     assert same.next_fire_at == minute(7), "a fire that is due stays due"
     [job] = await fire(engine)
     assert (job.payload, job.queue) == ('{"a":2}', "slow")
-    switched = await schedules.edit(engine, "tick", {"cron": "0 9 * * *", "tz": "Asia/Shanghai"}, actor="bo")
+    switched = await engine.schedules.edit("tick", {"cron": "0 9 * * *", "tz": "Asia/Shanghai"}, Scope("bo"))
     assert (switched.kind, iso(switched.next_fire_at)) == ("cron", "2026-02-26T01:00:00Z")
     [_, _, (_, _, first)] = (await engine.audit())[:3]
     assert first.data == {"every": {"from": "10m", "to": "5m"}}
-    await refused(schedules.edit(engine, "tick", {"name": "tock"}, actor="bo"), "OPTION_UNKNOWN", 422)
-    await refused(schedules.edit(engine, "tick", {"cron": "nonsense"}, actor="bo"), "SCHEDULE_INVALID", 422)
+    await refused(engine.schedules.edit("tick", {"name": "tock"}, Scope("bo")), "OPTION_UNKNOWN", 422)
+    await refused(engine.schedules.edit("tick", {"cron": "nonsense"}, Scope("bo")), "SCHEDULE_INVALID", 422)
     assert await stored(engine) == switched
 
 
 async def test_what_was_said_is_taken_back(engine: Engine) -> None:
     schedule = await add(engine, every="10m", queue="slow", priority=5, deadline=60, ends_at="2030-01-01T00:00:00Z")
     names = ("queue", "priority", "deadline", "ends_at")
-    plain = await schedules.edit(engine, "tick", dict.fromkeys(names), actor="bo")
+    plain = await engine.schedules.edit("tick", dict.fromkeys(names), Scope("bo"))
     assert (plain.queue, plain.priority, plain.ends_at) == ("default", 0, None)
     assert plain.expression == schedule.expression and plain.kind == schedule.kind
-    await refused(schedules.edit(engine, "tick", {"every": None}, actor="bo"), "SCHEDULE_INVALID", 422)
-    await refused(schedules.edit(engine, "tick", {"job_type": None}, actor="bo"), "NAME_INVALID", 422)
+    await refused(engine.schedules.edit("tick", {"every": None}, Scope("bo")), "SCHEDULE_INVALID", 422)
+    await refused(engine.schedules.edit("tick", {"job_type": None}, Scope("bo")), "NAME_INVALID", 422)
     assert await stored(engine) == plain
 
 
@@ -275,7 +274,7 @@ async def test_fires_go_on_beside_edits(engine: Engine, clock: FakeClock) -> Non
     await add(engine)
     clock.advance(60)
     await fire(engine)
-    await schedules.edit(engine, "tick", {"priority": 1}, actor="ann", version=1)
+    await engine.schedules.edit("tick", {"priority": 1}, Scope("ann"), version=1)
     clock.advance(60)
     assert len(await fire(engine)) == 1
 
@@ -284,11 +283,11 @@ async def test_remove(engine: Engine, clock: FakeClock) -> None:
     schedule = await add(engine)
     clock.advance(60)
     [job] = await fire(engine)
-    await schedules.remove(engine, schedule.id, actor="bo", reason="not needed")
+    await engine.schedules.remove(schedule.id, Scope("bo", "not needed"))
     clock.advance(60)
     assert await fire(engine) == []
-    await refused(schedules.get(engine, "tick"), "SCHEDULE_NOT_FOUND", 404)
-    assert (await engine.job(job.id)).id == job.id
+    await refused(engine.schedules.get("tick"), "SCHEDULE_NOT_FOUND", 404)
+    assert (await engine.jobs.get(job.id)).id == job.id
     again = await add(engine)
     assert again.id != schedule.id, "a schedule of the same name is another one"
 
@@ -307,42 +306,44 @@ async def test_at_and_end(engine: Engine, clock: FakeClock) -> None:
 async def test_backfill(engine: Engine, clock: FakeClock) -> None:
     await add(engine, overlap="skip", cron="0 * * * *")
     span = ("2026-02-24T00:00:00Z", "2026-02-24T23:59:00Z")
-    assert (await backfill(engine, "tick", *span, actor="ann", dry_run=True)).made == 24
-    assert await engine.jobs(Filter()) == []
-    done = await backfill(engine, "tick", *span, actor="ann", reason="lost day", rate=2)
+    assert (await engine.schedules.backfill("tick", *span, Scope("ann"), dry_run=True)).made == 24
+    assert await engine.jobs.list(Filter()) == []
+    done = await engine.schedules.backfill("tick", *span, Scope("ann", "lost day"), rate=2)
     assert (done.fires, done.known, done.made, len(done.job_ids)) == (24, 0, 24, 24)
-    jobs = sorted(await engine.jobs(Filter()), key=lambda job: job.scheduled_at or 0)
+    jobs = sorted(await engine.jobs.list(Filter()), key=lambda job: job.scheduled_at or 0)
     assert [job.due_at for job in jobs] == [START + number * SECOND // 2 for number in range(24)], "two a second"
-    assert (await backfill(engine, "tick", *span, actor="ann")).made == 0
+    assert (await engine.schedules.backfill("tick", *span, Scope("ann"))).made == 0
     [entry] = [entry for _, _, entry in await engine.audit() if entry.act == "schedule.backfill"]
     assert (entry.actor, entry.reason, entry.data and entry.data["jobs"]) == ("ann", "lost day", 24)
     for bad in (("2026-02-25T00:00:00Z", "2026-02-26T00:00:00Z"), ("2026-02-24T00:00:00Z", "2026-02-23T00:00:00Z")):
-        await refused(backfill(engine, "tick", *bad, actor="ann"), "SCHEDULE_INVALID", 422)
-    await schedules.edit(engine, "tick", {"cron": "* * * * *"}, actor="ann")
+        await refused(engine.schedules.backfill("tick", *bad, Scope("ann")), "SCHEDULE_INVALID", 422)
+    await engine.schedules.edit("tick", {"cron": "* * * * *"}, Scope("ann"))
     early = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z")
-    await refused(backfill(engine, "tick", *early, actor="ann"), "BACKFILL_TOO_LARGE", 422)
+    await refused(engine.schedules.backfill("tick", *early, Scope("ann")), "BACKFILL_TOO_LARGE", 422)
 
 
 async def test_a_backfill_up_to_now_and_the_fire_make_one_job(engine: Engine, clock: FakeClock) -> None:
     await add(engine)
     clock.advance(60)
-    assert (await backfill(engine, "tick", "2026-02-25T12:01:00Z", "2026-02-25T12:01:00Z", actor="ann")).made == 1
+    assert (
+        await engine.schedules.backfill("tick", "2026-02-25T12:01:00Z", "2026-02-25T12:01:00Z", Scope("ann"))
+    ).made == 1
     assert await fire(engine) == []
     assert (await stored(engine)).next_fire_at == minute(2)
 
 
 async def test_preview(engine: Engine) -> None:
     await add(engine, cron="30 2 * * *", tz="Europe/Berlin", jitter=60)
-    await schedules.pause(engine, "tick", actor="ann")
-    [first, second] = await schedules.preview(engine, "tick", 2)
+    await engine.schedules.pause("tick", Scope("ann"))
+    [first, second] = await engine.schedules.preview("tick", 2)
     assert (iso(first.fire_at), iso(second.fire_at)) == ("2026-02-26T01:30:00Z", "2026-02-27T01:30:00Z")
     assert 0 <= first.due_at - first.fire_at <= 60 * SECOND
     request = ScheduleRequest("later", "mail", every=90)
-    assert [iso(one.fire_at) for one in await schedules.preview(engine, request, 2)] == [
+    assert [iso(one.fire_at) for one in await engine.schedules.preview(request, 2)] == [
         "2026-02-25T12:01:30Z",
         "2026-02-25T12:03:00Z",
     ]
-    assert len(await schedules.preview(engine, ScheduleRequest("x", "mail", at="2027-01-01T00:00:00Z"), 5)) == 1
+    assert len(await engine.schedules.preview(ScheduleRequest("x", "mail", at="2027-01-01T00:00:00Z"), 5)) == 1
 
 
 async def test_a_job_that_cannot_be_made_is_told_and_passed_over(engine: Engine, clock: FakeClock) -> None:
@@ -366,7 +367,7 @@ async def test_a_schedule_nobody_can_read_stops_no_other(engine: Engine, clock: 
     astray = replace(broken, timezone="Mars/Base", version=2)
     assert await engine.store.write(lambda tx: tx.change_schedule(broken, astray))
     clock.advance(60)
-    runs = await fire_due(engine, 10)
+    runs = await engine.schedules.fire_due(10)
     assert [job.scheduled_at for job in runs.jobs] == [minute(1)] and runs.next == minute(1)
     assert (await stored(engine, "broken")).next_fire_at == minute(1), "it stays due for whoever can read it"
 
@@ -375,34 +376,34 @@ async def test_a_contract_we_do_not_know_is_left_to_others(engine: Engine, clock
     await add(engine)
     known, engine.contracts = engine.contracts, {}
     clock.advance(60)
-    assert await fire_due(engine, 10) == ([], None, 0)
+    assert await engine.schedules.fire_due(10) == ([], None, 0)
     engine.contracts = known
     assert len(await fire(engine)) == 1
 
 
 async def test_declared_in_code(engine: Engine, clock: FakeClock) -> None:
     request = ScheduleRequest("nightly", "report", cron="0 2 * * *", tz="Europe/Berlin")
-    [schedule] = await schedules.declare(engine, [request])
-    assert schedule.declared is not None and await schedules.declare(engine, [request]) == [schedule]
-    await schedules.edit(engine, "nightly", {"priority": 9}, actor="ann")
-    await schedules.pause(engine, "nightly", actor="ann")
-    [kept] = await schedules.declare(engine, [request])
+    [schedule] = await engine.schedules.declare([request])
+    assert schedule.declared is not None and await engine.schedules.declare([request]) == [schedule]
+    await engine.schedules.edit("nightly", {"priority": 9}, Scope("ann"))
+    await engine.schedules.pause("nightly", Scope("ann"))
+    [kept] = await engine.schedules.declare([request])
     assert (kept.priority, kept.version) == (9, 3), "an edit stands while the declaration is the same"
-    [changed] = await schedules.declare(engine, [ScheduleRequest("nightly", "report", cron="0 3 * * *")])
+    [changed] = await engine.schedules.declare([ScheduleRequest("nightly", "report", cron="0 3 * * *")])
     assert (changed.id, changed.expression, changed.priority) == (schedule.id, "0 3 * * *", 0), "a new declaration wins"
     assert changed.paused_at is not None and changed.next_fire_at is None, "a pause is never undone by code"
     assert [entry.act for _, _, entry in await engine.audit() if entry.actor == "code"] == ["schedule.declare"] * 2
-    await schedules.declare(engine, [ScheduleRequest("past", "report", at="2020-01-01T00:00:00Z")])
+    await engine.schedules.declare([ScheduleRequest("past", "report", at="2020-01-01T00:00:00Z")])
     assert (await stored(engine, "past")).next_fire_at is None, "it has passed: no fire, and no error at every start"
 
 
 async def test_tenants(engine: Engine, clock: FakeClock) -> None:
     one, other = await add(engine, tenant_id="a"), await add(engine, tenant_id="b")
-    await refused(schedules.get(engine, "tick"), "SCHEDULE_AMBIGUOUS", 422)
-    assert (await schedules.get(engine, "tick", tenant="b")).id == other.id
-    await refused(schedules.pause(engine, one.id, actor="x", tenant="b"), "TENANT_SCOPE_VIOLATION", 403)
-    await refused(schedules.get(engine, "tick", tenant="c"), "SCHEDULE_NOT_FOUND", 404)
-    assert [s.id for s in await schedules.list_schedules(engine, Filter(tenant_id="a"))] == [one.id]
+    await refused(engine.schedules.get("tick"), "SCHEDULE_AMBIGUOUS", 422)
+    assert (await engine.scoped(tenant="b").schedules.get("tick")).id == other.id
+    await refused(engine.schedules.pause(one.id, Scope("x", tenant="b")), "TENANT_SCOPE_VIOLATION", 403)
+    await refused(engine.scoped(tenant="c").schedules.get("tick"), "SCHEDULE_NOT_FOUND", 404)
+    assert [s.id for s in await engine.schedules.list(Filter(tenant_id="a"))] == [one.id]
     clock.advance(60)
     assert sorted(job.tenant_id for job in await fire(engine)) == ["a", "b"]
 
@@ -410,11 +411,11 @@ async def test_tenants(engine: Engine, clock: FakeClock) -> None:
 async def test_lists(engine: Engine) -> None:
     for number in range(3):
         await add(engine, f"tick-{number}", job_type=f"type-{number}", queue="slow" if number else "default")
-    assert [s.name for s in await schedules.list_schedules(engine, Filter())] == ["tick-2", "tick-1", "tick-0"]
-    assert [s.name for s in await schedules.list_schedules(engine, Filter(queue="slow"))] == ["tick-2", "tick-1"]
-    assert [s.name for s in await schedules.list_schedules(engine, Filter(text="type-0"))] == ["tick-0"]
-    [first] = await schedules.list_schedules(engine, Filter(limit=1))
-    assert [s.name for s in await schedules.list_schedules(engine, Filter(before=first.id))] == ["tick-1", "tick-0"]
+    assert [s.name for s in await engine.schedules.list(Filter())] == ["tick-2", "tick-1", "tick-0"]
+    assert [s.name for s in await engine.schedules.list(Filter(queue="slow"))] == ["tick-2", "tick-1"]
+    assert [s.name for s in await engine.schedules.list(Filter(text="type-0"))] == ["tick-0"]
+    [first] = await engine.schedules.list(Filter(limit=1))
+    assert [s.name for s in await engine.schedules.list(Filter(before=first.id))] == ["tick-1", "tick-0"]
 
 
 BAD: list[tuple[Mapping[str, Any], str, str]] = [
@@ -449,7 +450,7 @@ BAD: list[tuple[Mapping[str, Any], str, str]] = [
 async def test_bad_requests_change_nothing(engine: Engine, place: Place) -> None:
     for fields, code, field in BAD:
         request = {"name": "tick", "job_type": "mail", "cron": "* * * * *", **fields}
-        error = await refused(schedules.add(engine, ScheduleRequest(**request), actor="ann"), code, 422)
+        error = await refused(engine.schedules.add(ScheduleRequest(**request), Scope("ann")), code, 422)
         assert error.extra["field"] == field, fields
     await refused(add(engine, payload=[1]), "PAYLOAD_NOT_OBJECT", 422)
     await refused(add(engine, contract="unheard"), "CONTRACT_UNKNOWN", 422)
@@ -460,8 +461,8 @@ async def test_bad_requests_change_nothing(engine: Engine, place: Place) -> None
 
 async def test_an_add_may_be_repeated(engine: Engine) -> None:
     request = ScheduleRequest("tick", "mail", every="5m")
-    first = await schedules.add(engine, request, actor="ann", new_id=engine.ids.job())
-    again = await schedules.add(engine, request, actor="ann", new_id=first.id)
+    first = await engine.schedules.add(request, Scope("ann"), new_id=engine.ids.job())
+    again = await engine.schedules.add(request, Scope("ann"), new_id=first.id)
     assert again == first and len(await engine.audit()) == 1
 
 

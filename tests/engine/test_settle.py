@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.contract.model import Phase, replay
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
@@ -120,14 +121,14 @@ async def test_every_outcome_under_every_contract(engine: Engine, outcome: str) 
 
 async def one_cell(engine: Engine, outcome: str, contract: str, expected: list[str] | str) -> None:
     held = await running(engine, contract, job_type=contract)
-    before = await engine.history(held.id)
+    before = await engine.jobs.history(held.id)
     act = engine.settle(held.id, held.token, outcome_named(outcome, contract))
     if isinstance(expected, str):
         error = await refused_noted(engine, held.id, act, expected, "settle.refused")
         assert contract in error.message and error.http_status == 422
         return
     job = await act
-    after = await engine.history(held.id)
+    after = await engine.jobs.history(held.id)
     assert after.job == job
     assert [event.target for event in after.events[len(before.events) :]] == expected
     assert [event.seq for event in after.events] == list(range(1, job.version + 1))
@@ -178,15 +179,15 @@ async def test_men_retries_two_codes_only(engine: Engine) -> None:
         job = await engine.settle(held.id, held.token, Failed(Failure(code, "x", retryable=True)))
         assert (job.status, job.error_code) == (status, code)
         if status == "ready":
-            await engine.cancel(job.id, actor="ann")
+            await engine.jobs.cancel(job.id, Scope("ann"))
 
 
 async def test_men_counts_the_attempt_that_failed_and_the_one_that_starts(engine: Engine) -> None:
     held = await running(engine, "men")
     await engine.settle(held.id, held.token, retryable("men"))
-    assert engine.contract("men").view(await engine.job(held.id))["attempt"] == 2
+    assert engine.contract("men").view(await engine.jobs.get(held.id))["attempt"] == 2
     await claim_one(engine)
-    envelopes = [e["envelope"] for e in (await engine.history(held.id)).as_dict()["events"] if e["envelope"]]
+    envelopes = [e["envelope"] for e in (await engine.jobs.history(held.id)).as_dict()["events"] if e["envelope"]]
     shown = [(t["payload"]["from_state"], t["payload"]["to_state"], t["payload"]["attempt"]) for t in envelopes]
     assert shown == [
         ("pending", "ready", 1),
@@ -209,7 +210,7 @@ async def test_the_delays_grow_with_the_jitter_drawn(
         assert job.due_at == clock.now() + (base + jitter) * 1_000 == job.next_retry_at
         clock.advance(60)
         held = await claim_one(engine)
-        assert (await engine.job(held.id)).next_retry_at is None
+        assert (await engine.jobs.get(held.id)).next_retry_at is None
     await engine.close()
 
 
@@ -279,7 +280,7 @@ async def test_a_failure_and_its_dead_letter_are_one_commit(
     clock.advance(2)
     job = await engine.settle(held.id, held.token, PERMANENT)
     assert job.dlq_id
-    item = await engine.dead_letter(job.dlq_id)
+    item = await engine.dead_letters.get(job.dlq_id)
     assert (item.job_id, item.tenant_id, item.contract, item.job_type) == (job.id, "acme", contract, "mail")
     assert (item.error_class, item.error_code, item.payload) == ("Broken", "BROKEN", '{"a":1}')
     assert (item.status, item.retries, item.first_failed_at) == ("open", count, START + 2_000_000)
@@ -294,7 +295,7 @@ async def test_elsewhere_a_failure_leaves_no_dead_letter(engine: Engine, contrac
     held = await running(engine, contract)
     job = await engine.settle(held.id, held.token, PERMANENT)
     assert job.dlq_id is None
-    assert await engine.dead_letters(Filter()) == []
+    assert await engine.dead_letters.list(Filter()) == []
 
 
 @pytest.mark.parametrize("contract", NAMES)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
 from detent.engine import Engine, Settlement, Submission
@@ -106,7 +107,7 @@ async def test_a_result_after_the_lease_time_counts_while_nobody_took_the_job(en
 @pytest.mark.parametrize("contract", ["men", "p3c"])
 async def test_the_late_result_of_a_cancelled_run_is_refused(engine: Engine, contract: str) -> None:
     held = await running(engine, contract)
-    await engine.cancel(held.id, actor="ann")
+    await engine.jobs.cancel(held.id, Scope("ann"))
     for outcome in (Succeeded(), retryable(contract), Cancelled()):
         await refused_noted(
             engine, held.id, engine.settle(held.id, held.token, outcome), "LEASE_STALE", "settle.refused"
@@ -114,12 +115,12 @@ async def test_the_late_result_of_a_cancelled_run_is_refused(engine: Engine, con
 
 
 async def test_a_batch_of_good_stale_failing_and_unsupported(engine: Engine, clock: FakeClock) -> None:
-    await engine.submit_many([Submission("mail", {"n": n}) for n in range(6)])
-    await engine.submit_many([Submission("mail", contract="gate-b2")])
+    await engine.jobs.submit_many([Submission("mail", {"n": n}) for n in range(6)])
+    await engine.jobs.submit_many([Submission("mail", contract="gate-b2")])
     good, lost, failing, waiting, forged, again, snoozing = await claim(engine)
     clock.advance(1)
     await engine.settle(again.id, again.token, Succeeded('"x"'))
-    await engine.cancel(lost.id, actor="ann", force=True)
+    await engine.jobs.cancel(lost.id, Scope("ann"), force=True)
     settled = [
         Settlement(good.id, good.token, "standard", Succeeded('"good"')),
         Settlement(lost.id, lost.token, "standard", Succeeded('"lost"')),
@@ -139,29 +140,29 @@ async def test_a_batch_of_good_stale_failing_and_unsupported(engine: Engine, clo
         snoozing.id: "CONTRACT_LACKS_MOVE",
         "nobody": "LEASE_STALE",
     }
-    statuses = [(await engine.job(c.id)).status for c in (good, lost, failing, waiting, forged, again, snoozing)]
+    statuses = [(await engine.jobs.get(c.id)).status for c in (good, lost, failing, waiting, forged, again, snoozing)]
     assert statuses == ["succeeded", "cancelled", "retrying", "waiting", "running", "succeeded", "running"]
-    assert (await engine.job(good.id)).result == '"good"'
+    assert (await engine.jobs.get(good.id)).result == '"good"'
     for job in (lost, forged, snoozing):
         assert await note_names(engine, job.id) == ["settle.refused"]
     assert [c.id for c in done.claimed] == [next_one.id]
 
 
 async def test_a_batch_that_says_the_same_twice(engine: Engine) -> None:
-    await engine.submit_many([Submission("mail"), Submission("mail")])
+    await engine.jobs.submit_many([Submission("mail"), Submission("mail")])
     one, two = await claim(engine)
     fails = Settlement(one.id, one.token, "standard", retryable("standard"))
     ends = Settlement(two.id, two.token, "standard", Succeeded("1"))
     done = await engine.settle_and_claim([fails, ends, fails, ends], None)
     assert done.refused == {}
-    assert [(await engine.job(c.id)).status for c in (one, two)] == ["retrying", "succeeded"]
-    assert (await engine.job(one.id)).failures == 1
+    assert [(await engine.jobs.get(c.id)).status for c in (one, two)] == ["retrying", "succeeded"]
+    assert (await engine.jobs.get(one.id)).failures == 1
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["plain", "mixed"])
 @pytest.mark.parametrize("bad", ["{not json", '"\ud800"'], ids=["no JSON", "no Unicode"])
 async def test_a_bad_result_does_not_stall_the_batch(engine: Engine, mixed: bool, bad: str) -> None:
-    await engine.submit_many([Submission("mail") for _ in range(4)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(4)])
     held = await claim(engine)
     results = ['"a"', bad, '"c"', None]
     settlements = [Settlement(c.id, c.token, "standard", Succeeded(r)) for c, r in zip(held, results, strict=True)]
@@ -169,7 +170,7 @@ async def test_a_bad_result_does_not_stall_the_batch(engine: Engine, mixed: bool
         settlements[3] = Settlement(held[3].id, held[3].token, "standard", retryable("standard"))
     done = await engine.settle_and_claim(settlements, None)
     assert list(done.refused) == [held[1].id]
-    statuses = [(await engine.job(c.id)).status for c in held]
+    statuses = [(await engine.jobs.get(c.id)).status for c in held]
     assert statuses == ["succeeded", "running", "succeeded", "retrying" if mixed else "succeeded"]
 
 
@@ -178,7 +179,7 @@ async def test_a_settlement_that_names_the_wrong_contract_is_still_the_jobs(engi
     held = await running(engine, "formal")
     done = await engine.settle_and_claim([Settlement(held.id, held.token, "gate-b2", Succeeded("1"))], None)
     assert done.refused == {}
-    assert (await engine.job(held.id)).status == "Completed"
+    assert (await engine.jobs.get(held.id)).status == "Completed"
 
 
 async def test_an_empty_cycle(engine: Engine, place: Place) -> None:
@@ -189,7 +190,7 @@ async def test_an_empty_cycle(engine: Engine, place: Place) -> None:
 
 
 async def test_settle_and_claim_share_a_cycle(engine: Engine) -> None:
-    await engine.submit_many([Submission("mail") for _ in range(3)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(3)])
     first = await claim(engine, 2)
     settlements = [Settlement(c.id, c.token, c.contract, Succeeded()) for c in first]
     done = await engine.settle_and_claim(settlements, engine.claim_request("w1", 2, 30))
@@ -206,13 +207,13 @@ async def test_refusals_by_code_are_written_even_when_others_of_the_commit_fail(
 async def test_a_former_holders_success_in_a_batch_takes_nothing_from_the_new_one(
     engine: Engine, clock: FakeClock
 ) -> None:
-    await engine.submit_many([Submission("mail"), Submission("mail")])
+    await engine.jobs.submit_many([Submission("mail"), Submission("mail")])
     first, second = await claim(engine)
     clock.advance(LEASE_SECONDS)
     await engine.extend({second.id: second.token}, LEASE_SECONDS)
     await engine.expire()
     new = await claim_one(engine, worker="w2")
-    before = await engine.job(new.id)
+    before = await engine.jobs.get(new.id)
     done = await engine.settle_and_claim(
         [
             Settlement(first.id, first.token, "standard", Succeeded('"old"')),
@@ -221,5 +222,5 @@ async def test_a_former_holders_success_in_a_batch_takes_nothing_from_the_new_on
         None,
     )
     assert {job_id: error.code for job_id, error in done.refused.items()} == {first.id: "LEASE_STALE"}
-    assert await engine.job(new.id) == before
-    assert (await engine.job(second.id)).result == '"good"'
+    assert await engine.jobs.get(new.id) == before
+    assert (await engine.jobs.get(second.id)).result == '"good"'

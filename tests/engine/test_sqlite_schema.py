@@ -51,7 +51,7 @@ async def test_an_empty_file_is_migrated_on_first_use(
     assert (await submit(engine)).status == "queued"
     await engine.close()
     again = Engine(opened(path, may_migrate=False))
-    assert len(await again.jobs(Filter())) == 1
+    assert len(await again.jobs.list(Filter())) == 1
     await again.close()
     newest = migrate.migrations()[-1][0]
     assert sql(path, "PRAGMA user_version", "PRAGMA application_id") == [(newest,), (migrate.APPLICATION_ID,)]
@@ -174,5 +174,5 @@ async def test_opening_twice_and_closing_twice(tmp_path: Path) -> None:
     await engine.close()
     await engine.open()
     await submit(engine)
-    assert len(await engine.jobs(Filter())) == 2
+    assert len(await engine.jobs.list(Filter())) == 2
     await engine.close()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from detent.core.access import Scope
 from detent.core.errors import DetentError, OnceUnfinished, StaleLease, StepMismatch
 from detent.core.job import Step
 from detent.core.outcome import Cancelled, Succeeded
@@ -79,7 +80,7 @@ async def test_a_recorded_step_is_remembered_in_its_type(engine: Engine, clock: 
     assert shop.calls == [(7, "2.50")]
     step = (await steps_of(engine, first.id))["pay"]
     assert (step.finished, step.execution_no) == (True, 1)
-    assert step.at >= (await engine.job(first.id)).created_at
+    assert step.at >= (await engine.jobs.get(first.id)).created_at
 
 
 async def test_what_comes_back_first_is_what_comes_back_later(engine: Engine, clock: FakeClock) -> None:
@@ -252,7 +253,7 @@ async def test_nothing_is_recorded_after_the_end(engine: Engine, outcome: Any) -
 
 async def test_steps_are_recorded_while_a_cancel_is_asked_for(engine: Engine) -> None:
     held = await running(engine)
-    await engine.cancel(held.id, actor="ann")
+    await engine.jobs.cancel(held.id, Scope("ann"))
     assert await Context(held, engine).step("tidy", lambda: 1) == 1
 
 
@@ -328,7 +329,7 @@ async def test_a_reopened_job_remembers_its_steps(engine: Engine, clock: FakeClo
     held = await running(engine, "formal")
     await Context(held, engine).step("pay", shop.plain)
     await engine.settle(held.id, held.token, PERMANENT)
-    await engine.reopen(held.id, actor="ann")
+    await engine.jobs.reopen(held.id, Scope("ann"))
     assert await Context(await claim_one(engine), engine).step("pay", shop.plain) == {"n": 1}
     assert len(shop.calls) == 1
 
@@ -340,9 +341,9 @@ async def test_a_requeued_job_remembers_on_request(engine: Engine, take_steps: b
     first = Context(held, engine)
     await first.step("pay", shop.plain)
     await engine.settle(held.id, held.token, PERMANENT)
-    dead_letter = (await engine.job(held.id)).dlq_id
+    dead_letter = (await engine.jobs.get(held.id)).dlq_id
     assert dead_letter is not None
-    await engine.requeue(dead_letter, actor="ann", take_steps=take_steps)
+    await engine.dead_letters.requeue(dead_letter, Scope("ann"), take_steps=take_steps)
     ctx = Context(await claim_one(engine), engine)
     assert ctx.execution_no == 1 and ctx.effect_key("pay") == first.effect_key("pay")
     assert await ctx.step("pay", shop.plain) == {"n": 1 if take_steps else 2}
@@ -392,7 +393,7 @@ async def test_refusals_from_a_thread(engine: Engine, clock: FakeClock) -> None:
 async def test_steps_need_no_status_of_their_own(engine: Engine, clock: FakeClock) -> None:
     """A job that waits keeps its steps; who asks next finds them."""
     job = await reach(engine, clock, "standard", "waiting")
-    await engine.signal(job.id, "answer", 1)
+    await engine.jobs.signal(job.id, "answer", Scope("test"), 1)
     held = await claim_one(engine)
     assert held.execution_no == 2
     assert await Context(held, engine).step("after", lambda: 5) == 5

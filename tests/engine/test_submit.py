@@ -25,11 +25,11 @@ BORN = {
 
 @pytest.mark.parametrize("contract", NAMES)
 async def test_a_job_due_now_is_one_row_and_its_birth_is_logged(engine: Engine, place: Place, contract: str) -> None:
-    submitted = await engine.submit(
+    submitted = await engine.jobs.submit(
         Submission("mail", {"to": "ä"}, contract, actor="ann", timeout_ms=5_000, priority=3)
     )
     assert not submitted.hit
-    job = await engine.job(submitted.job.id)
+    job = await engine.jobs.get(submitted.job.id)
     assert (job.contract, job.job_type, job.queue, job.tenant_id) == (contract, "mail", "default", "default")
     assert (job.payload, job.timeout_ms, job.priority) == ('{"to":"ä"}', 5_000, 3)
     assert (job.created_at, job.due_at, job.execution_no, job.failures) == (START, START, 0, 0)
@@ -55,9 +55,9 @@ async def test_what_is_not_said_is_the_contracts_default(engine: Engine, contrac
 @pytest.mark.parametrize("contract", NAMES)
 async def test_the_same_submission_again_is_the_same_job(engine: Engine, place: Place, contract: str) -> None:
     submission = Submission("mail", {"to": 1}, contract, id=ID, idempotency_key="k", idempotency_scope="s")
-    first = await engine.submit(submission)
+    first = await engine.jobs.submit(submission)
     before = place.dump()
-    again = await engine.submit(submission)
+    again = await engine.jobs.submit(submission)
     assert again.job == first.job
     assert not again.hit, "the caller never had an answer: for it the job is new"
     assert place.dump() == before
@@ -67,9 +67,9 @@ async def test_the_same_submission_again_is_the_same_job(engine: Engine, place: 
 @pytest.mark.parametrize("contract", NAMES)
 async def test_the_same_submission_again_without_a_key(engine: Engine, place: Place, contract: str) -> None:
     submission = Submission("mail", {"to": 1}, contract, id=ID)
-    first = await engine.submit(submission)
+    first = await engine.jobs.submit(submission)
     before = place.dump()
-    assert (await engine.submit(submission)).job == first.job
+    assert (await engine.jobs.submit(submission)).job == first.job
     assert place.dump() == before
 
 
@@ -82,9 +82,9 @@ async def test_a_repeat_finds_the_job_where_it_is_now(engine: Engine) -> None:
 @pytest.mark.parametrize("contract", NAMES)
 async def test_an_id_of_another_job_is_refused(engine: Engine, place: Place, contract: str) -> None:
     same = {"job_type": "mail", "payload": {"to": 1}, "contract": contract, "id": ID}
-    await engine.submit(Submission(**same))
+    await engine.jobs.submit(Submission(**same))
     for other in ({"payload": {"to": 2}}, {"job_type": "call"}, {"tenant_id": "rival"}):
-        await refused_untouched(place, engine.submit(Submission(**(same | other))), "JOB_ID_CONFLICT", 409)
+        await refused_untouched(place, engine.jobs.submit(Submission(**(same | other))), "JOB_ID_CONFLICT", 409)
 
 
 async def test_an_id_used_under_another_contract_is_refused(engine: Engine, place: Place) -> None:
@@ -102,18 +102,18 @@ async def test_an_id_that_is_there_takes_no_new_key(engine: Engine, place: Place
 @pytest.mark.parametrize("contract", NAMES)
 async def test_bulk_makes_every_job_in_the_order_asked(engine: Engine, place: Place, contract: str) -> None:
     submissions = [Submission("mail", {"n": n}, contract) for n in range(50)]
-    submitted = await engine.submit_many(submissions)
+    submitted = await engine.jobs.submit_many(submissions)
     assert [m.job.payload for m in submitted] == [f'{{"n":{n}}}' for n in range(50)]
-    assert {m.job.id for m in submitted} == {job.id for job in await engine.jobs(Filter(limit=100))}
+    assert {m.job.id for m in submitted} == {job.id for job in await engine.jobs.list(Filter(limit=100))}
     assert len(place.dump()["events"]) == 50 * len(BORN[contract])
 
 
 async def test_bulk_of_nothing(engine: Engine) -> None:
-    assert await engine.submit_many([]) == []
+    assert await engine.jobs.submit_many([]) == []
 
 
 async def test_bulk_over_several_contracts(engine: Engine) -> None:
-    submitted = await engine.submit_many([Submission("mail", contract=contract) for contract in NAMES])
+    submitted = await engine.jobs.submit_many([Submission("mail", contract=contract) for contract in NAMES])
     assert [m.job.contract for m in submitted] == list(NAMES)
     assert len(await claim(engine)) == len(NAMES)
 
@@ -135,28 +135,28 @@ async def test_bulk_is_all_or_none(engine: Engine, place: Place, submissions: li
     await submit(engine, job_type="there", id=ID)
     before = place.dump()
     with pytest.raises(Exception, match=r"PAYLOAD_NOT_JSON|IDEMPOTENCY_CONFLICT|JOB_ID_CONFLICT"):
-        await engine.submit_many(submissions)
+        await engine.jobs.submit_many(submissions)
     assert place.dump() == before
 
 
 @pytest.mark.parametrize("key", [None, "k-{}"])
 async def test_bulk_again_after_a_lost_reply(engine: Engine, place: Place, key: str | None) -> None:
     submissions = [Submission("mail", {"n": n}, id=own_id(n), idempotency_key=key and key.format(n)) for n in range(5)]
-    await engine.submit_many(submissions[:3])
-    submitted = await engine.submit_many(submissions)
+    await engine.jobs.submit_many(submissions[:3])
+    submitted = await engine.jobs.submit_many(submissions)
     assert [m.job.id for m in submitted] == [submission.id for submission in submissions]
     dump = place.dump()
     assert (len(dump["jobs"]), len(dump["events"])) == (5, 5)
 
 
 async def test_one_key_twice_in_a_bulk_is_one_job(engine: Engine) -> None:
-    first, second = await engine.submit_many([Submission("mail", idempotency_key="k")] * 2)
+    first, second = await engine.jobs.submit_many([Submission("mail", idempotency_key="k")] * 2)
     assert (first.hit, second.hit) == (False, True)
     assert first.job.id == second.job.id
 
 
 async def test_many_callers_at_once_with_one_key_make_one_job(engine: Engine, place: Place) -> None:
-    submitted = await asyncio.gather(*(engine.submit(Submission("mail", idempotency_key="k")) for _ in range(20)))
+    submitted = await asyncio.gather(*(engine.jobs.submit(Submission("mail", idempotency_key="k")) for _ in range(20)))
     assert len({m.job.id for m in submitted}) == 1
     assert [m.hit for m in submitted].count(False) == 1
     assert len(place.dump()["jobs"]) == 1
@@ -164,10 +164,10 @@ async def test_many_callers_at_once_with_one_key_make_one_job(engine: Engine, pl
 
 async def test_a_bad_submission_among_many_callers_spoils_only_itself(engine: Engine) -> None:
     await submit(engine, id=ID)
-    foreign = engine.submit(Submission("call", id=ID, idempotency_key="k"))
+    foreign = engine.jobs.submit(Submission("call", id=ID, idempotency_key="k"))
     submitted = await asyncio.gather(*(submit(engine) for _ in range(10)), foreign, return_exceptions=True)
     assert [type(m).__name__ for m in submitted] == ["Job"] * 10 + ["IdempotencyConflict"]
-    assert len(await engine.jobs(Filter())) == 11
+    assert len(await engine.jobs.list(Filter())) == 11
 
 
 LATER = {
@@ -229,4 +229,4 @@ async def test_a_caller_that_went_away_stops_nobody(engine: Engine) -> None:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
     assert (await submit(engine, id=own_id(99))).id == own_id(99)
-    assert {own_id(n) for n in range(1, 20, 2)} <= {job.id for job in await engine.jobs(Filter())}
+    assert {own_id(n) for n in range(1, 20, 2)} <= {job.id for job in await engine.jobs.list(Filter())}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Phase
 from detent.core.job import Failure
@@ -29,7 +30,7 @@ async def lose(engine: Engine, clock: FakeClock, times: int, limit: int = 10) ->
 
 @pytest.mark.parametrize("contract", NAMES)
 async def test_a_job_lost_twice_is_claimed_alone(engine: Engine, clock: FakeClock, contract: str) -> None:
-    await engine.submit_many([Submission("mail", contract=contract) for _ in range(4)])
+    await engine.jobs.submit_many([Submission("mail", contract=contract) for _ in range(4)])
     assert len(await claim(engine, 10)) == 4
     clock.advance(LEASE_SECONDS)
     await engine.expire()
@@ -43,29 +44,29 @@ async def test_a_job_lost_twice_is_claimed_alone(engine: Engine, clock: FakeCloc
     assert [c.id for c in await claim(engine, 10, reclaim=True, suspects=False)] == [fresh.id]
     for _ in range(4):
         (suspect,) = await claim(engine, 10, reclaim=True)
-        assert suspect.suspect and (await engine.job(suspect.id)).losses == 2
+        assert suspect.suspect and (await engine.jobs.get(suspect.id)).losses == 2
         await engine.settle(suspect.id, suspect.token, Succeeded())
     report = await verify(engine.store, engine.contracts)
     assert report.ok, report.violations
 
 
 async def test_a_worker_that_isolates_gets_one_suspect_beside_other_jobs(engine: Engine, clock: FakeClock) -> None:
-    await engine.submit_many([Submission("mail") for _ in range(3)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(3)])
     await lose(engine, clock, 2)
-    await engine.submit_many([Submission("mail") for _ in range(2)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(2)])
     assert [claimed.suspect for claimed in await claim(engine, 10, suspects=True)] == [False, False, True]
     assert [claimed.suspect for claimed in await claim(engine, 10, suspects=True)] == [True]
 
 
 @pytest.mark.parametrize("limited", [False, True])
 async def test_limits_and_pauses_hold_for_suspects(engine: Engine, clock: FakeClock, limited: bool) -> None:
-    await engine.submit_many([Submission("mail", priority=9) for _ in range(3)])
+    await engine.jobs.submit_many([Submission("mail", priority=9) for _ in range(3)])
     await lose(engine, clock, 2)
     if limited:
-        await engine.set_limit(queue="default", concurrency=1, actor="ann")
-    await engine.pause("job_type", "mail", actor="ann")
+        await engine.limits.set(Scope("ann"), queue="default", concurrency=1)
+    await engine.limits.pause("job_type", "mail", Scope("ann"))
     assert await claim(engine, 10) == []
-    await engine.resume("job_type", "mail", actor="ann")
+    await engine.limits.resume("job_type", "mail", Scope("ann"))
     assert len(await claim(engine, 10)) == 1
     assert len(await claim(engine, 10)) == (0 if limited else 1)
 
@@ -93,13 +94,13 @@ async def test_a_stop_in_good_order_neither_adds_nor_clears_suspicion(engine: En
 async def test_a_job_that_is_always_lost_is_given_up(engine: Engine, clock: FakeClock, contract: str) -> None:
     job = await submit(engine, contract)
     losses = 0
-    while (await engine.job(job.id)).phase is not Phase.FINAL:
+    while (await engine.jobs.get(job.id)).phase is not Phase.FINAL:
         claimed = await claim(engine, 1, reclaim=True)
         losses += bool(claimed)
         clock.advance(LEASE_SECONDS)
         await engine.expire()
         clock.advance(BACKOFF_SECONDS)
-    ended = await engine.job(job.id)
+    ended = await engine.jobs.get(job.id)
     assert (ended.result, ended.error_code) == (None, ended.error_code or "none")
     assert losses <= 10
     if CONTRACTS[contract].loss.charged:

@@ -1,4 +1,4 @@
-"""Cell by cell: every act a tenant has, on its own and on another's; and every act of the engine is accounted for."""
+"""Cell by cell: every operation a tenant has, on its own and on another's; and every operation is accounted for."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -6,113 +6,273 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
+from detent.core.job import ApprovalRequest, Wait
+from detent.core.outcome import Waits
 from detent.engine import Engine, Submission
-from detent.engine.control.tenancy import TenantEngine
+from detent.engine.execution.manual_run import ManualRun
+from detent.engine.runtime import Runtime, Service
+from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
-from support.acts import reach, refused, refused_untouched, submit
+from support.acts import claim_one, reach, refused, refused_untouched, submit
 from support.clock import FakeClock
 from support.stores import Place
 
 pytestmark = pytest.mark.anyio
-Act = Callable[[TenantEngine, str], Awaitable[Any]]
+Act = Callable[[Engine, str], Awaitable[Any]]
+ANN = Scope("ann", "why not")
+SPAN = ("2026-02-25T11:50:00Z", "2026-02-25T11:55:00Z")
 
 ON_JOBS: dict[str, tuple[tuple[str, str], Act]] = {
-    "job": (("standard", "queued"), lambda t, i: t.job(i)),
-    "history": (("standard", "queued"), lambda t, i: t.history(i)),
-    "why": (("standard", "queued"), lambda t, i: t.why(i)),
-    "signal": (("standard", "waiting"), lambda t, i: t.signal(i, "answer")),
-    "cancel": (("standard", "queued"), lambda t, i: t.cancel(i, actor="ann")),
-    "abort": (("standard", "retrying"), lambda t, i: t.abort(i, actor="ann")),
-    "reopen": (("formal", "Failed"), lambda t, i: t.reopen(i, actor="ann")),
-    "approve": (("standard", "waiting_approval"), lambda t, i: t.approve(i, actor="ann")),
-    "reject": (("standard", "waiting_approval"), lambda t, i: t.reject(i, actor="ann")),
-    "requeue_job": (("standard", "succeeded"), lambda t, i: t.requeue_job(i, actor="ann")),
+    "jobs.get": (("standard", "queued"), lambda t, i: t.jobs.get(i)),
+    "jobs.history": (("standard", "queued"), lambda t, i: t.jobs.history(i)),
+    "jobs.why": (("standard", "queued"), lambda t, i: t.jobs.why(i)),
+    "jobs.tree": (("standard", "queued"), lambda t, i: t.jobs.tree(i)),
+    "jobs.signal": (("standard", "waiting"), lambda t, i: t.jobs.signal(i, "answer", ANN)),
+    "jobs.cancel": (("standard", "queued"), lambda t, i: t.jobs.cancel(i, ANN)),
+    "jobs.abort": (("standard", "retrying"), lambda t, i: t.jobs.abort(i, ANN)),
+    "jobs.reopen": (("formal", "Failed"), lambda t, i: t.jobs.reopen(i, ANN)),
+    "jobs.requeue": (("standard", "succeeded"), lambda t, i: t.jobs.requeue(i, ANN)),
+    "jobs.transition": (("standard", "queued"), lambda t, i: t.jobs.transition(i, "cancelled", ANN)),
+    "jobs.run_manually": (("standard", "queued"), lambda t, i: t.jobs.run_manually(i, ManualRun.SUCCEED, ANN)),
+    "approvals.approve": (("standard", "waiting_approval"), lambda t, i: t.approvals.approve(i, ANN)),
+    "approvals.reject": (("standard", "waiting_approval"), lambda t, i: t.approvals.reject(i, ANN)),
+    "approvals.of_job": (("standard", "queued"), lambda t, i: t.approvals.of_job(i)),
 }
-ON_LETTERS: dict[str, Act] = {
-    "requeue": lambda t, i: t.requeue(i, actor="ann"),
-    "discard": lambda t, i: t.discard(i, person="ann", reason="old"),
-    "dead_letter": lambda t, i: t.dead_letter(i),
+IN_BULK: dict[str, tuple[tuple[str, str], Act]] = {
+    "jobs.cancel_many": (("standard", "queued"), lambda t, i: t.jobs.cancel_many([i], ANN)),
+    "jobs.requeue_many": (("standard", "succeeded"), lambda t, i: t.jobs.requeue_many([i], ANN)),
 }
-SUBMITS: dict[str, Callable[[TenantEngine, Submission], Awaitable[Any]]] = {
-    "submit": lambda t, submission: t.submit(submission),
-    "submit_many": lambda t, submission: t.submit_many([submission]),
-    "submit_uniform": lambda t, submission: t.submit_uniform(submission, [{}, {"n": 1}]),
+ON_DEAD_LETTERS: dict[str, Act] = {
+    "dead_letters.requeue": lambda t, i: t.dead_letters.requeue(i, ANN),
+    "dead_letters.discard": lambda t, i: t.dead_letters.discard(i, ANN),
+    "dead_letters.get": lambda t, i: t.dead_letters.get(i),
+    "dead_letters.history": lambda t, i: t.dead_letters.history(i),
 }
-LISTS = ("jobs", "dead_letters")
-OWN_ONLY = ("quota", "audit")
-"""They take no name of anything: what they answer is the tenant's own."""
-OPERATORS = {
-    "open", "close", "sibling", "contract", "claim", "claim_request", "settle", "settle_and_claim",
-    "extend", "expire", "wake", "wake_missed_signals",
-    "pause", "resume", "prune", "set_limit", "limits",
-    "remove_limit", "declare_limits", "set_quota", "remove_quota", "tenant_quotas",
-    "for_tenant", "transition", "write", "process_child_events",
+SUBMITS: dict[str, Callable[[Engine, Submission], Awaitable[Any]]] = {
+    "jobs.submit": lambda t, submission: t.jobs.submit(submission),
+    "jobs.submit_many": lambda t, submission: t.jobs.submit_many([submission]),
+    "jobs.submit_uniform": lambda t, submission: t.jobs.submit_uniform(submission, [{}, {"n": 1}]),
+}
+LISTS: dict[str, Callable[[Engine, Filter], Awaitable[Any]]] = {
+    "jobs.list": lambda t, filter: t.jobs.list(filter),
+    "jobs.page": lambda t, filter: t.jobs.page(filter),
+    "dead_letters.list": lambda t, filter: t.dead_letters.list(filter),
+    "dead_letters.page": lambda t, filter: t.dead_letters.page(filter),
+    "schedules.list": lambda t, filter: t.schedules.list(filter),
+}
+ON_FILTERS: dict[str, Callable[[Engine, Filter], Awaitable[Any]]] = {
+    "dead_letters.requeue_many": lambda t, filter: t.dead_letters.requeue_many(filter, ANN),
+    "dead_letters.discard_many": lambda t, filter: t.dead_letters.discard_many(filter, ANN),
+}
+ON_SCHEDULES: dict[str, Act] = {
+    "schedules.get": lambda t, i: t.schedules.get(i),
+    "schedules.fires": lambda t, i: t.schedules.fires(i),
+    "schedules.preview": lambda t, i: t.schedules.preview(i),
+    "schedules.edit": lambda t, i: t.schedules.edit(i, {"every": 60}, ANN),
+    "schedules.pause": lambda t, i: t.schedules.pause(i, ANN),
+    "schedules.resume": lambda t, i: t.schedules.resume(i, ANN),
+    "schedules.remove": lambda t, i: t.schedules.remove(i, ANN),
+    "schedules.backfill": lambda t, i: t.schedules.backfill(i, *SPAN, ANN),
+}
+OWN = {
+    "audit", "approvals.waiting", "limits.quotas", "stats.view", "limits.pause", "limits.resume",
+    "schedules.add", "tokens.create", "tokens.revoke", "tokens.list",
 }  # fmt: skip
-"""Acts of processes and operators: a tenant does not have them at all."""
+"""Each has a test of its own below."""
+OPERATORS = {
+    "open", "close", "sibling", "claim", "claim_request", "settle", "settle_and_claim", "extend", "expire", "wake",
+    "wake_missed_signals", "process_child_events", "prune",
+    "schedules.declare", "schedules.fire_due", "limits.set", "limits.remove", "limits.list", "limits.declare",
+    "limits.set_quota", "limits.remove_quota", "workers.overview", "workers.send_command", "workers.recoveries",
+    "workers.delete_old_rows", "stats.read", "stats.queues", "tokens.find", "tokens.exist",
+}  # fmt: skip
+"""Operations of processes and operators: a tenant is refused, whatever the arguments."""
+NO_OPERATION = {"scoped"} | {name for name in vars(Runtime) if not name.startswith("_")}
 
 
-def public(kind: type) -> set[str]:
-    return {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+def services() -> dict[str, type[Service]]:
+    properties = {name: getattr(value, "func", None) for name, value in vars(Engine).items()}
+    return {name: kind for name, kind in properties.items() if isinstance(kind, type) and issubclass(kind, Service)}
 
 
-def test_every_act_of_a_tenant_has_a_row_here() -> None:
-    assert public(TenantEngine) == {*ON_JOBS, *ON_LETTERS, *SUBMITS, *LISTS, *OWN_ONLY}
+def operations() -> set[str]:
+    """Every public method of the engine and of its services."""
+    methods = {name for name, value in vars(Engine).items() if inspect.isfunction(value) and not name.startswith("_")}
+    for service, kind in services().items():
+        methods |= {f"{service}.{name}" for name, value in vars(kind).items() if inspect.isfunction(value)}
+    return {name for name in methods if not name.split(".")[-1].startswith("_")} - NO_OPERATION
 
 
-def test_an_act_of_the_engine_is_a_tenants_or_an_operators() -> None:
-    beyond = public(Engine) - public(TenantEngine) - OPERATORS
-    scoped = {name for name in beyond if "tenant" in inspect.signature(getattr(Engine, name)).parameters}
-    assert beyond - scoped == set(), "scope it by a tenant, or say here that only operators have it"
+def test_every_operation_is_a_tenants_or_an_operators() -> None:
+    assert len(services()) == 8
+    tables = (ON_JOBS, IN_BULK, ON_DEAD_LETTERS, SUBMITS, LISTS, ON_FILTERS, ON_SCHEDULES, OWN)
+    tenants = {name for table in tables for name in table}
+    assert not tenants & OPERATORS
+    assert operations() == tenants | OPERATORS, "limit it to a tenant and test it here, or mark it operators_only"
+
+
+@pytest.mark.parametrize("act", sorted(OPERATORS))
+async def test_an_operation_of_operators(engine: Engine, place: Place, act: str) -> None:
+    acme: Any = engine.scoped(tenant="acme")
+    *service, name = act.split(".")
+    method = getattr(getattr(acme, service[0]) if service else acme, name)
+    parameters = list(inspect.signature(method).parameters.values())
+
+    async def call() -> Any:
+        return method(*(None for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD))
+
+    await refused_untouched(place, call(), "TENANT_SCOPE_VIOLATION", 403)
 
 
 @pytest.mark.parametrize("act", ON_JOBS)
 async def test_a_job(engine: Engine, place: Place, clock: FakeClock, act: str) -> None:
     (contract, status), call = ON_JOBS[act]
     job = await reach(engine, clock, contract, status, tenant_id="acme")
-    await refused_untouched(place, call(engine.for_tenant("rival"), job.id), "TENANT_SCOPE_VIOLATION", 403)
-    await call(engine.for_tenant("acme"), job.id)
+    await refused_untouched(place, call(engine.scoped(tenant="rival"), job.id), "TENANT_SCOPE_VIOLATION", 403)
+    await call(engine.scoped(tenant="acme"), job.id)
 
 
-@pytest.mark.parametrize("act", ON_LETTERS)
+@pytest.mark.parametrize("act", IN_BULK)
+async def test_many_jobs(engine: Engine, clock: FakeClock, act: str) -> None:
+    (contract, status), call = IN_BULK[act]
+    job = await reach(engine, clock, contract, status, tenant_id="acme")
+    result = await call(engine.scoped(tenant="rival"), job.id)
+    assert (result.done, result.refusals[0]["code"]) == (0, "TENANT_SCOPE_VIOLATION")
+    assert (await call(engine.scoped(tenant="acme"), job.id)).done == 1
+
+
+@pytest.mark.parametrize("act", ON_DEAD_LETTERS)
 async def test_a_dead_letter(engine: Engine, place: Place, clock: FakeClock, act: str) -> None:
     job = await reach(engine, clock, "standard", "failed", tenant_id="acme")
     assert job.dlq_id
-    call = ON_LETTERS[act]
-    await refused_untouched(place, call(engine.for_tenant("rival"), job.dlq_id), "TENANT_SCOPE_VIOLATION", 403)
-    await call(engine.for_tenant("acme"), job.dlq_id)
+    call = ON_DEAD_LETTERS[act]
+    await refused_untouched(place, call(engine.scoped(tenant="rival"), job.dlq_id), "TENANT_SCOPE_VIOLATION", 403)
+    await call(engine.scoped(tenant="acme"), job.dlq_id)
+
+
+@pytest.mark.parametrize("act", ON_FILTERS)
+async def test_dead_letters_by_filter(engine: Engine, place: Place, clock: FakeClock, act: str) -> None:
+    for tenant in ("acme", "rival"):
+        await reach(engine, clock, "standard", "failed", tenant_id=tenant)
+    acme, call = engine.scoped(tenant="acme"), ON_FILTERS[act]
+    await refused_untouched(place, call(acme, Filter(tenant_id="rival")), "TENANT_SCOPE_VIOLATION", 403)
+    result = await call(acme, Filter())
+    assert (result.matched, result.done) == (1, 1)
+    assert [item.tenant_id for item in await engine.dead_letters.list(Filter(status="open"))] == ["rival"]
 
 
 @pytest.mark.parametrize("act", SUBMITS)
 async def test_a_submit(engine: Engine, place: Place, act: str) -> None:
-    acme, call = engine.for_tenant("acme"), SUBMITS[act]
+    acme, call = engine.scoped(tenant="acme"), SUBMITS[act]
     other = await submit(engine, tenant_id="rival")
     for submission in (Submission("mail", tenant_id="rival"), Submission("mail", parent_id=other.id)):
         await refused_untouched(place, call(acme, submission), "TENANT_SCOPE_VIOLATION", 403)
     await call(acme, Submission("mail"))
     await call(acme, Submission("mail", tenant_id="acme"))
-    assert {job.tenant_id for job in await acme.jobs()} == {"acme"}
+    assert {job.tenant_id for job in await acme.jobs.list()} == {"acme"}
 
 
 async def test_a_key_of_another_tenant_is_no_hit(engine: Engine, place: Place) -> None:
     """men's keys have a scope without the tenant: a hit there would hand over another's task."""
     await submit(engine, "men", tenant_id="rival", idempotency_key="k")
     submission = Submission("mail", contract="men", idempotency_key="k")
-    await refused_untouched(place, engine.for_tenant("acme").submit(submission), "TENANT_SCOPE_VIOLATION", 403)
+    acme = engine.scoped(tenant="acme")
+    await refused_untouched(place, acme.jobs.submit(submission), "TENANT_SCOPE_VIOLATION", 403)
 
 
 @pytest.mark.parametrize("act", LISTS)
 async def test_a_list(engine: Engine, clock: FakeClock, act: str) -> None:
-    mine = await reach(engine, clock, "gate-b2", "failed", tenant_id="acme")
-    await reach(engine, clock, "gate-b2", "failed", tenant_id="rival")
-    acme = engine.for_tenant("acme")
-    assert {row.tenant_id for row in await getattr(acme, act)()} == {"acme"}
-    assert len(await getattr(acme, act)(Filter(tenant_id="acme", job_type=mine.job_type))) == 1
-    await refused(getattr(acme, act)(Filter(tenant_id="rival")), "TENANT_SCOPE_VIOLATION", 403)
+    for tenant in ("acme", "rival"):
+        await reach(engine, clock, "gate-b2", "failed", tenant_id=tenant)
+        await engine.schedules.add(ScheduleRequest("tick", "mail", every=60, tenant_id=tenant), ANN)
+    acme, call = engine.scoped(tenant="acme"), LISTS[act]
+
+    async def rows(filter: Filter) -> list[Any]:
+        answer = await call(acme, filter)
+        return list(answer[0] if isinstance(answer, tuple) else answer)
+
+    assert [row.tenant_id for row in await rows(Filter())] == ["acme"]
+    assert len(await rows(Filter(tenant_id="acme"))) == 1
+    await refused(rows(Filter(tenant_id="rival")), "TENANT_SCOPE_VIOLATION", 403)
 
 
-async def test_what_is_the_tenants_own(engine: Engine) -> None:
-    await engine.set_quota("acme", weight=3, actor="ann")
-    await engine.set_quota("rival", weight=5, actor="ann")
-    acme = engine.for_tenant("acme")
-    assert (await acme.quota()).weight == 3
-    assert {entry.tenant_id for _, _, entry in await acme.audit()} == {"acme"}
+@pytest.mark.parametrize("act", ON_SCHEDULES)
+async def test_a_schedule(engine: Engine, place: Place, act: str) -> None:
+    schedule = await engine.schedules.add(ScheduleRequest("tick", "mail", every=60, tenant_id="acme"), ANN)
+    call = ON_SCHEDULES[act]
+    await refused_untouched(place, call(engine.scoped(tenant="rival"), schedule.id), "TENANT_SCOPE_VIOLATION", 403)
+    await call(engine.scoped(tenant="acme"), schedule.id)
+
+
+async def test_a_new_schedule(engine: Engine, place: Place) -> None:
+    acme = engine.scoped(tenant="acme")
+    request = ScheduleRequest("tick", "mail", every=60, tenant_id="rival")
+    await refused_untouched(place, acme.schedules.add(request, ANN), "TENANT_SCOPE_VIOLATION", 403)
+    assert (await acme.schedules.add(ScheduleRequest("tick", "mail", every=60), ANN)).tenant_id == "acme"
+
+
+async def test_a_scope_limits_an_act_like_a_scoped_engine(engine: Engine, place: Place) -> None:
+    job = await submit(engine, tenant_id="acme")
+    rival, acme = Scope("ann", tenant="rival"), Scope("ann", tenant="acme")
+    await refused_untouched(place, engine.jobs.cancel(job.id, rival), "TENANT_SCOPE_VIOLATION", 403)
+    scoped = engine.scoped(tenant="rival")
+    await refused_untouched(place, scoped.jobs.cancel(job.id, acme), "TENANT_SCOPE_VIOLATION", 403)
+    await refused(_scope_again(scoped), "TENANT_SCOPE_VIOLATION", 403)
+    assert (await engine.scoped(tenant="acme").jobs.cancel(job.id, acme)).status == "cancelled"
+
+
+async def _scope_again(engine: Engine) -> Engine:
+    return engine.scoped(tenant="acme")
+
+
+async def test_an_approval_with_roles_and_digest(engine: Engine) -> None:
+    """The scoped engine checks both as the engine does."""
+    await submit(engine, tenant_id="acme")
+    held = await claim_one(engine)
+    request = ApprovalRequest("pay", "{}", "d" * 64, roles=("boss",))
+    await engine.settle(held.id, held.token, Waits(Wait("pay", "approval", approval=request)))
+    approvals = engine.scoped(tenant="acme").approvals
+    assert [row.job.id for row in await approvals.waiting()] == [held.id]
+    assert await engine.scoped(tenant="rival").approvals.waiting() == []
+    await refused(approvals.approve(held.id, ANN, roles=["clerk"]), "APPROVAL_ROLE_REQUIRED", 403)
+    await refused(approvals.approve(held.id, ANN, roles=["boss"], digest="e" * 8), "APPROVAL_CHANGED", 409)
+    assert (await approvals.approve(held.id, ANN, roles=["boss"], digest="d" * 8)).status == "queued"
+
+
+async def test_the_audit_log_is_filtered_before_its_limit(engine: Engine) -> None:
+    await engine.limits.set_quota("acme", ANN, weight=3)
+    for weight in (5, 6, 7):
+        await engine.limits.set_quota("rival", ANN, weight=weight)
+    entries = await engine.scoped(tenant="acme").audit(limit=2)
+    assert [(entry.act, entry.tenant_id) for _, _, entry in entries] == [("tenant.set_quota", "acme")]
+    assert len(await engine.audit(limit=2)) == 2
+
+
+async def test_quotas_and_statistics_of_a_tenant(engine: Engine) -> None:
+    for tenant in ("acme", "rival"):
+        await engine.limits.set_quota(tenant, ANN, weight=3)
+        await submit(engine, tenant_id=tenant)
+    acme = engine.scoped(tenant="acme")
+    assert [quota.tenant_id for quota in await acme.limits.quotas()] == ["acme"]
+    assert (await acme.stats.view())["jobs"] == 1
+
+
+async def test_a_tenant_pauses_only_itself(engine: Engine, place: Place) -> None:
+    limits = engine.scoped(tenant="acme").limits
+    for kind, name in (("tenant", "rival"), ("queue", "default"), ("job_type", "mail")):
+        await refused_untouched(place, limits.pause(kind, name, ANN), "TENANT_SCOPE_VIOLATION", 403)
+        await refused_untouched(place, limits.resume(kind, name, ANN), "TENANT_SCOPE_VIOLATION", 403)
+    await limits.pause("tenant", "acme", ANN)
+    await limits.resume("tenant", "acme", ANN)
+
+
+async def test_tokens_of_a_tenant(engine: Engine, place: Place) -> None:
+    acme, rival = engine.scoped(tenant="acme").tokens, engine.scoped(tenant="rival").tokens
+    await refused_untouched(place, acme.create("ann", "viewer", ANN, tenant="rival"), "TENANT_SCOPE_VIOLATION", 403)
+    token, _ = await acme.create("ann", "viewer", ANN)
+    everywhere, _ = await engine.tokens.create("op", "admin", ANN)
+    assert token.tenant_id == "acme" and [other.id for other in await acme.list()] == [token.id]
+    await refused_untouched(place, rival.revoke(token.id, ANN), "TENANT_SCOPE_VIOLATION", 403)
+    await refused_untouched(place, acme.revoke(everywhere.id, ANN), "TENANT_SCOPE_VIOLATION", 403)
+    assert (await acme.revoke(token.id, ANN)).revoked_at is not None

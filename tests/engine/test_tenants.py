@@ -2,6 +2,7 @@
 
 import pytest
 
+from detent.core.access import Scope
 from detent.engine import Engine
 from detent.ports.listing import Filter
 from support.acts import reach, refused_untouched, submit
@@ -11,20 +12,20 @@ from support.stores import Place
 pytestmark = pytest.mark.anyio
 
 ON_JOBS = {
-    "cancel": lambda e, i, t: e.cancel(i, actor="ann", tenant=t),
-    "abort": lambda e, i, t: e.abort(i, actor="ann", tenant=t),
-    "reopen": lambda e, i, t: e.reopen(i, actor="ann", tenant=t),
-    "approve": lambda e, i, t: e.approve(i, actor="ann", tenant=t),
-    "reject": lambda e, i, t: e.reject(i, actor="ann", tenant=t),
-    "signal": lambda e, i, t: e.signal(i, "answer", tenant=t),
-    "transition": lambda e, i, t: e.transition(i, "running", actor="ann", tenant=t),
-    "job": lambda e, i, t: e.job(i, tenant=t),
-    "history": lambda e, i, t: e.history(i, tenant=t),
+    "cancel": lambda e, i, t: e.jobs.cancel(i, Scope("ann", tenant=t)),
+    "abort": lambda e, i, t: e.jobs.abort(i, Scope("ann", tenant=t)),
+    "reopen": lambda e, i, t: e.jobs.reopen(i, Scope("ann", tenant=t)),
+    "approve": lambda e, i, t: e.approvals.approve(i, Scope("ann", tenant=t)),
+    "reject": lambda e, i, t: e.approvals.reject(i, Scope("ann", tenant=t)),
+    "signal": lambda e, i, t: e.jobs.signal(i, "answer", Scope("test", tenant=t)),
+    "transition": lambda e, i, t: e.jobs.transition(i, "running", Scope("ann", tenant=t)),
+    "job": lambda e, i, t: e.scoped(tenant=t).jobs.get(i),
+    "history": lambda e, i, t: e.scoped(tenant=t).jobs.history(i),
 }
 ON_LETTERS = {
-    "requeue": lambda e, i, t: e.requeue(i, actor="ann", tenant=t),
-    "discard": lambda e, i, t: e.discard(i, person="ann", reason="old", tenant=t),
-    "dead_letter": lambda e, i, t: e.dead_letter(i, tenant=t),
+    "requeue": lambda e, i, t: e.dead_letters.requeue(i, Scope("ann", tenant=t)),
+    "discard": lambda e, i, t: e.dead_letters.discard(i, Scope("ann", "old", t)),
+    "dead_letter": lambda e, i, t: e.scoped(tenant=t).dead_letters.get(i),
 }
 
 
@@ -46,18 +47,18 @@ async def test_a_dead_letter_of_another_tenant_is_out_of_reach(
 
 async def test_ones_own_jobs_are_within_reach(engine: Engine) -> None:
     job = await submit(engine, tenant_id="acme")
-    assert (await engine.job(job.id, tenant="acme")).id == job.id
-    assert (await engine.cancel(job.id, actor="ann", tenant="acme")).status == "cancelled"
+    assert (await engine.scoped(tenant="acme").jobs.get(job.id)).id == job.id
+    assert (await engine.jobs.cancel(job.id, Scope("ann", tenant="acme"))).status == "cancelled"
 
 
 async def test_lists_show_one_tenant_if_asked(engine: Engine, clock: FakeClock) -> None:
     mine = await reach(engine, clock, "gate-b2", "failed", tenant_id="acme")
     other = await reach(engine, clock, "gate-b2", "failed", tenant_id="rival")
-    assert [j.id for j in await engine.jobs(Filter(tenant_id="acme"))] == [mine.id]
-    assert [d.job_id for d in await engine.dead_letters(Filter(tenant_id="rival"))] == [other.id]
+    assert [j.id for j in await engine.jobs.list(Filter(tenant_id="acme"))] == [mine.id]
+    assert [d.job_id for d in await engine.dead_letters.list(Filter(tenant_id="rival"))] == [other.id]
 
 
 async def test_a_requeued_job_stays_with_its_tenant(engine: Engine, clock: FakeClock) -> None:
     job = await reach(engine, clock, "gate-b2", "failed", tenant_id="acme")
     assert job.dlq_id
-    assert (await engine.requeue(job.dlq_id, actor="ann", tenant="acme")).job.tenant_id == "acme"
+    assert (await engine.dead_letters.requeue(job.dlq_id, Scope("ann", tenant="acme"))).job.tenant_id == "acme"

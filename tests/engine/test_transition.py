@@ -2,6 +2,7 @@
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from support.acts import (
@@ -86,12 +87,12 @@ async def move_from(engine: Engine, clock: FakeClock, contract: str, status: str
     for target in ALL[contract]:
         if target in EDGES[contract][status] or (contract == "p3c" and target == status):
             continue
-        act = engine.transition(job.id, target, actor="ann")
+        act = engine.jobs.transition(job.id, target, Scope("ann"))
         error = await refused_noted(engine, job.id, act, ILLEGAL[contract], "move.refused")
         assert error.http_status == 409
     for number, target in enumerate(sorted(EDGES[contract][status])):
         job = await reach(engine, clock, contract, status, job_type=f"moved-{status}-{number}")
-        after = await engine.transition(job.id, target, actor="ann")
+        after = await engine.jobs.transition(job.id, target, Scope("ann"))
         events = await events_of(engine, job.id)
         assert events[job.version].target == target
         assert events[job.version].source == status
@@ -103,31 +104,35 @@ async def move_from(engine: Engine, clock: FakeClock, contract: str, status: str
 async def test_standard_moves_too(engine: Engine, clock: FakeClock) -> None:
     job = await submit(engine)
     await refused_noted(
-        engine, job.id, engine.transition(job.id, "succeeded", actor="ann"), "JOB_TRANSITION_INVALID", "move.refused"
+        engine,
+        job.id,
+        engine.jobs.transition(job.id, "succeeded", Scope("ann")),
+        "JOB_TRANSITION_INVALID",
+        "move.refused",
     )
-    assert (await engine.transition(job.id, "running", actor="ann")).worker == "internal:ann"
-    assert (await engine.transition(job.id, "succeeded", actor="ann")).status == "succeeded"
+    assert (await engine.jobs.transition(job.id, "running", Scope("ann"))).worker == "internal:ann"
+    assert (await engine.jobs.transition(job.id, "succeeded", Scope("ann"))).status == "succeeded"
 
 
 async def test_gate_b2_follows_the_dead_letter_to_its_end(engine: Engine, clock: FakeClock) -> None:
     job = await reach(engine, clock, "gate-b2", "running")
-    after = await engine.transition(job.id, "dlq_pending", actor="ann")
+    after = await engine.jobs.transition(job.id, "dlq_pending", Scope("ann"))
     assert (after.status, after.retries) == ("failed", 0)
     assert (await path_of(engine, job.id))[-3:] == ["dlq_pending", "dlq_recorded", "failed"]
-    assert (await engine.dead_letter(str(after.dlq_id))).job_id == job.id
+    assert (await engine.dead_letters.get(str(after.dlq_id))).job_id == job.id
 
 
 async def test_p3c_saying_the_status_again_is_nothing(engine: Engine, place: Place, clock: FakeClock) -> None:
     for status in ROUTES["p3c"]:
         job = await reach(engine, clock, "p3c", status, job_type=f"in-{status}")
         before = place.dump()
-        assert await engine.transition(job.id, status, actor="ann") == job
+        assert await engine.jobs.transition(job.id, status, Scope("ann")) == job
         assert place.dump() == before
 
 
 async def test_a_holder_loses_the_job_that_was_moved(engine: Engine, clock: FakeClock) -> None:
     held = await running(engine, "p3c")
-    await engine.transition(held.id, "interrupted", actor="ann")
+    await engine.jobs.transition(held.id, "interrupted", Scope("ann"))
     await refused_noted(
         engine, held.id, engine.settle(held.id, held.token, Succeeded()), "LEASE_STALE", "settle.refused"
     )
@@ -139,7 +144,7 @@ async def test_the_frozen_number_of_retries_holds_by_hand_too(engine: Engine, cl
         await engine.settle(held.id, held.token, retryable("gate-b2"))
         clock.advance(LONG)
         held = await claim_one(engine)
-    act = engine.transition(held.id, "retrying", actor="ann")
+    act = engine.jobs.transition(held.id, "retrying", Scope("ann"))
     await refused_noted(engine, held.id, act, "WF_STATE_TRANSITION_INVALID", "move.refused")
     assert (await engine.settle(held.id, held.token, retryable("gate-b2"))).retries == 3
 
@@ -148,7 +153,7 @@ async def test_a_refused_move_is_nothing_but_a_note(engine: Engine, place: Place
     job = await reach(engine, clock, "gate-b2", "queued")
     before = place.dump()
     with pytest.raises(Exception, match="WF_STATE_TRANSITION_INVALID"):
-        await engine.transition(job.id, "succeeded", actor="ann")
+        await engine.jobs.transition(job.id, "succeeded", Scope("ann"))
     after = place.dump()
     assert {table for table in after if after[table] != before[table]} == {"notes"}
-    await refused_untouched(place, engine.transition("nobody", "running", actor="ann"), "JOB_NOT_FOUND", 404)
+    await refused_untouched(place, engine.jobs.transition("nobody", "running", Scope("ann")), "JOB_NOT_FOUND", 404)

@@ -40,7 +40,7 @@ async def test_men_is_created_and_woken_in_one_commit_if_due(engine: Engine) -> 
 
 
 async def test_a_pass_is_bounded_and_takes_the_earliest(engine: Engine, clock: FakeClock) -> None:
-    submitted = await engine.submit_many([Submission("mail", delay=60 - n) for n in range(5)])
+    submitted = await engine.jobs.submit_many([Submission("mail", delay=60 - n) for n in range(5)])
     clock.advance(60)
     woken = [[job.id for job in await engine.wake(limit=2)] for _ in range(4)]
     ids = [m.job.id for m in reversed(submitted)]

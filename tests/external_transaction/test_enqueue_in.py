@@ -85,7 +85,7 @@ async def test_a_commit_makes_the_job_claimable(caller: Caller, charge: Any, app
     assert await claimed(app.engine) == []
     await caller.commit()
     assert counted(database) == {"jobs": 1, "events": 1, "notes": 0, "keys": 1, "orders": 1}
-    job = await app.engine.job(handle.id)
+    job = await app.engine.jobs.get(handle.id)
     assert (job.payload, job.priority, job.trace_id) == ('{"order":7,"connection":"x"}', 5, "t-1")
     assert await claimed(app.engine) == [handle.id]
     report = await verify(app.engine.store)
@@ -142,7 +142,7 @@ async def test_runs_of_a_task_are_numbered(caller: Caller, app: Detent) -> None:
     await caller.begin()
     made = await caller.enqueue(job)
     await caller.commit()
-    assert (await app.engine.job(made.id)).task_attempt == 2
+    assert (await app.engine.jobs.get(made.id)).task_attempt == 2
     assert (await verify(app.engine.store)).ok
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from detent.client.connect import store_from
+from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Settlement, Submission
@@ -21,11 +22,11 @@ async def delay(url: str, jobs: int, weighted: bool) -> int:
     await engine.open()
     try:
         for _ in range(jobs // 2_000):
-            await engine.submit_uniform(Submission("work", tenant_id="big"), [{}] * 2_000)
+            await engine.jobs.submit_uniform(Submission("work", tenant_id="big"), [{}] * 2_000)
         if weighted:
-            await engine.set_quota("big", weight=99, actor="ann")
+            await engine.limits.set_quota("big", Scope("ann"), weight=99)
         done = await engine.settle_and_claim([], engine.claim_request("w1", BATCH))
-        single = (await engine.submit(Submission("work", tenant_id="small"))).job.id
+        single = (await engine.jobs.submit(Submission("work", tenant_id="small"))).job.id
         for batches in range(1, 10):
             held = [Settlement(one.id, one.token, one.contract, Succeeded(None)) for one in done.claimed]
             done = await engine.settle_and_claim(held, engine.claim_request("w1", BATCH))

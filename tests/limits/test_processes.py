@@ -10,6 +10,7 @@ import pytest
 
 import detent
 from detent.client.connect import store_from
+from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.limits import Limit
 from detent.engine import Engine, Submission
@@ -62,7 +63,7 @@ async def fill(url: str, jobs: int) -> list[Limit]:
     await engine.open()
     try:
         for limit in LIMITS:
-            await engine.set_limit(**limit, actor="ann")  # type: ignore[arg-type]
+            await engine.limits.set(Scope("ann"), **limit)  # type: ignore[arg-type]
         asks = [
             Submission(
                 "work",
@@ -74,8 +75,8 @@ async def fill(url: str, jobs: int) -> list[Limit]:
             )
             for n in range(jobs)
         ]
-        await engine.submit_many(asks)
-        return await engine.limits()
+        await engine.jobs.submit_many(asks)
+        return await engine.limits.list()
     finally:
         await engine.close()
 

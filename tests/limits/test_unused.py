@@ -56,7 +56,7 @@ async def test_a_drain_on_postgres_runs_that_one_statement_a_cycle(monkeypatch: 
     engine = Engine(PostgresStore(database.url), CONTRACTS)
     await engine.open()
     try:
-        await engine.submit_many([Submission("noop", tenant_id=f"t{n % 3}", priority=7) for n in range(60)])
+        await engine.jobs.submit_many([Submission("noop", tenant_id=f"t{n % 3}", priority=7) for n in range(60)])
         await drain(engine, 60, 20)
         assert set(ran) == {"settle_and_claim", "claim"}, "with something to settle, and without"
         assert ran.count("settle_and_claim") == 60 // 20
@@ -71,7 +71,7 @@ async def test_a_drain_on_sqlite_reads_nothing_of_limits(tmp_path: Path) -> None
     engine = Engine(store, CONTRACTS)
     await engine.open()
     try:
-        await engine.submit_many([Submission("noop", tenant_id=f"t{n % 3}", priority=7) for n in range(60)])
+        await engine.jobs.submit_many([Submission("noop", tenant_id=f"t{n % 3}", priority=7) for n in range(60)])
         await engine.claim(engine.claim_request("w1", 1))  # reads the book once
         ran: list[str] = []
         assert store._writer is not None

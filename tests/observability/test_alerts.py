@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.alerts import DEFAULT_RULES, Alert, State
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from detent.engine.metrics import alerts
 from detent.engine.metrics.alert_kinds import KINDS
-from detent.engine.schedules import schedules
-from detent.engine.schedules.firing import fire_due
 from detent.engine.schedules.request import ScheduleRequest
 from detent.observability.alert_sinks import SIGNATURE, CommandSink, WebhookSink, verify_signature
 from detent.observability.maintenance import MaintenanceLoop
@@ -61,7 +60,7 @@ async def dead_letter_many(engine: Engine, clock: FakeClock) -> None:
 async def request_illegal_moves(engine: Engine, clock: FakeClock) -> None:
     job = await submit(engine, "gate-b2")
     for _ in range(3):
-        await refused(engine.transition(job.id, "succeeded", actor="ann"), "WF_STATE_TRANSITION_INVALID")
+        await refused(engine.jobs.transition(job.id, "succeeded", Scope("ann")), "WF_STATE_TRANSITION_INVALID")
 
 
 async def leave_without_worker(engine: Engine, clock: FakeClock) -> None:
@@ -96,7 +95,7 @@ async def run_too_long(engine: Engine, clock: FakeClock) -> None:
 async def finish_all(engine: Engine, clock: FakeClock) -> None:
     rows = await engine.store.read(lambda tx: tx.query("held_jobs", limit=10))
     for row in rows:
-        job = await engine.job(row[0])
+        job = await engine.jobs.get(row[0])
         await engine.settle(job.id, job.token or "", Succeeded(None))
 
 
@@ -117,12 +116,12 @@ async def lose_twice(engine: Engine, clock: FakeClock) -> None:
 
 
 async def miss_schedule(engine: Engine, clock: FakeClock) -> None:
-    await schedules.add(engine, ScheduleRequest("nightly", "mail", every="1h"), actor="ann")
+    await engine.schedules.add(ScheduleRequest("nightly", "mail", every="1h"), Scope("ann"))
     clock.advance(3_600 + 121)
 
 
 async def run_schedule(engine: Engine, clock: FakeClock) -> None:
-    assert len((await fire_due(engine, 10)).jobs) == 1
+    assert len((await engine.schedules.fire_due(10)).jobs) == 1
 
 
 async def nothing(engine: Engine, clock: FakeClock) -> None:
@@ -208,7 +207,7 @@ async def test_dead_letters_are_counted_by_tenant(engine: Engine, clock: FakeClo
 
 
 async def test_paused_queues_raise_no_alert(engine: Engine, clock: FakeClock) -> None:
-    await engine.pause("queue", "slow", actor="ann")
+    await engine.limits.pause("queue", "slow", Scope("ann"))
     await leave_waiting(engine, clock)
     for name in ("backlog_age", "no_worker"):
         await MaintenanceLoop(engine, settings(name)).evaluate()

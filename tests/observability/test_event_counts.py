@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from detent.engine.metrics.alerts import read_inputs
@@ -31,7 +32,7 @@ async def run_many_jobs(engine: Engine, clock: FakeClock, jobs: int = 3) -> None
     clock.advance(LONG)
     await engine.expire()
     job = await submit(engine, "gate-b2")
-    await refused(engine.transition(job.id, "succeeded", actor="ann"), "WF_STATE_TRANSITION_INVALID")
+    await refused(engine.jobs.transition(job.id, "succeeded", Scope("ann")), "WF_STATE_TRANSITION_INVALID")
 
 
 async def logged(engine: Engine) -> Counter[tuple[str, ...]]:
@@ -52,7 +53,7 @@ async def logged(engine: Engine) -> Counter[tuple[str, ...]]:
 
 
 async def _all_jobs(engine: Engine) -> list[Any]:
-    return await engine.jobs(Filter(limit=10_000))
+    return await engine.jobs.list(Filter(limit=10_000))
 
 
 async def counted(engine: Engine) -> Counter[tuple[str, ...]]:

@@ -189,7 +189,7 @@ async def test_the_command_line_logs_json(tmp_path: Path) -> None:
     run = [sys.executable, "-m", "detent"]
     environment = {**os.environ, "PYTHONPATH": str(Path(detent.__file__).parent.parent)}
     async with Detent(f"sqlite:///{tmp_path}/jobs.db") as app:
-        await (await app.ready()).submit_many([Submission("loop"), Submission("far")])
+        await (await app.ready()).jobs.submit_many([Submission("loop"), Submission("far")])
     ended = subprocess.run(
         [*run, "worker", "talker.py", "--until-idle", "--log-format", "json"],
         cwd=tmp_path,

@@ -107,7 +107,7 @@ async def test_dead_letters_losses_and_ages(engine: Engine, clock: FakeClock) ->
 
 async def test_labels_are_bounded(engine: Engine, clock: FakeClock) -> None:
     submissions = [Submission(f"type-{n}", tenant_id=f"t{n}", contract="gate-b2") for n in range(MAX_KINDS + 20)]
-    await engine.submit_many(submissions)
+    await engine.jobs.submit_many(submissions)
     for _ in range(MAX_KINDS + 20):
         for job in await claim(engine, 1_000):
             await engine.settle(job.id, job.token, PERMANENT)
@@ -189,7 +189,7 @@ async def test_the_rules_file_uses_metrics_of_the_page(engine: Engine, clock: Fa
 
 async def test_pruned_jobs_are_still_counted(engine: Engine, clock: FakeClock) -> None:
     """The page is made from stored sums: it reads no finished job and no event that was counted before."""
-    await engine.submit_many([Submission("mail") for _ in range(20)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(20)])
     for job in await claim(engine, 20):
         await engine.settle(job.id, job.token, Succeeded(None))
     first = summed(await page_of(engine), "detent_events_total", "event")

@@ -31,7 +31,7 @@ async def finished_job(engine: Engine, contract: str = "p3c", *, well: bool = Tr
 
 
 async def remaining(engine: Engine) -> set[str]:
-    return {job.id for job in await engine.jobs(Filter(limit=1_000))}
+    return {job.id for job in await engine.jobs.list(Filter(limit=1_000))}
 
 
 async def test_the_first_matching_rule_decides(engine: Engine, clock: FakeClock) -> None:

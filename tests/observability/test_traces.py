@@ -145,20 +145,20 @@ async def test_the_cost_of_spans_is_bounded_and_children_keep_the_trace(tmp_path
     async with app:
         ask = Submission("parent", traceparent="00-" + "ab" * 16 + "-" + "cd" * 8 + "-01")
         engine = await app.ready()
-        first, second = await engine.submit_many([ask, ask])
+        first, second = await engine.jobs.submit_many([ask, ask])
         while traced.tracer._may_span(True):
             traced.tracer._budget.spend(-1e9)
         async with working(app):
             for submitted in (first, second):
                 await (await app.handle(submitted.job.id)).result(10)
             await until(lambda: _all_ended(app, 4))
-        jobs = await engine.jobs(_all())
+        jobs = await engine.jobs.list(_all())
     assert traced.tracer.left_out > 0
     assert {job.trace_id for job in jobs} == {"ab" * 16}, "also the children of executions without a span"
 
 
 async def _all_ended(app: Detent, number: int) -> bool:
-    jobs = await (await app.ready()).jobs(_all())
+    jobs = await (await app.ready()).jobs.list(_all())
     return len(jobs) == number and all(job.finished_at for job in jobs)
 
 
@@ -170,12 +170,12 @@ async def test_a_traceparent_is_kept_without_any_tracer(tmp_path: Path) -> None:
     async with Detent(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
         engine = await app.ready()
         header = "00-" + "1f" * 16 + "-" + "2e" * 8 + "-01"
-        submitted = await engine.submit(Submission("mail", traceparent=header))
-        assert (await engine.job(submitted.job.id)).traceparent == header
+        submitted = await engine.jobs.submit(Submission("mail", traceparent=header))
+        assert (await engine.jobs.get(submitted.job.id)).traceparent == header
         assert submitted.job.trace_id == "1f" * 16
         with pytest.raises(InvalidInput, match="W3C"):
-            await engine.submit(Submission("mail", traceparent="nonsense"))
-        plain = await engine.submit(Submission("mail"))
+            await engine.jobs.submit(Submission("mail", traceparent="nonsense"))
+        plain = await engine.jobs.submit(Submission("mail"))
         assert plain.job.traceparent is None and plain.job.trace_id == f"trace-{plain.job.id}"
 
 

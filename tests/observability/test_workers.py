@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from detent import Context, Detent
+from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
 from detent.engine.reads import workers
@@ -22,23 +23,23 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_command_needs_a_live_worker(engine: Engine, clock: FakeClock) -> None:
-    await refused(workers.send_command(engine, "nobody", workers.DRAIN, actor="ann"), "WORKER_NOT_FOUND", 404)
+    await refused(engine.workers.send_command("nobody", workers.DRAIN, Scope("ann")), "WORKER_NOT_FOUND", 404)
     await register_worker(engine, "w1")
-    await refused(workers.send_command(engine, "w1", "explode", actor="ann"), "WORKER_ORDER_INVALID", 422)
-    await workers.send_command(engine, "w1", workers.DRAIN, actor="ann", reason="deploy")
-    seen = await workers.read_workers(engine)
+    await refused(engine.workers.send_command("w1", "explode", Scope("ann")), "WORKER_ORDER_INVALID", 422)
+    await engine.workers.send_command("w1", workers.DRAIN, Scope("ann", "deploy"))
+    seen = await engine.workers.overview()
     assert seen.views()[0]["order"]["act"] == "drain"
     (_, _, entry) = (await engine.audit())[0]
     assert (entry.actor, entry.act, entry.subject, entry.reason) == ("ann", "worker.drain", "w1", "deploy")
     clock.advance(1_000)
-    await refused(workers.send_command(engine, "w1", workers.STOP, actor="ann"), "WORKER_NOT_FOUND")
+    await refused(engine.workers.send_command("w1", workers.STOP, Scope("ann")), "WORKER_NOT_FOUND")
 
 
 async def test_held_jobs_of_a_worker(engine: Engine, clock: FakeClock) -> None:
     await register_worker(engine, "w1", "mail", "report")
     job = await submit(engine, job_type="report", queue="slow")
     await claim(engine, 1, worker="w1")
-    (view,) = (await workers.read_workers(engine)).views()
+    (view,) = (await engine.workers.overview()).views()
     assert [(held["id"], held["job_type"], held["queue"]) for held in view["held"]] == [(job.id, "report", "slow")]
     assert view["job_types"] == ["mail", "report"] and view["live"]
 
@@ -54,13 +55,13 @@ async def test_a_recovery_is_reported(engine: Engine, clock: FakeClock, name: st
         assert len(taken) == 3
     else:
         assert len(await engine.expire()) == 3
-    (report,) = [recovery.view() for recovery in await workers.recoveries(engine)]
+    (report,) = [recovery.view() for recovery in await engine.workers.recoveries()]
     assert report["worker"] == "dies" and report["reclaimed"] == 3
     assert report["charged"] == (3 if CONTRACTS[name].loss.charged and CONTRACTS[name].loss.move != "RECLAIM" else 0)
     assert report["took_seconds"] == LEASE_SECONDS + 2
     assert {held_job["id"] for held_job in report["jobs"]} == {job.id for job in jobs}
     for held_job in report["jobs"]:
-        assert held_job["status"] == (await engine.job(held_job["id"])).status
+        assert held_job["status"] == (await engine.jobs.get(held_job["id"])).status
 
 
 async def test_the_sweeper_logs_a_loss(engine: Engine, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
@@ -91,7 +92,7 @@ async def test_remote_drain_of_a_worker_process(bench: Bench) -> None:
     first = await nap.enqueue(seconds=1.5)
     await until(lambda: bench.diary_entries("napping"))
     engine = await app.ready()
-    await workers.send_command(engine, lone_worker(bench), workers.DRAIN, actor="ann")
+    await engine.workers.send_command(lone_worker(bench), workers.DRAIN, Scope("ann"))
     await until(lambda: "draining" in str(bench.sql("SELECT state FROM workers")) or process.poll() is not None)
     second = await nap.enqueue(seconds=0)
     assert await asyncio.to_thread(process.wait, 30) == 0
@@ -107,7 +108,7 @@ async def test_remote_stop_of_a_worker_process(bench: Bench) -> None:
     job = await app.jobs["nap"].enqueue(seconds=60)
     await until(lambda: bench.diary_entries("napping"))
     engine = await app.ready()
-    await workers.send_command(engine, lone_worker(bench), workers.STOP, actor="ann")
+    await engine.workers.send_command(lone_worker(bench), workers.STOP, Scope("ann"))
     assert await asyncio.to_thread(process.wait, 30) == 0
     assert await job.status() == "queued"
     await app.close()
@@ -123,7 +124,7 @@ async def test_a_killed_worker_leaves_a_report(bench: Bench) -> None:
     process.wait()
     other = bench.start(slots=4, lease_seconds=1, ready=False)
     engine = await app.ready()
-    (report,) = await until(lambda: workers.recoveries(engine))
+    (report,) = await until(lambda: engine.workers.recoveries())
     assert report.worker == lost
     assert await until(lambda: _reclaimed(engine, 3))
     assert report.duration < 30_000_000
@@ -132,7 +133,7 @@ async def test_a_killed_worker_leaves_a_report(bench: Bench) -> None:
 
 
 async def _reclaimed(engine: Engine, number: int) -> bool:
-    return sum(len(report.losses) for report in await workers.recoveries(engine)) == number
+    return sum(len(report.losses) for report in await engine.workers.recoveries()) == number
 
 
 async def test_draining_waits_for_running_jobs_without_a_limit(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from detent.client.connect import store_from
+from detent.core.access import Scope
 from detent.core.errors import InvalidInput
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
@@ -51,9 +52,9 @@ async def test_submit_claim_settle_and_signal_share_few_connections(bouncer: str
     await engine.open()
 
     async def life(n: int) -> None:
-        job = (await engine.submit(Submission("life", {"n": n}, queue=f"q{n % 3}"))).job
-        await engine.signal(job.id, "go", {"n": n}, actor="test")
-        assert (await engine.job(job.id)).id == job.id
+        job = (await engine.jobs.submit(Submission("life", {"n": n}, queue=f"q{n % 3}"))).job
+        await engine.jobs.signal(job.id, "go", Scope("test"), {"n": n})
+        assert (await engine.jobs.get(job.id)).id == job.id
 
     async def work(name: str) -> int:
         done = 0

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from detent import Context, Detent
+from detent.core.access import Scope
 from detent.core.job import Wait
 from detent.core.outcome import Succeeded, Waits
 from detent.engine import Engine, Settlement
@@ -142,7 +143,7 @@ async def test_a_signal_that_waits_for_the_wait_finds_it(engine: Engine, databas
         job = (await tx.lock([held.id]))[held.id]
         return await settle_job(engine, tx, job, settlements)
 
-    signal = engine.signal(held.id, "answer", {"n": 1})
+    signal = engine.jobs.signal(held.id, "answer", Scope("test"), {"n": 1})
     _, (job, news) = await one_waits_for_the_other(database, engine, wait, signal)
     assert news and job.phase == "claimable"
     assert (await claim_one(engine)).id == held.id
@@ -154,7 +155,7 @@ async def test_a_wait_that_waits_for_the_signal_finds_it(engine: Engine, databas
     held = await running(engine, contract)
 
     async def signal(tx: Any) -> Any:
-        return await job_control.signal(engine, tx, held.id, "answer", {"n": 1}, "ann", None)
+        return await job_control.signal(engine, tx, held.id, "answer", Scope("ann"), {"n": 1})
 
     wait = engine.settle(held.id, held.token, Waits(Wait("answer")))
     (_, news), job = await one_waits_for_the_other(database, engine, signal, wait)
@@ -168,11 +169,11 @@ async def test_who_waited_for_a_row_sees_what_was_done_to_it(engine: Engine, dat
     job = await reach(engine, clock, "standard", "queued")
 
     async def cancel(tx: Any) -> Any:
-        return await job_control.cancel(engine, tx, job.id, "ann", None, None, False)
+        return await job_control.cancel(engine, tx, job.id, Scope("ann"))
 
-    late = refused(engine.cancel(job.id, actor="bob"), "JOB_TRANSITION_INVALID", 409)
+    late = refused(engine.jobs.cancel(job.id, Scope("bob")), "JOB_TRANSITION_INVALID", 409)
     one, _ = await one_waits_for_the_other(database, engine, cancel, late)
-    assert one.status == "cancelled"
+    assert one.after.status == "cancelled"
     assert len(await path_of(engine, job.id)) == 2
 
 
@@ -181,11 +182,11 @@ async def test_two_requeues_of_one_dead_letter_make_one_job(engine: Engine, data
     dlq_id = str(job.dlq_id)
 
     async def requeue(tx: Any) -> Any:
-        return await dead_letters.requeue(engine, tx, dlq_id, "ann", None, None, None, None, False)
+        return await dead_letters.requeue(engine, tx, dlq_id, Scope("ann"))
 
-    late = refused(engine.requeue(dlq_id, actor="bob"), "DLQ_REQUEUE_CONFLICT", 409)
+    late = refused(engine.dead_letters.requeue(dlq_id, Scope("bob")), "DLQ_REQUEUE_CONFLICT", 409)
     one, _ = await one_waits_for_the_other(database, engine, requeue, late)
-    assert (await engine.dead_letter(dlq_id)).requeued_as == one.job.id
+    assert (await engine.dead_letters.get(dlq_id)).requeued_as == one.job.id
     assert database.sql("SELECT count(*) FROM jobs") == [(2,)]
 
 
@@ -194,9 +195,9 @@ async def test_two_words_at_once_are_a_proposal_and_a_confirmation(engine: Engin
     dlq_id = str(job.dlq_id)
 
     async def discard(tx: Any) -> Any:
-        return await dead_letters.discard(engine, tx, dlq_id, "ann", "broken", None)
+        return await dead_letters.discard(engine, tx, dlq_id, Scope("ann", "broken"))
 
-    second = engine.discard(dlq_id, person="bob", reason="broken")
+    second = engine.dead_letters.discard(dlq_id, Scope("bob", "broken"))
     one, other = await one_waits_for_the_other(database, engine, discard, second)
     assert (one.confirmed, other.confirmed) == (False, True)
     assert other.item.proposed_by == "ann"

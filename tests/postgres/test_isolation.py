@@ -13,6 +13,7 @@ from external_transaction.callers import WithAsyncpg
 from detent import Detent
 from detent.client.connect import store_from
 from detent.client.external_transaction import NoTransaction
+from detent.core.access import Scope
 from detent.core.errors import QuotaExceeded
 from detent.core.job import Wait
 from detent.core.outcome import Waits
@@ -55,7 +56,7 @@ async def test_a_wait_that_waits_for_the_signal_finds_it(strict_engine: Engine, 
     held = await running(strict_engine)
 
     async def signal(tx: Any) -> Any:
-        return await job_control.signal(strict_engine, tx, held.id, "answer", {"n": 1}, "ann", None)
+        return await job_control.signal(strict_engine, tx, held.id, "answer", Scope("ann"), {"n": 1})
 
     wait = strict_engine.settle(held.id, held.token, Waits(Wait("answer")))
     (_, first), job = await one_waits_for_the_other(strict_database, strict_engine, signal, wait)
@@ -63,7 +64,7 @@ async def test_a_wait_that_waits_for_the_signal_finds_it(strict_engine: Engine, 
 
 
 async def test_a_tenant_quota_is_exact(strict_engine: Engine, strict_database: Database) -> None:
-    await strict_engine.set_quota("small", max_backlog=1, actor="ann")
+    await strict_engine.limits.set_quota("small", Scope("ann"), max_backlog=1)
     prepared = prepare(strict_engine, Submission("mail", tenant_id="small"), strict_engine.store.now())
 
     async def first(tx: Any) -> Any:
@@ -111,7 +112,7 @@ async def test_a_quota_in_a_callers_snapshot_is_refused(database: Database) -> N
     async def mail() -> None: ...
 
     async with app:
-        await app.engine.set_quota("small", max_backlog=1, actor="ann")
+        await app.engine.limits.set_quota("small", Scope("ann"), max_backlog=1)
         await caller.open(database.url)
         try:
             await caller.begin("repeatable read")
@@ -150,11 +151,11 @@ async def signal_at_the_moment_of_waiting(engine: Engine, number: int) -> None:
         while settlements:
             settlements = (await engine.settle_and_claim(settlements, None)).later
 
-    await engine.submit_many([Submission("mail") for _ in range(number)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(number)])
     for _ in range(0, number, 50):
         claimed = await engine.claim(engine.claim_request("w1", 50, 3_600.0))
         waits = [Settlement(job.id, job.token, job.contract, Waits(Wait("go"))) for job in claimed]
-        signals = (engine.signal(job.id, "go", actor="ann") for job in claimed)
+        signals = (engine.jobs.signal(job.id, "go", Scope("ann")) for job in claimed)
         await asyncio.gather(wait(waits[:25]), *signals, wait(waits[25:]))
 
 

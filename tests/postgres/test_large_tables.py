@@ -79,7 +79,7 @@ async def drain(engine: Engine, jobs: int = SAMPLE) -> tuple[float, float]:
 
 async def submit(engine: Engine, jobs: int = SAMPLE) -> None:
     for _ in range(jobs // 1_000):
-        await engine.submit_many([_ROW] * 1_000)
+        await engine.jobs.submit_many([_ROW] * 1_000)
 
 
 async def cpu_per_job(engine: Engine) -> float:

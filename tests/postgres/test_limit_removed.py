@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.engine import Engine, Submission
 from detent.ports.claims import Claimed, ClaimRequest
 from detent.stores.lanes import LaneCache
@@ -23,7 +24,7 @@ async def test_in_one_statement(engine: Engine, monkeypatch: pytest.MonkeyPatch)
 
     async def claim_one_and_remove(successes: Any, request: ClaimRequest) -> Any:
         outcome = await within_limits(successes, replace(request, limit=1))
-        await engine.remove_limit(queue="default", actor="ann")
+        await engine.limits.remove(Scope("ann"), queue="default")
         await store._refresh_lane_cache()
         return outcome
 
@@ -50,6 +51,6 @@ async def test_in_a_transaction(database: Database, monkeypatch: pytest.MonkeyPa
 
 
 async def prepare(engine: Engine) -> None:
-    await engine.submit_many([Submission("mail") for _ in range(10)])
-    await engine.set_limit(queue="default", concurrency=8, actor="ann")
+    await engine.jobs.submit_many([Submission("mail") for _ in range(10)])
+    await engine.limits.set(Scope("ann"), queue="default", concurrency=8)
     await engine.store.read(lambda tx: tx.refresh_lane_cache())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from detent.engine import Engine
-from detent.engine.reads.listing import _TEXT_WINDOW, _WINDOW, list_dead_letters, list_jobs
+from detent.engine.reads.listing import _TEXT_WINDOW, _WINDOW
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 from support.postgres.crowd import finished
@@ -63,9 +63,9 @@ async def test_a_page_touches_a_bounded_number_of_rows(engine: Engine, database:
         for before in (None, middle):
             seen, _ = await touched(engine, Filter(**fields, before=before), "jobs")
             assert 0 < seen <= 2 * _WINDOW + 2, (fields, before, seen)
-    page, cursor = await list_jobs(engine, Filter(queue="nowhere"), seconds=0)
+    page, cursor = await engine.jobs.page(Filter(queue="nowhere"), seconds=0)
     assert page == [] and cursor is not None, "there is more to look at"
-    page, cursor = await list_jobs(engine, Filter(queue="nowhere"), seconds=600)
+    page, cursor = await engine.jobs.page(Filter(queue="nowhere"), seconds=600)
     assert page == [] and cursor is None, "all were looked at"
 
 
@@ -76,16 +76,16 @@ async def test_pages_of_dead_letters_are_bounded_too(engine: Engine, database: D
         if "phase" not in fields:
             seen, _ = await touched(engine, Filter(**fields), "dead_letters")
             assert 0 < seen <= 2 * _WINDOW + 2, (fields, seen)
-    page, cursor = await list_dead_letters(engine, Filter(status="open"), seconds=0)
+    page, cursor = await engine.dead_letters.page(Filter(status="open"), seconds=0)
     assert page == [] and cursor is not None
     found = []
     while cursor is not None:
-        page, cursor = await list_dead_letters(engine, Filter(status="open", before=cursor), seconds=0)
+        page, cursor = await engine.dead_letters.page(Filter(status="open", before=cursor), seconds=0)
         found += page
     assert [one.id for one in found] == ["l000000001"]
     whole, cursor = [], None
     while True:
-        page, cursor = await list_dead_letters(engine, Filter(limit=499, before=cursor))
+        page, cursor = await engine.dead_letters.page(Filter(limit=499, before=cursor))
         whole += page
         if cursor is None:
             break

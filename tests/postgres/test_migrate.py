@@ -65,7 +65,7 @@ async def test_migrating_gives_it_all(url: str) -> None:
     await engine.close()
     again = opened(url)
     await again.open()
-    assert (await again.job(job.id)).status == "queued"
+    assert (await again.jobs.get(job.id)).status == "queued"
     await again.close()
     assert sql(url, "SELECT max(version) FROM detent_schema") == [(NEWEST,)]
 
@@ -117,7 +117,7 @@ async def test_an_older_schema_is_refused_unless_migrating(url: str, monkeypatch
     assert "detent migrate" in error.message
     second = opened(url, may_migrate=True)
     await second.open()
-    assert (await second.job(job.id)).id == job.id
+    assert (await second.jobs.get(job.id)).id == job.id
     await second.close()
     assert sql(url, "SELECT max(version) FROM detent_schema") == [(later,)]
 
@@ -151,7 +151,7 @@ async def test_an_old_program_works_on_beside_an_additive_migration(url: str, mo
     next_held = await claim_one(old)
     for one in (held, next_held):
         assert (await old.settle(one.id, one.token, Succeeded())).status == "succeeded"
-    assert len((await old.history(kept.id)).events) == 3
+    assert len((await old.jobs.history(kept.id)).events) == 3
     await old.close()
     again = opened(url)
     await again.open()

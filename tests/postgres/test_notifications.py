@@ -91,7 +91,7 @@ async def test_many_submits_ring_a_few_times(
     await submit(other)
     watch = await listening(engine)
     monkeypatch.setattr(aside, "run", counted)
-    await asyncio.gather(*(other.submit(Submission("mail")) for _ in range(200)))
+    await asyncio.gather(*(other.jobs.submit(Submission("mail")) for _ in range(200)))
     assert await watch.changed(SOON)
     assert 1 <= rings < 150, f"{rings} notifications for 200 submits"
 

@@ -48,7 +48,7 @@ class Load:
             job = Submission("small", {"n": -1}, id=self._ids.job(), max_retries=50)
             while True:
                 try:
-                    await asyncio.wait_for(engine.submit(job), 15)
+                    await asyncio.wait_for(engine.jobs.submit(job), 15)
                 except (StoreUnavailable, TimeoutError):
                     await asyncio.sleep(0.05)
                 else:

@@ -92,7 +92,7 @@ async def test_every_job_ends_once_whoever_dies(
     engine: Engine, database: Database, jobs: int, kills: list[int]
 ) -> None:
     for _ in range(jobs // 1_000):
-        await engine.submit_many([Submission("noop", max_retries=5) for _ in range(1_000)])
+        await engine.jobs.submit_many([Submission("noop", max_retries=5) for _ in range(1_000)])
     claimers = await crowd(database.url, kills)
     assert sum(claimer.refused for claimer in claimers) == 0
     ran = Counter(job_id for claimer in claimers for job_id, _ in claimer.jobs)

@@ -12,6 +12,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from detent import Detent
+from detent.core.access import Scope
 from detent.core.errors import StoreUnavailable
 from detent.core.job import Step
 from detent.engine import Engine
@@ -64,8 +65,8 @@ async def timed(work: Awaitable[Any]) -> tuple[float, Any]:
 
 
 ACTS: dict[str, Callable[[Engine], Awaitable[Any]]] = {
-    "read": lambda engine: engine.jobs(Filter(limit=1)),
-    "write": lambda engine: engine.pause("queue", "other", actor="ann"),
+    "read": lambda engine: engine.jobs.list(Filter(limit=1)),
+    "write": lambda engine: engine.limits.pause("queue", "other", Scope("ann")),
     "enqueue": submit,
     "claim": claim,
     "step": lambda engine: engine.store.record_step(
@@ -99,7 +100,7 @@ async def test_a_long_read_ends_with_the_connections_it_was_lost_with(
     reading = asyncio.create_task(timed(engine.store.read(read)))
     await until(lambda: database.sql("SELECT 1 FROM pg_stat_activity WHERE query ~ 'pg_slee[p]' AND state = 'active'"))
     proxy.forget()
-    await engine.jobs(Filter(limit=1))
+    await engine.jobs.list(Filter(limit=1))
     assert isinstance((await reading)[1], StoreUnavailable) and CLOCK.monotonic() - began < 10
 
 
@@ -122,7 +123,7 @@ async def test_a_cancelled_call_ends_at_once_and_leaves_no_trace_in_the_log(
     caplog.set_level(logging.DEBUG, "asyncio")
     for _ in range(3):
         proxy.forget()
-        call = asyncio.create_task(engine.jobs(Filter(limit=1)))
+        call = asyncio.create_task(engine.jobs.list(Filter(limit=1)))
         done, _ = await asyncio.wait([call], timeout=LIMIT_SECONDS / 6)
         assert not done
         call.cancel()

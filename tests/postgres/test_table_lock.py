@@ -78,7 +78,7 @@ async def test_a_sweep_that_waited_for_the_lock_leaves_the_leases_to_their_heart
     await engine.extend({held.id: held.token}, 30)
     await until(lambda: sweeper.reclaim_grace.over)
     await sweeper.sweep()
-    assert sweeper.expired == 0 and (await engine.job(held.id)).token == held.token
+    assert sweeper.expired == 0 and (await engine.jobs.get(held.id)).token == held.token
 
 
 async def test_a_lease_is_compared_with_the_start_of_the_sweep(engine: Engine, database: Database) -> None:

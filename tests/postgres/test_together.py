@@ -32,13 +32,13 @@ def statements_of(store: PostgresStore) -> list[int]:
 
 async def test_forty_callers_take_two_commits(engine: Engine, database: Database) -> None:
     store: Any = engine.store
-    await engine.submit(Submission("mail"))
+    await engine.jobs.submit(Submission("mail"))
     seen = statements_of(store)
-    made = await asyncio.gather(*(engine.submit(Submission("mail", {"n": n})) for n in range(CALLERS)))
+    made = await asyncio.gather(*(engine.jobs.submit(Submission("mail", {"n": n})) for n in range(CALLERS)))
     assert seen == [1, CALLERS - 1]
     assert len({one.job.id for one in made}) == CALLERS
     for one in made:
-        history = await engine.history(one.job.id)
+        history = await engine.jobs.history(one.job.id)
         assert history.job.payload == one.job.payload and len(history.events) == 1
 
 
@@ -54,13 +54,13 @@ async def test_a_refused_row_is_refused_to_its_caller_alone(engine: Engine) -> N
 
 async def test_a_caller_that_goes_away_leaves_the_others_their_answers(engine: Engine) -> None:
     store: Any = engine.store
-    await engine.submit(Submission("mail"))
-    calls = [asyncio.create_task(engine.submit(Submission("mail"))) for _ in range(6)]
+    await engine.jobs.submit(Submission("mail"))
+    calls = [asyncio.create_task(engine.jobs.submit(Submission("mail"))) for _ in range(6)]
     await asyncio.sleep(0)
     calls[0].cancel()
     calls[3].cancel()
     answers = await asyncio.gather(*calls, return_exceptions=True)
     gone = [isinstance(answer, asyncio.CancelledError) for answer in answers]
     assert gone == [True, False, False, True, False, False]
-    assert (await engine.submit(Submission("mail"))).job.version == 1
+    assert (await engine.jobs.submit(Submission("mail"))).job.version == 1
     assert store._insert_batcher._batcher.idle

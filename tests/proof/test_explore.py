@@ -75,7 +75,7 @@ def test_a_tolerated_rule_does_not_end_the_search() -> None:
 def calls_with_a_leased_job(waited: int = 0) -> EngineCalls:
     calls = EngineCalls(CONTRACTS["standard"], DEFAULT_HOOKS)
     calls.clock.wall += waited
-    run_all(calls.engine.submit(calls.submission(0)))
+    run_all(calls.engine.jobs.submit(calls.submission(0)))
     run_all(calls.engine.settle_and_claim([], calls.engine.claim_request("worker", 1, 10.0)))
     return calls
 

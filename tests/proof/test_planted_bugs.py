@@ -38,7 +38,7 @@ BUDGETS = {
     "zombie-step": Budget(states=None, seeds=15, simulated="streams"),
     "lost-job-runs-on": Budget(states=None, seeds=15),
     "once-not-begun": Budget(states=None, seeds=15, simulated="streams"),
-    "parent-misses-child": Budget(states=None, seeds=12, simulated="formal"),
+    "parent-misses-child": Budget(states=None, seeds=30, simulated="formal"),
     "dead-letter-forgotten": Budget(),
     "second-final-event": Budget(),
     "lost-submit": Budget(),

@@ -16,6 +16,8 @@ from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter
 from detent.core.retry import Immediate, RetryRule
 from detent.engine import Engine
+from detent.engine.dead_letters import DeadLetters
+from detent.engine.jobs import Jobs
 from detent.proof.replay import gate_b2_cases
 from detent.proof.replay.gate_b2_cases import CASES, CaseResult, run_gate_b2_cases
 from detent.proof.replay.history import read_history, replay_history
@@ -78,11 +80,11 @@ def test_a_gate_with_another_policy_does_not_pass(tmp_path: Path) -> None:
 def test_an_accepted_transition_of_a_finished_job_does_not_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def accept(self: Engine, job_id: str, new_status: str, **_: Any) -> Any:
-        return await self.job(job_id)
+    async def accept(self: Jobs, job_id: str, *_: Any) -> Any:
+        return await self.get(job_id)
 
     monkeypatch.setattr(gate_b2_cases, "CASES", [case for case in CASES if case.end_again])
-    monkeypatch.setattr(Engine, "transition", accept)
+    monkeypatch.setattr(Jobs, "transition", accept)
     (result,) = gate_on(tmp_path / "jobs.db")
     assert result.problems[0] == (
         "succeeded -> succeeded was answered with no refusal, expected WF_STATE_TRANSITION_INVALID"
@@ -96,12 +98,12 @@ def test_a_delay_that_differs_from_the_policy_does_not_pass(tmp_path: Path) -> N
 
 
 def test_a_dead_letter_of_another_job_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Engine.dead_letter
+    real = DeadLetters.get
 
-    async def of_another_job(self: Engine, dlq_id: str) -> DeadLetter:
+    async def of_another_job(self: DeadLetters, dlq_id: str) -> DeadLetter:
         return replace(await real(self, dlq_id), job_id="another")
 
-    monkeypatch.setattr(Engine, "dead_letter", of_another_job)
+    monkeypatch.setattr(DeadLetters, "get", of_another_job)
     assert [result.id for result in gate_on(tmp_path / "jobs.db") if not result.ok] == ["RP-004"]
 
 

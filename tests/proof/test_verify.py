@@ -198,7 +198,7 @@ def test_a_database_in_use_has_no_violations(copy: Path) -> None:
 
     def work(done: int, total: int) -> None:
         clock.advance(1)
-        run_now(engine.submit(Submission("new", contract="p3c", task_id="T-1")))
+        run_now(engine.jobs.submit(Submission("new", contract="p3c", task_id="T-1")))
         for number, claimed in enumerate(run_now(engine.claim(engine.claim_request("w2", 7, 30.0)))):
             run_now(engine.settle(claimed.id, claimed.token, failure if number % 2 else Succeeded()))
 

@@ -58,7 +58,7 @@ async def build(path: Path, contract: Contract, histories: list[list[Outcome | s
     await engine.open()
     for number, outcomes in enumerate(histories):
         kind = f"kind-{number}"
-        job = (await engine.submit(Submission(kind, contract=contract.name))).job
+        job = (await engine.jobs.submit(Submission(kind, contract=contract.name))).job
         for outcome in outcomes:
             clock.advance(10)
             claimed = await engine.claim(engine.claim_request("w1", 1, 30.0, job_types=frozenset({kind}), reclaim=True))

@@ -21,7 +21,7 @@ async def test_events_per_second(tmp_path: Path) -> None:
     engine = Engine(store)
     await engine.open()
     for _ in range(JOBS // 1_000):
-        await engine.submit_many([Submission("mail", {"n": n}) for n in range(1_000)])
+        await engine.jobs.submit_many([Submission("mail", {"n": n}) for n in range(1_000)])
     settlements: list[Settlement] = []
     for _ in range(JOBS // 1_000 + 1):
         result = await engine.settle_and_claim(settlements, engine.claim_request("w1", 1_000, 30.0))

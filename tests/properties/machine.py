@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
             id=self.engine.ids.job(),
         )
         known = len(self.seen.jobs)
-        answer = self.act(self.engine.submit(ask))
+        answer = self.act(self.engine.jobs.submit(ask))
         if contract == "gate-b2" and ask.max_retries is not None:
             assert answer.code == "MAX_RETRIES_FROZEN"
         elif hold and not facts.approvals:
@@ -184,7 +184,7 @@ class Machine(RuleBasedStateMachine):
         """The reply was lost: the same call makes nothing new."""
         ask, job_id = self.asks[pick % len(self.asks)]
         before = self.seen.dumps()
-        answer = self.act(self.engine.submit(ask))
+        answer = self.act(self.engine.jobs.submit(ask))
         assert answer.job.id == job_id and self.seen.dumps() == before
 
     @rule(

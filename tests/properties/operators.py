@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from detent.core.access import Scope
 from detent.core.errors import DetentError
 from detent.core.outcome import Succeeded
 from detent.core.times import SECOND
@@ -104,7 +105,7 @@ class OperatedMachine(Machine):
         row = self.job(pick, "waiting", "parked", "Waiting") if doubled else self.job(pick)
         assert row
         known = (row["id"], name) in self.seen.signals
-        answer = self.act(self.engine.signal(row["id"], name, {"n": 1}, actor="ann"))
+        answer = self.act(self.engine.jobs.signal(row["id"], name, Scope("ann"), {"n": 1}))
         facts, now = self.facts(row), self.seen.jobs[row["id"]]
         if not facts.waits:
             assert answer.code == "CONTRACT_LACKS_MOVE"
@@ -120,7 +121,7 @@ class OperatedMachine(Machine):
             assert answer[1] is True and now["status"] == (facts.again if woken else row["status"])
         if doubled:
             before = self.seen.dumps()
-            self.act(self.engine.signal(row["id"], name, {"n": 2}, actor="bob"))
+            self.act(self.engine.jobs.signal(row["id"], name, Scope("bob"), {"n": 2}))
             assert self.seen.dumps() == before
 
     @precondition(lambda self: self.seen.jobs)
@@ -129,7 +130,7 @@ class OperatedMachine(Machine):
         row = self.job(pick)
         assert row
         facts = self.facts(row)
-        answer = self.act(self.engine.cancel(row["id"], actor=actor, reason="no need", force=force))
+        answer = self.act(self.engine.jobs.cancel(row["id"], Scope(actor, "no need"), force=force))
         now = self.seen.jobs[row["id"]]
         if row["status"] in facts.requests and not force:
             assert now["cancel_requested"] and now["status"] == row["status"] and now["version"] == row["version"]
@@ -151,7 +152,8 @@ class OperatedMachine(Machine):
         if aim and legal:
             act, row = legal[pick % len(legal)]
         facts = self.facts(row)
-        answer = self.act(getattr(self.engine, act)(row["id"], actor="ann", reason="because"))
+        service = self.engine.approvals if act in ("approve", "reject") else self.engine.jobs
+        answer = self.act(getattr(service, act)(row["id"], Scope("ann", "because")))
         if row["status"] in getattr(facts, LEGAL[act]):
             ends = facts.given_up if act in ("abort", "reject") else facts.again
             assert self.seen.jobs[row["id"]]["status"] == ends
@@ -162,7 +164,7 @@ class OperatedMachine(Machine):
     @rule(pick=number, actor=people)
     def requeue(self, pick: int, actor: str) -> None:
         item = self.dead_letter(pick)
-        answer = self.act(self.engine.requeue(item["id"], actor=actor, reason="again"))
+        answer = self.act(self.engine.dead_letters.requeue(item["id"], Scope(actor, "again")))
         if item["status"] != "open":
             assert answer.code == "DLQ_REQUEUE_CONFLICT" and answer.http_status == 409
             return
@@ -184,7 +186,7 @@ class OperatedMachine(Machine):
             self.discard_once(self.dead_letter(pick), person, reason)
 
     def discard_once(self, item: Row, person: str, reason: str | None) -> None:
-        answer = self.act(self.engine.discard(item["id"], person=person, reason=reason))
+        answer = self.act(self.engine.dead_letters.discard(item["id"], Scope(person, reason)))
         now = self.seen.dead_letters[item["id"]]
         if item["status"] != "open":
             assert answer.code == "DLQ_DISCARD_CONFLICT"
@@ -204,8 +206,8 @@ class OperatedMachine(Machine):
         """One pause at a time, or nothing would ever run."""
         if self.paused:
             (pause,) = self.paused
-            self.act(self.engine.resume(*pause, actor="ann"))
+            self.act(self.engine.limits.resume(*pause, Scope("ann")))
             self.paused.clear()
         else:
-            self.act(self.engine.pause(kind, name, actor="ann"))
+            self.act(self.engine.limits.pause(kind, name, Scope("ann")))
             self.paused.add((kind, name))

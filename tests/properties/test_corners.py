@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.errors import DetentError, IdempotencyConflict
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Failed, Succeeded, Waits
@@ -30,7 +31,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 def submit(place: Place, **submit_options: Any) -> str:
-    return place.run(place.engine.submit(Submission(**{"job_type": "x", **submit_options}))).job.id
+    return place.run(place.engine.jobs.submit(Submission(**{"job_type": "x", **submit_options}))).job.id
 
 
 def claim(place: Place, limit: int = 10, **options: Any) -> list[Claimed]:
@@ -38,7 +39,7 @@ def claim(place: Place, limit: int = 10, **options: Any) -> list[Claimed]:
 
 
 def status(place: Place, job_id: str) -> str:
-    return place.run(place.engine.job(job_id)).status
+    return place.run(place.engine.jobs.get(job_id)).status
 
 
 def settlement_of(job: Claimed, outcome: Any) -> Settlement:
@@ -83,7 +84,7 @@ def test_a_stale_success_leaves_no_result_behind_the_good_one(place: Place) -> N
             [settlement_of(old, Succeeded('"stale"')), settlement_of(new, Succeeded(None))], None
         )
     )
-    job = place.run(place.engine.job(job_id))
+    job = place.run(place.engine.jobs.get(job_id))
     assert (job.status, job.result) == ("succeeded", None)
 
 
@@ -98,16 +99,16 @@ def test_a_result_that_is_no_json_is_one_jobs_trouble(place: Place) -> None:
 
 
 def test_a_task_can_be_found_by_the_task_id_it_was_given(place: Place) -> None:
-    first = place.run(place.engine.submit(Submission("x", contract="men"))).job
-    again = place.run(place.engine.submit(Submission("x", contract="men", task_id=first.task_id)))
+    first = place.run(place.engine.jobs.submit(Submission("x", contract="men"))).job
+    again = place.run(place.engine.jobs.submit(Submission("x", contract="men", task_id=first.task_id)))
     assert again.hit and again.job.id == first.id
 
 
 def test_a_bulk_submit_is_all_or_none_also_when_an_id_is_taken(place: Place) -> None:
     submit(place, id=TAKEN)
     with pytest.raises(IdempotencyConflict):
-        place.run(place.engine.submit_many([Submission("x", id=NEW), Submission("other", id=TAKEN)]))
-    assert [job.id for job in place.run(place.engine.jobs(Filter()))] == [TAKEN]
+        place.run(place.engine.jobs.submit_many([Submission("x", id=NEW), Submission("other", id=TAKEN)]))
+    assert [job.id for job in place.run(place.engine.jobs.list(Filter()))] == [TAKEN]
 
 
 def test_a_repeated_id_does_not_bind_another_key_to_the_job(place: Place) -> None:
@@ -119,34 +120,34 @@ def test_a_repeated_id_does_not_bind_another_key_to_the_job(place: Place) -> Non
 
 def test_an_unknown_kind_of_pause_is_refused_with_a_code(place: Place) -> None:
     with pytest.raises(DetentError):
-        place.run(place.engine.pause("planet", "earth", actor="ann"))
+        place.run(place.engine.limits.pause("planet", "earth", Scope("ann")))
 
 
 def test_a_transition_does_not_go_past_the_frozen_number_of_retries(place: Place) -> None:
     job_id = submit(place, contract="gate-b2")
     for _ in range(3):
-        place.run(place.engine.transition(job_id, "running", actor="ann"))
-        place.run(place.engine.transition(job_id, "retrying", actor="ann"))
-    place.run(place.engine.transition(job_id, "running", actor="ann"))
+        place.run(place.engine.jobs.transition(job_id, "running", Scope("ann")))
+        place.run(place.engine.jobs.transition(job_id, "retrying", Scope("ann")))
+    place.run(place.engine.jobs.transition(job_id, "running", Scope("ann")))
     with pytest.raises(DetentError):
-        place.run(place.engine.transition(job_id, "retrying", actor="ann"))
+        place.run(place.engine.jobs.transition(job_id, "retrying", Scope("ann")))
 
 
 def test_a_job_may_be_held_twice_inside_its_handler(place: Place) -> None:
     job_id = submit(place)
     for _ in range(2):
         claim(place)
-        place.run(place.engine.transition(job_id, "waiting_approval", actor="ann"))
-        assert place.run(place.engine.approve(job_id, actor="bob")).status == "queued"
+        place.run(place.engine.jobs.transition(job_id, "waiting_approval", Scope("ann")))
+        assert place.run(place.engine.approvals.approve(job_id, Scope("bob"))).status == "queued"
 
 
 def test_a_full_inbox_still_takes_the_signal_the_job_waits_for(place: Place) -> None:
     job_id = submit(place)
     for number in range(MAX_SIGNALS):
-        place.run(place.engine.signal(job_id, f"early-{number}"))
+        place.run(place.engine.jobs.signal(job_id, f"early-{number}", Scope("test")))
     (job,) = claim(place)
     place.run(place.engine.settle(job.id, job.token, Waits(Wait("awaited"))))
-    woken, news = place.run(place.engine.signal(job_id, "awaited"))
+    woken, news = place.run(place.engine.jobs.signal(job_id, "awaited", Scope("test")))
     assert news and woken.status == "queued"
 
 
@@ -156,5 +157,5 @@ def test_a_delay_asked_for_by_a_failure_does_not_lie_in_the_past(place: Place) -
     failure = Failure("BOOM", "it broke", after=-5_000_000)
     with suppress(DetentError):
         place.run(place.engine.settle(job.id, job.token, Failed(failure)))
-    after = place.run(place.engine.job(job.id))
+    after = place.run(place.engine.jobs.get(job.id))
     assert after.phase == "leased" or (after.due_at or 0) >= place.clock.now()

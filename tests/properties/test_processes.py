@@ -45,7 +45,7 @@ async def submit(path: str, count: int) -> None:
     engine = Engine(SqliteStore(path, inline=True))
     await engine.open()
     for _ in range(count // 1_000):
-        await engine.submit_many([Submission("noop") for _ in range(1_000)])
+        await engine.jobs.submit_many([Submission("noop") for _ in range(1_000)])
     await engine.close()
 
 

@@ -21,10 +21,10 @@ async def test_the_log_shrinks_after_a_reader_has_gone(tmp_path: Path, monkeypat
     reader = apsw.Connection(str(path))
     reader.execute("BEGIN; SELECT count(*) FROM jobs")
     while log.stat().st_size < 8 << 20:
-        await engine.submit_many([Submission("mail", {"text": "x" * 2_000})] * 500)
+        await engine.jobs.submit_many([Submission("mail", {"text": "x" * 2_000})] * 500)
     reader.execute("COMMIT")
     reader.close()
     for _ in range(3):  # the first commit completes the checkpoint, the next one starts the log again
-        await engine.submit(Submission("mail"))
+        await engine.jobs.submit(Submission("mail"))
     assert log.stat().st_size <= 1 << 20
     await engine.close()

@@ -101,5 +101,5 @@ def test_only_messages_of_lost_workers_are_reclaimed(harness: ProcessHarness) ->
     harness.until_ended(long)
     assert harness.history(long) == ["task.created", "task.claimed", "task.succeeded"]
     assert harness.history(late)[:4] == ["task.created", "task.claimed", "task.reclaimed", "task.succeeded"]
-    assert harness.run(lambda e: e.job(late)).result == '"execution 2"'
+    assert harness.run(lambda e: e.jobs.get(late)).result == '"execution 2"'
     harness.check_integrity()

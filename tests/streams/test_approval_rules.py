@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from detent import ApprovalPolicy, ApprovalRule, DetentError
+from detent.core.access import Scope
 from detent.core.approval_rules import policy_from_toml
 from support.cli.console import Cli, cli  # noqa: F401
 from support.streams.harness import TASKS, StreamHarness
@@ -97,10 +98,10 @@ async def test_held_tasks_are_published_after_an_approval(harness: StreamHarness
     assert held.status == "waiting_approval"
     request = await harness.entry(held.id, "approval.requested")
     assert request["actor"] == "guard" and request["data"]["reason"] == "sums: too much"
-    await harness.engine.approve(held.id, actor="ada", reason="known customer")
-    await harness.engine.reject(refused.id, actor="bob", reason="fraud")
+    await harness.engine.approvals.approve(held.id, Scope("ada", "known customer"))
+    await harness.engine.approvals.reject(refused.id, Scope("bob", "fraud"))
     with pytest.raises(DetentError) as conflict:
-        await harness.engine.approve(free.id, actor="ada")
+        await harness.engine.approvals.approve(free.id, Scope("ada"))
     assert conflict.value.http_status == 409
     await harness.work()
     approved = await harness.entry(held.id, "approval.approved")
@@ -116,10 +117,12 @@ async def test_rules_apply_to_each_task_of_a_bulk(harness: StreamHarness) -> Non
     from detent.engine import Submission
 
     harness.engine.approval_policy = ApprovalPolicy([ApprovalRule(path="a", above=2)])
-    jobs = await harness.engine.submit_uniform(Submission("add", contract="standard"), [{"a": n} for n in range(5)])
+    jobs = await harness.engine.jobs.submit_uniform(
+        Submission("add", contract="standard"), [{"a": n} for n in range(5)]
+    )
     assert [(await harness.job(job.id)).phase for job in jobs] == ["claimable"] * 3 + ["blocked"] * 2
     with pytest.raises(DetentError, match="approval"):
-        await harness.engine.submit(Submission("add", {"a": 3}, "men"))
+        await harness.engine.jobs.submit(Submission("add", {"a": 3}, "men"))
 
 
 def test_the_rules_apply_to_commands(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

@@ -59,12 +59,12 @@ async def working(app: Detent, settings: StreamSettings) -> AsyncIterator[Orches
 
 
 async def submit(engine: Engine, number: int) -> list[str]:
-    submitted = await engine.submit_many([Submission("add", {"a": n}, "streams") for n in range(number)])
+    submitted = await engine.jobs.submit_many([Submission("add", {"a": n}, "streams") for n in range(number)])
     return [entry.job.id for entry in submitted]
 
 
 async def all_succeeded(engine: Engine, ids: list[str]) -> bool:
-    return {(await engine.job(job_id)).status for job_id in ids} == {"succeeded"}
+    return {(await engine.jobs.get(job_id)).status for job_id in ids} == {"succeeded"}
 
 
 async def test_sentinels_name_another_primary_and_no_task_is_lost(app: Detent) -> None:
@@ -81,7 +81,7 @@ async def test_sentinels_name_another_primary_and_no_task_is_lost(app: Detent) -
             after = await submit(engine, 50)
             await until(lambda: all_succeeded(engine, before + during + after))
         for job_id in before + during + after:
-            events = [event.event for event in (await engine.history(job_id)).events]
+            events = [event.event for event in (await engine.jobs.history(job_id)).events]
             assert events.count("task.succeeded") == 1
         assert (await verify(engine.store)).ok
 

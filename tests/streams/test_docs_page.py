@@ -25,7 +25,7 @@ def block(language: str) -> str:
 def test_the_session_on_the_page_runs_a_task(tmp_path: Path) -> None:
     with process_harness(tmp_path, "sqlite") as harness:
         harness.orchestrate()
-        submitted = harness.run(lambda e: e.submit(Submission("text.upper", {"text": "hello"}, "streams")))
+        submitted = harness.run(lambda e: e.jobs.submit(Submission("text.upper", {"text": "hello"}, "streams")))
         until_now(lambda: harness.redis.xlen("stream:task") == 1)
         script = tmp_path / "bin" / "redis-cli"
         script.parent.mkdir()
@@ -36,7 +36,7 @@ def test_the_session_on_the_page_runs_a_task(tmp_path: Path) -> None:
         subprocess.run(session, env=search_path, check=True, timeout=30, stdout=subprocess.DEVNULL)
         harness.until_ended(submitted.job.id)
         assert harness.history(submitted.job.id) == ["task.created", "task.claimed", "task.succeeded"]
-        assert harness.run(lambda e: e.job(submitted.job.id)).result == '{"text":"HELLO"}'
+        assert harness.run(lambda e: e.jobs.get(submitted.job.id)).result == '{"text":"HELLO"}'
         assert harness.pending() == 0
 
 

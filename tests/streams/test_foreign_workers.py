@@ -271,7 +271,7 @@ async def test_a_result_without_a_task_is_a_dead_letter(harness: StreamHarness, 
     message = {name.encode(): value.encode("utf-8", "surrogatepass") for name, value in ({"y": "1"} | fields).items()}
     harness.redis.xadd(RESULTS, message)
     await harness.apply_results()
-    dead_letters = await harness.engine.dead_letters(Filter())
+    dead_letters = await harness.engine.dead_letters.list(Filter())
     assert [dead_letter.error_code for dead_letter in dead_letters] == ["RESULT_INVALID"]
     assert harness.redis.xlen(RESULTS) == 0
     await harness.check_integrity()

@@ -59,7 +59,7 @@ def submit(harness: ProcessHarness, tasks: int, first: int = 0) -> None:
     async def act(engine: Engine) -> None:
         for start in range(first, first + tasks, BATCH):
             payloads = [{"n": n} for n in range(start, min(start + BATCH, first + tasks))]
-            await engine.submit_uniform(Submission("quick", contract="streams"), payloads)
+            await engine.jobs.submit_uniform(Submission("quick", contract="streams"), payloads)
 
     harness.run(act)
 

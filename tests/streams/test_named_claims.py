@@ -41,7 +41,7 @@ async def test_both_claims_write_the_row_of_decide(harness: StreamHarness) -> No
         facts = Facts(worker="w", token=token, lease=LEASE)
         expected = decide(contract, job, Move.CLAIM, harness.clock.now(), facts)
         assert await harness.job(job.id) == expected.after
-        history = await harness.engine.history(job.id)
+        history = await harness.engine.jobs.history(job.id)
         assert history.events[-1] == expected.events[-1]
 
 
@@ -52,7 +52,7 @@ async def test_only_the_state_a_message_refers_to_is_claimed(harness: StreamHarn
     failed = Settlement(tried.id, "1-1", "streams", Failed(Failure("X", "no")))
     await harness.engine.settle_and_claim([failed], None)
     later = await harness.submit(delay=60.0)
-    other = (await harness.engine.submit(Submission("add"))).job
+    other = (await harness.engine.jobs.submit(Submission("add"))).job
     held = await harness.submit()
     await claim_in_sql(harness, NamedClaim(held.id, "2-1", 0))
     ended = await harness.submit()

@@ -43,7 +43,7 @@ def shell(harness: ProcessHarness) -> subprocess.Popen[bytes]:
 
 def foreign(harness: ProcessHarness, tool: str, **payload: object) -> str:
     """Submit a task for a tool of a worker in another language."""
-    submitted = harness.run(lambda e: e.submit(Submission(tool, payload, "streams", max_retries=1)))
+    submitted = harness.run(lambda e: e.jobs.submit(Submission(tool, payload, "streams", max_retries=1)))
     return str(submitted.job.id)
 
 
@@ -52,15 +52,15 @@ def check(harness: ProcessHarness, good: str, bad: str, unknown: str) -> None:
     assert harness.history(good) == ["task.created", "task.claimed", "task.succeeded"]
     attempts = ["task.claimed", "task.retrying", "task.claimed", "task.failed", "task.dlq"]
     assert harness.history(bad) == ["task.created", *attempts]
-    assert "as its name says" in str(harness.run(lambda e: e.job(bad)).error_message)
+    assert "as its name says" in str(harness.run(lambda e: e.jobs.get(bad)).error_message)
     assert harness.history(unknown) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
-    assert harness.run(lambda e: e.job(unknown)).error_code == "TOOL_UNKNOWN"
+    assert harness.run(lambda e: e.jobs.get(unknown)).error_code == "TOOL_UNKNOWN"
     until_now(lambda: harness.pending() == 0)
     until_now(lambda: harness.redis.xlen(TASKS) == harness.redis.xlen(RESULTS) == 0)
     until_now(lambda: harness.redis.xlen(DEAD_LETTERS) == 2)
 
     harness.redis.flushdb()
-    again = foreign(harness, harness.run(lambda e: e.job(good)).job_type, text="after the flood")
+    again = foreign(harness, harness.run(lambda e: e.jobs.get(good)).job_type, text="after the flood")
     harness.until_ended(again)
     assert harness.status(again) == "succeeded"
     harness.check_integrity()
@@ -72,7 +72,7 @@ def test_a_worker_in_node(harness: ProcessHarness, packages: Path) -> None:
     good, bad = foreign(harness, "text.upper", text="ab\n\"ü'"), foreign(harness, "always.fails")
     slow = foreign(harness, "text.slowly", text="zz", ms=2_500)
     check(harness, good, bad, foreign(harness, "nowhere.known"))
-    assert harness.run(lambda e: e.job(good)).result == '{"text":"AB\\n\\"Ü\'"}'
+    assert harness.run(lambda e: e.jobs.get(good)).result == '{"text":"AB\\n\\"Ü\'"}'
     harness.until_ended(slow)
     assert harness.history(slow) == ["task.created", "task.claimed", "task.succeeded"], "it kept its message alive"
 
@@ -97,4 +97,4 @@ def test_a_worker_in_shell(harness: ProcessHarness) -> None:
     shell(harness)
     good, bad = foreign(harness, "text.bytes", text="four"), foreign(harness, "shell.fails")
     check(harness, good, bad, foreign(harness, "nowhere.known"))
-    assert harness.run(lambda e: e.job(good)).result == '{"bytes":15}'
+    assert harness.run(lambda e: e.jobs.get(good)).result == '{"bytes":15}'

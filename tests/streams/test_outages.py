@@ -151,11 +151,11 @@ async def test_a_server_that_is_unreachable_and_comes_back_empty(app: Detent) ->
         tasks = [asyncio.create_task(orchestrator.run()), asyncio.create_task(worker.run(handle_signals=False))]
 
         async def submit_tasks() -> list[str]:
-            submitted = await engine.submit_many([Submission("add", {"a": n}, "streams") for n in range(40)])
+            submitted = await engine.jobs.submit_many([Submission("add", {"a": n}, "streams") for n in range(40)])
             return [entry.job.id for entry in submitted]
 
         async def ended(ids: list[str]) -> bool:
-            return {(await engine.job(job_id)).status for job_id in ids} == {"succeeded"}
+            return {(await engine.jobs.get(job_id)).status for job_id in ids} == {"succeeded"}
 
         first = await submit_tasks()
         await until(lambda: ended(first))
@@ -174,7 +174,7 @@ async def test_a_server_that_is_unreachable_and_comes_back_empty(app: Detent) ->
         await asyncio.gather(*tasks, return_exceptions=True)
         await orchestrator.transport.close()
         for job_id in (*first, *second, *third):
-            events = (await engine.history(job_id)).events
+            events = (await engine.jobs.history(job_id)).events
             assert [event.event for event in events].count("task.succeeded") == 1
 
 
@@ -188,11 +188,11 @@ async def test_a_replica_takes_over_without_the_last_writes(app: Detent) -> None
         orchestrator = await make_orchestrator(app, settings)
         await orchestrator.check_epoch()
         submissions = [Submission("add", {"a": n}, "streams") for n in range(30)]
-        replicated = [submitted.job.id for submitted in await engine.submit_many(submissions)]
+        replicated = [submitted.job.id for submitted in await engine.jobs.submit_many(submissions)]
         await orchestrator.publish_outbox()
         await until(lambda: second.client().xlen(TASKS) == 30)
         second.client().replicaof("NO", "ONE")  # replication is cut: from here on the primary is alone
-        lost = [submitted.job.id for submitted in await engine.submit_many(submissions)]
+        lost = [submitted.job.id for submitted in await engine.jobs.submit_many(submissions)]
         await orchestrator.publish_outbox()
         assert first.client().xlen(TASKS) == 60 and second.client().xlen(TASKS) == 30
         first.kill()
@@ -202,7 +202,7 @@ async def test_a_replica_takes_over_without_the_last_writes(app: Detent) -> None
         working = asyncio.create_task(worker.run(handle_signals=False))
 
         async def ended() -> bool:
-            return {(await engine.job(job_id)).status for job_id in (*replicated, *lost)} == {"succeeded"}
+            return {(await engine.jobs.get(job_id)).status for job_id in (*replicated, *lost)} == {"succeeded"}
 
         await until(ended)
         assert orchestrator.republished == 30
@@ -211,7 +211,7 @@ async def test_a_replica_takes_over_without_the_last_writes(app: Detent) -> None
         running_orchestrator.cancel()
         await asyncio.gather(running_orchestrator, return_exceptions=True)
         await orchestrator.transport.close()
-        assert {(await engine.job(job_id)).version for job_id in (*replicated, *lost)} == {3}
+        assert {(await engine.jobs.get(job_id)).version for job_id in (*replicated, *lost)} == {3}
 
 
 async def test_an_unreachable_server_is_a_clear_error() -> None:

@@ -63,7 +63,7 @@ def test_up_orchestrates_and_works_if_a_redis_is_configured(harness: ProcessHarn
     harness.start(*up)
     (task,) = harness.enqueue("add", a=20, b=22)
     harness.until_ended(task)
-    assert harness.run(lambda e: e.job(task)).result == "42"
+    assert harness.run(lambda e: e.jobs.get(task)).result == "42"
     assert "-" in str(harness.entries(task, "task.claimed")[0]["actor"])
     until_now(lambda: harness.pending() == 0)
     assert harness.redis.get("detent:epoch")

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from detent.core.access import Scope
 from detent.engine import Submission
 from detent.engine.streams.deliveries import receive_deliveries
 from detent.ports.listing import Filter
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_many_tasks_leave_no_messages(harness: StreamHarness) -> None:
     submissions = [Submission("add", {"a": n, "b": 0}, "streams") for n in range(500)]
-    submitted = await harness.engine.submit_many(submissions)
+    submitted = await harness.engine.jobs.submit_many(submissions)
     await harness.work()
     ended = [await harness.job(entry.job.id) for entry in submitted]
     assert [job.result for job in ended] == [str(n) for n in range(500)]
@@ -107,7 +108,7 @@ async def test_an_invalid_message_becomes_a_dead_letter_and_blocks_no_other(harn
     good = await harness.submit()
     worker = await harness.work()
     assert (await harness.job(good.id)).status == "succeeded" and worker.done == 1
-    (dead_letter,) = await harness.engine.dead_letters(Filter())
+    (dead_letter,) = await harness.engine.dead_letters.list(Filter())
     assert dead_letter.error_code == code and dead_letter.contract == "streams"
     assert await harness.history(dead_letter.job_id) == ["task.created", "task.claimed", "task.failed", "task.dlq"]
     assert not harness.pending() and harness.redis.xlen(TASKS) == 0
@@ -115,7 +116,7 @@ async def test_an_invalid_message_becomes_a_dead_letter_and_blocks_no_other(harn
     assert [fields["task_id"] for fields in harness.dead_letters()] == [dead_letter.job_id]
     assert message in json.dumps((await harness.entry(dead_letter.job_id, "task.failed"))["data"])
     if case == "unknown task":
-        again = await harness.engine.requeue(dead_letter.id, actor="ada")
+        again = await harness.engine.dead_letters.requeue(dead_letter.id, Scope("ada"))
         assert json.loads(again.job.payload) == {"a": 1}
     await harness.check_integrity()
 
@@ -140,7 +141,7 @@ async def test_an_invalid_message_of_a_lost_worker_is_dead_lettered_by_the_orche
     message, _ = harness.read("lost")
     harness.set_idle(message, "lost")
     await harness.orchestrator.reclaim()
-    (dead_letter,) = await harness.engine.dead_letters(Filter())
+    (dead_letter,) = await harness.engine.dead_letters.list(Filter())
     assert dead_letter.error_code == "SCHEMA_INVALID" and not harness.pending()
 
 
@@ -239,10 +240,10 @@ async def test_two_orchestrators_share_the_work(harness: StreamHarness) -> None:
 
 async def test_paused_tasks_stay_in_the_outbox(harness: StreamHarness) -> None:
     job = await harness.submit(queue="slow")
-    await harness.engine.pause("queue", "slow", actor="ada")
+    await harness.engine.limits.pause("queue", "slow", Scope("ada"))
     await harness.publish()
     assert harness.redis.xlen(TASKS) == 0
-    await harness.engine.resume("queue", "slow", actor="ada")
+    await harness.engine.limits.resume("queue", "slow", Scope("ada"))
     harness.clock.advance(6)
     await harness.work()
     assert (await harness.job(job.id)).status == "succeeded"
@@ -275,8 +276,8 @@ async def test_a_task_that_waits_for_approval_is_not_on_the_stream(harness: Stre
     held, refused = await harness.submit(hold=True), await harness.submit(hold=True)
     await harness.publish()
     assert harness.redis.xlen(TASKS) == 0
-    await harness.engine.approve(held.id, actor="ada", reason="fine")
-    await harness.engine.reject(refused.id, actor="bob", reason="no")
+    await harness.engine.approvals.approve(held.id, Scope("ada", "fine"))
+    await harness.engine.approvals.reject(refused.id, Scope("bob", "no"))
     await harness.work()
     assert (await harness.job(held.id)).status == "succeeded"
     assert (await harness.history(held.id))[:3] == ["task.created", "approval.requested", "approval.approved"]

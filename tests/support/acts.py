@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.errors import DetentError
 from detent.core.job import Event, Failure, Job, Note, Wait
 from detent.core.outcome import Cancelled, Failed, Succeeded, Waits
@@ -33,7 +34,7 @@ PERMANENT = Failed(Failure("BROKEN", "never works", "Broken", retryable=False))
 
 
 async def submit(engine: Engine, contract: str = "standard", job_type: str = "mail", **fields: Any) -> Job:
-    return (await engine.submit(Submission(job_type, contract=contract, **fields))).job
+    return (await engine.jobs.submit(Submission(job_type, contract=contract, **fields))).job
 
 
 async def claim(engine: Engine, limit: int = 100, worker: str = "w1", **options: Any) -> list[Claimed]:
@@ -56,11 +57,11 @@ async def running(engine: Engine, contract: str = "standard", **fields: Any) -> 
 
 
 async def events_of(engine: Engine, job_id: str) -> list[Event]:
-    return (await engine.history(job_id)).events
+    return (await engine.jobs.history(job_id)).events
 
 
 async def notes_of(engine: Engine, job_id: str) -> list[Note]:
-    return (await engine.history(job_id)).notes
+    return (await engine.jobs.history(job_id)).notes
 
 
 async def path_of(engine: Engine, job_id: str) -> list[str]:
@@ -95,9 +96,9 @@ async def refused_untouched(
 
 async def refused_noted(engine: Engine, job_id: str, act: Awaitable[Any], code: str, note: str) -> DetentError:
     """Refused with 409 or 422, the job and its events as before, and one note that tells of it."""
-    before = await engine.history(job_id)
+    before = await engine.jobs.history(job_id)
     error = await refused(act, code)
-    after = await engine.history(job_id)
+    after = await engine.jobs.history(job_id)
     assert after.job == before.job
     assert after.events == before.events
     assert [n.name for n in after.notes] == [*(n.name for n in before.notes), note]
@@ -109,18 +110,18 @@ Step = Callable[[Engine, FakeClock, str], Awaitable[None]]
 
 
 async def _claim(engine: Engine, clock: FakeClock, job_id: str) -> None:
-    job = await engine.job(job_id)
+    job = await engine.jobs.get(job_id)
     assert (await claim_one(engine, job_types={job.job_type})).id == job_id
 
 
 async def _settle(engine: Engine, job_id: str, outcome: Any) -> None:
-    job = await engine.job(job_id)
+    job = await engine.jobs.get(job_id)
     assert job.token is not None
     await engine.settle(job_id, job.token, outcome)
 
 
 async def _fail(engine: Engine, clock: FakeClock, job_id: str) -> None:
-    await _settle(engine, job_id, retryable((await engine.job(job_id)).contract))
+    await _settle(engine, job_id, retryable((await engine.jobs.get(job_id)).contract))
 
 
 async def _break(engine: Engine, clock: FakeClock, job_id: str) -> None:
@@ -149,7 +150,7 @@ async def _lose(engine: Engine, clock: FakeClock, job_id: str) -> None:
 
 
 async def _cancel(engine: Engine, clock: FakeClock, job_id: str) -> None:
-    await engine.cancel(job_id, actor="ann")
+    await engine.jobs.cancel(job_id, Scope("ann"))
 
 
 HELD, LATER = {"hold": True}, {"delay": 3600.0}
@@ -217,6 +218,6 @@ async def reach(engine: Engine, clock: FakeClock, contract: str, status: str, **
     job = await submit(engine, contract, **(submit_options | fields))
     for step in steps:
         await step(engine, clock, job.id)
-    job = await engine.job(job.id)
+    job = await engine.jobs.get(job.id)
     assert job.status == status
     return job

@@ -38,7 +38,7 @@ async def run_job(app: Detent, name: str = "charge") -> tuple[Job, list[dict[str
     async with SingleStepWorker(app) as worker:
         job = await worker.submit(app.jobs[name], order=7)
         job = await worker.run(job.id)
-        history = (await worker.engine.history(job.id)).as_dict()["events"]
+        history = (await worker.engine.jobs.history(job.id)).as_dict()["events"]
         assert (await verify(worker.store)).ok
         return job, history, worker
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 async def submit_approval(api: Api, *roles: str, quorum: int = 1) -> str:
     engine = api.engine
-    job = (await engine.submit(Submission("refund"))).job
+    job = (await engine.jobs.submit(Submission("refund"))).job
     (held,) = await engine.claim(engine.claim_request("w1", 1))
     question = make_approval_request("refund 40 euro?", {"order": 7}, roles, quorum, None)
     await engine.settle(job.id, held.token, Waits(Wait("refund", APPROVAL, None, approval=question)))
@@ -47,7 +47,7 @@ async def test_only_a_person_with_a_required_role_decides(api: Api, act: str) ->
     assert code(await decide(watching, job_id, act), 403) == "FORBIDDEN"
     assert await may_approve(lead, job_id) == (True, True)
     assert (await decide(lead, job_id, act)).status_code == 200
-    (approval,) = await api.engine.approvals_of(job_id)
+    (approval,) = await api.engine.approvals.of_job(job_id)
     assert (approval.decision, [vote.person for vote in approval.votes]) == (act, ["lea"])
     assert approval.votes[0].roles == ("intern", "reviewer", "support-lead", "viewer")
 
@@ -98,5 +98,5 @@ async def test_without_tokens_roles_are_not_required(api: Api) -> None:
     job_id = await submit_approval(api, "cfo")
     assert await may_approve(api.open, job_id) == (True, True)
     assert (await decide(api.open, job_id)).json()["status"] == "queued"
-    (approval,) = await api.engine.approvals_of(job_id)
+    (approval,) = await api.engine.approvals.of_job(job_id)
     assert approval.votes[0].roles is None

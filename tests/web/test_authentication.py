@@ -5,7 +5,7 @@ import re
 import httpx
 import pytest
 
-from detent.engine.control.access import create_token
+from detent.core.access import Scope
 from detent.web.app import create_app
 from detent.web.http.settings import Settings
 from support.web.api import API, BASE, Api, code
@@ -60,7 +60,7 @@ async def test_by_default_an_api_needs_tokens(api: Api) -> None:
 
 
 async def test_a_change_in_a_session_needs_the_csrf_token(api: Api) -> None:
-    _, secret = await create_token(api.engine, "ann", "operator", actor="test")
+    _, secret = await api.engine.tokens.create("ann", "operator", Scope("test"))
     page = api.client()
     session = await page.post(f"{API}/session", json={"token": secret})
     cookie = session.headers["set-cookie"]

@@ -47,7 +47,7 @@ async def test_an_invalid_submission_is_422_and_creates_nothing(api: Api) -> Non
 
 async def test_deadlines_and_limit_keys_of_jobs_and_schedules(api: Api) -> None:
     created = await api.submit(deadline=30, limit_key="smtp-7")
-    stored_job = await api.engine.job(created["id"])
+    stored_job = await api.engine.jobs.get(created["id"])
     assert stored_job.deadline_at == stored_job.created_at + 30_000_000 and stored_job.limit_key == "smtp-7"
     body = {"name": "tick", "job_type": "mail", "every": "1h", "deadline": 2.5}
     added = (await api.open.post(f"{API}/schedules", json=body)).json()
@@ -146,7 +146,7 @@ async def test_a_filter_with_few_matches_reads_a_bounded_number_of_jobs(
     seen, pages, cursor = [], 0, None
     while True:
         filter = Filter(queue="rare", before=cursor, limit=5)
-        page, cursor = await listing.list_jobs(api.engine, filter, seconds=0.0)
+        page, cursor = await api.engine.jobs.page(filter, seconds=0.0)
         seen += [job.id for job in page]
         pages += 1
         if cursor is None:

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from detent.core.access import POWERS, Power, Role
+from detent.core.access import POWERS, Power, Role, Scope
 from detent.engine.schedules.request import ScheduleRequest
-from detent.engine.schedules.schedules import add
 from detent.web.http.route import ApiRoute
 from detent.web.pages.assets import PREFIX
 from detent.web.pages.pages import PAGES
@@ -96,7 +95,7 @@ async def scene(api: Api) -> Scene:
         dead = await api.submit(boss, tenant_id=tenant, contract="gate-b2")
         dead_letter = (await boss.post(f"{API}/internal/jobs/{dead['id']}/run?force_fail=true")).json()["dlq_id"]
         definition = ScheduleRequest(f"nightly-{tenant}", "mail", every="1h", tenant_id=tenant)
-        schedule = await add(api.engine, definition, actor="test")
+        schedule = await api.engine.schedules.add(definition, Scope("test"))
         resources[tenant] = {
             "job_id": job["id"],
             "dlq_id": dead_letter,

@@ -13,7 +13,6 @@ import pytest
 from detent.core.job import Failure
 from detent.core.outcome import Failed
 from detent.engine import Submission
-from detent.engine.control.access import list_tokens
 from detent.engine.submit.prepare import prepare
 from detent.web.http.serving import Server, bind, config_of
 from support.web.api import API, Api, code
@@ -162,7 +161,7 @@ async def test_ids_of_pruned_events_are_not_reused(api: Api) -> None:
 async def test_revoking_a_token_ends_its_stream(api: Api) -> None:
     api.app.state.web.settings = replace(api.app.state.web.settings, beat_seconds=0.05)
     boss, guest = await api.person("boss", "admin"), await api.person("guest", "viewer")
-    [token] = [token for token in await list_tokens(api.engine) if token.person == "guest"]
+    [token] = [token for token in await api.engine.tokens.list() if token.person == "guest"]
     async with listening(api) as at, httpx.AsyncClient(base_url=at, headers=guest.headers) as client:
         async with asyncio.timeout(20), client.stream("GET", f"{API}/events/stream", timeout=30) as response:
             lines = response.aiter_lines()

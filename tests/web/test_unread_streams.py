@@ -56,7 +56,7 @@ async def test_a_client_that_never_reads_is_disconnected(api: Api, protocol: str
     async with serving(api, protocol, SETTINGS) as (server, port):
         clients = [await unread_stream(port) for _ in range(CLIENTS)]
         await until(lambda: tail.listeners == CLIENTS)
-        await api.engine.submit_many([Submission("mail", payload={"text": "x" * 600}) for _ in range(events)])
+        await api.engine.jobs.submit_many([Submission("mail", payload={"text": "x" * 600}) for _ in range(events)])
         await until(lambda: not server.server_state.connections, 10)
         await until(lambda: tail.listeners == 0)
         for client in clients:
@@ -70,5 +70,5 @@ async def test_a_server_stops_beside_clients_that_never_read(api: Api, protocol:
     async with serving(api, protocol, SETTINGS) as (_, port):
         client = await unread_stream(port)
         await until(lambda: api.app.state.web.event_tail.listeners == 1)
-        await api.engine.submit_many([Submission("mail", payload={"text": "x" * 600}) for _ in range(4_000)])
+        await api.engine.jobs.submit_many([Submission("mail", payload={"text": "x" * 600}) for _ in range(4_000)])
     client.close()

@@ -30,16 +30,16 @@ async def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
     engine = Engine(store)
     await engine.open()
     connection = store._writer.connection  # type: ignore[union-attr]
-    acknowledged = [(await engine.submit(Submission("mail"))).job.id]
+    acknowledged = [(await engine.jobs.submit(Submission("mail"))).job.id]
     connection.pragma("max_page_count", connection.pragma("page_count") + 8)
     with pytest.raises(StoreUnavailable, match="disk"):
         for _ in range(10_000):
-            submitted = await engine.submit(Submission("mail", {"text": "x" * 500}))
+            submitted = await engine.jobs.submit(Submission("mail", {"text": "x" * 500}))
             acknowledged.append(submitted.job.id)
     assert len(acknowledged) > 1
     connection.pragma("max_page_count", 1_000_000)
-    acknowledged.append((await engine.submit(Submission("mail"))).job.id)
-    stored = {job.id for job in await engine.jobs(Filter(limit=10_000))}
+    acknowledged.append((await engine.jobs.submit(Submission("mail"))).job.id)
+    stored = {job.id for job in await engine.jobs.list(Filter(limit=10_000))}
     assert stored == set(acknowledged), "every acknowledged job is stored, and no refused one"
     done: list[Settlement] = []
     while claimed := (await engine.settle_and_claim(done, engine.claim_request("w", 100))).claimed:
@@ -54,10 +54,10 @@ async def test_a_locked_file_is_waited_for(tmp_path: Path) -> None:
     await engine.open()
     other = apsw.Connection(str(tmp_path / "jobs.db"))
     other.execute("BEGIN IMMEDIATE")
-    submit = asyncio.create_task(engine.submit(Submission("mail")))
+    submit = asyncio.create_task(engine.jobs.submit(Submission("mail")))
     threading.Timer(0.3, other.execute, ["COMMIT"]).start()
     submitted = await asyncio.wait_for(submit, 10)
-    assert (await engine.job(submitted.job.id)).id == submitted.job.id
+    assert (await engine.jobs.get(submitted.job.id)).id == submitted.job.id
     other.close()
     await engine.close()
 
@@ -91,7 +91,7 @@ def test_a_log_that_cannot_be_read_in_is_not_ignored(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     engine = Engine(SqliteStore(str(path), inline=True))
     run_now(engine.open())
-    run_now(engine.submit(Submission("mail")))
+    run_now(engine.jobs.submit(Submission("mail")))
     frozen = tmp_path / "frozen"
     subprocess.run(["sh", "-c", f"mkdir {frozen} && cp {path} {path}-wal {frozen} && chmod 555 {frozen}"], check=True)
     run_now(engine.close())
@@ -112,7 +112,7 @@ def _print_verdict(path: Path) -> None:
 async def _submit(path: Path) -> str:
     engine = Engine(SqliteStore(str(path), inline=True))
     await engine.open()
-    submitted = await engine.submit(Submission("mail"))
+    submitted = await engine.jobs.submit(Submission("mail"))
     await engine.close()
     return submitted.job.id
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from detent import Context, Detent
+from detent.core.access import Scope
 from detent.engine import Submission
 from detent.stores.sqlite.store import SqliteStore
 from support.waiting import until, within
@@ -100,7 +101,7 @@ async def test_ten_thousand_waiting_jobs_cost_nothing(app: Detent) -> None:
 
     before, few = await idle_costs(app)
     engine = await app.ready()
-    await engine.pause("queue", "paused", actor="ann")
+    await engine.limits.pause("queue", "paused", Scope("ann"))
     kinds = [
         Submission("wait", queue="open", hold=True),
         Submission("wait", queue="open", delay=3_600),
@@ -108,7 +109,7 @@ async def test_ten_thousand_waiting_jobs_cost_nothing(app: Detent) -> None:
         Submission("unknown"),
     ]
     for kind in kinds:
-        await engine.submit_many([kind] * (WAITING // 5))
+        await engine.jobs.submit_many([kind] * (WAITING // 5))
     await wait.enqueue_many([{"n": n} for n in range(WAITING // 5)])
     async with working(app):
         await until(lambda: _all_parked(app))

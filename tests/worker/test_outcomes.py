@@ -337,7 +337,7 @@ async def test_invalid_payloads_fail_for_good_when_run(app: Detent) -> None:
     bad = [{"n": "many"}, {}, {"n": 1, "m": 2}, {"n": 1, "since": "yesterday"}]
     async with working(app):
         for payload in bad:
-            job = (await engine.submit(Submission("work", payload))).job
+            job = (await engine.jobs.submit(Submission("work", payload))).job
             handle = await app.handle(job.id)
             assert (await failure_of(handle)).extra["job_code"] == "PAYLOAD_INVALID"
             assert "PAYLOAD_INVALID" not in ((await handle.job()).error_message or ""), (

@@ -37,7 +37,7 @@ async def test_poison_among_neighbours(tmp_path: Path, contract: str) -> None:
             worker.wait(30)
             engine = await bench.app.ready()
             report = await verify(engine.store, engine.contracts)
-            given_up = await engine.job(poison.id)
+            given_up = await engine.jobs.get(poison.id)
     crashes = len(bench.diary_entries("crashed"))
     jobs = bench.sql("SELECT result, failures, interruptions FROM jobs WHERE job_type LIKE 'neighbour-%'")
     print(f"\n{contract}: {crashes} crashes, {given_up.status}; charged neighbours: {sorted(job[1] for job in jobs)}")

@@ -69,7 +69,7 @@ async def test_a_suspended_worker_is_refused_noted_and_stops_its_handler(bench: 
 async def _expired(engine: Engine, *ids: str) -> bool:
     """Sweep like another process; True when the leases have expired."""
     await engine.expire()
-    return not [job_id for job_id in ids if (await engine.job(job_id)).phase is Phase.LEASED]
+    return not [job_id for job_id in ids if (await engine.jobs.get(job_id)).phase is Phase.LEASED]
 
 
 def _notes(bench: Bench, job_id: str, name: str) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from detent import Cancel, Context, Detent, SyncContext
+from detent.core.access import Scope
 from detent.core.errors import JobFailed
 from detent.engine import Submission
 from support.waiting import until, within
@@ -26,15 +27,15 @@ async def test_claims_only_what_it_can_run(app: Detent) -> None:
         return 1
 
     engine = await app.ready()
-    unknown = (await engine.submit(Submission("unknown", queue="mail"))).job
+    unknown = (await engine.jobs.submit(Submission("unknown", queue="mail"))).job
     other_queue = await runnable.using(queue="other").enqueue()
     handle = await runnable.enqueue()
     async with working(app, queues=frozenset({"mail"})) as worker:
         assert await within(10, handle.result()) == 1
         await within(10, worker.idle.wait())
-        assert (await engine.job(unknown.id)).execution_no == 0
+        assert (await engine.jobs.get(unknown.id)).execution_no == 0
         assert (await other_queue.job()).execution_no == 0
-    assert (await engine.job(unknown.id)).phase == "claimable"
+    assert (await engine.jobs.get(unknown.id)).phase == "claimable"
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "thread"])
@@ -79,14 +80,14 @@ async def test_a_paused_queue_is_left_alone_until_it_is_resumed(app: Detent) -> 
         return 1
 
     engine = await app.ready()
-    await engine.pause("queue", "mail", actor="ann", reason="not now")
+    await engine.limits.pause("queue", "mail", Scope("ann", "not now"))
     handle = await work.enqueue()
     async with working(app) as worker:
         await within(10, worker.idle.wait())
         marker = app.jobs["work"].using(queue="open")
         await within(10, (await marker.enqueue()).result())
         assert (await handle.job()).execution_no == 0
-        await engine.resume("queue", "mail", actor="ann")
+        await engine.limits.resume("queue", "mail", Scope("ann"))
         assert await within(10, handle.result()) == 1
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.errors import StoreUnavailable
 from detent.core.job import Signal, Wait
 from detent.core.outcome import Waits
 from detent.core.times import SECOND, iso
 from detent.engine import Engine, Submission
-from detent.engine.schedules import schedules
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.stores.sqlite.store import SqliteStore
@@ -56,7 +56,7 @@ async def engine(tmp_path: Path, clock: TwoClocks) -> Any:
 
 
 async def leased(engine: Engine, count: int = 1) -> None:
-    await engine.submit_many([Submission("mail") for _ in range(count)])
+    await engine.jobs.submit_many([Submission("mail") for _ in range(count)])
     assert len(await engine.claim(engine.claim_request("w", count, LEASE))) == count
 
 
@@ -81,8 +81,8 @@ async def test_expires_in_bounded_passes(engine: Engine, clock: TwoClocks) -> No
 
 async def test_wakes_in_bounded_passes_and_sleeps_until_the_next(engine: Engine, clock: TwoClocks) -> None:
     sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.5)
-    await engine.submit_many([Submission("mail", delay=0.2) for _ in range(BATCH + 1)])
-    await engine.submit_many([Submission("mail", delay=0.7)])
+    await engine.jobs.submit_many([Submission("mail", delay=0.2) for _ in range(BATCH + 1)])
+    await engine.jobs.submit_many([Submission("mail", delay=0.7)])
     assert await sweeper.sweep() == pytest.approx(0.2, abs=0.01)
     clock.advance(0.2)
     assert await sweeper.sweep() == 0.0 and sweeper.woken == BATCH
@@ -92,7 +92,7 @@ async def test_wakes_in_bounded_passes_and_sleeps_until_the_next(engine: Engine,
 async def test_sleeps_until_the_next_fire(engine: Engine, clock: TwoClocks) -> None:
     sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.5)
     soon = iso(clock.wall + SECOND // 5)
-    await schedules.add(engine, ScheduleRequest("soon", "mail", at=soon), actor="ann")
+    await engine.schedules.add(ScheduleRequest("soon", "mail", at=soon), Scope("ann"))
     assert await sweeper.sweep() == pytest.approx(0.2, abs=0.01) and sweeper.fired == 0
     clock.advance(0.2)
     assert await sweeper.sweep() == 0.5 and sweeper.fired == 1
@@ -167,7 +167,7 @@ async def test_waits_a_lease_after_a_store_error_and_continues(
     engine: Engine, clock: TwoClocks, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     await leased(engine)
-    await engine.submit(Submission("mail", delay=0.1))
+    await engine.jobs.submit(Submission("mail", delay=0.1))
     calls = 0
     honest = engine.expire
 
@@ -197,7 +197,7 @@ async def test_waits_a_lease_after_a_store_error_and_continues(
 async def test_jobs_that_cannot_be_woken_are_checked_less_and_less_often(engine: Engine, clock: TwoClocks) -> None:
     """A job of a contract that this process lacks stays due; the pause grows with its age."""
     sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.5)
-    await engine.submit(Submission("mail", delay=0.1))
+    await engine.jobs.submit(Submission("mail", delay=0.1))
     engine.contracts = {name: c for name, c in engine.contracts.items() if name != "standard"}
     clock.advance(0.2)
     assert 0.05 < await sweeper.sweep() < 0.2
@@ -225,7 +225,7 @@ async def test_missed_signals_are_looked_for_once_a_minute(engine: Engine, clock
 
     async def missed() -> str:
         await leased(engine)
-        (held,) = await engine.jobs(Filter(phase="leased"))
+        (held,) = await engine.jobs.list(Filter(phase="leased"))
         await engine.settle(held.id, str(held.token), Waits(Wait("answer")))
         await engine.store.write(lambda tx: tx.add_signal(Signal(held.id, "answer", "null", "ann", clock.now())))
         return held.id
@@ -233,11 +233,11 @@ async def test_missed_signals_are_looked_for_once_a_minute(engine: Engine, clock
     first = await missed()
     await sweeper.sweep()
     await sweeper.sweep()  # the second one finds the end
-    assert (await engine.job(first)).phase == "claimable"
-    await engine.cancel(first, actor="ann")
+    assert (await engine.jobs.get(first)).phase == "claimable"
+    await engine.jobs.cancel(first, Scope("ann"))
     second = await missed()
     await sweeper.sweep()
-    assert (await engine.job(second)).phase == "blocked"
+    assert (await engine.jobs.get(second)).phase == "blocked"
     clock.advance(60)
     await sweeper.sweep()
-    assert (await engine.job(second)).phase == "claimable" and sweeper.woken == 2
+    assert (await engine.jobs.get(second)).phase == "claimable" and sweeper.woken == 2

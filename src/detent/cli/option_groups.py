@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
+from detent.core.access import Scope
 from detent.core.options.option import COMMAND, OBJECT, Option, options_of
 from detent.engine import Engine
 
@@ -47,9 +48,9 @@ class AuditOptions:
     def actor_name(self) -> str:
         return actor_or_user(self.actor)
 
-    def as_arguments(self) -> dict[str, Any]:
-        """Keyword arguments for the engine's methods."""
-        return {"actor": self.actor_name, "reason": self.reason}
+    def scope(self) -> Scope:
+        """The scope for the engine's methods."""
+        return Scope(self.actor_name, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ class TenantAuditOptions(AuditOptions):
 
     tenant: Tenant = None
 
-    def as_arguments(self) -> dict[str, Any]:
-        return {"actor": self.actor_name, "reason": self.reason, "tenant": self.tenant}
+    def scope(self) -> Scope:
+        return Scope(self.actor_name, self.reason, self.tenant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ class Detent(Scheduling, Limited):
                 await self._close_engines_of_closed_loops()
                 engine = self.make_engine()
                 await engine.open()
-                await engine.declare_limits(self.limits)
+                await engine.limits.declare(self.limits)
                 self._engines[loop] = engine
         return engine
 
@@ -269,7 +269,7 @@ class Detent(Scheduling, Limited):
 
         status = await (await app.handle(job_id)).status()
         """
-        job = await (await self.ready()).job(job_id)
+        job = await (await self.ready()).jobs.get(job_id)
         definition = self.jobs.get(job.job_type)
         return Handle(self, job_id, definition.handler if definition else None)
 
@@ -287,7 +287,7 @@ class Detent(Scheduling, Limited):
         after: the last job_id of the previous page. limit: how many.
         """
         engine = await self.ready()
-        rows = await engine.open_approvals(tenant=tenant, roles=roles, after=after, limit=limit)
+        rows = await engine.scoped(tenant=tenant).approvals.waiting(roles=roles, after=after, limit=limit)
         return [row.as_dict() for row in rows]
 
     async def worker(self, *, transport: str = "database", **options: Any) -> Worker:

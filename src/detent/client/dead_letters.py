@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from detent.core.job import DeadLetter
+from detent.core.access import Scope
+from detent.core.job import DeadLetter, DeadLetterStatus
 from detent.engine import Submitted
 from detent.engine.control.dead_letters import Discard
-from detent.engine.control.dead_letters_bulk import (
+from detent.engine.dead_letters import (
     DeadLetterBulkResult,
-    dead_letter_history,
-    discard_many,
-    requeue_many,
 )
 from detent.ports.listing import Filter
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from .app import Detent
 
 ACTOR = "app"
-OPEN = Filter(status="open")
+OPEN = Filter(status=DeadLetterStatus.OPEN)
 
 
 class DeadLetters:
@@ -36,11 +34,11 @@ class DeadLetters:
 
     async def list(self, filter: Filter = OPEN) -> Sequence[DeadLetter]:
         """Dead letters that match the filter, newest first, at most `filter.limit` (50). Default: the open ones."""
-        return await (await self._app.ready()).dead_letters(filter)
+        return await (await self._app.ready()).dead_letters.list(filter)
 
     async def show(self, dlq_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """One dead letter as a dict: payload, error, the log of its job, and the acts of people on it."""
-        return {**await dead_letter_history(await self._app.ready(), dlq_id, tenant=tenant)}
+        return {**await (await self._app.ready()).scoped(tenant=tenant).dead_letters.history(dlq_id)}
 
     async def requeue(
         self,
@@ -63,11 +61,11 @@ class DeadLetters:
         engine = await self._app.ready()
         new_payload = None if payload is None else dict(payload)
         if new_payload is not None:
-            item = await engine.dead_letter(dlq_id, tenant=tenant)
+            item = await engine.scoped(tenant=tenant).dead_letters.get(dlq_id)
             definition = self._app.jobs.get(item.job_type)
             new_payload = definition.handler.payload((), new_payload) if definition else new_payload
-        return await engine.requeue(
-            dlq_id, actor=actor, reason=reason, payload=new_payload, tenant=tenant, take_steps=take_steps
+        return await engine.dead_letters.requeue(
+            dlq_id, Scope(actor, reason, tenant), payload=new_payload, take_steps=take_steps
         )
 
     async def requeue_many(
@@ -85,11 +83,9 @@ class DeadLetters:
         rate: how many of the new jobs become due per second; None: all at once. dry_run: only count.
         Dead letters whose payload the handler refuses stay open and are listed in `refusals`; the others go on.
         """
-        return await requeue_many(
-            await self._app.ready(),
+        return await (await self._app.ready()).dead_letters.requeue_many(
             filter,
-            actor=actor,
-            reason=reason,
+            Scope(actor, reason),
             rate=rate,
             take_steps=take_steps,
             dry_run=dry_run,
@@ -111,7 +107,7 @@ class DeadLetters:
         `confirmed` of the result is True if it is discarded now. Raises ApprovalRequired without a person or a reason
         or if the same person tries to confirm, DeadLetterConflict if it is not open.
         """
-        return await (await self._app.ready()).discard(dlq_id, person=person, reason=reason, tenant=tenant)
+        return await (await self._app.ready()).dead_letters.discard(dlq_id, Scope(person, reason, tenant))
 
     async def discard_many(
         self, filter: Filter, *, person: str, reason: str, dry_run: bool = False
@@ -120,4 +116,4 @@ class DeadLetters:
 
         Those that need two people are counted in `for_two` and left as they are. dry_run: only count.
         """
-        return await discard_many(await self._app.ready(), filter, person=person, reason=reason, dry_run=dry_run)
+        return await (await self._app.ready()).dead_letters.discard_many(filter, Scope(person, reason), dry_run=dry_run)

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from detent.core.contract.model import Contract, Move, Phase
+from detent.core.access import Scope
+from detent.core.contract.model import Phase
 from detent.core.errors import JobFailed
 from detent.core.job import Job
 from detent.engine.reads.views import history_view, job_view
@@ -40,7 +41,7 @@ class Handle(Generic[R]):
 
     async def job(self) -> Job:
         """The job's row as it is now: status, payload, result, counters, times (in microseconds since 1970)."""
-        job: Job = await (await self._app.ready()).job(self.id)
+        job: Job = await (await self._app.ready()).jobs.get(self.id)
         return job
 
     async def status(self) -> str:
@@ -49,7 +50,7 @@ class Handle(Generic[R]):
 
     async def events(self) -> list[dict[str, Any]]:
         """The job's log in order: its status changes, and notes (progress, refused moves) with `note: True`."""
-        history = await (await self._app.ready()).history(self.id)
+        history = await (await self._app.ready()).jobs.history(self.id)
         return [{**row} for row in history_view(history.contract, history.job, history.events, history.notes)]
 
     async def show(self) -> dict[str, Any]:
@@ -68,13 +69,13 @@ class Handle(Generic[R]):
         loop = asyncio.get_running_loop()
         end = None if timeout is None else loop.time() + timeout
         watch = engine.store.watch()
-        while (job := await engine.job(self.id)).phase is not Phase.FINAL:
+        while (job := await engine.jobs.get(self.id)).phase is not Phase.FINAL:
             remaining = 1.0 if end is None else end - loop.time()
             if remaining <= 0:
                 message = f"job {self.id} is {job.status} after {timeout} s and continues"
                 raise TimeoutError(f"{message}; `detent jobs why {self.id}` shows what it waits for")
             await watch.changed(min(0.1, remaining))
-        if not _succeeded(engine.contract(job.contract), job):
+        if not engine.contract(job.contract).succeeded(job.status):
             raise JobFailed(
                 f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}",
                 job_code=job.error_code,
@@ -89,7 +90,7 @@ class Handle(Generic[R]):
         Under "standard" a running job gets a request (`ctx.cancelled`) and is cancelled when it ends or its grace
         time is over. Raises IllegalMove if it has ended or its contract has no cancel.
         """
-        job: Job = await (await self._app.ready()).cancel(self.id, actor=actor, reason=reason)
+        job: Job = await (await self._app.ready()).jobs.cancel(self.id, Scope(actor, reason))
         return job
 
     async def signal(self, name: str, data: Any = None, *, actor: str = "app") -> bool:
@@ -101,7 +102,7 @@ class Handle(Generic[R]):
         Raises SignalRefused (JOB_FINAL, SIGNAL_LIMIT, SIGNAL_KEY_MISMATCH), InvalidInput (SIGNAL_NOT_JSON,
         SIGNAL_TOO_LARGE), NotSupported if the contract has no waiting status.
         """
-        answer: tuple[Job, bool] = await (await self._app.ready()).signal(self.id, name, data, actor=actor)
+        answer: tuple[Job, bool] = await (await self._app.ready()).jobs.signal(self.id, name, Scope(actor), data)
         return answer[1]
 
     async def approve(
@@ -115,7 +116,9 @@ class Handle(Generic[R]):
         Raises ApprovalRequired (APPROVAL_REQUIRED if this person has approved before, APPROVAL_ROLE_REQUIRED,
         APPROVAL_CHANGED), IllegalMove if the job does not wait for an approval.
         """
-        job: Job = await (await self._app.ready()).approve(self.id, actor=by, reason=reason, roles=roles, digest=digest)
+        job: Job = await (await self._app.ready()).approvals.approve(
+            self.id, Scope(by, reason), roles=roles, digest=digest
+        )
         return job
 
     async def reject(
@@ -125,9 +128,7 @@ class Handle(Generic[R]):
 
         A job that was held before its first execution ends as rejected; a running one gets the Decision.
         """
-        job: Job = await (await self._app.ready()).reject(self.id, actor=by, reason=reason, roles=roles, digest=digest)
+        job: Job = await (await self._app.ready()).approvals.reject(
+            self.id, Scope(by, reason), roles=roles, digest=digest
+        )
         return job
-
-
-def _succeeded(contract: Contract, job: Job) -> bool:
-    return any(edge.move is Move.SUCCEED and edge.target == job.status for edge in contract.edges)

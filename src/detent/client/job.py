@@ -80,7 +80,7 @@ class JobDefinition(Generic[P, R]):
             await handle.result(timeout=10)
         """
         engine = await self.app.ready()
-        submitted = await engine.submit(self.submission(self.handler.payload(args, kwargs)))
+        submitted = await engine.jobs.submit(self.submission(self.handler.payload(args, kwargs)))
         return Handle(self.app, submitted.job.id, self.handler, submitted.hit)
 
     async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[R]]:
@@ -92,7 +92,7 @@ class JobDefinition(Generic[P, R]):
         """
         engine = await self.app.ready()
         payloads = [self.handler.payload((), values) for values in arguments]
-        submitted = await engine.submit_uniform(self.submission({}), payloads)
+        submitted = await engine.jobs.submit_uniform(self.submission({}), payloads)
         return [Handle(self.app, job.id, self.handler, job.hit) for job in submitted]
 
     async def enqueue_in(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

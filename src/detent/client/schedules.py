@@ -5,12 +5,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from detent.core.access import Scope
 from detent.core.errors import InvalidInput
 from detent.core.options.option import fields_of_python
 from detent.core.options.schedule_options import ScheduleKeywords
 from detent.core.schedule import Fire, Schedule
-from detent.engine.schedules import backfill as backfills
-from detent.engine.schedules import schedules as acts
 from detent.engine.schedules.backfill import Backfill
 from detent.engine.schedules.request import ScheduleRequest, check_timing
 from detent.engine.schedules.schedules import Preview
@@ -57,7 +56,7 @@ class Schedules:
         Raises DetentError: SCHEDULE_INVALID (with the field), SCHEDULE_EXISTS, PAYLOAD_INVALID, OPTION_UNKNOWN.
         """
         request = self.request(name, job, payload, **options)
-        return await acts.add(await self._app.ready(), request, actor=actor, reason=reason, paused=paused)
+        return await (await self._app.ready()).schedules.add(request, Scope(actor, reason), paused=paused)
 
     def request(
         self,
@@ -99,9 +98,9 @@ class Schedules:
         engine = await self._app.ready()
         changes = fields_of_python(ScheduleRequest, changes)
         if changes.get("payload") is not None or "job_type" in changes:
-            schedule = await acts.get(engine, reference, tenant=tenant)
+            schedule = await engine.scoped(tenant=tenant).schedules.get(reference)
             changes = {**changes, **self._checked_payload(schedule, changes)}
-        return await acts.edit(engine, reference, changes, actor=actor, reason=reason, tenant=tenant, version=version)
+        return await engine.schedules.edit(reference, changes, Scope(actor, reason, tenant), version=version)
 
     def _checked_payload(self, schedule: Schedule, changes: Mapping[str, Any]) -> dict[str, Any]:
         definition = self._app.jobs.get(changes.get("job_type", schedule.job_type))
@@ -114,31 +113,31 @@ class Schedules:
         self, reference: str, *, tenant: str | None = None, actor: str = ACTOR, reason: str | None = None
     ) -> Schedule:
         """Stop creating jobs until `resume`. Runs that pass meanwhile are not made up for; use `backfill`."""
-        return await acts.pause(await self._app.ready(), reference, actor=actor, reason=reason, tenant=tenant)
+        return await (await self._app.ready()).schedules.pause(reference, Scope(actor, reason, tenant))
 
     async def resume(
         self, reference: str, *, tenant: str | None = None, actor: str = ACTOR, reason: str | None = None
     ) -> Schedule:
         """Continue a paused schedule with its next run."""
-        return await acts.resume(await self._app.ready(), reference, actor=actor, reason=reason, tenant=tenant)
+        return await (await self._app.ready()).schedules.resume(reference, Scope(actor, reason, tenant))
 
     async def remove(
         self, reference: str, *, tenant: str | None = None, actor: str = ACTOR, reason: str | None = None
     ) -> Schedule:
         """Delete a schedule; its jobs stay. One declared in code comes back when a worker starts: pause it instead."""
-        return await acts.remove(await self._app.ready(), reference, actor=actor, reason=reason, tenant=tenant)
+        return await (await self._app.ready()).schedules.remove(reference, Scope(actor, reason, tenant))
 
     async def get(self, reference: str, *, tenant: str | None = None) -> Schedule:
         """One schedule: its options, its next and last run, and its counters."""
-        return await acts.get(await self._app.ready(), reference, tenant=tenant)
+        return await (await self._app.ready()).scoped(tenant=tenant).schedules.get(reference)
 
     async def list(self, filter: Filter | None = None) -> list[Schedule]:
         """Schedules that match the filter (tenant_id, queue, job_type, contract, text), at most `filter.limit` (50)."""
-        return await acts.list_schedules(await self._app.ready(), filter or Filter())
+        return await (await self._app.ready()).schedules.list(filter or Filter())
 
     async def fires(self, reference: str, *, tenant: str | None = None, limit: int = 50) -> Sequence[Fire]:
         """The latest runs that created a job, newest first: their moment and job id."""
-        return await acts.fires(await self._app.ready(), reference, tenant=tenant, limit=limit)
+        return await (await self._app.ready()).scoped(tenant=tenant).schedules.fires(reference, limit=limit)
 
     async def preview(
         self,
@@ -149,7 +148,7 @@ class Schedules:
         tenant: str | None = None,
     ) -> Sequence[Preview]:
         """The next `count` runs after now, or after the moment `after`: when each runs, and when its job is due."""
-        return await acts.preview(await self._app.ready(), reference, count, after=after, tenant=tenant)
+        return await (await self._app.ready()).scoped(tenant=tenant).schedules.preview(reference, count, after=after)
 
     async def backfill(
         self,
@@ -168,21 +167,18 @@ class Schedules:
         first, last: datetimes with a time zone or ISO-8601 text. rate: how many become due per second. dry_run: only
         count. Repeating it creates no job twice. Raises InvalidInput (BACKFILL_TOO_LARGE, BACKFILL_FORGOTTEN).
         """
-        return await backfills.backfill(
-            await self._app.ready(),
+        return await (await self._app.ready()).schedules.backfill(
             reference,
             first,
             last,
-            actor=actor,
-            reason=reason,
-            tenant=tenant,
+            Scope(actor, reason, tenant),
             rate=rate,
             dry_run=dry_run,
         )
 
     async def declare(self) -> None:
         """Write the schedules of `@app.schedule` to the database; workers do it when they start."""
-        await acts.declare(await self._app.ready(), self.declared.values())
+        await (await self._app.ready()).schedules.declare(self.declared.values())
 
 
 class Scheduling:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from detent.core.errors import TenantViolation
 from detent.core.job import Job
 from detent.core.options.job_options import UsingOptions
-from detent.engine.control.tenancy import DEFAULT_TENANT, TenantEngine
+from detent.engine import Engine
+from detent.engine.submit.submission import DEFAULT_TENANT
 from detent.ports.listing import Filter
 
 from .app import Detent, P, R
@@ -56,18 +57,18 @@ class TenantApp:
         """A declared job, enqueued for this tenant: `await acme.job(charge).enqueue(order_id=7)`."""
         return TenantJob(definition, self.tenant)
 
-    async def ready(self) -> TenantEngine:
+    async def ready(self) -> Engine:
         """The engine limited to this tenant: every operation that a tenant may use."""
-        return TenantEngine(await self.app.ready(), self.tenant)
+        return (await self.app.ready()).scoped(tenant=self.tenant)
 
     async def handle(self, job_id: str) -> Handle[Any]:
         """The handle of a job of this tenant. Raises NotFound, or TenantViolation if it is another tenant's.
 
         The tenant is checked here and not again by the handle, because a job never changes its tenant.
         """
-        await (await self.ready()).job(job_id)
+        await (await self.ready()).jobs.get(job_id)
         return await self.app.handle(job_id)
 
     async def jobs(self, filter: Filter | None = None) -> list[Job]:
         """Jobs of this tenant that match the filter, newest first, at most `filter.limit` (50)."""
-        return await (await self.ready()).jobs(filter)
+        return await (await self.ready()).jobs.list(filter or Filter())

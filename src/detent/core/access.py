@@ -1,10 +1,22 @@
-"""Access control: roles, their powers, and stored tokens. A token's secret is never stored, only its digest."""
+"""Access control: the scope of an act, roles, powers, and stored tokens, which hold a digest instead of the secret."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 
 from .job import Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who acts and why, for the logs. With a tenant, the act is refused for jobs of other tenants.
+
+    await engine.jobs.cancel(job_id, Scope("ann", "ordered twice"))
+    """
+
+    actor: str
+    reason: str | None = None
+    tenant: str | None = None
 
 
 class Power(StrEnum):

@@ -7,10 +7,7 @@ from typing import Any
 from detent.core.contract.model import Contract, Edge, Move, Phase
 
 from .errors import IllegalMove
-from .job import DEAD_LETTER, TASK, Change, DeadLetter, Event, Facts, Job, Micros, Note
-
-OPEN = "open"
-"""The status of a dead letter that is neither requeued nor discarded."""
+from .job import DEAD_LETTER, TASK, Change, DeadLetter, DeadLetterStatus, Event, Facts, Job, Micros, Note, unchanged
 
 
 def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) -> Change:
@@ -70,6 +67,17 @@ def add_move(contract: Contract, change: Change, move: Move, now: Micros, facts:
     combined.notes[:0] = change.notes
     combined.dead_letter = combined.dead_letter or change.dead_letter
     return combined
+
+
+def request_cancel(job: Job, now: Micros, actor: str, reason: str | None) -> Change:
+    """Ask the worker that holds the job to cancel it. Its status does not change; a repeated request is ignored."""
+    if job.cancel_requested is not None:
+        return unchanged(job)
+    request = {"actor": actor, "reason": reason, "at": now}
+    after = replace(job, cancel_requested=json.dumps(request, ensure_ascii=False))
+    at = max(now, job.updated_at)
+    note = Note(job.id, job.version, "cancel.requested", at, actor, job.execution_no, {"reason": reason})
+    return Change(before=job, after=after, notes=[note])
 
 
 def illegal_move(contract: Contract, job: Job, move: str) -> IllegalMove:
@@ -233,7 +241,7 @@ def _dead_letter(contract: Contract, change: Change, at: Micros, facts: Facts) -
             ensure_ascii=False,
         ),
         retries=count,
-        status=OPEN,
+        status=DeadLetterStatus.OPEN,
         first_failed_at=after.first_failed_at or at,
         created_at=at,
         updated_at=at,

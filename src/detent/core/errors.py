@@ -60,6 +60,13 @@ class InvalidInput(DetentError):
     http_status = 422
 
 
+def check_number(value: Any, field: str, low: float, high: float, code: str, *, whole: bool = True) -> None:
+    """Raise InvalidInput unless the value is a number from low to high; true and false are no numbers."""
+    kind = "a whole number" if whole else "a number"
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not low <= value <= high:
+        raise InvalidInput(f"{field} must be {kind} from {low} to {high}, got {value!r:.60}", code=code, field=field)
+
+
 class NotFound(DetentError):
     """No job, dead letter, schedule or worker has this id or name."""
 

@@ -1,6 +1,7 @@
 """Stored records: jobs, events, notes, dead letters, signals, steps; and Change, one decided write of a job."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from detent.core.contract.model import Move, Phase
@@ -106,6 +107,14 @@ class Note:
     actor: str | None = None
     execution_no: int = 0
     data: dict[str, Any] | None = None
+
+
+class DeadLetterStatus(StrEnum):
+    """Open until it is requeued as a new job or discarded."""
+
+    OPEN = "open"
+    REQUEUED = "requeued"
+    DISCARDED = "discarded"
 
 
 @dataclass(slots=True)
@@ -272,3 +281,21 @@ class Change:
     """What to publish to the stream: TASK, DEAD_LETTER or None. It stays in the outbox until it is published."""
     ended: Move | None = None
     """The move that ended the job; None if this change did not end it."""
+
+    @property
+    def affected_parents(self) -> set[str]:
+        """The jobs to process after the commit: the parent of an ended child, and a job that waits for children or was
+        cancelled after it had started, so that it may have children."""
+        after, affected = self.after, set[str]()
+        if after.wait_kind == CHILDREN and self.events:
+            affected.add(after.id)
+        if self.ended is not None and after.parent_id is not None:
+            affected.add(after.parent_id)
+        if self.ended is Move.CANCEL and after.execution_no:
+            affected.add(after.id)
+        return affected
+
+
+def unchanged(job: Job) -> Change:
+    """The result of an act that found nothing to change."""
+    return Change(before=job, after=job)

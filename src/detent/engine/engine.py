@@ -2,53 +2,43 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from detent.core.approval_rules import ApprovalPolicy
-from detent.core.contract.builtin import CONTRACTS, DEFAULT
-from detent.core.contract.model import Contract, Phase
-from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreUnavailable, UnknownContract
-from detent.core.job import DeadLetter, Job, Micros, SignalKey
+from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Phase
+from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreUnavailable
+from detent.core.job import Change, Job, Micros, SignalKey
 from detent.core.outcome import Cancelled, Outcome, Succeeded
-from detent.core.retry import Jitter, deterministic_jitter
 from detent.core.times import SECOND
-from detent.engine.control.limits import LimitActs
-from detent.engine.execution.settle import (
-    UNWRITABLE_ERRORS,
-    Settlement,
-    check_outcome,
-    settle_job,
-    split_settlements,
-    unwritable,
-)
-from detent.engine.reads.views import History
-from detent.engine.submit.prepare import Submitted
-from detent.engine.submit.submission import MAX_PAYLOAD, Submission, check_name
-from detent.engine.submit.submit import SubmitActs
 from detent.ports.access import Audit
 from detent.ports.claims import Claimed, ClaimRequest, Extended, Success
-from detent.ports.ids import Ids
-from detent.ports.listing import Filter
-from detent.ports.store import Store
 from detent.ports.tx import Tx
-from detent.system.ids import RandomIds
 
 from . import pruning
-from .control import dead_letters as dead_letter_acts
-from .control import job_control
+from .control.access import Tokens
+from .control.limits import Limits
+from .dead_letters import DeadLetters
 from .execution import sweep
-from .refusal import Refused, find, unwrap
-from .transaction import ApprovalActs
-
-if TYPE_CHECKING:
-    from .tracing import Tracer
+from .execution.approvals import Approvals
+from .execution.parents import process_pending_child_events
+from .execution.settle import UNWRITABLE_ERRORS, Settlement, check_outcome, settle_job, split_settlements, unwritable
+from .jobs import Jobs
+from .reads.stats import Statistics
+from .reads.views import History
+from .reads.workers import Workers
+from .refusal import Refused
+from .runtime import Runtime, Service, affected_parents, operators_only
+from .schedules.schedules import Schedules
+from .submit.prepare import Submitted
+from .submit.quotas import QuotaCache
+from .submit.submission import Submission, check_name
 
 __all__ = ["BatchResult", "Engine", "History", "Settlement", "Submission", "Submitted"]
 
 MAX_LEASE = 86_400.0 * 365
-T = TypeVar("T")
-PAUSABLE = ("queue", "job_type", "tenant")
 
 
 @dataclass(slots=True)
@@ -61,54 +51,67 @@ class BatchResult:
     """Not settled, because another transaction holds the row lock or the store was unavailable; pass them again."""
 
 
-class Engine(ApprovalActs, SubmitActs, LimitActs):
+class _MixedBatch(NamedTuple):
+    """The result of a batch with outcomes other than plain success. parents: of the children that ended in it."""
+
+    done: BatchResult
+    skipped: list[Settlement]
+    parents: frozenset[str]
+
+
+class Engine(Runtime):
     """All operations on the jobs of one store, which it opens and closes.
 
+    Operations of people and programs are in the services, for example `engine.jobs`; those of workers are methods.
     Status names and transitions come from the contracts only; the engine contains none.
     """
 
-    tracer: "Tracer | None" = None
+    jobs = cached_property(Jobs)
+    dead_letters = cached_property(DeadLetters)
+    schedules = cached_property(Schedules)
+    approvals = cached_property(Approvals)
+    limits = cached_property(Limits)
+    workers = cached_property(Workers)
+    stats = cached_property(Statistics)
+    tokens = cached_property(Tokens)
 
-    def __init__(
-        self,
-        store: Store,
-        contracts: Mapping[str, Contract] | None = None,
-        *,
-        ids: Ids | None = None,
-        jitter: Jitter = deterministic_jitter,
-        max_payload: int = MAX_PAYLOAD,
-        approval_policy: ApprovalPolicy | None = None,
-    ) -> None:
-        self.store = store
-        self._declared_contracts = dict(contracts or {})
-        self.contracts: dict[str, Contract] = {**CONTRACTS, **self._declared_contracts}
-        self.ids: Ids = ids or RandomIds()
-        self.jitter = jitter
-        self.max_payload = max_payload
-        self.approval_policy = approval_policy
-
+    @operators_only
     async def open(self) -> None:
-        await self.store.open(self._declared_contracts, CONTRACTS)
+        await self.store.open(self.declared_contracts, CONTRACTS)
         self.contracts = self.store.contracts
 
+    @operators_only
     async def close(self) -> None:
         await self.store.close()
 
+    @operators_only
     def sibling(self) -> "Engine":
         """An engine with the same settings for use in another event loop; open it in that loop."""
-        settings: dict[str, Any] = {"ids": self.ids, "jitter": self.jitter, "max_payload": self.max_payload}
-        return Engine(self.store.sibling(), self._declared_contracts, approval_policy=self.approval_policy, **settings)
+        store = self.store.sibling()
+        return self._copy(store=store, quota_cache=QuotaCache(store))
 
-    def contract(self, name: str | None) -> Contract:
-        try:
-            return self.contracts[DEFAULT if name is None else name]
-        except (KeyError, TypeError):
-            names = ", ".join(sorted(self.contracts))
-            raise UnknownContract(f"unknown contract {name!r}; use one of {names}", contract=name) from None
+    def scoped(self, *, tenant: str | None) -> "Engine":
+        """This engine limited to one tenant; None: this engine. Its operations see and change nothing of other
+        tenants: they raise TenantViolation (TENANT_SCOPE_VIOLATION), and so do the operations of operators and workers.
+        """
+        if tenant is None or tenant == self.tenant:
+            return self
+        check_name(tenant, "tenant")
+        self.tenant_for(tenant, f"tenant {tenant}")
+        return self._copy(tenant=tenant)
 
+    def _copy(self, **changes: Any) -> "Engine":
+        """This engine with other attributes; its services are built anew."""
+        engine = copy(self)
+        kept = {name: value for name, value in vars(self).items() if not isinstance(value, Service)}
+        engine.__dict__ = {**kept, **changes}
+        return engine
+
+    @operators_only
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         return (await self.settle_and_claim([], request)).claimed
 
+    @operators_only
     def claim_request(
         self, worker: str, limit: int, lease_seconds: float | None = None, **options: Any
     ) -> ClaimRequest:
@@ -119,17 +122,19 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
             )
         return ClaimRequest(worker, self.ids.token(), limit, int(lease * SECOND), **options)
 
+    @operators_only
     async def settle(self, job_id: str, token: str, outcome: Outcome) -> Job:
         """End one execution. Idempotent: the same settlement again returns the same job."""
         check_outcome(outcome)
 
-        async def act(tx: Tx) -> Job | Refused:
+        async def act(tx: Tx) -> Change | Refused:
             job = (await tx.lock([job_id])).get(job_id)
             name = job.contract if job else ""
             return await settle_job(self, tx, job, Settlement(job_id, token, name, outcome))
 
-        return unwrap(await self._retry_on_conflict(act))
+        return await self.change(act)
 
+    @operators_only
     async def settle_and_claim(self, settled: Sequence[Settlement], request: ClaimRequest | None) -> BatchResult:
         """Settle finished executions and claim the next jobs, in one transaction."""
         batch, alone, refused = split_settlements(settled)
@@ -152,10 +157,11 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
             if request and request.reclaim and room > 0:
                 suspects = False if request.suspects is None and done.claimed else request.suspects
                 remaining = replace(request, limit=room, suspects=suspects)
-                done.claimed += await self._retry_on_conflict(lambda tx: sweep.reclaim(self, tx, remaining))
+                changes = await self.run(lambda tx: sweep.reclaim(self, tx, remaining), affected_parents)
+                done.claimed += [sweep.claimed_of(job, remaining.token) for job in sweep.leased(changes)]
             may_claim_suspect = request is not None and self._may_claim_suspect(request, done.claimed)
             if request and may_claim_suspect and await self.store.read(lambda tx: tx.has_ready_suspect()):
-                done.claimed += await self._retry_on_conflict(lambda tx: sweep.claim_suspect(tx, request))
+                done.claimed += await self.run(lambda tx: sweep.claim_suspect(tx, request))
             if any(claimed.cancel_requested for claimed in done.claimed):
                 done.claimed = await self._cancel_requested_claims(done)
         return done
@@ -175,16 +181,19 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         ]
         if len(plain) < len(settled) or any(s.parent_id is not None for s in plain):
             other = [s for s in settled if not isinstance(s.outcome, Succeeded)]
-            return await self._retry_on_conflict(lambda tx: self._settle_mixed_batch(tx, plain, other, request))
+            batch = await self.run(
+                lambda tx: self._settle_mixed_batch(tx, plain, other, request), lambda batch: batch.parents
+            )
+            return batch.done, batch.skipped
         result = await self.store.settle_and_claim(plain, request)
         return BatchResult(result.claimed), [_settlement_of(success) for success in result.refused]
 
     async def _settle_mixed_batch(
         self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
-    ) -> tuple[BatchResult, list[Settlement]]:
+    ) -> _MixedBatch:
         done = BatchResult()
         unsettled = await tx.succeed(plain) if plain else []
-        tx.parents_to_process.update(s.parent_id for s in plain if s.parent_id is not None)
+        parents = {success.parent_id for success in plain if success.parent_id is not None}
         skipped = [_settlement_of(success) for success in unsettled]
         rows = await tx.lock([s.id for s in other], wait=False) if other else {}
         for settlement in other:
@@ -194,8 +203,10 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
             result = await settle_job(self, tx, rows[settlement.id], settlement)
             if isinstance(result, Refused):
                 done.refused[settlement.id] = result.error
+            else:
+                parents |= result.affected_parents
         done.claimed = await tx.claim(request) if request else []
-        return done, skipped
+        return _MixedBatch(done, skipped, frozenset(parents))
 
     async def _defer_rows_still_leased(self, done: BatchResult, skipped: list[Settlement]) -> list[Settlement]:
         """Of the settlements a batch skipped, defer those whose lease is still ours; return the others."""
@@ -217,12 +228,12 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         """Settle in a separate transaction. Deferred if the row is locked, refused if the lease is lost."""
         job_id = settlement.id
 
-        async def act(tx: Tx) -> Job | Refused | None:
+        async def act(tx: Tx) -> Change | Refused | None:
             job = (await tx.lock([job_id], wait=False)).get(job_id)
             return await settle_job(self, tx, job, settlement) if job else None
 
         try:
-            result = await self._retry_on_conflict(act)
+            result = await self.run(act, lambda result: affected_parents([result]))
         except UNWRITABLE_ERRORS as error:
             result = Refused(unwritable(error))
         if result is None:
@@ -245,18 +256,22 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
                 kept.append(job)
         return kept
 
+    @operators_only
     async def extend(self, held: Mapping[str, str], lease_seconds: float) -> Extended:
         """Extend leases {job id: token} in one batch; returns the lost ones and those with a requested cancel."""
         return await self.store.write(lambda tx: tx.extend(held, int(lease_seconds * SECOND))) if held else Extended()
 
+    @operators_only
     async def expire(self, limit: int = 100) -> list[Job]:
         """Take up to `limit` jobs back from workers whose lease has expired; part of every sweep."""
-        return await self._retry_on_conflict(lambda tx: sweep.expire(self, tx, limit))
+        return await self.change_all(lambda tx: sweep.expire(self, tx, limit))
 
+    @operators_only
     async def wake(self, limit: int = 100) -> list[Job]:
         """Wake blocked jobs that are due and end jobs past their deadline; part of every sweep."""
-        return await self._retry_on_conflict(lambda tx: sweep.wake(self, tx, limit))
+        return await self.change_all(lambda tx: sweep.wake(self, tx, limit))
 
+    @operators_only
     async def wake_missed_signals(
         self, after: SignalKey | None = None, limit: int = 100
     ) -> tuple[list[Job], SignalKey | None]:
@@ -264,127 +279,15 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
 
         Returns them and the position to continue after; None: no more signals follow. Part of the sweeps.
         """
-        return await self._retry_on_conflict(lambda tx: sweep.wake_missed_signals(self, tx, after, limit))
+        woken, position = await self.run(lambda tx: sweep.wake_missed_signals(self, tx, after, limit))
+        return [change.after for change in woken], position
 
-    async def signal(
-        self, job_id: str, name: str, data: Any = None, *, actor: str | None = None, tenant: str | None = None
-    ) -> tuple[Job, bool]:
-        """Send a named signal; returns the job, and False if a signal of this name was received before."""
-        return await self._retry_on_conflict(lambda tx: job_control.signal(self, tx, job_id, name, data, actor, tenant))
+    @operators_only
+    async def process_child_events(self, limit: int = 100) -> list[str]:
+        """Process parents with unprocessed ends of children; part of every sweep. Returns the parents' ids."""
+        return await process_pending_child_events(self.store, self.contracts, limit)
 
-    async def cancel(
-        self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None, force: bool = False
-    ) -> Job:
-        """Cancel the job; a running one is only requested to stop, unless force is true."""
-        return unwrap(
-            await self._retry_on_conflict(lambda tx: job_control.cancel(self, tx, job_id, actor, reason, tenant, force))
-        )
-
-    async def abort(self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None) -> Job:
-        """Make a job fail that no worker holds."""
-        return unwrap(
-            await self._retry_on_conflict(lambda tx: job_control.abort(self, tx, job_id, actor, reason, tenant))
-        )
-
-    async def reopen(self, job_id: str, *, actor: str, reason: str | None = None, tenant: str | None = None) -> Job:
-        """Make a finished job claimable again, if its contract has such an edge."""
-        return unwrap(
-            await self._retry_on_conflict(lambda tx: job_control.reopen(self, tx, job_id, actor, reason, tenant))
-        )
-
-    async def transition(self, job_id: str, new_status: str, *, actor: str, tenant: str | None = None) -> Job:
-        """Move the job to a status along an edge of its contract; refused if there is no such edge."""
-        return unwrap(
-            await self._retry_on_conflict(
-                lambda tx: job_control.transition(self, tx, job_id, new_status, actor, tenant)
-            )
-        )
-
-    async def requeue(
-        self,
-        dlq_id: str,
-        *,
-        actor: str,
-        reason: str | None = None,
-        payload: dict[str, Any] | None = None,
-        tenant: str | None = None,
-        new_id: str | None = None,
-        take_steps: bool = False,
-    ) -> Submitted:
-        """Create a new job from an open dead letter. take_steps: copy the recorded steps of the old job."""
-        requeued_id = new_id or self.ids.job()
-        return await self._retry_on_conflict(
-            lambda tx: dead_letter_acts.requeue(
-                self, tx, dlq_id, actor, reason, payload, tenant, requeued_id, take_steps
-            )
-        )
-
-    async def requeue_job(
-        self,
-        job_id: str,
-        *,
-        actor: str,
-        reason: str | None = None,
-        payload: dict[str, Any] | None = None,
-        tenant: str | None = None,
-        new_id: str | None = None,
-    ) -> Submitted:
-        """Create a new job linked to a finished one; if that left an open dead letter, this requeues it."""
-        requeued_id = new_id or self.ids.job()
-        return unwrap(
-            await self._retry_on_conflict(
-                lambda tx: dead_letter_acts.requeue_job(self, tx, job_id, actor, reason, payload, tenant, requeued_id)
-            )
-        )
-
-    async def discard(
-        self, dlq_id: str, *, person: str, reason: str | None, tenant: str | None = None
-    ) -> dead_letter_acts.Discard:
-        """Discard a dead letter; where the contract needs two people, the first call only proposes it."""
-        return await self._retry_on_conflict(
-            lambda tx: dead_letter_acts.discard(self, tx, dlq_id, person, reason, tenant)
-        )
-
-    async def pause(self, kind: str, name: str, *, actor: str, reason: str | None = None) -> None:
-        """Stop claims of a queue, job type or tenant (kind) until resume."""
-        check_name(name, kind)
-        if kind not in PAUSABLE:
-            raise InvalidInput(f"{kind!r} cannot be paused; use one of {', '.join(PAUSABLE)}", code="PAUSE_INVALID")
-
-        async def act(tx: Tx) -> None:
-            await tx.pause(kind, name, actor, reason)
-            await tx.add_audit(Audit(actor, f"{kind}.pause", name, None, reason))
-
-        await self._retry_on_conflict(act)
-
-    async def resume(self, kind: str, name: str, *, actor: str) -> None:
-        async def act(tx: Tx) -> None:
-            await tx.resume(kind, name)
-            await tx.add_audit(Audit(actor, f"{kind}.resume", name))
-
-        await self._retry_on_conflict(act)
-
-    async def job(self, job_id: str, *, tenant: str | None = None) -> Job:
-        return await self.store.read(lambda tx: find(tx, job_id, tenant))
-
-    async def jobs(self, filter: Filter) -> list[Job]:
-        return await self.store.read(lambda tx: tx.jobs(filter))
-
-    async def dead_letter(self, dlq_id: str, *, tenant: str | None = None) -> DeadLetter:
-        return await self.store.read(lambda tx: dead_letter_acts.find_dead_letter(tx, dlq_id, tenant))
-
-    async def dead_letters(self, filter: Filter) -> list[DeadLetter]:
-        return await self.store.read(lambda tx: tx.dead_letters(filter))
-
-    async def history(self, job_id: str, *, tenant: str | None = None) -> History:
-        """A job with all its events and notes, read in one snapshot."""
-
-        async def act(tx: Tx) -> History:
-            job = await find(tx, job_id, tenant)
-            return History(self.contract(job.contract), job, await tx.events(job_id), await tx.notes(job_id))
-
-        return await self.store.read(act)
-
+    @operators_only
     async def prune(
         self,
         older_than: float,
@@ -404,7 +307,8 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         return await pruning.prune(self, prune_options, batches, export)
 
     async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
-        return await self.store.read(lambda tx: tx.audit(limit))
+        """The last entries of the audit log, newest first."""
+        return await self.store.read(lambda tx: tx.audit_page(None, limit, self.tenant, None))
 
 
 def _settlement_of(success: Success) -> Settlement:

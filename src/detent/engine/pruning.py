@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput
@@ -12,6 +12,7 @@ from detent.core.job import Job, Micros
 from detent.core.schedule import Schedule
 from detent.core.times import SECOND
 from detent.engine.reads.views import dead_letter_view, history_view, job_view
+from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import keys_of
 from detent.engine.submit.submission import json_text
 from detent.ports.listing import Filter
@@ -19,9 +20,6 @@ from detent.ports.pruning import Prunable, PruneCursor
 from detent.ports.tx import Tx
 
 from .metrics import event_counts
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 _PAGE = 200
 _METER_IDLE_TIME: Micros = 86_400 * SECOND
@@ -111,24 +109,24 @@ class Pruned:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-async def prune(engine: "Engine", options: PruneOptions, batches: int | None, export: Export | None) -> Pruned:
+async def prune(runtime: Runtime, options: PruneOptions, batches: int | None, export: Export | None) -> Pruned:
     """Delete batch after batch until the scan reaches its end, or `batches` are done."""
     options.check()
     total = Pruned(more=True)
     done = 0
     while total.more and (batches is None or done < batches):
-        scan = await engine.store.read(partial(_scan, options))
+        scan = await runtime.store.read(partial(_scan, options))
         if export is not None and scan.prunable_ids:
-            exported = export(await engine.store.read(partial(_histories, engine, scan.prunable_ids)))
+            exported = export(await runtime.store.read(partial(_histories, runtime, scan.prunable_ids)))
             if inspect.isawaitable(exported):
                 await exported
-        total.add(await engine.store.write(partial(_delete, engine, options, scan)))
+        total.add(await runtime.store.write(partial(_delete, runtime, options, scan)))
         total.looked_at += len(scan.jobs)
         total.more = scan.more
         done += 1
     if not total.more:
-        await delete_old_fires(engine, options.keep_fires_for, options.batch)
-        await delete_idle_meters(engine)
+        await delete_old_fires(runtime, options.keep_fires_for, options.batch)
+        await delete_idle_meters(runtime)
     return total
 
 
@@ -170,17 +168,17 @@ def first_id(moment: Micros) -> str:
     return f"{text[:8]}-{text[8:12]}-0000-0000-000000000000"
 
 
-async def _delete(engine: "Engine", options: PruneOptions, scan: _Scan, tx: Tx) -> dict[str, int]:
+async def _delete(runtime: Runtime, options: PruneOptions, scan: _Scan, tx: Tx) -> dict[str, int]:
     """Delete the jobs that have not changed since the scan; locked rows are left for the next scan."""
     rows = await tx.lock(scan.prunable_ids, wait=False) if scan.prunable_ids else {}
     jobs = _still_prunable(scan.jobs, rows)
     counts: dict[str, int] = {}
     if jobs:
         ids = [job.id for job in jobs]
-        await event_counts.count_before_delete(engine, tx, ids)
+        await event_counts.count_before_delete(runtime, tx, ids)
         counts = await tx.drop_jobs(ids)
         await event_counts.clamp_positions(tx)
-    owned = [(*pair, job.id) for job in jobs if (c := engine.contracts.get(job.contract)) for pair in keys_of(c, job)]
+    owned = [(*pair, job.id) for job in jobs if (c := runtime.contracts.get(job.contract)) for pair in keys_of(c, job)]
     kept_until = tx.now + int(options.keep_keys_for * SECOND) if options.keep_keys_for else None
     counts["keys"] = await tx.drop_keys(owned, kept_until) if owned else 0
     counts["keys"] += await tx.drop_kept_keys(options.batch)
@@ -204,10 +202,10 @@ def _still_prunable(scanned: Sequence[Prunable], rows: Mapping[str, Job]) -> lis
     return jobs
 
 
-async def _histories(engine: "Engine", ids: Sequence[str], tx: Tx) -> list[dict[str, Any]]:
+async def _histories(runtime: Runtime, ids: Sequence[str], tx: Tx) -> list[dict[str, Any]]:
     histories = []
     for job_id, job in (await tx.lock(ids)).items():
-        contract = engine.contract(job.contract)
+        contract = runtime.contract(job.contract)
         dead_letter = await tx.dead_letter(job.dlq_id) if job.dlq_id else None
         histories.append(
             {
@@ -219,21 +217,21 @@ async def _histories(engine: "Engine", ids: Sequence[str], tx: Tx) -> list[dict[
     return histories
 
 
-async def delete_old_fires(engine: "Engine", keep_seconds: float, batch: int) -> int:
+async def delete_old_fires(runtime: Runtime, keep_seconds: float, batch: int) -> int:
     """Delete each schedule's oldest fires whose jobs were deleted, except its last fire; returns the number of rows."""
-    cutoff = engine.store.now() - int(keep_seconds * SECOND)
+    cutoff = runtime.store.now() - int(keep_seconds * SECOND)
     deleted, page = 0, Filter(limit=_PAGE)
-    while schedules := await engine.store.read(partial(_schedules, page)):
+    while schedules := await runtime.store.read(partial(_schedules, page)):
         for schedule in schedules:
             number = batch
             while number == batch:
-                number = await engine.store.write(partial(_delete_fires, schedule, cutoff, batch))
+                number = await runtime.store.write(partial(_delete_fires, schedule, cutoff, batch))
                 deleted += number
         page = replace(page, before=schedules[-1].id)
     return deleted
 
 
-async def delete_idle_meters(engine: "Engine") -> int:
+async def delete_idle_meters(runtime: Runtime) -> int:
     """Delete per-key limit counters that were unused for longer than any limit's period; a new job starts at zero."""
 
     async def act(tx: Tx) -> int:
@@ -241,7 +239,7 @@ async def delete_idle_meters(engine: "Engine") -> int:
         longest = max((limit.period or 0 for limit in limits), default=0)
         return await tx.drop_idle_meters(tx.now - longest - _METER_IDLE_TIME) if limits else 0
 
-    return await engine.store.write(act)
+    return await runtime.store.write(act)
 
 
 async def _schedules(page: Filter, tx: Tx) -> list[Schedule]:

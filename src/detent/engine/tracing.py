@@ -1,14 +1,12 @@
 """The port for a tracing library. Without a tracer it adds no work."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from detent.core.outcome import Outcome
 from detent.engine.submit.submission import Submission
 from detent.ports.claims import Claimed
-
-from .engine import Engine
 
 Ended = Callable[[Outcome], None]
 
@@ -25,7 +23,3 @@ class Tracer(Protocol):
         ...
 
     def step(self, name: str) -> AbstractContextManager[object]: ...
-
-
-def step_span(engine: Engine, name: str) -> AbstractContextManager[object]:
-    return engine.tracer.step(name) if engine.tracer is not None else nullcontext()

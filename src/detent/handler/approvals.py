@@ -3,23 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.approval import APPROVE, FAIL, Approval, make_approval_request
 from detent.core.contract.model import Move
 from detent.core.errors import InvalidInput
 from detent.core.job import APPROVAL, Micros, Wait
 from detent.core.times import SECOND, from_datetime
-from detent.engine.execution.approvals import approval_not_supported, question_changed
+from detent.engine import Engine
+from detent.engine.execution.waits import approval_not_supported, question_changed
 from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
 
 from .base_context import EngineContext
 from .outcomes import Suspend, WaitTimeout
 from .transaction import check_no_transaction
-
-if TYPE_CHECKING:
-    from detent.engine import Engine
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Deadline = float | timedelta | datetime | None
@@ -116,7 +114,7 @@ class ApprovalCalls(EngineContext):
 
 
 async def _decision(
-    engine: "Engine",
+    engine: Engine,
     claimed: Claimed,
     name: str,
     summary: str,
@@ -130,7 +128,7 @@ async def _decision(
     """The recorded decision; raises Suspend if there is none yet."""
     request = make_approval_request(summary, about, roles, quorum, default)
     contract = engine.contract(claimed.contract)
-    if not any(edge.move is Move.HOLD and edge.source is not None for edge in contract.edges):
+    if not contract.has(Move.HOLD):
         raise approval_not_supported(contract)
     approval: Approval | None = await engine.store.read(lambda tx: tx.approval(claimed.id, name))
     if approval is None or approval.decision is None:

@@ -6,6 +6,7 @@ from collections import Counter
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
+from detent.engine import Engine
 from detent.ports.claims import Claimed
 from detent.system.backoff import Sleep
 from detent.system.retry import OUTAGE
@@ -120,7 +121,7 @@ class EngineContext(BaseContext):
     def __init__(
         self,
         claimed: Claimed,
-        engine: "Engine",
+        engine: Engine,
         park_seconds: float = PARK_SECONDS,
         *,
         strict_steps: bool = False,

@@ -14,8 +14,9 @@ from detent.core.contract.model import Move
 from detent.core.errors import DetentError, InvalidInput
 from detent.core.job import CHILDREN, Wait
 from detent.core.times import SECOND
+from detent.engine import Engine
 from detent.engine.execution import children as child_acts
-from detent.engine.execution.settle import not_supported
+from detent.engine.execution.waits import not_supported
 from detent.engine.submit.submission import Submission
 from detent.ports.children import ChildState
 from detent.ports.claims import Claimed
@@ -25,8 +26,6 @@ from .outcomes import Suspend, WaitTimeout
 from .transaction import Scope, check_no_transaction
 
 if TYPE_CHECKING:
-    from detent.engine import Engine
-
     from .handler import Handler
 
 P = ParamSpec("P")
@@ -118,7 +117,7 @@ class ChildJobs:
     def __init__(
         self,
         claimed: Claimed,
-        engine: "Engine",
+        engine: Engine,
         park_seconds: float,
         scopes: list[Scope],
         number: Callable[[str], str],
@@ -221,13 +220,13 @@ class ChildJobs:
 
     def _failure(self, child: Child[Any], state: ChildState) -> ChildFailed | None:
         contract = self._engine.contract(state.contract)
-        if state.phase != "final" or f"{state.contract} {state.status}" in child_acts.success_statuses([contract]):
+        if state.phase != "final" or contract.succeeded(state.status):
             return None
         return ChildFailed(child.name, state)
 
     async def _suspend(self, name: str, unfinished: tuple[str, ...], wakes_on: str, timeout: float | None) -> None:
         contract = self._engine.contract(self._claimed.contract)
-        if not any(edge.move is Move.WAIT for edge in contract.edges):
+        if not contract.has(Move.WAIT):
             raise not_supported(contract, "a wait for children")
         if timeout is not None:
             signal = await self._engine.store.read(lambda tx: tx.signal(self._claimed.id, name))

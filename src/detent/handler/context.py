@@ -12,10 +12,10 @@ from detent.core.errors import InvalidInput, StaleLease
 from detent.core.job import Note, Signal, Wait
 from detent.core.outcome import Outcome, Succeeded, Waits
 from detent.core.times import SECOND, from_datetime, from_iso
-from detent.engine.execution.settle import Settlement, not_supported, settle_or_raise
+from detent.engine.execution.settle import Settlement, settle_or_raise
 from detent.engine.execution.steps import has_no_recorded_steps
+from detent.engine.execution.waits import not_supported
 from detent.engine.submit.submission import check_name
-from detent.engine.tracing import step_span
 from detent.ports.store import OpenTransaction
 from detent.ports.tx import Tx
 
@@ -116,7 +116,7 @@ class Context(ChildCalls, ApprovalCalls):
         self, call: StepCall, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """Call fn and record its result, in one commit with what fn wrote through ctx.transaction()."""
-        with step_span(self._engine, call.name), StepScope(self) as scope:
+        with self._engine.step_span(call.name), StepScope(self) as scope:
             try:
                 await self._check_lease(f"step {call.name!r}")  # nothing may come between this and the call
                 return await self._steps.record_result(call, await call_function(fn, args, kwargs), scope)
@@ -203,7 +203,7 @@ class Context(ChildCalls, ApprovalCalls):
 
     def _check_can_wait(self) -> None:
         contract = self._engine.contract(self._claimed.contract)
-        if not any(edge.move is Move.WAIT for edge in contract.edges):
+        if not contract.has(Move.WAIT):
             raise not_supported(contract, "a wait")
 
     async def finish(self, outcome: Outcome) -> Outcome:

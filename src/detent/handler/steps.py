@@ -4,10 +4,11 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from detent.core.errors import InvalidInput, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from detent.core.job import Step
+from detent.engine import Engine
 from detent.engine.execution import steps as acts
 from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
@@ -17,9 +18,6 @@ from detent.system.retry import OUTAGE
 from .argument_digest import digest_of
 from .json_values import JSON_ERRORS, Adapter, first_line, from_json, return_adapter, to_json
 from .transaction import Scope
-
-if TYPE_CHECKING:
-    from detent.engine import Engine
 
 T = TypeVar("T")
 MAX_RESULT = 1 << 20
@@ -56,9 +54,7 @@ class Numbers:
 class Steps:
     """Looks up and records the steps of one execution of one job."""
 
-    def __init__(
-        self, claimed: Claimed, engine: "Engine", *, strict: bool = False, pause: Sleep = asyncio.sleep
-    ) -> None:
+    def __init__(self, claimed: Claimed, engine: Engine, *, strict: bool = False, pause: Sleep = asyncio.sleep) -> None:
         self._claimed = claimed
         self._engine = engine
         self._strict = strict

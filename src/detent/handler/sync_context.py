@@ -5,8 +5,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from detent.engine.tracing import step_span
-
 from .base_context import BaseContext
 from .blocking import Blocking, blocking
 from .children import Child, Enqueueable
@@ -102,7 +100,7 @@ class SyncContext(BaseContext, Blocking[Context]):
     def _run_step(
         self, call: StepCall, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        with step_span(self._original._engine, call.name), StepScope(self._original) as scope:
+        with self._original._engine.step_span(call.name), StepScope(self._original) as scope:
             try:
                 self._check_lease(f"step {call.name!r}")  # in this thread: nothing may come between this and the call
                 value = fn(*args, **kwargs)

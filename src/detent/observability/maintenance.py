@@ -8,7 +8,6 @@ from detent.core.errors import DetentError
 from detent.engine import Engine
 from detent.engine.metrics import alerts
 from detent.engine.metrics.event_counts import EventCounter
-from detent.engine.reads import workers
 
 from .retention import Pruner
 from .settings import Settings
@@ -48,7 +47,7 @@ class MaintenanceLoop:
             await self.deliver()
         await self._pruner.run_once()
         if await alerts.claim_interval(self._engine, "tidy", _CLEANUP_SECONDS):
-            await workers.delete_old_worker_rows(self._engine)
+            await self._engine.workers.delete_old_rows()
 
     async def evaluate(self) -> list[AlertStep]:
         """Evaluate all rules; returns the alerts that fired or resolved."""

@@ -26,9 +26,6 @@ class ChildrenTx(Protocol):
     When a child ends, a row for its parent is written in the same transaction and processed in a later one.
     """
 
-    parents_to_process: set[str]
-    """Parents to check after the commit, because one of their children changed in this transaction."""
-
     async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
         """Record that the parent waits for those of these children that have not ended; returns their number."""
         ...

@@ -20,18 +20,15 @@ class ChildrenQueries(NamedQueries):
     async def record_family_events(self, change: Change) -> None:
         """Write what the parent or the children of this job must react to, in the transaction of the change."""
         before, after = change.before, change.after
-        if after.wait_kind == CHILDREN:
-            self.parents_to_process.add(after.id)
-        elif before is not None and before.wait_kind == CHILDREN:
+        if before is not None and before.wait_kind == CHILDREN and after.wait_kind != CHILDREN:
             await self.change("drop_awaited", parent_id=after.id)
         if change.ended is None:
             return
         if after.parent_id is not None:
             failed = change.ended is not Move.SUCCEED
             await self.change("add_ended_child", parent_id=after.parent_id, child_id=after.id, failed=failed)
-            self.parents_to_process.add(after.parent_id)
-        if change.ended is Move.CANCEL and await self.change("add_child_cancel", parent_id=after.id):
-            self.parents_to_process.add(after.id)
+        if change.ended is Move.CANCEL:
+            await self.change("add_child_cancel", parent_id=after.id)
 
     async def record_child_successes(self, successes: Sequence[Success], refused: Sequence[Success]) -> None:
         """Write an ended-child row for each settled success that has a parent; no statement if none has."""
@@ -40,7 +37,6 @@ class ChildrenQueries(NamedQueries):
             children.pop(success.id, None)
         if children:
             await self.change("add_succeeded_children", ids=json.dumps(list(children)))
-            self.parents_to_process.update(parent for parent in children.values() if parent is not None)
 
     async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
         await self.change("drop_awaited", parent_id=parent_id)

@@ -13,8 +13,6 @@ class NamedQueries:
     def __init__(self, now: Micros, lane_cache: LaneCache) -> None:
         self.now = now
         self.lane_cache = lane_cache
-        self.parents_to_process: set[str] = set()
-        """Jobs whose child events must be processed after the commit (wake the parent, cancel its children)."""
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of a named query; `where` replaces its {where} placeholder."""

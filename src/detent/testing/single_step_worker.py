@@ -15,6 +15,7 @@ from typing import Any
 
 from detent.client.app import Detent
 from detent.client.job import JobDefinition
+from detent.core.access import Scope
 from detent.core.contract.model import Phase
 from detent.core.job import APPROVAL, CHILDREN, Job
 from detent.core.outcome import Outcome
@@ -114,7 +115,7 @@ class SingleStepWorker:
 
     async def submit(self, job: JobDefinition[Any, Any], **arguments: Any) -> Job:
         """Enqueue a job into this database, as `job.enqueue` does; returns its row."""
-        return (await self.engine.submit(job.submission(job.handler.payload((), arguments)))).job
+        return (await self.engine.jobs.submit(job.submission(job.handler.payload((), arguments)))).job
 
     async def run(self, job_id: str, signals: Mapping[str, Any] | None = None) -> Job:
         """Run jobs and advance the clock until this job has ended; returns its row.
@@ -125,7 +126,7 @@ class SingleStepWorker:
         for _ in range(MAX_EXECUTIONS):
             while await self.execute_next():
                 pass
-            job = await self.engine.job(job_id)
+            job = await self.engine.jobs.get(job_id)
             if job.phase is Phase.FINAL:
                 return job
             await self._let_time_pass(job, signals or {})
@@ -201,10 +202,10 @@ class SingleStepWorker:
             self.clock.advance(self.lease_seconds)
             await self.engine.expire()
         elif job.wait_kind == APPROVAL and job.wait_name in signals:
-            decide = self.engine.approve if signals[job.wait_name or ""] else self.engine.reject
-            await decide(job.id, actor="test")
+            decide = self.engine.approvals.approve if signals[job.wait_name or ""] else self.engine.approvals.reject
+            await decide(job.id, Scope("test"))
         elif job.wait_name in signals:
-            await self.engine.signal(job.id, job.wait_name or "", signals[job.wait_name or ""], actor="test")
+            await self.engine.jobs.signal(job.id, job.wait_name or "", Scope("test"), signals[job.wait_name or ""])
         elif job.due_at is not None:
             self.clock.advance_to(job.due_at)
             await self.engine.wake()

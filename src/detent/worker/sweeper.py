@@ -10,8 +10,6 @@ from detent.core.job import Micros, SignalKey
 from detent.core.outcome import Outcome, Waits
 from detent.core.times import SECOND
 from detent.engine import Engine
-from detent.engine.reads.workers import recoveries
-from detent.engine.schedules.firing import fire_due
 
 from .reclaim_grace import ReclaimGrace
 
@@ -79,7 +77,7 @@ class Sweeper:
                 lost = await self._engine.expire(BATCH)
             self.expired += len(lost)
             if lost:
-                for recovery in await recoveries(self._engine, began):
+                for recovery in await self._engine.workers.recoveries(began):
                     log.warning("%s", recovery.sentence())
             full |= len(lost) == BATCH
         with self.reclaim_grace.watch_stall():
@@ -89,7 +87,7 @@ class Sweeper:
         full |= len(woken) == BATCH
         full |= len(await self._engine.process_child_events(BATCH)) == BATCH
         await self._wake_missed_signals()
-        fired = await fire_due(self._engine, FIRE_BATCH)
+        fired = await self._engine.schedules.fire_due(FIRE_BATCH)
         self.fired += len(fired.jobs)
         full |= fired.handled >= FIRE_BATCH
         return 0.0 if full else await self._seconds_until_due(fired.next)

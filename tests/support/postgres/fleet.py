@@ -173,7 +173,7 @@ async def enqueue(url: str, small: int, long: int = 0, seconds: float = 0.0, que
     for name in ("long", "long-streams"):
         asks += [app.jobs[name].submission({"seconds": seconds})] * long
     try:
-        await engine.submit_many(asks)
+        await engine.jobs.submit_many(asks)
     finally:
         await engine.close()
 
@@ -206,7 +206,7 @@ async def submit_through(
             ask = Submission("small", {"n": -1}, id=ids.job(), max_retries=50)
             while not stop.is_set():
                 try:
-                    await asyncio.wait_for(engine.submit(ask), 15)
+                    await asyncio.wait_for(engine.jobs.submit(ask), 15)
                 except (StoreUnavailable, TimeoutError):
                     await asyncio.sleep(0.05)
                 else:
@@ -227,7 +227,7 @@ async def prompt_pickup(fleet: Fleet, enough: float, at_least: int = 5, at_most:
     await engine.open()
     try:
         for n in range(at_most):
-            await engine.submit(app.jobs["small"].using(queue="late").submission({"n": n}))
+            await engine.jobs.submit(app.jobs["small"].using(queue="late").submission({"n": n}))
             await soon(fleet.drained, "a job enqueued after the outage is done")
             if n + 1 >= at_least and median(fleet.pickups()) < enough:
                 break

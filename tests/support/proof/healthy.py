@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from detent.core.access import Scope
 from detent.core.approval import make_approval_request
 from detent.core.child_ids import child_id
 from detent.core.contract.builtin import CONTRACTS
@@ -15,9 +16,6 @@ from detent.core.times import SECOND, from_iso
 from detent.engine import Engine, Submission
 from detent.engine.execution import children as child_acts
 from detent.engine.execution.children import ChildRequest
-from detent.engine.schedules import schedules
-from detent.engine.schedules.backfill import backfill
-from detent.engine.schedules.firing import fire_due
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.claims import Claimed
 from detent.ports.store import Store
@@ -59,7 +57,7 @@ class DatabaseBuilder:
         self.clock.advance(1)
         self._kinds += 1
         submission = Submission(f"kind-{self._kinds}", {"n": self._kinds}, contract, actor="ann", **fields)
-        return (await self.engine.submit(submission)).job
+        return (await self.engine.jobs.submit(submission)).job
 
     async def claim(self, job: Job, **options: Any) -> Claimed:
         self.clock.advance(1)
@@ -85,7 +83,7 @@ class DatabaseBuilder:
         await self.claim(job)
         self.clock.advance(LEASE + 1)
         assert job.id in [expired.id for expired in await self.engine.expire()]
-        return await self.engine.job(job.id)
+        return await self.engine.jobs.get(job.id)
 
 
 async def build(path: Path) -> None:
@@ -132,7 +130,7 @@ async def _plain(builder: DatabaseBuilder) -> None:
         await builder.run(name, BROKEN)
     for name in ("standard", "men", "p3c"):
         await builder.job(name, delay=3600.0)
-        await builder.engine.cancel((await builder.job(name)).id, actor="ann", reason="not wanted")
+        await builder.engine.jobs.cancel((await builder.job(name)).id, Scope("ann", "not wanted"))
 
 
 async def _losses(builder: DatabaseBuilder) -> None:
@@ -160,22 +158,22 @@ async def _waits(builder: DatabaseBuilder) -> None:
         await builder.run(name, Waits(Wait("answer")))
         await builder.run(name, Waits(Wait("answer", timeout=60 * SECOND, park=True)))
         early = await builder.job(name)
-        await engine.signal(early.id, "answer", {"by": "ann"}, actor="ann")
+        await engine.jobs.signal(early.id, "answer", Scope("ann"), {"by": "ann"})
         await builder.settle(await builder.claim(early), Waits(Wait("answer")))
         late = await builder.run(name, Waits(Wait("answer", timeout=3 * SECOND)))
         builder.clock.advance(4)
         assert late.id in [job.id for job in await engine.wake()]
         woken = await builder.run(name, Waits(Wait("answer", park=True)))
-        await engine.signal(woken.id, "answer", None, actor="bo")
+        await engine.jobs.signal(woken.id, "answer", Scope("bo"), None)
         await builder.settle(await builder.claim(woken), DONE)
-        await engine.cancel((await builder.run(name, Waits(Wait("answer")))).id, actor="ann")
+        await engine.jobs.cancel((await builder.run(name, Waits(Wait("answer")))).id, Scope("ann"))
 
 
 async def _approvals(builder: DatabaseBuilder) -> None:
     for name in ("streams", "standard"):
         await builder.job(name, hold=True)
-        await builder.engine.approve((await builder.job(name, hold=True)).id, actor="ann", reason="fine")
-        await builder.engine.reject((await builder.job(name, hold=True)).id, actor="bo", reason="too much")
+        await builder.engine.approvals.approve((await builder.job(name, hold=True)).id, Scope("ann", "fine"))
+        await builder.engine.approvals.reject((await builder.job(name, hold=True)).id, Scope("bo", "too much"))
 
 
 async def _approval_requests(builder: DatabaseBuilder) -> None:
@@ -188,12 +186,12 @@ async def _approval_requests(builder: DatabaseBuilder) -> None:
         return await builder.run("standard", Waits(Wait("approval", APPROVAL, span, approval=request)))
 
     await waiting_job()
-    await engine.approve((await waiting_job()).id, actor="ann", roles=["boss"])
+    await engine.approvals.approve((await waiting_job()).id, Scope("ann"), roles=["boss"])
     approved, refused = await waiting_job(), await waiting_job()
     for person in ("ann", "bo"):
-        await engine.approve(approved.id, actor=person, reason="fine")
-    await engine.reject(refused.id, actor="bo")
-    await engine.cancel((await waiting_job()).id, actor="ann")
+        await engine.approvals.approve(approved.id, Scope(person, "fine"))
+    await engine.approvals.reject(refused.id, Scope("bo"))
+    await engine.jobs.cancel((await waiting_job()).id, Scope("ann"))
     late = await waiting_job(seconds=3)
     builder.clock.advance(4)
     assert late.id in [job.id for job in await engine.wake()]
@@ -216,11 +214,11 @@ async def _parents_and_children(builder: DatabaseBuilder) -> None:
         children = tuple(submission.id or "" for submission in submissions)
         await builder.settle(parent, Waits(Wait("gather", CHILDREN, children=children)))
         for number in range(ends):
-            await builder.settle(await builder.claim(await builder.engine.job(children[number])), DONE)
+            await builder.settle(await builder.claim(await builder.engine.jobs.get(children[number])), DONE)
         if ends == 2:
-            await builder.settle(await builder.claim(await builder.engine.job(parent.id)), DONE)
+            await builder.settle(await builder.claim(await builder.engine.jobs.get(parent.id)), DONE)
         if ends == 0:
-            await builder.engine.cancel(parent.id, actor="ann")
+            await builder.engine.jobs.cancel(parent.id, Scope("ann"))
 
 
 async def _keys(builder: DatabaseBuilder) -> None:
@@ -243,38 +241,38 @@ async def _dead_letters(builder: DatabaseBuilder) -> None:
             await tx.put_step(Step(job_id, "charge", "d", "1", True, 1, tx.now))
 
         await engine.store.write(put_step)
-        new_job = (await engine.requeue(job.dlq_id, actor="ann", take_steps=True)).job
+        new_job = (await engine.dead_letters.requeue(job.dlq_id, Scope("ann"), take_steps=True)).job
         await builder.settle(await builder.claim(new_job), BROKEN)
         discarded = await builder.run(name, BROKEN, tenant_id="acme")
         assert discarded.dlq_id
-        await engine.discard(discarded.dlq_id, person="ann", reason="spam")
+        await engine.dead_letters.discard(discarded.dlq_id, Scope("ann", "spam"))
         if name != "streams":
-            assert (await engine.discard(discarded.dlq_id, person="bo", reason="indeed")).confirmed
+            assert (await engine.dead_letters.discard(discarded.dlq_id, Scope("bo", "indeed"))).confirmed
         proposed = await builder.run("gate-b2", BROKEN)
-        await engine.discard(proposed.dlq_id or "", person="ann", reason="perhaps")
+        await engine.dead_letters.discard(proposed.dlq_id or "", Scope("ann", "perhaps"))
 
 
 async def _operators(builder: DatabaseBuilder) -> None:
     engine = builder.engine
     reopened = await builder.run("formal", TRANSIENT, TRANSIENT, TRANSIENT)
-    await engine.reopen(reopened.id, actor="ann", reason="try again")
+    await engine.jobs.reopen(reopened.id, Scope("ann", "try again"))
     await builder.settle(await builder.claim(reopened), TRANSIENT)
-    await engine.abort((await builder.run("gate-b2", TRANSIENT)).id, actor="ann")
-    await engine.abort((await builder.lose(await builder.job("p3c"))).id, actor="ann")
+    await engine.jobs.abort((await builder.run("gate-b2", TRANSIENT)).id, Scope("ann"))
+    await engine.jobs.abort((await builder.lose(await builder.job("p3c"))).id, Scope("ann"))
     moved = await builder.job("gate-b2")
     for status in ("running", "retrying", "running", "dlq_pending"):
         builder.clock.advance(1)
-        await engine.transition(moved.id, status, actor="ann")
-    await engine.cancel((await builder.job("formal")).id, actor="ann", reason="at the next claim")
+        await engine.jobs.transition(moved.id, status, Scope("ann"))
+    await engine.jobs.cancel((await builder.job("formal")).id, Scope("ann", "at the next claim"))
     running = await builder.job("standard")
     held = await builder.claim(running)
-    await engine.cancel(running.id, actor="ann")
+    await engine.jobs.cancel(running.id, Scope("ann"))
     await builder.settle(held, TRANSIENT)
     await builder.run("formal", Cancelled("no need"))
     ended = await builder.run("standard", DONE)
-    await engine.requeue_job(ended.id, actor="ann")
+    await engine.jobs.requeue(ended.id, Scope("ann"))
     with pytest.raises(IllegalMove):
-        await engine.cancel(ended.id, actor="ann")
+        await engine.jobs.cancel(ended.id, Scope("ann"))
 
 
 async def _schedules(builder: DatabaseBuilder) -> None:
@@ -285,12 +283,12 @@ async def _schedules(builder: DatabaseBuilder) -> None:
         ("later", {"at": "2030-01-01T00:00:00Z"}),
     ):
         request = ScheduleRequest(name, f"by-{name}", **when)  # type: ignore[arg-type]
-        await schedules.add(builder.engine, request, actor="ann")
+        await builder.engine.schedules.add(request, Scope("ann"))
     for _ in range(3):
         builder.clock.advance(60)
-        assert (await fire_due(builder.engine, 10)).jobs
-    await backfill(builder.engine, "old", "2026-02-25T00:00:00Z", "2026-02-25T03:00:00Z", actor="ann")
-    await schedules.pause(builder.engine, "old", actor="ann")
+        assert (await builder.engine.schedules.fire_due(10)).jobs
+    await builder.engine.schedules.backfill("old", "2026-02-25T00:00:00Z", "2026-02-25T03:00:00Z", Scope("ann"))
+    await builder.engine.schedules.pause("old", Scope("ann"))
 
 
 async def _held(builder: DatabaseBuilder) -> None:

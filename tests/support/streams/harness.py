@@ -63,7 +63,7 @@ class StreamHarness:
         self.redis.close()
 
     async def submit(self, job_type: str = "add", **fields: Any) -> Job:
-        return (await self.engine.submit(Submission(job_type, contract="streams", **fields))).job
+        return (await self.engine.jobs.submit(Submission(job_type, contract="streams", **fields))).job
 
     async def publish(self) -> None:
         await self.orchestrator.check_epoch()
@@ -115,15 +115,15 @@ class StreamHarness:
         return []
 
     async def job(self, job_id: str) -> Job:
-        return await self.engine.job(job_id)
+        return await self.engine.jobs.get(job_id)
 
     async def history(self, job_id: str) -> list[str]:
-        entries = (await self.engine.history(job_id)).as_dict()["events"]
+        entries = (await self.engine.jobs.history(job_id)).as_dict()["events"]
         return [entry["event"] for entry in entries]
 
     async def entry(self, job_id: str, name: str) -> dict[str, Any]:
         """The last event or note of this name."""
-        entries = (await self.engine.history(job_id)).as_dict()["events"]
+        entries = (await self.engine.jobs.history(job_id)).as_dict()["events"]
         return [entry for entry in entries if entry["event"] == name][-1]  # type: ignore[no-any-return]
 
     def dead_letters(self) -> list[dict[str, str]]:

@@ -83,19 +83,19 @@ class ProcessHarness:
 
     def history(self, job_id: str) -> list[str]:
         """Events and notes by name, in order."""
-        return [entry["event"] for entry in self.run(lambda e: e.history(job_id)).as_dict()["events"]]
+        return [entry["event"] for entry in self.run(lambda e: e.jobs.history(job_id)).as_dict()["events"]]
 
     def entries(self, job_id: str, name: str) -> list[dict[str, Any]]:
-        entries = self.run(lambda e: e.history(job_id)).as_dict()["events"]
+        entries = self.run(lambda e: e.jobs.history(job_id)).as_dict()["events"]
         return [entry for entry in entries if entry["event"] == name]
 
     def status(self, job_id: str) -> str:
-        return str(self.run(lambda e: e.job(job_id)).status)
+        return str(self.run(lambda e: e.jobs.get(job_id)).status)
 
     def until_ended(self, *job_ids: str, seconds: float = 40.0) -> None:
         def ended() -> bool:
             self.check_alive()
-            return all(self.run(lambda e, job_id=job_id: e.job(job_id)).phase == "final" for job_id in job_ids)
+            return all(self.run(lambda e, job_id=job_id: e.jobs.get(job_id)).phase == "final" for job_id in job_ids)
 
         until_now(ended, seconds)
 

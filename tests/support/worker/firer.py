@@ -12,7 +12,6 @@ import time
 
 from detent.core.times import SECOND, from_iso
 from detent.engine import Engine
-from detent.engine.schedules.firing import fire_due
 from detent.ports.store import Store
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.sqlite.store import SqliteStore
@@ -45,7 +44,7 @@ async def fire_forever(url: str, began: float, report_pipe: int) -> None:
     engine = Engine(store_at(url, FastClock(began)))
     await engine.open()
     while True:
-        if (await fire_due(engine, 50)).jobs:
+        if (await engine.schedules.fire_due(50)).jobs:
             os.write(report_pipe, b".")
         await asyncio.sleep(0.001)
 

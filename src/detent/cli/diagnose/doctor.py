@@ -16,7 +16,7 @@ from detent.core.errors import DetentError
 from detent.core.job import Job, Micros
 from detent.core.times import SECOND, iso
 from detent.engine import Engine
-from detent.engine.reads.stats import Stats, read_stats
+from detent.engine.reads.stats import Stats
 from detent.engine.reads.why import handles, is_live, serves, span
 from detent.ports.listing import Filter, WorkerRow
 from detent.ports.store import Store
@@ -111,7 +111,7 @@ async def _read_snapshot(engine: Engine) -> Snapshot:
     async def read(tx: Tx) -> tuple[list[Job], list[Job]]:
         return await tx.expired(_MAX_EXPIRED, list(engine.contracts)), await tx.jobs(Filter(limit=1))
 
-    stats = await read_stats(engine)
+    stats = await engine.stats.read()
     expired, newest = await engine.store.read(read)
     changed = [
         name for name, builtin in CONTRACTS.items() if contract_to(engine.contracts[name]) != contract_to(builtin)

@@ -3,7 +3,7 @@
 from detent.cli.connection import on_engine
 from detent.cli.options import AsJson, Url
 from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table
-from detent.engine.reads.stats import oldest_due, read_stats, stats_view
+from detent.engine.reads.stats import oldest_due, stats_view
 from detent.engine.reads.why import span
 
 from .stream_health import describe_stream, read_streams
@@ -11,7 +11,7 @@ from .stream_health import describe_stream, read_streams
 
 def stats(url: Url = None, as_json: AsJson = False) -> None:
     """Count jobs by status and phase, the backlog, dead letters and workers."""
-    snapshot = on_engine(url, read_stats)
+    snapshot = on_engine(url, lambda engine: engine.stats.read())
     view = stats_view(snapshot)
     streams = read_streams(url)
     if streams is not None:

@@ -10,6 +10,7 @@ import typer
 from detent.cli.app_option import App, load_optional_app
 from detent.cli.option_groups import ConnectionOptions, TenantAuditOptions, expand_option_groups
 from detent.cli.options import Actor, JobId, Tenant, actor_or_user, option, parse_json
+from detent.core.access import Scope
 from detent.core.contract.model import Contract
 from detent.core.errors import NotFound
 from detent.core.job import Job
@@ -52,17 +53,17 @@ def cancel(
     connection: ConnectionOptions,
 ) -> None:
     """Cancel a job: at once, or by asking the worker that runs it, depending on the contract."""
-    _change_job(connection, lambda engine: engine.cancel(job_id, **audit.as_arguments(), force=force))
+    _change_job(connection, lambda engine: engine.jobs.cancel(job_id, audit.scope(), force=force))
 
 
 def abort(job_id: JobId, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Fail a job that no worker is running, for good; a dead letter is written if the contract has dead letters."""
-    _change_job(connection, lambda engine: engine.abort(job_id, **audit.as_arguments()))
+    _change_job(connection, lambda engine: engine.jobs.abort(job_id, audit.scope()))
 
 
 def reopen(job_id: JobId, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Run the same finished job again, if its contract has an edge for that."""
-    _change_job(connection, lambda engine: engine.reopen(job_id, **audit.as_arguments()))
+    _change_job(connection, lambda engine: engine.jobs.reopen(job_id, audit.scope()))
 
 
 def _change_job(connection: ConnectionOptions, call: Callable[[Engine], Awaitable[Job]]) -> None:
@@ -90,7 +91,7 @@ def signal(
     value = parse_json(data, "--data")
 
     async def act(engine: Engine) -> tuple[Contract, Job, bool]:
-        job, first = await engine.signal(job_id, name, value, actor=actor_or_user(actor), tenant=tenant)
+        job, first = await engine.jobs.signal(job_id, name, Scope(actor_or_user(actor), tenant=tenant), value)
         return engine.contract(job.contract), job, first
 
     contract, job, first = connection.run(act)
@@ -134,15 +135,18 @@ class RequeueRequest:
 
 async def _requeue(engine: Engine, request: RequeueRequest, app: "Detent | None") -> Submitted:
     """Requeue the dead letter with this id, else the finished job with this id."""
-    arguments = request.audit.as_arguments()
+    scope = request.audit.scope()
+    scoped = engine.scoped(tenant=scope.tenant)
     try:
-        dead_letter = await engine.dead_letter(request.some_id, tenant=request.audit.tenant)
+        dead_letter = await scoped.dead_letters.get(request.some_id)
     except NotFound:
-        job = await engine.job(request.some_id, tenant=request.audit.tenant)
+        job = await scoped.jobs.get(request.some_id)
         payload = _new_payload(request, job.payload, job.job_type, app)
-        return await engine.requeue_job(job.id, payload=payload, **arguments)
+        return await engine.jobs.requeue(job.id, scope, payload=payload)
     payload = _new_payload(request, dead_letter.payload, dead_letter.job_type, app)
-    return await engine.requeue(dead_letter.id, payload=payload, take_steps=request.repair.take_steps, **arguments)
+    return await engine.dead_letters.requeue(
+        dead_letter.id, scope, payload=payload, take_steps=request.repair.take_steps
+    )
 
 
 def _new_payload(request: RequeueRequest, stored: str, job_type: str, app: "Detent | None") -> Any:

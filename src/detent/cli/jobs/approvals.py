@@ -14,7 +14,7 @@ from detent.core.contract.model import Contract, Phase
 from detent.core.job import Job, Micros
 from detent.engine import Engine
 from detent.engine.execution.approvals import OpenApproval
-from detent.engine.reads.tree import JobTree, tree
+from detent.engine.reads.tree import JobTree
 from detent.engine.reads.views import job_view
 
 AsTree = Annotated[bool, option("--tree", "Draw a text tree instead.")]
@@ -48,8 +48,8 @@ def approvals(
     roles = None if role is None else [role]
 
     async def act(engine: Engine) -> tuple[Micros, list[OpenApproval]]:
-        waiting = await engine.open_approvals(
-            tenant=tenant, roles=roles, after=page_options.cursor, limit=page_options.limit + 1
+        waiting = await engine.scoped(tenant=tenant).approvals.waiting(
+            roles=roles, after=page_options.cursor, limit=page_options.limit + 1
         )
         return engine.store.now(), waiting
 
@@ -90,12 +90,12 @@ def _decide(
     approved: bool, job_id: str, decision: DecisionOptions, audit: TenantAuditOptions, connection: ConnectionOptions
 ) -> None:
     roles = None if decision.role is None else [decision.role]
-    arguments = replace(audit, actor=decision.by or audit.actor).as_arguments()
+    scope = replace(audit, actor=decision.by or audit.actor).scope()
 
     async def act(engine: Engine) -> tuple[Contract, Job, int]:
-        decide = engine.approve if approved else engine.reject
-        job = await decide(job_id, **arguments, roles=roles, digest=decision.digest)
-        waiting = await engine.approvals_of(job.id) if job.wait_name else []
+        decide = engine.approvals.approve if approved else engine.approvals.reject
+        job = await decide(job_id, scope, roles=roles, digest=decision.digest)
+        waiting = await engine.approvals.of_job(job.id) if job.wait_name else []
         missing = next((approval.missing for approval in waiting if approval.name == job.wait_name), 0)
         return engine.contract(job.contract), job, missing
 
@@ -106,7 +106,7 @@ def _decide(
 
 def draw(job_id: JobId, as_tree: AsTree = False, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Draw a job and its children with their statuses as a mermaid flowchart."""
-    root = connection.run(lambda engine: tree(engine, job_id, tenant))
+    root = connection.run(lambda engine: engine.scoped(tenant=tenant).jobs.tree(job_id))
     picture = "\n".join(_lines(root)) if as_tree else mermaid(root)
     connection.print_result({**root.as_dict(), "mermaid": mermaid(root)}, picture)
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
+from math import inf
 from typing import Annotated, Any
 
 import typer
@@ -21,15 +21,12 @@ from detent.cli.output import (
     relative_time,
     shorten,
 )
-from detent.core.job import DeadLetter, Micros
+from detent.core.job import DeadLetter, DeadLetterStatus, Micros
 from detent.core.schedule import parse_interval
 from detent.engine import Engine
 from detent.engine.control.dead_letters import Discard
-from detent.engine.control.dead_letters_bulk import (
+from detent.engine.dead_letters import (
     DeadLetterBulkResult,
-    dead_letter_history,
-    discard_many,
-    requeue_many,
 )
 from detent.engine.reads.responses import Event
 from detent.engine.reads.views import dead_letter_view
@@ -45,12 +42,6 @@ OptionalId = Annotated[
     typer.Argument(metavar="[ID]", help="The dead letter (or its job); without it: all open ones that match."),
 ]
 AllOpen = Annotated[bool, option("--all", "All open dead letters.")]
-
-
-class DeadLetterStatus(StrEnum):
-    OPEN = "open"
-    REQUEUED = "requeued"
-    DISCARDED = "discarded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +90,11 @@ def list_dead_letters(
     limit = page_options.limit
     filter = replace(which.without_age(tenant), status=status and str(status), before=page_options.cursor, limit=limit)
 
-    async def act(engine: Engine) -> tuple[Micros, list[DeadLetter]]:
+    async def act(engine: Engine) -> tuple[Micros, list[DeadLetter], str | None]:
         now = engine.store.now()
-        return now, await engine.dead_letters(replace(which.add_age(filter, now), limit=limit + 1))
+        return now, *await engine.dead_letters.page(which.add_age(filter, now), seconds=inf)
 
-    now, dead_letters = connection.run(act)
-    page, next_cursor = page_options.paginate(dead_letters, lambda dead_letter: dead_letter.id)
+    now, page, next_cursor = connection.run(act)
     if connection.as_json:
         print_json({"items": [dead_letter_view(item) for item in page], "next_cursor": next_cursor})
         return
@@ -127,7 +117,7 @@ def _row(now: Micros, item: DeadLetter) -> list[str | None]:
 @expand_option_groups
 def show(dlq_id: DeadLetterId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Show one dead letter: payload, error, the events of its job, and what operators did with it."""
-    view = connection.run(lambda engine: dead_letter_history(engine, dlq_id, tenant=tenant))
+    view = connection.run(lambda engine: engine.scoped(tenant=tenant).dead_letters.history(dlq_id))
     if connection.as_json:
         print_json(view)
         return
@@ -175,7 +165,7 @@ def requeue_dead_letters(
         options: dict[str, Any] = {"rate": rate, "take_steps": repair.take_steps, "dry_run": dry}
         if application is not None:
             options["check"] = application.dead_letters.check
-        return await requeue_many(engine, matching, actor=audit.actor_name, reason=audit.reason, **options)
+        return await engine.dead_letters.requeue_many(matching, audit.scope(), **options)
 
     def run(dry: bool) -> DeadLetterBulkResult:
         return connection.with_app(application).run(lambda engine: act(engine, dry))
@@ -204,7 +194,7 @@ def discard(
 
     async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
         matching = which.add_age(filter, engine.store.now())
-        return await discard_many(engine, matching, person=audit.actor_name, reason=audit.reason, dry_run=dry)
+        return await engine.dead_letters.discard_many(matching, audit.scope(), dry_run=dry)
 
     def run(dry: bool) -> DeadLetterBulkResult:
         return connection.run(lambda engine: act(engine, dry))
@@ -214,7 +204,7 @@ def discard(
 
 def _discard_one(dlq_id: str, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     async def act(engine: Engine) -> Discard:
-        return await engine.discard(dlq_id, person=audit.actor_name, reason=audit.reason, tenant=audit.tenant)
+        return await engine.dead_letters.discard(dlq_id, audit.scope())
 
     discarded = connection.run(act)
     proposed = "discard proposed; another person confirms it with the same command"

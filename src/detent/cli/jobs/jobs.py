@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,13 +29,12 @@ from detent.cli.output import (
     relative_time,
     shorten,
 )
-from detent.core.contract.model import Contract, Move, Phase
+from detent.core.contract.model import Contract, Phase
 from detent.core.job import Job, Micros
 from detent.core.times import from_iso
 from detent.engine import Engine, History
 from detent.engine.reads import responses
 from detent.engine.reads.views import history_view, job_view
-from detent.engine.reads.why import why as explain
 from detent.observability.job_logs import CAPTURED
 from detent.ports.listing import Filter
 
@@ -83,7 +83,7 @@ def list_jobs(
         return
 
     async def act(engine: Engine) -> tuple[Micros, list[tuple[Contract, Job]], str | None]:
-        page, next_cursor = await _page(engine, filter)
+        page, next_cursor = await engine.jobs.page(filter, seconds=inf)
         return engine.store.now(), [(engine.contract(job.contract), job) for job in page], next_cursor
 
     now, page, next_cursor = connection.run(act)
@@ -98,13 +98,6 @@ def list_jobs(
         print_line(f"next page: --cursor {next_cursor}")
 
 
-async def _page(engine: Engine, filter: Filter) -> tuple[list[Job], str | None]:
-    """The page and the next cursor; one extra row is read to learn whether more follow."""
-    jobs = await engine.jobs(replace(filter, limit=filter.limit + 1))
-    page = jobs[: filter.limit]
-    return page, page[-1].id if len(jobs) > filter.limit else None
-
-
 def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
     error = f"{job.error_code}: {job.error_message}" if job.error_code else ""
     due = relative_time(now, job.due_at) if job.phase in (Phase.CLAIMABLE, Phase.BLOCKED) else ""
@@ -113,8 +106,7 @@ def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
 
 
 def _status(contract: Contract, job: Job) -> Text:
-    succeeded = any(edge.move is Move.SUCCEED and edge.target == job.status for edge in contract.edges)
-    return Text(job.status, style="green" if succeeded else _COLOURS[job.phase])
+    return Text(job.status, style="green" if contract.succeeded(job.status) else _COLOURS[job.phase])
 
 
 async def _watch(url: str | None, filter: Filter, every: float) -> None:
@@ -129,7 +121,7 @@ async def _watch(url: str | None, filter: Filter, every: float) -> None:
 
 
 async def _render(engine: Engine, filter: Filter) -> RenderableType:
-    page, _ = await _page(engine, filter)
+    page, _ = await engine.jobs.page(filter, seconds=inf)
     counts = await engine.store.read(lambda tx: tx.counts())
     totals = {phase: sum(n for _, _, counted_phase, n in counts if counted_phase == phase) for phase in Phase}
     now = engine.store.now()
@@ -143,7 +135,7 @@ def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions)
     """Show one job."""
 
     async def act(engine: Engine) -> tuple[Micros, responses.Job, Job]:
-        job = await engine.job(job_id, tenant=tenant)
+        job = await engine.scoped(tenant=tenant).jobs.get(job_id)
         return engine.store.now(), job_view(engine.contract(job.contract), job), job
 
     now, view, job = connection.run(act)
@@ -163,7 +155,7 @@ def events(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOption
     """Show the log of a job: status changes and notes, in order."""
 
     async def act(engine: Engine) -> tuple[Micros, History]:
-        return engine.store.now(), await engine.history(job_id, tenant=tenant)
+        return engine.store.now(), await engine.scoped(tenant=tenant).jobs.history(job_id)
 
     now, history = connection.run(act)
     rows = history_view(history.contract, history.job, history.events, history.notes)
@@ -211,7 +203,7 @@ def why(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) 
     """Explain why a job is not running."""
 
     async def act(engine: Engine) -> Any:
-        return await explain(engine, job_id, tenant)
+        return await engine.scoped(tenant=tenant).jobs.why(job_id)
 
     explanation = connection.run(act)
     others = [f"also {other['reason']}: {other['sentence']}" for other in explanation.details["also"]]
@@ -235,7 +227,7 @@ def export(
         number = 0
         try:
             async for job_id in _ids(engine, job_ids or [], filter):
-                line = (await engine.history(job_id, tenant=which.tenant)).as_dict()
+                line = (await engine.scoped(tenant=which.tenant).jobs.history(job_id)).as_dict()
                 if connection.as_json:
                     target.write("[" if number == 0 else ",")
                 target.write(_compact(line) + "\n")
@@ -262,7 +254,7 @@ async def _ids(engine: Engine, job_ids: list[str], filter: Filter) -> AsyncItera
         yield job_id
     cursor: str | None = None
     while not job_ids:
-        page, cursor = await _page(engine, replace(filter, before=cursor, limit=500))
+        page, cursor = await engine.jobs.page(replace(filter, before=cursor, limit=500), seconds=inf)
         for job in page:
             yield job.id
         if cursor is None:

@@ -46,8 +46,7 @@ from detent.core.schedule import Fire, Schedule
 from detent.core.times import iso
 from detent.engine import Engine
 from detent.engine.reads import responses
-from detent.engine.schedules import schedules as acts
-from detent.engine.schedules.backfill import Backfill, backfill
+from detent.engine.schedules.backfill import Backfill
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import Preview, schedule_view
 from detent.ports.listing import Filter
@@ -81,7 +80,7 @@ def list_schedules(
     filter = Filter(contract, None, None, queue, tenant, job_type, text, page_options.cursor, page_options.limit)
 
     async def act(engine: Engine) -> tuple[Micros, list[Schedule]]:
-        return engine.store.now(), await acts.list_schedules(engine, replace(filter, limit=page_options.limit + 1))
+        return engine.store.now(), await engine.schedules.list(replace(filter, limit=page_options.limit + 1))
 
     now, schedules = connection.run(act)
     page, next_cursor = page_options.paginate(schedules, lambda schedule: schedule.id)
@@ -123,8 +122,8 @@ def show(name: Name, tenant: Tenant = None, limit: Limit = 10, *, connection: Co
     """Show one schedule and its last runs."""
 
     async def act(engine: Engine) -> tuple[Schedule, list[Fire]]:
-        schedule = await acts.get(engine, name, tenant=tenant)
-        return schedule, await acts.fires(engine, schedule.id, limit=limit)
+        schedule = await engine.scoped(tenant=tenant).schedules.get(name)
+        return schedule, await engine.schedules.fires(schedule.id, limit=limit)
 
     schedule, fires = connection.run(act)
     runs = [responses.show(responses.ScheduleRun, fire) for fire in fires]
@@ -159,7 +158,7 @@ def add(
         request = ScheduleRequest(name, job_type, payload, **timing, **job)
     _change_schedule(
         connection.with_app(application),
-        lambda engine: acts.add(engine, request, **audit.as_arguments(), paused=paused),
+        lambda engine: engine.schedules.add(request, audit.scope(), paused=paused),
         "added",
     )
 
@@ -185,10 +184,10 @@ def edit(
 
     async def act(engine: Engine) -> Schedule:
         if "payload" in job and application is not None:
-            schedule = await acts.get(engine, name, tenant=audit.tenant)
+            schedule = await engine.scoped(tenant=audit.tenant).schedules.get(name)
             definition = application.jobs.get(schedule.job_type)
             changes["payload"] = definition.handler.payload((), job["payload"]) if definition else job["payload"]
-        return await acts.edit(engine, name, changes, **audit.as_arguments(), version=version)
+        return await engine.schedules.edit(name, changes, audit.scope(), version=version)
 
     _change_schedule(connection.with_app(application), act, "changed")
 
@@ -197,21 +196,21 @@ def edit(
 @expand_option_groups
 def pause(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Pause a schedule; jobs it has already created continue."""
-    _change_schedule(connection, lambda engine: acts.pause(engine, name, **audit.as_arguments()), "paused")
+    _change_schedule(connection, lambda engine: engine.schedules.pause(name, audit.scope()), "paused")
 
 
 @group.command("resume")
 @expand_option_groups
 def resume(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Resume a paused schedule; runs that passed meanwhile are not made up for."""
-    _change_schedule(connection, lambda engine: acts.resume(engine, name, **audit.as_arguments()), "resumed")
+    _change_schedule(connection, lambda engine: engine.schedules.resume(name, audit.scope()), "resumed")
 
 
 @group.command("remove")
 @expand_option_groups
 def remove(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Remove a schedule; jobs it has already created stay."""
-    removed = connection.run(lambda engine: acts.remove(engine, name, **audit.as_arguments()))
+    removed = connection.run(lambda engine: engine.schedules.remove(name, audit.scope()))
     note = "; it is declared in code, so the next worker that starts adds it again" if removed.declared else ""
     connection.print_result(schedule_view(removed), f"{removed.name} removed{note}")
 
@@ -240,9 +239,9 @@ def preview(
     async def act(engine: Engine) -> tuple[str, list[Preview]]:
         if name is None:
             request = ScheduleRequest("preview", "preview", **timing)
-            return request.tz or "UTC", await acts.preview(engine, request, count, after=after)
-        schedule = await acts.get(engine, name, tenant=tenant)
-        return schedule.timezone, await acts.preview(engine, schedule.id, count, after=after)
+            return request.tz or "UTC", await engine.schedules.preview(request, count, after=after)
+        schedule = await engine.scoped(tenant=tenant).schedules.get(name)
+        return schedule.timezone, await engine.schedules.preview(schedule.id, count, after=after)
 
     zone, runs = connection.run(act)
     if connection.as_json:
@@ -276,7 +275,7 @@ def backfill_command(
 
     def run(dry: bool) -> Backfill:
         return connection.run(
-            lambda engine: backfill(engine, name, first, last, **audit.as_arguments(), rate=rate, dry_run=dry)
+            lambda engine: engine.schedules.backfill(name, first, last, audit.scope(), rate=rate, dry_run=dry)
         )
 
     preview = run(True)

@@ -67,7 +67,7 @@ def add(
 ) -> None:
     """Add a limit, or change the numbers of an existing one; it applies from the next claim of every worker."""
     values = {**asdict(scope), "concurrency": concurrency, "rate": _parse_rate(rate)}
-    limit = connection.run(lambda engine: engine.set_limit(**values, **audit.as_arguments()))
+    limit = connection.run(lambda engine: engine.limits.set(audit.scope(), **values))
     connection.print_result(limit.as_dict(), f"{limit.describe()}: {format_limit(limit)}")
 
 
@@ -75,7 +75,7 @@ def add(
 @expand_option_groups
 def list_limits(connection: ConnectionOptions) -> None:
     """List all limits."""
-    limits = connection.run(lambda engine: engine.limits())
+    limits = connection.run(lambda engine: engine.limits.list())
     if connection.as_json:
         print_json({"limits": [limit.as_dict() for limit in limits]})
     elif not limits:
@@ -89,7 +89,7 @@ def list_limits(connection: ConnectionOptions) -> None:
 @expand_option_groups
 def remove(scope: LimitScope, audit: AuditOptions, connection: ConnectionOptions) -> None:
     """Remove the limit with exactly this scope."""
-    limit = connection.run(lambda engine: engine.remove_limit(**asdict(scope), **audit.as_arguments()))
+    limit = connection.run(lambda engine: engine.limits.remove(audit.scope(), **asdict(scope)))
     connection.print_result({**limit.as_dict(), "removed": True}, f"{limit.describe()}: limit removed")
 
 
@@ -106,7 +106,7 @@ def set_tenant(
 ) -> None:
     """Set a tenant's weight and quotas; options that are left out keep their value."""
     values: dict[str, Any] = {"weight": weight, "max_backlog": max_backlog, "max_payload": max_payload}
-    quota = connection.run(lambda engine: engine.set_quota(tenant, **values, **audit.as_arguments()))
+    quota = connection.run(lambda engine: engine.limits.set_quota(tenant, audit.scope(), **values))
     connection.print_result(quota._asdict(), f"tenant {tenant}: {_format_quota(quota)}")
 
 
@@ -114,7 +114,7 @@ def set_tenant(
 @expand_option_groups
 def list_tenants(connection: ConnectionOptions) -> None:
     """List tenants that have a weight or a quota."""
-    quotas = connection.run(lambda engine: engine.tenant_quotas())
+    quotas = connection.run(lambda engine: engine.limits.quotas())
     if connection.as_json:
         print_json({"tenants": [quota._asdict() for quota in quotas]})
     elif not quotas:
@@ -128,7 +128,7 @@ def list_tenants(connection: ConnectionOptions) -> None:
 @expand_option_groups
 def remove_tenant(tenant: Name, audit: AuditOptions, connection: ConnectionOptions) -> int:
     """Remove a tenant's weight and quotas; its jobs stay."""
-    removed = connection.run(lambda engine: engine.remove_quota(tenant, **audit.as_arguments()))
+    removed = connection.run(lambda engine: engine.limits.remove_quota(tenant, audit.scope()))
     outcome = "weight and quotas removed" if removed else "has no weight and no quota"
     connection.print_result({"tenant_id": tenant, "removed": removed}, f"tenant {tenant}: {outcome}")
     return 0 if removed else 1

@@ -8,6 +8,7 @@ import typer
 from detent.cli.option_groups import AuditOptions, ConnectionOptions, expand_option_groups
 from detent.cli.options import Actor, actor_or_user, option
 from detent.cli.output import print_json, print_line, print_table, relative_time
+from detent.core.access import Scope
 from detent.core.job import Micros
 from detent.engine import Engine
 from detent.engine.reads.queues import read_queues
@@ -74,10 +75,11 @@ def _paused_by(now: Micros, pause: Pause) -> str:
 def pause(target: PauseTarget, audit: AuditOptions, connection: ConnectionOptions) -> None:
     """Stop claiming jobs of a queue, a job type or a tenant; running jobs continue."""
     kind, name = target.kind_and_name()
-    arguments = audit.as_arguments()
-    connection.run(lambda engine: engine.pause(kind, name, **arguments))
+    scope = audit.scope()
+    connection.run(lambda engine: engine.limits.pause(kind, name, scope))
     message = f"{kind.replace('_', ' ')} {name} paused; running jobs continue"
-    connection.print_result({"kind": kind, "name": name, "paused": True, **arguments}, message)
+    view = {"kind": kind, "name": name, "paused": True, "actor": scope.actor, "reason": scope.reason}
+    connection.print_result(view, message)
 
 
 @group.command("resume")
@@ -90,7 +92,7 @@ def resume(target: PauseTarget, actor: Actor = None, *, connection: ConnectionOp
         pauses = await engine.store.read(lambda tx: tx.pauses())
         was_paused = any((kind, name) == (pause[0], pause[1]) for pause in pauses)
         if was_paused:
-            await engine.resume(kind, name, actor=actor_or_user(actor))
+            await engine.limits.resume(kind, name, Scope(actor_or_user(actor)))
         return was_paused
 
     was_paused = connection.run(act)

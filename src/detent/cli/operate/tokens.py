@@ -7,10 +7,10 @@ import typer
 from detent.cli.connection import on_engine
 from detent.cli.options import Actor, AsJson, Url, actor_or_user, option
 from detent.cli.output import print_json, print_line, print_result, print_table, relative_time
-from detent.core.access import Role, Token
+from detent.core.access import Role, Scope, Token
 from detent.core.job import Micros
 from detent.engine import Engine
-from detent.engine.control.access import create_token, list_tokens, revoke_token, token_view
+from detent.engine.control.access import token_view
 
 group = typer.Typer(help="Create, list and revoke API tokens.", no_args_is_help=True)
 
@@ -34,11 +34,10 @@ def create(
     """Create a token. It is printed once: only a digest is stored."""
 
     async def act(engine: Engine) -> tuple[Micros, Token, str]:
-        token, secret = await create_token(
-            engine,
+        token, secret = await engine.tokens.create(
             name,
             role,
-            actor=actor_or_user(actor),
+            Scope(actor_or_user(actor)),
             tenant=tenant,
             payloads=not no_payloads,
             expires_days=expires_days,
@@ -56,7 +55,7 @@ def list_command(url: Url = None, as_json: AsJson = False) -> None:
     """List tokens without their secrets."""
 
     async def act(engine: Engine) -> tuple[Micros, list[Token]]:
-        return engine.store.now(), await list_tokens(engine)
+        return engine.store.now(), await engine.tokens.list()
 
     now, tokens = on_engine(url, act)
     if as_json:
@@ -101,7 +100,7 @@ def revoke(
     """Revoke a token; this cannot be undone."""
 
     async def act(engine: Engine) -> tuple[Micros, Token]:
-        return engine.store.now(), await revoke_token(engine, token_id, actor=actor_or_user(actor))
+        return engine.store.now(), await engine.tokens.revoke(token_id, Scope(actor_or_user(actor)))
 
     now, token = on_engine(url, act)
     print_result(as_json, token_view(token, now), f"{token.id} of {token.person} revoked")

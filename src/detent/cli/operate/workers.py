@@ -7,6 +7,7 @@ import typer
 from detent.cli.connection import on_engine
 from detent.cli.options import Actor, AsJson, Reason, Url, actor_or_user, option
 from detent.cli.output import print_json, print_line, print_result, print_table, relative_time
+from detent.core.access import Scope
 from detent.core.job import Micros
 from detent.engine import Engine
 from detent.engine.reads import workers as worker_acts
@@ -27,7 +28,7 @@ def workers(
     """List workers; one without a heartbeat for three leases is shown as lost."""
     if context.invoked_subcommand is not None:
         return
-    overview = on_engine(url, worker_acts.read_workers)
+    overview = on_engine(url, lambda engine: engine.workers.overview())
     if as_json:
         print_json({"workers": overview.views()})
         return
@@ -85,7 +86,7 @@ def stop(
 
 def _send_command(worker: str, act: str, reason: str | None, actor: str | None, url: str | None, as_json: bool) -> None:
     async def send(engine: Engine) -> worker_acts.WorkerCommand:
-        return await worker_acts.send_command(engine, worker, act, actor=actor_or_user(actor), reason=reason)
+        return await engine.workers.send_command(worker, act, Scope(actor_or_user(actor), reason))
 
     command = on_engine(url, send)
     view = {"worker": worker, "act": act, "actor": command.actor, "reason": reason}
@@ -97,7 +98,7 @@ def recoveries(url: Url = None, as_json: AsJson = False) -> None:
     """List lost workers of the last week: jobs reclaimed, failures counted, and how long it took."""
 
     async def act(engine: Engine) -> tuple[Micros, list[worker_acts.Recovery]]:
-        return engine.store.now(), await worker_acts.recoveries(engine)
+        return engine.store.now(), await engine.workers.recoveries()
 
     now, reports = on_engine(url, act)
     if as_json:

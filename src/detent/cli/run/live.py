@@ -54,8 +54,8 @@ async def _show(app: Detent, engine: Engine, worker: Worker) -> None:
 
 async def _render(app: Detent, engine: Engine, worker: Worker) -> Group:
     counts = await engine.store.read(lambda tx: tx.counts())
-    jobs = await engine.jobs(Filter(limit=12))
-    dead_letters = await engine.dead_letters(Filter(limit=3))
+    jobs = await engine.jobs.list(Filter(limit=12))
+    dead_letters = await engine.dead_letters.list(Filter(limit=3))
     head = (
         f"database {app.url} · worker {worker.id} · {worker.done} settled · "
         f"{len(worker.state.held)}/{worker.state.slots} slots busy · Ctrl-C stops gracefully"

@@ -155,7 +155,7 @@ def enqueue(
     submission = Submission(job_type, **options, actor=actor_or_user(actor))
 
     async def act(engine: Engine) -> tuple[Contract, Submitted]:
-        submitted = await engine.submit(submission)
+        submitted = await engine.jobs.submit(submission)
         return engine.contract(submitted.job.contract), submitted
 
     job_contract, submitted = on_engine(url, act)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from detent.core.errors import UnknownContract
+
 from .formal import FORMAL
 from .gate_b2 import GATE_B2
 from .men import MEN
@@ -16,4 +18,13 @@ CONTRACTS: Mapping[str, Contract] = MappingProxyType(
 )
 DEFAULT = STANDARD.name
 
-__all__ = ["CONTRACTS", "DEFAULT"]
+__all__ = ["CONTRACTS", "DEFAULT", "find_contract"]
+
+
+def find_contract(contracts: Mapping[str, Contract], name: str | None) -> Contract:
+    """The contract of this name; None: the default one. Raises UnknownContract."""
+    try:
+        return contracts[DEFAULT if name is None else name]
+    except (KeyError, TypeError):
+        names = ", ".join(sorted(contracts))
+        raise UnknownContract(f"unknown contract {name!r}; use one of {names}", contract=name) from None

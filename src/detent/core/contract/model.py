@@ -282,6 +282,19 @@ class Contract:
             route = routes[(source, move)] = tuple(path)
         return route
 
+    def has(self, move: Move) -> bool:
+        """True if a job in some status can make this move."""
+        return any(edge.move is move and edge.source is not None for edge in self.edges)
+
+    @property
+    def success_statuses(self) -> frozenset[str]:
+        """The statuses of jobs that succeeded."""
+        return frozenset(edge.target for edge in self.edges if edge.move is Move.SUCCEED)
+
+    def succeeded(self, status: str) -> bool:
+        """True if a job in this status has succeeded."""
+        return status in self.success_statuses
+
     def legal_events(self, source: str | None) -> list[str]:
         """The names of all events that are legal in this status, sorted."""
         return sorted({e.event for e in self.edges if e.source == source})

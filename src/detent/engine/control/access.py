@@ -1,21 +1,19 @@
 """API tokens: the secret is shown once and stored as a digest; revoking is final. Each change is in the audit log."""
 
+import builtins
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from detent.core.access import Role, Token, digest_of
+from detent.core.access import Role, Scope, Token, digest_of
 from detent.core.errors import DetentError, InvalidInput, NotFound
 from detent.core.job import Micros
 from detent.core.times import SECOND
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
+from detent.engine.runtime import Service, operators_only
 from detent.engine.submit.submission import check_name
 from detent.ports.access import AccessTx, Audit
 from detent.system.ids import new_secret
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 PREFIX = "detent_"
 MAX_DAYS = 3_650
@@ -37,43 +35,103 @@ class Forbidden(DetentError):
     http_status = 403
 
 
-async def create_token(
-    engine: "Engine",
-    person: str,
-    role: str,
-    *,
-    actor: str,
-    tenant: str | None = None,
-    payloads: bool = True,
-    expires_days: float | None = None,
-    roles: Sequence[str] = (),
-) -> tuple[Token, str]:
-    """Create a token; returns (the stored token, the secret). The secret is not stored and cannot be shown again.
+class Tokens(Service):
+    """`engine.tokens`: the API tokens of people and programs."""
 
-    roles: the person's roles for approvals that require one; `role` is the level of access to the API.
-    """
-    check_name(person, "name")
-    if role not in ROLES:
-        raise InvalidInput(f"unknown role {role!r}; use one of {', '.join(ROLES)}", code="ROLE_INVALID", field="role")
-    if tenant is not None:
-        check_name(tenant, "tenant")
-    if expires_days is not None and not 0 < expires_days <= MAX_DAYS:
-        raise InvalidInput(f"expires_days must be above 0 and at most {MAX_DAYS}", code="EXPIRY_INVALID")
-    names = _role_names(roles)
-    bearer_secret = PREFIX + new_secret()
+    async def create(
+        self,
+        person: str,
+        role: str,
+        scope: Scope,
+        *,
+        tenant: str | None = None,
+        payloads: bool = True,
+        expires_days: float | None = None,
+        roles: Sequence[str] = (),
+    ) -> tuple[Token, str]:
+        """Create a token; returns (the stored token, the secret). The secret is not stored and cannot be shown again.
 
-    async def act(tx: AccessTx) -> Token:
-        until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
-        name = person.strip()
-        token = Token(
-            engine.ids.job(), digest_of(bearer_secret), name, role, tenant, payloads, tx.now, actor, until, roles=names
-        )
-        await tx.put_token(token)
-        data = {"person": name, "role": role, "payloads": payloads, **({"roles": list(names)} if names else {})}
-        await tx.add_audit(Audit(actor, "token.create", token.id, tenant, None, data))
-        return token
+        roles: the person's roles for approvals that require one; `role` is the level of access to the API.
+        """
+        check_name(person, "name")
+        if role not in ROLES:
+            raise InvalidInput(
+                f"unknown role {role!r}; use one of {', '.join(ROLES)}", code="ROLE_INVALID", field="role"
+            )
+        tenant = self._runtime.tenant_for(tenant, f"tokens of tenant {tenant}")
+        if tenant is not None:
+            check_name(tenant, "tenant")
+        if expires_days is not None and not 0 < expires_days <= MAX_DAYS:
+            raise InvalidInput(f"expires_days must be above 0 and at most {MAX_DAYS}", code="EXPIRY_INVALID")
+        names = _role_names(roles)
+        bearer_secret = PREFIX + new_secret()
 
-    return await engine.store.write(act), bearer_secret
+        async def act(tx: AccessTx) -> Token:
+            until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
+            name = person.strip()
+            token = Token(
+                self._runtime.ids.job(),
+                digest_of(bearer_secret),
+                name,
+                role,
+                tenant,
+                payloads,
+                tx.now,
+                scope.actor,
+                until,
+                roles=names,
+            )
+            await tx.put_token(token)
+            data = {"person": name, "role": role, "payloads": payloads, **({"roles": list(names)} if names else {})}
+            await tx.add_audit(Audit(scope.actor, "token.create", token.id, tenant, None, data))
+            return token
+
+        return await self._runtime.store.write(act), bearer_secret
+
+    async def revoke(self, token_id: str, scope: Scope) -> Token:
+        """Revoke a token; this is final and idempotent."""
+
+        async def act(tx: AccessTx) -> Token:
+            token = await tx.token(token_id)
+            if token is None:
+                raise NotFound(
+                    f"token {token_id!r} does not exist; `detent token list` lists all tokens", code="TOKEN_NOT_FOUND"
+                )
+            self._runtime.tenant_for(token.tenant_id or "", "a token of another tenant")
+            if token.revoked_at is not None:
+                return token
+            token = replace(token, revoked_at=tx.now)
+            await tx.put_token(token)
+            await tx.add_audit(
+                Audit(scope.actor, "token.revoke", token.id, token.tenant_id, None, {"person": token.person})
+            )
+            return token
+
+        return await self._runtime.store.write(act)
+
+    async def list(self) -> builtins.list[Token]:
+        async def act(tx: AccessTx) -> builtins.list[Token]:
+            return [token for token in await tx.tokens() if self.tenant in (None, token.tenant_id)]
+
+        return await self._runtime.store.read(act)
+
+    @operators_only
+    async def find(self, bearer_secret: str) -> Token | None:
+        digest = digest_of(bearer_secret)
+
+        async def act(tx: AccessTx) -> Token | None:
+            return await tx.token_by_digest(digest)
+
+        return await self._runtime.store.read(act)
+
+    @operators_only
+    async def exist(self) -> bool:
+        """True if a token was ever created, even if all are revoked: the API must then keep requiring a token."""
+
+        async def act(tx: AccessTx) -> bool:
+            return await tx.any_token()
+
+        return await self._runtime.store.read(act)
 
 
 def _role_names(roles: Sequence[str]) -> tuple[str, ...]:
@@ -82,50 +140,6 @@ def _role_names(roles: Sequence[str]) -> tuple[str, ...]:
     for role in roles:
         check_name(role, "roles")
     return tuple(sorted({role.strip() for role in roles}))
-
-
-async def revoke_token(engine: "Engine", token_id: str, *, actor: str) -> Token:
-    """Revoke a token; this is final and idempotent."""
-
-    async def act(tx: AccessTx) -> Token:
-        token = await tx.token(token_id)
-        if token is None:
-            raise NotFound(
-                f"token {token_id!r} does not exist; `detent token list` lists all tokens", code="TOKEN_NOT_FOUND"
-            )
-        if token.revoked_at is not None:
-            return token
-        token = replace(token, revoked_at=tx.now)
-        await tx.put_token(token)
-        await tx.add_audit(Audit(actor, "token.revoke", token.id, token.tenant_id, None, {"person": token.person}))
-        return token
-
-    return await engine.store.write(act)
-
-
-async def list_tokens(engine: "Engine") -> list[Token]:
-    async def act(tx: AccessTx) -> list[Token]:
-        return await tx.tokens()
-
-    return await engine.store.read(act)
-
-
-async def find_token(engine: "Engine", bearer_secret: str) -> Token | None:
-    digest = digest_of(bearer_secret)
-
-    async def act(tx: AccessTx) -> Token | None:
-        return await tx.token_by_digest(digest)
-
-    return await engine.store.read(act)
-
-
-async def has_tokens(engine: "Engine") -> bool:
-    """True if a token was ever created, even if all are revoked: the API must then keep requiring a token."""
-
-    async def act(tx: AccessTx) -> bool:
-        return await tx.any_token()
-
-    return await engine.store.read(act)
 
 
 def token_view(token: Token, now: Micros) -> responses.TokenInfo:

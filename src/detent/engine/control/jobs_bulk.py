@@ -3,17 +3,16 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from detent.core.access import Scope
 from detent.core.errors import DetentError
 from detent.engine.refusal import Refused, is_refusal
+from detent.engine.runtime import Runtime, affected_parents
 from detent.ports.tx import Tx
 from detent.system.batcher import batch_then_each
 
 from . import dead_letters, job_control
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 BATCH = 50
 MAX_REFUSALS = 20
@@ -36,32 +35,25 @@ class BulkResult:
             self.refusals.append({"job_id": job_id, "code": error.code, "detail": error.message})
 
 
-async def cancel_many(
-    engine: "Engine", ids: Sequence[str], *, actor: str, reason: str | None, tenant: str | None
-) -> BulkResult:
-    async def process_job(tx: Tx, job_id: str) -> Any:
-        return await job_control.cancel(engine, tx, job_id, actor, reason, tenant, False)
-
-    return await _run_in_batches(engine, ids, process_job)
+async def cancel_many(runtime: Runtime, ids: Sequence[str], scope: Scope) -> BulkResult:
+    return await _run_in_batches(runtime, ids, lambda tx, job_id: job_control.cancel(runtime, tx, job_id, scope))
 
 
-async def requeue_many(
-    engine: "Engine", ids: Sequence[str], *, actor: str, reason: str | None, tenant: str | None
-) -> BulkResult:
-    new_ids = {job_id: engine.ids.job() for job_id in ids}
+async def requeue_many(runtime: Runtime, ids: Sequence[str], scope: Scope) -> BulkResult:
+    new_ids = {job_id: runtime.ids.job() for job_id in ids}
 
     async def process_job(tx: Tx, job_id: str) -> Any:
-        return await dead_letters.requeue_job(engine, tx, job_id, actor, reason, None, tenant, new_ids[job_id])
+        return await dead_letters.requeue_job(runtime, tx, job_id, scope, new_id=new_ids[job_id])
 
-    return await _run_in_batches(engine, ids, process_job)
+    return await _run_in_batches(runtime, ids, process_job)
 
 
-async def _run_in_batches(engine: "Engine", ids: Sequence[str], process_job: Act) -> BulkResult:
+async def _run_in_batches(runtime: Runtime, ids: Sequence[str], process_job: Act) -> BulkResult:
     """One transaction per batch; if one job of a batch raises an error, one transaction per job."""
     result = BulkResult()
 
     async def run(batch: Sequence[str]) -> list[Any]:
-        return await engine.write(partial(_run_batch, batch, process_job))
+        return await runtime.run(partial(_run_batch, batch, process_job), affected_parents)
 
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]

@@ -1,136 +1,149 @@
-"""Limits and tenant quotas: they can be changed while workers run; each change is in the audit log."""
+"""`engine.limits`: limits, pauses and tenant quotas; changed while workers run, each change is in the audit log."""
 
+import builtins
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any
 
-from detent.core.errors import InvalidInput, NotFound
+from detent.core.access import Scope
+from detent.core.errors import InvalidInput, NotFound, TenantViolation, check_number
 from detent.core.limits import MAX_NUMBER, Limit, make_limit
+from detent.engine.runtime import Service, operators_only
 from detent.engine.submit.submission import check_name
 from detent.ports.access import Audit
 from detent.ports.limits import TenantQuota
-from detent.ports.store import Store
 from detent.ports.tx import Tx
 
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
-
-    from .tenancy import TenantEngine
-
-T = TypeVar("T")
-_DECLARED_BY = "app"
-"""The audit log's actor for limits that the application declares in code."""
+_DECLARED_BY = Scope("app")
+"""Who declares the limits of the application's code, in the audit log."""
+PAUSABLE = ("queue", "job_type", "tenant")
 
 
-class LimitActs:
-    """The engine's methods for limits and tenant quotas; a mixin of Engine."""
+class Limits(Service):
+    """`engine.limits`: limits, pauses of queues, job types and tenants, and tenant quotas."""
 
-    store: Store
-    _quotas: dict[str, TenantQuota] | None
+    async def pause(self, kind: str, name: str, scope: Scope) -> None:
+        """Stop claims of a queue, job type or tenant (kind) until resume. A tenant may pause only itself."""
+        self._check_target(kind, name)
+        check_name(name, kind)
+        if kind not in PAUSABLE:
+            raise InvalidInput(f"{kind!r} cannot be paused; use one of {', '.join(PAUSABLE)}", code="PAUSE_INVALID")
 
-    async def _retry_on_conflict(self, act: Callable[[Tx], Awaitable[T]]) -> T:
-        raise NameError("_retry_on_conflict")
+        async def act(tx: Tx) -> None:
+            await tx.pause(kind, name, scope.actor, scope.reason)
+            await tx.add_audit(Audit(scope.actor, f"{kind}.pause", name, None, scope.reason))
 
-    def for_tenant(self, tenant: str) -> "TenantEngine":
-        """The engine limited to one tenant; access to another tenant's jobs raises TENANT_SCOPE_VIOLATION."""
-        from .tenancy import TenantEngine
+        await self._runtime.run(act)
 
-        return TenantEngine(cast("Engine", self), tenant)
+    async def resume(self, kind: str, name: str, scope: Scope) -> None:
+        self._check_target(kind, name)
 
-    async def set_limit(self, *, actor: str, reason: str | None = None, **options: Any) -> Limit:
-        """Set a limit. Scope: queue=, job_type=, tenant=, key=, per=. Bound: concurrency=, rate=(N, seconds)."""
-        return await self._store_limit(_limit(options), actor, reason)
+        async def act(tx: Tx) -> None:
+            await tx.resume(kind, name)
+            await tx.add_audit(Audit(scope.actor, f"{kind}.resume", name))
 
-    async def _store_limit(self, limit: Limit, actor: str, reason: str | None, declared: str | None = None) -> Limit:
+        await self._runtime.run(act)
+
+    def _check_target(self, kind: str, name: str) -> None:
+        if self.tenant is not None and (kind, name) != ("tenant", self.tenant):
+            raise TenantViolation(f"tenant {self.tenant} has no access to the {kind.replace('_', ' ')} {name!r}")
+
+    @operators_only
+    async def set(self, scope: Scope, **options: Any) -> Limit:
+        """Set a limit. Applies to: queue=, job_type=, tenant=, key=, per=. Bound: concurrency=, rate=(N, seconds)."""
+        return await self._store_limit(_limit(options), scope)
+
+    async def _store_limit(self, limit: Limit, scope: Scope, declared: str | None = None) -> Limit:
         async def act(tx: Tx) -> Limit:
             await tx.put_limit(limit, declared)
-            await tx.add_audit(Audit(actor, "limit.set", limit.describe(), limit.tenant_id, reason, limit.as_dict()))
+            entry = Audit(scope.actor, "limit.set", limit.describe(), limit.tenant_id, scope.reason, limit.as_dict())
+            await tx.add_audit(entry)
             return next(stored for stored, _ in await tx.limits() if stored.scope == limit.scope)
 
-        return await self._retry_on_conflict(act)
+        return await self._runtime.run(act)
 
-    async def declare_limits(self, limits: Sequence[Limit]) -> None:
+    @operators_only
+    async def declare(self, limits: Sequence[Limit]) -> None:
         """Store the limits declared in code. An operator's change is kept until the declaration itself changes."""
         if not limits:
             return
-        declared = {limit.scope: text for limit, text in await self.store.read(lambda tx: tx.limits())}
+        declared = {limit.scope: text for limit, text in await self._runtime.store.read(lambda tx: tx.limits())}
         for limit in limits:
             declaration = json.dumps(limit.as_dict(), sort_keys=True)
             if declared.get(limit.scope) != declaration:
-                await self._store_limit(limit, _DECLARED_BY, None, declaration)
+                await self._store_limit(limit, _DECLARED_BY, declaration)
 
-    async def limits(self) -> list[Limit]:
-        return [limit for limit, _ in await self.store.read(lambda tx: tx.limits())]
+    @operators_only
+    async def list(self) -> builtins.list[Limit]:
+        return [limit for limit, _ in await self._runtime.store.read(lambda tx: tx.limits())]
 
-    async def remove_limit(self, *, actor: str, reason: str | None = None, **options: Any) -> Limit:
-        """Remove the limit with this scope (queue=, job_type=, tenant=, key=, per=)."""
+    @operators_only
+    async def remove(self, scope: Scope, **options: Any) -> Limit:
+        """Remove the limit that applies to this (queue=, job_type=, tenant=, key=, per=)."""
         requested = _limit({**options, "concurrency": 1})
 
         async def act(tx: Tx) -> Limit:
             limit = next((stored for stored, _ in await tx.limits() if stored.scope == requested.scope), None)
             if limit is None:
-                scope = replace(requested, concurrency=None).describe()
+                target = replace(requested, concurrency=None).describe()
                 raise NotFound(
-                    f"there is no limit on {scope}; `detent queues limit list` lists all limits", code="NO_LIMIT"
+                    f"there is no limit on {target}; `detent queues limit list` lists all limits", code="NO_LIMIT"
                 )
             await tx.drop_limit(limit.id)
-            await tx.add_audit(Audit(actor, "limit.remove", limit.describe(), limit.tenant_id, reason))
+            await tx.add_audit(Audit(scope.actor, "limit.remove", limit.describe(), limit.tenant_id, scope.reason))
             return limit
 
-        return await self._retry_on_conflict(act)
+        return await self._runtime.run(act)
 
+    @operators_only
     async def set_quota(
         self,
         tenant: str,
+        scope: Scope,
         *,
-        actor: str,
         weight: int | None = None,
         max_backlog: int | None = None,
         max_payload: int | None = None,
-        reason: str | None = None,
     ) -> TenantQuota:
         """Set a tenant's claim weight and its quotas for backlog and payload size. None keeps the stored value."""
         check_name(tenant, "tenant")
-        for name, value, least in (
-            ("weight", weight, 1),
-            ("max_backlog", max_backlog, 0),
-            ("max_payload", max_payload, 2),
-        ):
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_NUMBER
-            ):
-                raise InvalidInput(
-                    f"{name} must be a whole number from {least} to {MAX_NUMBER}", code="QUOTA_INVALID", field=name
-                )
+        values = {"weight": weight, "max_backlog": max_backlog, "max_payload": max_payload}
+        changes: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+        for name, value in changes.items():
+            check_number(value, name, _LEAST[name], MAX_NUMBER, "QUOTA_INVALID")
 
         async def act(tx: Tx) -> TenantQuota:
             old = {quota.tenant_id: quota for quota in await tx.tenants()}.get(tenant, TenantQuota(tenant))
-            values = {"weight": weight, "max_backlog": max_backlog, "max_payload": max_payload}
-            changes: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
             quota = old._replace(**changes)
             await tx.put_tenant(quota)
-            await tx.add_audit(Audit(actor, "tenant.set_quota", tenant, tenant, reason, quota._asdict()))
+            await tx.add_audit(Audit(scope.actor, "tenant.set_quota", tenant, tenant, scope.reason, quota._asdict()))
             return quota
 
-        quota = await self._retry_on_conflict(act)
-        self._quotas = None
+        quota = await self._runtime.run(act)
+        self._runtime.quota_cache.clear()
         return quota
 
-    async def tenant_quotas(self) -> list[TenantQuota]:
-        return await self.store.read(lambda tx: tx.tenants())
+    async def quotas(self) -> builtins.list[TenantQuota]:
+        """The tenants that have a weight or a quota."""
+        rows = await self._runtime.store.read(lambda tx: tx.tenants())
+        return [quota for quota in rows if self.tenant in (None, quota.tenant_id)]
 
-    async def remove_quota(self, tenant: str, *, actor: str, reason: str | None = None) -> bool:
+    @operators_only
+    async def remove_quota(self, tenant: str, scope: Scope) -> bool:
         """Remove a tenant's weight and quotas; False if it had none."""
 
         async def act(tx: Tx) -> bool:
             exists = any(quota.tenant_id == tenant for quota in await tx.tenants())
             if exists:
                 await tx.drop_tenant(tenant)
-                await tx.add_audit(Audit(actor, "tenant.forget", tenant, tenant, reason))
+                await tx.add_audit(Audit(scope.actor, "tenant.forget", tenant, tenant, scope.reason))
             return exists
 
-        return await self._retry_on_conflict(act)
+        return await self._runtime.run(act)
+
+
+_LEAST = {"weight": 1, "max_backlog": 0, "max_payload": 2}
 
 
 def _limit(options: dict[str, Any]) -> Limit:

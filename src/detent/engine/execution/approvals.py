@@ -3,22 +3,22 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
+from detent.core.access import Scope
 from detent.core.approval import APPROVE, Approval, Vote, may_decide, verdict
 from detent.core.contract.model import Contract, Move
-from detent.core.decide import add_move, decide, illegal_move
-from detent.core.errors import ApprovalRequired, NotSupported, StepMismatch
-from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Micros, Note, Signal, Wait
+from detent.core.decide import decide, illegal_move
+from detent.core.errors import ApprovalRequired
+from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Micros, Note, Signal, unchanged
 from detent.core.times import iso
 from detent.engine.control.job_control import move_job
-from detent.engine.refusal import MOVE_REFUSED, Refused, find, refuse
+from detent.engine.refusal import MOVE_REFUSED, Refused, refuse
+from detent.engine.runtime import Runtime, Service
 from detent.engine.submit.submission import check_name
 from detent.ports.access import Audit
 from detent.ports.tx import Tx
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 ACTOR = "detent"
 
@@ -46,6 +46,43 @@ class OpenApproval:
             held = {"name": None, "summary": f"{job.job_type} before its first execution", "about": None}
             return {**about, **held, "digest": None, "roles": [], "quorum": 1, "missing": 1, "deadline": None}
         return {**about, **approval_view(approval)}
+
+
+class Approvals(Service):
+    """`engine.approvals`: what jobs wait for a person to approve, and the decisions."""
+
+    async def approve(
+        self, job_id: str, scope: Scope, *, roles: Sequence[str] | None = None, digest: str | None = None
+    ) -> Job:
+        """Approve what the job waits for. Raises ApprovalRequired if the person may not decide it.
+
+        roles: the person's roles, None if not known. digest: of the question the person saw; if the job asks
+        another question now, the decision is refused.
+        """
+        return await self._runtime.change(partial(_decide_approval, self._runtime, job_id, True, scope, roles, digest))
+
+    async def reject(
+        self, job_id: str, scope: Scope, *, roles: Sequence[str] | None = None, digest: str | None = None
+    ) -> Job:
+        """Reject what the job waits for; one rejection decides. Arguments and errors are those of `approve`."""
+        return await self._runtime.change(partial(_decide_approval, self._runtime, job_id, False, scope, roles, digest))
+
+    async def waiting(
+        self, *, roles: Sequence[str] | None = None, after: str | None = None, limit: int = 50
+    ) -> list[OpenApproval]:
+        """Jobs that wait for an approval, oldest first. after: the last job id of the previous page.
+
+        roles: only approvals that one of these roles may decide.
+        """
+        return await self._runtime.store.read(partial(_inbox, self._runtime, roles, after, limit))
+
+    async def of_job(self, job_id: str) -> list[Approval]:
+        """All approvals the job has requested, with their votes."""
+
+        async def act(tx: Tx) -> list[Approval]:
+            return await tx.approvals_of((await self._runtime.find(tx, job_id)).id)
+
+        return await self._runtime.store.read(act)
 
 
 def approval_view(approval: Approval) -> dict[str, Any]:
@@ -77,48 +114,6 @@ def approval_view(approval: Approval) -> dict[str, Any]:
     }
 
 
-async def hold(tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -> Change:
-    """Let a running job wait for an approval. If it repeats an undecided question, the stored votes are kept."""
-    request = wait.approval
-    assert request is not None, "an approval wait has a request"
-    if not contract.edge(job.status, Move.HOLD):
-        raise approval_not_supported(contract)
-    stored = await tx.approval(job.id, wait.name)
-    if stored is not None and stored.decision is not None and stored.request.digest != request.digest:
-        raise question_changed(job.id, wait.name)
-    if stored is not None and stored.request == request and stored.decision is None and stored.deadline is not None:
-        wait = replace(wait, timeout=max(0, stored.deadline - tx.now))
-    change = decide(contract, job, Move.HOLD, tx.now, replace(facts, wait=wait))
-    after = change.after
-    if stored is not None and stored.decision is not None:
-        return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="decided before"))
-    if stored is None or stored.request != request:
-        await tx.put_approval(Approval(job.id, wait.name, request, after.updated_at, after.due_at))
-    data: dict[str, Any] = {
-        "name": wait.name,
-        "summary": request.summary,
-        "digest": request.digest,
-        "roles": list(request.roles),
-        "quorum": request.quorum,
-        "deadline": after.due_at,
-        "default": request.on_expiry,
-    }
-    note = contract.approval_notes.get("requested") or "approval.requested"
-    change.notes.append(Note(after.id, after.version, note, after.updated_at, facts.actor, after.execution_no, data))
-    return change
-
-
-def question_changed(job_id: str, name: str) -> StepMismatch:
-    return StepMismatch(
-        f"the approval {name!r} of job {job_id} was decided for another question; give the new question another name",
-        step=name,
-    )
-
-
-def approval_not_supported(contract: Contract) -> NotSupported:
-    return NotSupported(f"the contract {contract.name} has no status for an approval of a running job; use standard")
-
-
 async def expire(tx: Tx, contract: Contract, job: Job) -> Change:
     """Decide an approval whose deadline passed by its declared default, and wake the job."""
     approval = await tx.approval(job.id, job.wait_name or "")
@@ -128,32 +123,30 @@ async def expire(tx: Tx, contract: Contract, job: Job) -> Change:
     return decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason="expired", data=data))
 
 
-async def decide_approval(
-    engine: "Engine",
-    tx: Tx,
+async def _decide_approval(
+    runtime: Runtime,
     job_id: str,
     approved: bool,
-    actor: str,
-    reason: str | None,
-    tenant: str | None,
+    scope: Scope,
     roles: Sequence[str] | None,
     digest: str | None,
-) -> Job | Refused:
+    tx: Tx,
+) -> Change | Refused:
     """Approve or reject. Before the first execution a rejection ends the job; later the handler gets the decision."""
-    job = await find(tx, job_id, tenant)
-    contract = engine.contract(job.contract)
+    job = await runtime.find(tx, job_id, scope)
+    contract = runtime.contract(job.contract)
     act = "approve" if approved else "reject"
-    if not actor.strip():
+    if not scope.actor.strip():
         raise ApprovalRequired(f"to {act} a job, name the actor", code=contract.code("approval_required"))
     if job.status not in contract.approval_statuses:
-        return await refuse(tx, job, illegal_move(contract, job, act), MOVE_REFUSED, actor)
+        return await refuse(tx, job, illegal_move(contract, job, act), MOVE_REFUSED, scope.actor)
     approval = await tx.approval(job.id, job.wait_name) if job.wait_kind == APPROVAL and job.wait_name else None
     _check_digest(job, approval, digest)
     if approval is not None:
-        check_name(actor, "actor")
-        vote = Vote(actor.strip(), approved, reason, None if roles is None else tuple(roles), tx.now)
-        return await _vote(engine, tx, contract, job, approval, vote)
-    return await _decide_without_vote(engine, tx, contract, job, approved, actor, reason)
+        check_name(scope.actor, "actor")
+        vote = Vote(scope.actor.strip(), approved, scope.reason, None if roles is None else tuple(roles), tx.now)
+        return await _vote(tx, contract, job, approval, vote)
+    return await _decide_without_vote(tx, contract, job, approved, scope.actor, scope.reason)
 
 
 def _check_digest(job: Job, approval: Approval | None, digest: str | None) -> None:
@@ -166,9 +159,7 @@ def _check_digest(job: Job, approval: Approval | None, digest: str | None) -> No
         )
 
 
-async def _vote(
-    engine: "Engine", tx: Tx, contract: Contract, job: Job, approval: Approval, vote: Vote
-) -> Job | Refused:
+async def _vote(tx: Tx, contract: Contract, job: Job, approval: Approval, vote: Vote) -> Change | Refused:
     """Record one person's vote. The first rejection decides, or the approval that reaches the quorum."""
     if not may_decide(approval.request, vote.roles):
         needed = ", ".join(approval.request.roles)
@@ -198,16 +189,16 @@ async def _vote(
     if decision is None:
         data = {"digest": approval.request.digest, "missing": replace(approval, votes=tuple(votes)).missing}
         await tx.add_audit(Audit(vote.person, act, job.id, job.tenant_id, vote.reason, data))
-        return job
+        return unchanged(job)
     await tx.decide_approval(job.id, approval.name, decision, at, expired=False)
     by = [v.person for v in votes if v.approved == (decision == APPROVE)]
     data = {"approved": decision == APPROVE, "name": approval.name, "digest": approval.request.digest, "by": by}
-    return await move_job(engine, tx, contract, job, Move.WAKE, Facts(vote.person, vote.reason, data=data), act)
+    return await move_job(tx, contract, job, Move.WAKE, Facts(vote.person, vote.reason, data=data), act)
 
 
 async def _decide_without_vote(
-    engine: "Engine", tx: Tx, contract: Contract, job: Job, approved: bool, actor: str, reason: str | None
-) -> Job | Refused:
+    tx: Tx, contract: Contract, job: Job, approved: bool, actor: str, reason: str | None
+) -> Change | Refused:
     """Decide a job held before its first execution, or by an operator: one person is enough, there is no vote."""
     started = job.execution_no > 0
     if started:
@@ -228,18 +219,17 @@ async def _decide_without_vote(
     facts = Facts(
         actor=actor, reason=reason, failure=failure, charged=False, due_at=due_at, data={"approved": approved}
     )
-    return await move_job(engine, tx, contract, job, move, facts, "job.approve" if approved else "job.reject")
+    return await move_job(tx, contract, job, move, facts, "job.approve" if approved else "job.reject")
 
 
-async def inbox(
-    engine: "Engine", tx: Tx, tenant: str | None, roles: Sequence[str] | None, after: str | None, limit: int
+async def _inbox(
+    runtime: Runtime, roles: Sequence[str] | None, after: str | None, limit: int, tx: Tx
 ) -> list[OpenApproval]:
-    """Jobs that wait for an approval, oldest first. roles: only approvals that one of these roles may decide."""
     approvals: list[OpenApproval] = []
     while len(approvals) < limit:
-        jobs = await tx.awaiting_approval(tenant, after, limit)
+        jobs = await tx.awaiting_approval(runtime.tenant, after, limit)
         for job in jobs:
-            if job.status in engine.contract(job.contract).approval_statuses:
+            if job.status in runtime.contract(job.contract).approval_statuses:
                 approval = await tx.approval(job.id, job.wait_name) if job.wait_name else None
                 if approval is None or may_decide(approval.request, roles):
                     approvals.append(OpenApproval(job, approval))

@@ -2,24 +2,22 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from detent.core.access import Scope
 from detent.core.contract.model import Move, Phase
 from detent.core.decide import decide, illegal_move
 from detent.core.errors import DetentError
-from detent.core.job import Facts, Failure, Job
+from detent.core.job import Change, Facts, Failure, Job
 from detent.core.outcome import Failed, Outcome, Succeeded
 from detent.core.times import iso
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
-from detent.engine.refusal import MOVE_REFUSED, Refused, find, refuse, unwrap
+from detent.engine.refusal import MOVE_REFUSED, Refused, refuse
+from detent.engine.runtime import Runtime
 from detent.ports.access import Audit
 from detent.ports.tx import Tx
 
 from .settle import Settlement, settle_job
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 INTERNAL = "internal:"
 """Prefix of the worker name of such claims; a job claimed by one may be run manually again."""
@@ -47,30 +45,28 @@ class ManualRunResult:
         return show(responses.ManualRunResponse, job, **values, retry_after_ms=retry_after_ms, retry_at=retry_at)
 
 
-async def run_manually(
-    engine: "Engine", job_id: str, how: ManualRun, *, actor: str, tenant: str | None = None
-) -> ManualRunResult:
+async def run_manually(runtime: Runtime, job_id: str, how: ManualRun, scope: Scope) -> ManualRunResult:
     """Run one execution, even if the job is not due yet; refused if it has finished or a worker holds it."""
-    token = engine.ids.token()
+    token = runtime.ids.token()
 
-    async def act(tx: Tx) -> Job | Refused:
-        job = await find(tx, job_id, tenant)
-        held = await _claim(engine, tx, job, actor, token)
+    async def act(tx: Tx) -> Change | Refused:
+        job = await runtime.find(tx, job_id, scope)
+        held = await _claim(runtime, tx, job, scope.actor, token)
         if isinstance(held, Refused):
             return held
-        settlement = Settlement(job.id, held.token or token, job.contract, _outcome(engine, held, how))
-        settled = await settle_job(engine, tx, held, settlement)
+        settlement = Settlement(job.id, held.token or token, job.contract, _outcome(runtime, held, how))
+        settled = await settle_job(runtime, tx, held, settlement)
         if not isinstance(settled, Refused):
-            await tx.add_audit(Audit(actor, "job.play", job.id, job.tenant_id, None, {"end": str(how)}))
+            await tx.add_audit(Audit(scope.actor, "job.play", job.id, job.tenant_id, None, {"end": str(how)}))
         return settled
 
-    job = unwrap(await engine.store.write(act))
+    job = await runtime.change(act)
     retries = job.phase is not Phase.FINAL and job.due_at is not None
     return ManualRunResult(job, ((job.due_at or 0) - job.updated_at) // 1_000 if retries else None)
 
 
-async def _claim(engine: "Engine", tx: Tx, job: Job, actor: str, token: str) -> Job | Refused:
-    contract = engine.contract(job.contract)
+async def _claim(runtime: Runtime, tx: Tx, job: Job, actor: str, token: str) -> Job | Refused:
+    contract = runtime.contract(job.contract)
     if job.phase is Phase.LEASED and (job.worker or "").startswith(INTERNAL):
         return job
     facts = Facts(
@@ -89,10 +85,10 @@ async def _claim(engine: "Engine", tx: Tx, job: Job, actor: str, token: str) -> 
     return change.after
 
 
-def _outcome(engine: "Engine", job: Job, how: ManualRun) -> Outcome:
+def _outcome(runtime: Runtime, job: Job, how: ManualRun) -> Outcome:
     if how is ManualRun.SUCCEED:
         return Succeeded(None)
-    code = engine.contract(job.contract).code("execution_failed")
+    code = runtime.contract(job.contract).code("execution_failed")
     retryable = how is ManualRun.RETRY
     message = "manual run: retryable failure" if retryable else "manual run: permanent failure"
     return Failed(Failure(code, message, "ManualRun", retryable=retryable))

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import add_move, decide
-from detent.core.errors import DetentError, InvalidInput, NotSupported, StaleLease, StoreRefused
-from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Micros, Wait
+from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreRefused
+from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Micros, unchanged
 from detent.core.outcome import (
     Cancelled,
     Failed,
@@ -22,14 +22,12 @@ from detent.core.outcome import (
     after_stop,
 )
 from detent.engine.refusal import SETTLE_REFUSED, Refused, refuse, unwrap
+from detent.engine.runtime import Runtime
 from detent.engine.submit.submission import check_name
 from detent.ports.tx import Tx
 
 from .steps import orphaned_step_notes
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
-
+from .waits import not_supported, wait_for_approval, wait_for_children, wait_for_signal
 
 UNWRITABLE_ERRORS = (StoreRefused, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors caused by the values to be written, not by the state of the store: writing them again cannot help."""
@@ -99,34 +97,34 @@ def _check_result(text: str) -> None:
         raise InvalidInput(f"the result is not JSON text: {error}", code="RESULT_INVALID") from None
 
 
-async def settle_job(engine: "Engine", tx: Tx, job: Job | None, settlement: Settlement) -> Job | Refused:
-    """Settle one locked job. A repeated settlement returns the job unchanged."""
+async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Settlement) -> Change | Refused:
+    """Settle one locked job. A repeated settlement leaves the job unchanged."""
     if job is None:
         return Refused(StaleLease(f"job {settlement.id} no longer exists; drop the result", job_id=settlement.id))
-    contract = engine.contract(job.contract)
+    contract = runtime.contract(job.contract)
     digest = digest_of(settlement.outcome)
     if job.phase is not Phase.LEASED or job.token != settlement.token:
         if job.token == settlement.token and await _is_repeated(tx, contract, job, settlement.outcome, digest):
-            return job
+            return unchanged(job)
         error = StaleLease(
             f"the lease on job {job.id} was lost, its result is not recorded; stop working on it",
             job_id=job.id,
             status=job.status,
         )
         return await refuse(tx, job, error, SETTLE_REFUSED, job.worker)
-    facts = Facts(actor=job.worker, dlq_id=engine.ids.job(), data={"settlement": digest})
+    facts = Facts(actor=job.worker, dlq_id=runtime.ids.job(), data={"settlement": digest})
     try:
-        change = await _SETTLERS[type(settlement.outcome)](engine, tx, contract, job, settlement.outcome, facts)
+        change = await _SETTLERS[type(settlement.outcome)](runtime, tx, contract, job, settlement.outcome, facts)
     except DetentError as error:
         return await refuse(tx, job, error, SETTLE_REFUSED, job.worker)
     if change is None:
-        return job
+        return unchanged(job)
     change = apply_requested_cancel(contract, change, tx.now)
     await tx.apply([change])
-    return change.after
+    return change
 
 
-async def settle_or_raise(engine: "Engine", tx: Tx, settlement: Settlement, orphans: list[str]) -> Job:
+async def settle_or_raise(runtime: Runtime, tx: Tx, settlement: Settlement, orphans: list[str]) -> None:
     """Settle at the end of a handler's transaction. A refusal is raised instead of noted, so all of it rolls back."""
     check_outcome(settlement.outcome)
     job = (await tx.lock([settlement.id])).get(settlement.id)
@@ -136,7 +134,7 @@ async def settle_or_raise(engine: "Engine", tx: Tx, settlement: Settlement, orph
         )
     if orphans:
         await tx.add_notes(await orphaned_step_notes(tx, job, orphans))
-    return unwrap(await settle_job(engine, tx, job, settlement))
+    unwrap(await settle_job(runtime, tx, job, settlement))
 
 
 def digest_of(outcome: Outcome) -> str:
@@ -146,8 +144,7 @@ def digest_of(outcome: Outcome) -> str:
 
 async def _is_repeated(tx: Tx, contract: Contract, job: Job, outcome: Outcome, digest: str) -> bool:
     if isinstance(outcome, Succeeded):
-        succeeded = [edge.target for edge in contract.edges if edge.move is Move.SUCCEED]
-        return job.status in succeeded and job.result == outcome.result
+        return contract.succeeded(job.status) and job.result == outcome.result
     events = await tx.events(job.id)
     return any(
         event.execution_no == job.execution_no and (event.data or {}).get("settlement") == digest for event in events
@@ -165,12 +162,12 @@ def apply_requested_cancel(contract: Contract, change: Change, now: Micros) -> C
     return add_move(contract, change, Move.CANCEL, now, Facts(actor=request["actor"], reason=request["reason"]))
 
 
-async def _succeed(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Succeeded, facts: Facts) -> Change:
+async def _succeed(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Succeeded, facts: Facts) -> Change:
     return decide(contract, job, Move.SUCCEED, tx.now, replace(facts, result=outcome.result, data={}))
 
 
-async def _fail(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Failed, facts: Facts) -> Change:
-    return after_failure(contract, job, _sanitize_failure(outcome.failure), tx.now, facts, engine.jitter)
+async def _fail(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Failed, facts: Facts) -> Change:
+    return after_failure(contract, job, _sanitize_failure(outcome.failure), tx.now, facts, runtime.jitter)
 
 
 def _sanitize_failure(failure: Failure) -> Failure:
@@ -188,13 +185,13 @@ def sanitize(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
-async def _snooze(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Snoozed, facts: Facts) -> Change:
+async def _snooze(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Snoozed, facts: Facts) -> Change:
     if contract.snooze is None:
         raise not_supported(contract, "a snooze")
     return decide(contract, job, contract.snooze, tx.now, replace(facts, delay=outcome.delay, reason="snoozed"))
 
 
-async def _cancel(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Cancelled, facts: Facts) -> Change:
+async def _cancel(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Cancelled, facts: Facts) -> Change:
     if not contract.edge(job.status, Move.CANCEL):
         raise not_supported(contract, "a cancel")
     reason, actor = outcome.reason, facts.actor
@@ -204,51 +201,25 @@ async def _cancel(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcom
     return decide(contract, job, Move.CANCEL, tx.now, replace(facts, reason=reason, actor=actor))
 
 
-async def _wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Waits, facts: Facts) -> Change:
-    """The job row is locked before the signal is looked up, so a signal that arrives meanwhile is not missed."""
-    if outcome.wait.kind in _SPECIAL_WAITS:
-        change: Change = await _wait_for_approval_or_children(engine, tx, contract, job, outcome.wait, facts)
-        return change
-    move = Move.PARK if outcome.wait.park and contract.edge(job.status, Move.PARK) else Move.WAIT
-    if not contract.edge(job.status, move):
-        raise not_supported(contract, "a wait")
-    change = decide(contract, job, move, tx.now, replace(facts, wait=outcome.wait))
-    if await tx.signal(job.id, outcome.wait.name):
-        return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="signalled"))
-    return change
+async def _wait(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Waits, facts: Facts) -> Change:
+    """The job row is locked before the signal is looked up, so a signal that arrives meanwhile is not missed.
 
-
-async def wake_signalled(contract: Contract, tx: Tx, job: Job, actor: str | None) -> Job:
-    """Wake a locked job whose signal is on record."""
-    change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=actor, reason="signalled"))
-    await tx.apply([change])
-    return change.after
-
-
-async def _wait_for_approval_or_children(
-    engine: "Engine", tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts
-) -> Change:
-    """Wait for an approval or for children. If a cancel was requested, cancel now instead of waiting."""
-    from . import approvals, children
-
+    A job whose cancel was requested does not start to wait for an approval or for children: it is cancelled.
+    """
+    wait = outcome.wait
+    if wait.kind not in (APPROVAL, CHILDREN):
+        return await wait_for_signal(tx, contract, job, wait, facts)
     if job.cancel_requested is not None and contract.edge(job.status, Move.CANCEL):
-        return await _cancel(engine, tx, contract, job, Cancelled("requested before it waited"), facts)
+        return await _cancel(runtime, tx, contract, job, Cancelled("requested before it waited"), facts)
     if wait.kind == APPROVAL:
-        return await approvals.hold(tx, contract, job, wait, facts)
-    return await children.wait(engine, tx, contract, job, wait, facts)
-
-
-_SPECIAL_WAITS = (APPROVAL, CHILDREN)
+        return await wait_for_approval(tx, contract, job, wait, facts)
+    return await wait_for_children(runtime, tx, contract, job, wait, facts)
 
 
 async def _stop(
-    engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome: Stopped, facts: Facts
+    runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Stopped, facts: Facts
 ) -> Change | None:
-    return after_stop(contract, job, tx.now, facts, engine.jitter)
-
-
-def not_supported(contract: Contract, what: str) -> NotSupported:
-    return NotSupported(f"the contract {contract.name} has no status for {what}; use standard or formal")
+    return after_stop(contract, job, tx.now, facts, runtime.jitter)
 
 
 _SETTLERS: dict[type, Callable[..., Any]] = {

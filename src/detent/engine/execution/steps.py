@@ -1,16 +1,12 @@
 """Step records of a running job, checked by its lease token: one statement, or a locked retry if that is refused."""
 
-from typing import TYPE_CHECKING
-
 from detent.core.contract.model import Phase
 from detent.core.errors import StaleLease
 from detent.core.job import Job, Note, Step
 from detent.engine.refusal import Refused, refuse, unwrap
+from detent.engine.runtime import Runtime
 from detent.ports.claims import Claimed
 from detent.ports.tx import Tx
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 STEP_REFUSED = "step.refused"
 STEP_ORPHANED = "step.orphaned"
@@ -21,17 +17,17 @@ def has_no_recorded_steps(claimed: Claimed) -> bool:
     return claimed.execution_no == 1 and claimed.effect_root == claimed.id
 
 
-async def recorded_steps(engine: "Engine", claimed: Claimed) -> list[Step]:
+async def recorded_steps(runtime: Runtime, claimed: Claimed) -> list[Step]:
     """All steps the job has recorded."""
     if has_no_recorded_steps(claimed):
         return []
-    return await engine.store.read(lambda tx: tx.steps(claimed.id))
+    return await runtime.store.read(lambda tx: tx.steps(claimed.id))
 
 
-async def record_step(engine: "Engine", step: Step, token: str) -> None:
+async def record_step(runtime: Runtime, step: Step, token: str) -> None:
     """Write one step. Idempotent. If the lease is lost, write a note and raise StaleLease."""
-    if not await engine.store.record_step(step, token):
-        unwrap(await engine.store.write(lambda tx: _record_after_lock(tx, step, token)))
+    if not await runtime.store.record_step(step, token):
+        unwrap(await runtime.store.write(lambda tx: _record_after_lock(tx, step, token)))
 
 
 async def record_step_or_raise(tx: Tx, step: Step, token: str) -> None:
@@ -40,13 +36,13 @@ async def record_step_or_raise(tx: Tx, step: Step, token: str) -> None:
         raise _stale(step)
 
 
-async def note_refusal(engine: "Engine", step: Step, error: StaleLease) -> None:
+async def note_refusal(runtime: Runtime, step: Step, error: StaleLease) -> None:
     async def act(tx: Tx) -> None:
         job = (await tx.lock([step.job_id])).get(step.job_id)
         if job is not None:
             await refuse(tx, job, error, STEP_REFUSED, None)
 
-    await engine.store.write(act)
+    await runtime.store.write(act)
 
 
 async def _record_after_lock(tx: Tx, step: Step, token: str) -> Refused | None:
@@ -75,7 +71,7 @@ async def _is_already_recorded(tx: Tx, step: Step) -> bool:
     return stored is not None and stored.execution_no == step.execution_no and stored.digest == step.digest
 
 
-async def note_orphaned_steps(engine: "Engine", claimed: Claimed, names: list[str]) -> None:
+async def note_orphaned_steps(runtime: Runtime, claimed: Claimed, names: list[str]) -> None:
     """Write one note for each recorded step that the handler's code no longer runs."""
 
     async def act(tx: Tx) -> None:
@@ -83,7 +79,7 @@ async def note_orphaned_steps(engine: "Engine", claimed: Claimed, names: list[st
         if job is not None and job.token == claimed.token and job.phase is Phase.LEASED:
             await tx.add_notes(await orphaned_step_notes(tx, job, names))
 
-    await engine.store.write(act)
+    await runtime.store.write(act)
 
 
 async def orphaned_step_notes(tx: Tx, job: Job, names: list[str]) -> list[Note]:

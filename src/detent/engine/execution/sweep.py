@@ -1,65 +1,63 @@
 """Sweeps: expired leases, due waits and passed deadlines, in bounded batches. Any process may run them at any time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from detent.core.contract.model import Move, Phase
 from detent.core.decide import decide
 from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Signal, SignalKey
 from detent.core.outcome import after_loss, fail_after_interruptions
 from detent.engine.reads.workers import record_losses
+from detent.engine.runtime import Runtime
 from detent.ports.claims import Claimed, ClaimRequest
 from detent.ports.tx import Tx
 
 from . import approvals
-from .settle import apply_requested_cancel, wake_signalled
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
+from .settle import apply_requested_cancel
+from .waits import wake_signalled
 
 ACTOR = "detent"
 TOO_LATE = "DEADLINE_EXCEEDED"
 
 
-async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
+async def expire(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
     """Take jobs back from workers whose lease has expired. The contract decides if this counts as a failure."""
-    names = [c.name for c in engine.contracts.values() if c.loss.move is not Move.RECLAIM]
+    names = [c.name for c in runtime.contracts.values() if c.loss.move is not Move.RECLAIM]
     changed = []
     for job in await tx.expired(limit, names):
-        facts = Facts(actor=ACTOR, dlq_id=engine.ids.job(), data={"worker": job.worker})
-        contract = engine.contract(job.contract)
-        change = apply_requested_cancel(contract, after_loss(contract, job, tx.now, facts, engine.jitter), tx.now)
+        facts = Facts(actor=ACTOR, dlq_id=runtime.ids.job(), data={"worker": job.worker})
+        contract = runtime.contract(job.contract)
+        change = apply_requested_cancel(contract, after_loss(contract, job, tx.now, facts, runtime.jitter), tx.now)
         await tx.apply([change])
         changed.append(change)
     await record_losses(tx, changed)
-    return [change.after for change in changed]
+    return changed
 
 
-async def cancel_past_deadline(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
+async def cancel_past_deadline(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
     """Cancel jobs that were not started by their deadline."""
     changed = []
-    for job in await tx.past_deadline(limit, list(engine.contracts)):
-        contract = engine.contract(job.contract)
+    for job in await tx.past_deadline(limit, list(runtime.contracts)):
+        contract = runtime.contract(job.contract)
         if not contract.edge(job.status, Move.CANCEL):
             continue
         failure = Failure(TOO_LATE, "the job was not started by its deadline", "DeadlineExceeded")
         facts = Facts(actor=ACTOR, reason="deadline", failure=failure, charged=False)
         change = decide(contract, job, Move.CANCEL, tx.now, facts)
         await tx.apply([change])
-        changed.append(change.after)
+        changed.append(change)
     return changed
 
 
-async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
+async def wake(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
     """Wake blocked jobs that are due (scheduled, or their wait timed out) and cancel jobs past their deadline."""
-    changed = await cancel_past_deadline(engine, tx, limit)
-    for job in await tx.due_blocked(limit, list(engine.contracts)):
-        contract = engine.contract(job.contract)
+    changed = await cancel_past_deadline(runtime, tx, limit)
+    for job in await tx.due_blocked(limit, list(runtime.contracts)):
+        contract = runtime.contract(job.contract)
         if job.wait_kind == APPROVAL:
             change = await approvals.expire(tx, contract, job)
             await tx.apply([change])
-            changed.append(change.after)
+            changed.append(change)
             continue
         reason = None
         if job.wait_name:
@@ -68,13 +66,13 @@ async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
                 await tx.add_signal(Signal(job.id, job.wait_name, "null", ACTOR, tx.now, timed_out=True))
         change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason=reason))
         await tx.apply([change])
-        changed.append(change.after)
+        changed.append(change)
     return changed
 
 
 async def wake_missed_signals(
-    engine: "Engine", tx: Tx, after: SignalKey | None, limit: int
-) -> tuple[list[Job], SignalKey | None]:
+    runtime: Runtime, tx: Tx, after: SignalKey | None, limit: int
+) -> tuple[list[Change], SignalKey | None]:
     """Wake jobs that wait although their signal is on record, among the next signals; see `Tx.missed_signals`.
 
     No act of the engine leaves a job like this. Rows written in another way can: a restore, SQL, an older version.
@@ -82,40 +80,44 @@ async def wake_missed_signals(
     missed, end = await tx.missed_signals(after, limit)
     woken = []
     for job in (await tx.lock(missed, wait=False)).values():
-        contract = engine.contracts.get(job.contract)
+        contract = runtime.contracts.get(job.contract)
         if contract and job.awaited_signal and await tx.signal(job.id, job.awaited_signal):
             woken.append(await wake_signalled(contract, tx, job, ACTOR))
     return woken, end
 
 
-async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claimed]:
-    """Claim jobs with an expired lease directly for this worker, under contracts whose loss move is RECLAIM."""
+async def reclaim(runtime: Runtime, tx: Tx, request: ClaimRequest) -> list[Change]:
+    """Claim jobs with an expired lease directly for this worker, under contracts whose loss move is RECLAIM.
+
+    A job with too many losses is failed instead; the other changes are the claimed jobs.
+    """
     names = [
         c.name
-        for c in engine.contracts.values()
+        for c in runtime.contracts.values()
         if c.loss.move is Move.RECLAIM and c.name not in request.exclude_contracts
     ]
     if not names:
         return []
-    claimed: list[Claimed] = []
-    changed = []
+    changed: list[Change] = []
     for job in await tx.reclaimable(request, names):
         if job.token == request.token:  # claimed a moment ago by this request, before the process was stopped
             continue
-        change = _reclaim(engine, tx, request, job)
-        leased = change.after.phase is Phase.LEASED
-        if leased and not _may_join(request, change.after, claimed):
+        change = _reclaim(runtime, tx, request, job)
+        if change.after.phase is Phase.LEASED and not _may_join(request, change.after, leased(changed)):
             continue
         await tx.apply([change])
         changed.append(change)
-        if leased:
-            claimed.append(claimed_of(change.after, request.token))
     await record_losses(tx, changed)
-    return claimed
+    return changed
 
 
-def _reclaim(engine: "Engine", tx: Tx, request: ClaimRequest, job: Job) -> Change:
-    contract = engine.contract(job.contract)
+def leased(changes: Iterable[Change]) -> list[Job]:
+    """The jobs that a worker holds after these changes."""
+    return [change.after for change in changes if change.after.phase is Phase.LEASED]
+
+
+def _reclaim(runtime: Runtime, tx: Tx, request: ClaimRequest, job: Job) -> Change:
+    contract = runtime.contract(job.contract)
     data = {"old_consumer": job.worker, "new_consumer": request.worker, "message_id": job.token}
     facts = Facts(
         worker=request.worker,
@@ -128,11 +130,11 @@ def _reclaim(engine: "Engine", tx: Tx, request: ClaimRequest, job: Job) -> Chang
     change = decide(contract, job, Move.RECLAIM, tx.now, facts)
     limit = contract.loss.max_interruptions
     failure = Failure(contract.code("lost"), f"more than {limit} workers were lost while holding the job", "WorkerLost")
-    failed = Facts(actor=ACTOR, failure=failure, charged=False, dlq_id=engine.ids.job())
+    failed = Facts(actor=ACTOR, failure=failure, charged=False, dlq_id=runtime.ids.job())
     return fail_after_interruptions(contract, change, tx.now, failed)
 
 
-def _may_join(request: ClaimRequest, job: Job, claimed: Sequence[Claimed]) -> bool:
+def _may_join(request: ClaimRequest, job: Job, claimed: Sequence[Job]) -> bool:
     """Whether one claim may bring this job besides the others, see `ClaimRequest.suspects`."""
     has_suspect = any(other.suspect for other in claimed)
     if request.suspects is None:

@@ -4,21 +4,19 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.alerts import DEFAULT_RULES, Alert, AlertStep, Delivery, Measurement, Rule, advance
 from detent.core.errors import InvalidInput
 from detent.core.job import Loss
 from detent.core.times import SECOND, iso
 from detent.engine.reads.why import Pause
+from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
 from detent.system.backoff import Backoff
 
 from .alert_kinds import KINDS, MissedSchedule, Readings
 from .event_counts import SLOT, EventCounter, Key, read_groups
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 MAX_SUBJECTS = 50
 """Most subjects per rule with an alert, the worst first: a thousand broken tenants are one problem."""
@@ -29,7 +27,7 @@ MAX_DELIVERY_ATTEMPTS = 20
 KEEP_DELIVERIES = 7 * 86_400 * SECOND
 
 
-async def read_inputs(engine: "Engine", tx: Tx) -> Readings:
+async def read_inputs(engine: Runtime, tx: Tx) -> Readings:
     """Read the inputs of rules and metrics; the cost does not grow with the number of finished jobs."""
     groups = await read_groups(tx)
     longest = 2 * 3_600 * SECOND
@@ -55,7 +53,7 @@ async def read_inputs(engine: "Engine", tx: Tx) -> Readings:
 
 
 async def evaluate(
-    engine: "Engine",
+    engine: Runtime,
     counter: EventCounter,
     rules: Sequence[Rule] = DEFAULT_RULES,
     sinks: Mapping[str, Any] | None = None,
@@ -77,7 +75,7 @@ def _worst(measurements: Iterable[Measurement]) -> dict[str, Measurement]:
 
 
 async def _decide(
-    engine: "Engine", measured: list[tuple[Rule, dict[str, Measurement]]], sinks: Mapping[str, Any], tx: Tx
+    engine: Runtime, measured: list[tuple[Rule, dict[str, Measurement]]], sinks: Mapping[str, Any], tx: Tx
 ) -> list[AlertStep]:
     stored = {(alert.rule, alert.subject): alert for alert in await _read_alerts(tx)}
     news = []
@@ -106,7 +104,7 @@ async def _store_alert(tx: Tx, before: Alert | None, after: Alert | None) -> boo
 
 
 async def _add_deliveries(
-    engine: "Engine", tx: Tx, rule: Rule, alert: Alert, labels: Mapping[str, str], sinks: Mapping[str, Any]
+    engine: Runtime, tx: Tx, rule: Rule, alert: Alert, labels: Mapping[str, str], sinks: Mapping[str, Any]
 ) -> None:
     body = json.dumps({**alert_view(alert), "kind": rule.kind, "labels": dict(labels)}, ensure_ascii=False)
     for name, sink in sinks.items():
@@ -120,7 +118,7 @@ def _labels(subject: str) -> dict[str, str]:
     return {name: value for name, mark, value in parts if mark}
 
 
-async def take_delivery(engine: "Engine", names: Iterable[str]) -> Delivery | None:
+async def take_delivery(engine: Runtime, names: Iterable[str]) -> Delivery | None:
     """Claim one due delivery to these sinks for a minute; if this process dies, another one claims it after that."""
     sink_names = set(names)
 
@@ -136,11 +134,11 @@ async def take_delivery(engine: "Engine", names: Iterable[str]) -> Delivery | No
     return await engine.store.write(act)
 
 
-async def any_delivery_due(engine: "Engine") -> bool:
+async def any_delivery_due(engine: Runtime) -> bool:
     return bool(await engine.store.read(lambda tx: tx.query("due_deliveries", now=tx.now, limit=1)))
 
 
-async def finish_delivery(engine: "Engine", delivery: Delivery, error: str | None) -> bool:
+async def finish_delivery(engine: Runtime, delivery: Delivery, error: str | None) -> bool:
     """Store the result of an attempt: delivered, retried later, or given up. True if there is no retry."""
     given_up = error is not None and delivery.attempts >= MAX_DELIVERY_ATTEMPTS
     backoff = Backoff(1.0, _MAX_BACKOFF_SECONDS, failures=delivery.attempts - 1)
@@ -155,7 +153,7 @@ async def finish_delivery(engine: "Engine", delivery: Delivery, error: str | Non
     return error is None or given_up
 
 
-async def claim_interval(engine: "Engine", name: str, seconds: float) -> bool:
+async def claim_interval(engine: Runtime, name: str, seconds: float) -> bool:
     """True for one process per `seconds`: that process runs the named periodic task, the others skip it."""
     span = int(seconds * SECOND)
 
@@ -170,12 +168,12 @@ async def claim_interval(engine: "Engine", name: str, seconds: float) -> bool:
     return await engine.store.read(is_due) and await engine.store.write(act)
 
 
-async def list_alerts(engine: "Engine") -> list[Alert]:
+async def list_alerts(engine: Runtime) -> list[Alert]:
     """All pending and firing alerts, and those resolved last."""
     return await engine.store.read(_read_alerts)
 
 
-async def list_deliveries(engine: "Engine", limit: int = 50) -> list[Delivery]:
+async def list_deliveries(engine: Runtime, limit: int = 50) -> list[Delivery]:
     """Past and pending deliveries to sinks, newest first."""
     rows = await engine.store.read(lambda tx: tx.query("deliveries", limit=limit))
     return [Delivery(*row) for row in rows]

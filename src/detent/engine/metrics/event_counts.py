@@ -4,16 +4,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract, Edge, Move
 from detent.core.times import SECOND
+from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
 
 from .log_follower import LogFollower
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 EVENTS, NOTES, LOSSES = "events", "notes", "losses"
 SLOT = 10 * SECOND
@@ -56,7 +54,7 @@ class Counts(NamedTuple):
 class EventCounter:
     """Counts from the stored positions on. Its only state is the sizes of the next ranges and the frequent kinds."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: Runtime) -> None:
         self._engine = engine
         self._followers = [
             LogFollower(
@@ -105,7 +103,7 @@ def _frequent_parameters(frequent: Sequence[Sequence[Any]]) -> dict[str, Any]:
     return parameters
 
 
-async def count_before_delete(engine: "Engine", tx: Tx, ids: Sequence[str]) -> None:
+async def count_before_delete(engine: Runtime, tx: Tx, ids: Sequence[str]) -> None:
     """Before jobs are deleted, count those of their log entries that are not counted yet."""
     for log in (EVENTS, NOTES):
         await tx.change("first_tail", log=log)

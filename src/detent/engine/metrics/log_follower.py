@@ -7,12 +7,10 @@ processes read the same range, one of them adds it.
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 T = TypeVar("T")
 _FIRST_RANGE = 4_096
@@ -28,7 +26,7 @@ class LogFollower(Generic[T]):
 
     def __init__(
         self,
-        engine: "Engine",
+        runtime: Runtime,
         name: str,
         log: str,
         read: Callable[[Tx, dict[str, Any]], Awaitable[tuple[int, T]]],
@@ -36,7 +34,7 @@ class LogFollower(Generic[T]):
         *,
         target_entries: int,
     ) -> None:
-        self._engine = engine
+        self._runtime = runtime
         self._name = name
         self._log = log
         self._read = read
@@ -47,11 +45,11 @@ class LogFollower(Generic[T]):
     async def catch_up(self, steps: int) -> bool:
         """Add new log entries, at most `steps` ranges; True if the end was reached."""
         for _ in range(steps):
-            values, summed, at_end = await self._engine.store.read(self._read_range)
+            values, summed, at_end = await self._runtime.store.read(self._read_range)
             if summed is None:
                 return True
             entries, sums = summed
-            await self._engine.store.write(partial(self._add_range, values, sums))
+            await self._runtime.store.write(partial(self._add_range, values, sums))
             if entries < self._target // 2:
                 self._range_size = min(self._range_size * 4, _MAX_RANGE)
             elif entries > self._target * 2:

@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.times import SECOND, iso
+from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
 
 from .event_counts import EVENTS, UNKNOWN, Group, edge_of, read_groups
 from .log_follower import LogFollower
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 LOG = "series"
 SLOT = 10 * SECOND
@@ -43,7 +41,7 @@ SlotSums = dict[int, list[int]]
 class SeriesRecorder:
     """Sums events from the stored position on."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: Runtime) -> None:
         self._engine = engine
         self._groups: dict[int, Group] = {}
         self._follower = LogFollower(engine, LOG, EVENTS, self._sum_range, _add_sums, target_entries=_TARGET_EVENTS)
@@ -98,7 +96,7 @@ def _waited_for_retry(contract: Contract, row: Timed) -> bool:
     return any(e.move is Move.RETRY and e.event == row.before and e.target == row.source for e in contract.edges)
 
 
-async def series_view(engine: "Engine", span: str) -> dict[str, Any]:
+async def series_view(engine: Runtime, span: str) -> dict[str, Any]:
     """The series for one span. Only complete points: the current one would look like a drop."""
     seconds, width = SPANS[span]
     slots = width * SECOND // SLOT

@@ -2,16 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from detent.core.errors import InvalidInput
 from detent.core.job import DeadLetter, Job
+from detent.engine.runtime import Runtime
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 from detent.system.clock import SystemClock
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 _WINDOW, _MAX_WINDOW = 5_000, 40_000
 _TEXT_WINDOW, _MAX_TEXT_WINDOW = 500, 5_000
@@ -21,22 +19,12 @@ Row = TypeVar("Row", Job, DeadLetter)
 ReadWindow = Callable[[Tx, Filter, int], Awaitable[tuple[list[Row], str | None]]]
 
 
-async def list_jobs(engine: "Engine", chosen: Filter, *, seconds: float = 0.15) -> tuple[list[Job], str | None]:
-    """(a page of jobs, the cursor of the next page or None). With a filter, a page that has a next one may be shorter
-    than the limit or empty: reading stops when the time for one page is over."""
-    return await _page(engine, chosen, seconds, lambda tx, page_filter, scan: tx.job_window(page_filter, scan))
-
-
-async def list_dead_letters(
-    engine: "Engine", chosen: Filter, *, seconds: float = 0.15
-) -> tuple[list[DeadLetter], str | None]:
-    """Like list_jobs, for dead letters."""
-    return await _page(engine, chosen, seconds, lambda tx, page_filter, scan: tx.dead_letter_window(page_filter, scan))
-
-
-async def _page(
-    engine: "Engine", chosen: Filter, seconds: float, read_window: ReadWindow[Row]
+async def read_page(
+    runtime: Runtime, filter: Filter, seconds: float, read_window: ReadWindow[Row]
 ) -> tuple[list[Row], str | None]:
+    """(a page, the cursor of the next page or None). With a filter, a page that has a next one may be shorter than the
+    limit or empty: reading stops when the time for one page is over."""
+    chosen = runtime.within_tenant(filter)
     if chosen.limit < 1:
         raise InvalidInput("limit must be at least 1", code="LIMIT_INVALID", field="limit")
     clock = SystemClock()
@@ -45,7 +33,7 @@ async def _page(
     cursor, (window, widest) = chosen.before, _windows(chosen)
     while True:
         page_filter = replace(chosen, before=cursor, limit=chosen.limit + 1 - len(page))
-        rows, last = await engine.store.read(lambda tx: read_window(tx, page_filter, window))  # noqa: B023
+        rows, last = await runtime.store.read(lambda tx: read_window(tx, page_filter, window))  # noqa: B023
         page += rows
         if len(page) > chosen.limit:
             return page[: chosen.limit], page[chosen.limit - 1].id

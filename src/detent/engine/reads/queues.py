@@ -1,18 +1,16 @@
 """The state of all queues: ready, scheduled and running jobs, live workers, pauses and limits."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.job import Micros
 from detent.core.limits import Limit
 from detent.core.times import iso
+from detent.engine.runtime import Runtime
 from detent.ports.listing import Backlog, WorkerRow
 from detent.ports.tx import Tx
 
 from .why import Pause, is_live, serves
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +54,11 @@ def pause_view(pause: Pause) -> dict[str, Any]:
     return {**pause._asdict(), "at": iso(pause.at)}
 
 
-async def read_queues(engine: "Engine") -> Queues:
+async def read_queues(runtime: Runtime) -> Queues:
     async def read(tx: Tx) -> Queues:
         live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
         pauses = [Pause(*row) for row in await tx.pauses()]
         limits = [limit for limit, _ in await tx.limits()]
         return Queues(tx.now, await tx.backlog(), pauses, live, limits)
 
-    return await engine.store.read(read)
+    return await runtime.store.read(read)

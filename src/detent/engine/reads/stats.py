@@ -2,19 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.contract.model import Phase
 from detent.core.job import Micros
 from detent.core.times import iso
+from detent.engine.runtime import Runtime, Service, operators_only
 from detent.ports.listing import Backlog, WorkerRow
 from detent.ports.tx import Tx
 
-from .queues import pause_view
+from .queues import Queues, pause_view, read_queues
 from .why import Pause, is_live
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,25 @@ class Stats:
     pauses: list[Pause]
 
 
-async def read_stats(engine: "Engine") -> Stats:
+class Statistics(Service):
+    """`engine.stats`: numbers of jobs, the queues and their workers."""
+
+    @operators_only
+    async def read(self) -> Stats:
+        return await read_stats(self._runtime)
+
+    async def view(self) -> dict[str, Any]:
+        """The statistics as the API shows them; for a tenant its jobs and dead letters only."""
+        return (
+            stats_view(await self.read()) if self.tenant is None else await stats_of_tenant(self._runtime, self.tenant)
+        )
+
+    @operators_only
+    async def queues(self) -> Queues:
+        return await read_queues(self._runtime)
+
+
+async def read_stats(engine: Runtime) -> Stats:
     async def read(tx: Tx) -> Stats:
         counts, backlog, dead_letters = await tx.counts(), await tx.backlog(), await tx.dead_letter_counts()
         return Stats(
@@ -73,7 +89,7 @@ def stats_view(stats: Stats) -> dict[str, Any]:
     }
 
 
-async def stats_of_tenant(engine: "Engine", tenant: str) -> dict[str, Any]:
+async def stats_of_tenant(engine: Runtime, tenant: str) -> dict[str, Any]:
     """The statistics a tenant may see: its jobs and dead letters, without workers, queues and pauses."""
 
     async def read(tx: Tx) -> Stats:

@@ -1,14 +1,11 @@
 """A job with its children and their children as a tree: names, order and statuses."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.job import Job
-from detent.engine.refusal import find
+from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 MAX_CHILDREN_SHOWN = 30
 """A job with more children than this is shown with their numbers per status instead."""
@@ -42,12 +39,12 @@ class JobTree:
         }
 
 
-async def tree(engine: "Engine", job_id: str, tenant: str | None = None) -> JobTree:
+async def read_tree(runtime: Runtime, job_id: str) -> JobTree:
     async def act(tx: Tx) -> JobTree:
-        job = await find(tx, job_id, tenant)
+        job = await runtime.find(tx, job_id)
         return await _read_tree(tx, job, job.job_type, [], MAX_DEPTH)
 
-    return await engine.store.read(act)
+    return await runtime.store.read(act)
 
 
 async def _read_tree(tx: Tx, job: Job, name: str, after: list[str], depth: int) -> JobTree:

@@ -3,18 +3,16 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract
 from detent.core.job import DeadLetter, Event, Job, Note
+from detent.engine.submit.prepare import Submitted
 
 from . import responses
 from .responses import show
-
-if TYPE_CHECKING:
-    from detent.engine.submit.prepare import Submitted
 
 _UNREDACTED_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
 """The event data that callers without payload access see: codes, never texts from a handler."""
@@ -71,7 +69,7 @@ def _redact_data(data: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if data is None else {name: value for name, value in data.items() if name in _UNREDACTED_DATA}
 
 
-def submitted_view(contract: Contract, submitted: "Submitted", *, payloads: bool = True) -> responses.SubmitResponse:
+def submitted_view(contract: Contract, submitted: Submitted, *, payloads: bool = True) -> responses.SubmitResponse:
     """The response of POST /jobs."""
     job = submitted.job
     view: responses.SubmitResponse = {

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from detent.core.approval import Approval
 from detent.core.contract.model import Contract, Phase
@@ -12,14 +12,11 @@ from detent.core.limits import Meter
 from detent.core.times import SECOND, iso
 from detent.engine.execution.approvals import approval_view
 from detent.engine.execution.steps import STEP_ORPHANED
-from detent.engine.refusal import find
+from detent.engine.runtime import Runtime
 from detent.ports.listing import WorkerRow
 from detent.ports.tx import Tx
 
 from .views import redact_job, redact_note
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 LIVE_LEASES = 3
 """A worker counts as dead if its last heartbeat is older than this many of its leases."""
@@ -65,11 +62,11 @@ class Snapshot:
     children: list[tuple[str, str, str, str, int]] = field(default_factory=list)
 
 
-async def why(engine: "Engine", job_id: str, tenant: str | None = None, *, payloads: bool = True) -> Why:
+async def why(runtime: Runtime, job_id: str, *, payloads: bool = True) -> Why:
     """The most important reason why the job is not running; the other reasons are in details["also"]."""
 
     async def act(tx: Tx) -> Snapshot:
-        job = await find(tx, job_id, tenant)
+        job = await runtime.find(tx, job_id)
         pauses = [Pause(*row) for row in await tx.pauses()]
         live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
         ahead = await tx.jobs_ahead(job.id, MAX_AHEAD) if job.phase is Phase.CLAIMABLE else 0
@@ -77,13 +74,13 @@ async def why(engine: "Engine", job_id: str, tenant: str | None = None, *, paylo
         if not payloads:
             job, notes = redact_job(job), [redact_note(note) for note in notes]
         meters = await tx.meters_of([job]) if job.phase is Phase.CLAIMABLE else []
-        snapshot = Snapshot(tx.now, job, engine.contract(job.contract), pauses, live, ahead, notes, meters)
+        snapshot = Snapshot(tx.now, job, runtime.contract(job.contract), pauses, live, ahead, notes, meters)
         if job.wait_kind == APPROVAL:
             approval = await tx.approval(job.id, job.wait_name or "")
             return replace(snapshot, approval=approval if payloads or approval is None else _redact_approval(approval))
         return replace(snapshot, children=await tx.count_children(job.id)) if job.wait_kind == CHILDREN else snapshot
 
-    return explain(await engine.store.read(act))
+    return explain(await runtime.store.read(act))
 
 
 def explain(snapshot: Snapshot) -> Why:

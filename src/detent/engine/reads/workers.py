@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from detent.core.access import Scope
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput, NotFound
 from detent.core.job import Change, Loss, Micros
 from detent.core.times import SECOND, iso
 from detent.engine.metrics.event_counts import count_losses
+from detent.engine.runtime import Runtime, Service, operators_only
 from detent.ports.access import Audit
 from detent.ports.listing import WorkerRow
 from detent.ports.tx import Tx
 
 from .why import is_live, queues_of, types_of
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 DRAIN, STOP = "drain", "stop"
 COMMANDS = (DRAIN, STOP)
@@ -87,7 +86,30 @@ class WorkerOverview:
         }
 
 
-async def read_workers(engine: "Engine") -> WorkerOverview:
+class Workers(Service):
+    """`engine.workers`: the registered workers, the commands sent to them, and recoveries from lost ones."""
+
+    @operators_only
+    async def overview(self) -> WorkerOverview:
+        return await read_workers(self._runtime)
+
+    @operators_only
+    async def send_command(self, worker: str, act: str, scope: Scope) -> WorkerCommand:
+        """Send drain or stop to one worker; it reads the command within about a second."""
+        return await send_command(self._runtime, worker, act, scope)
+
+    @operators_only
+    async def recoveries(self, since: Micros = 0) -> list["Recovery"]:
+        """One report per lost worker, newest first; losses are kept for a week."""
+        return await recoveries(self._runtime, since)
+
+    @operators_only
+    async def delete_old_rows(self) -> None:
+        """Delete old rows of workers, commands and losses."""
+        await self._runtime.store.write(_delete_old_worker_rows)
+
+
+async def read_workers(engine: Runtime) -> WorkerOverview:
     async def act(tx: Tx) -> WorkerOverview:
         held: dict[str, list[HeldJob]] = {}
         for row in await tx.query("held_jobs", limit=_MAX_HELD_JOBS):
@@ -99,10 +121,8 @@ async def read_workers(engine: "Engine") -> WorkerOverview:
     return await engine.store.read(act)
 
 
-async def send_command(
-    engine: "Engine", worker: str, act: str, *, actor: str, reason: str | None = None
-) -> WorkerCommand:
-    """Send drain or stop to one worker; it reads the command within about a second."""
+async def send_command(engine: Runtime, worker: str, act: str, scope: Scope) -> WorkerCommand:
+    actor, reason = scope.actor, scope.reason
     if act not in COMMANDS:
         raise InvalidInput(f"unknown worker command {act!r}; use {' or '.join(COMMANDS)}", code="WORKER_ORDER_INVALID")
 
@@ -201,19 +221,13 @@ class Recovery:
         )
 
 
-async def recoveries(engine: "Engine", since: Micros = 0) -> list[Recovery]:
-    """One report per lost worker, newest first; losses are kept for a week."""
+async def recoveries(engine: Runtime, since: Micros) -> list[Recovery]:
     rows = await engine.store.read(lambda tx: tx.query("losses", since=since, limit=_MAX_LOSSES))
     by_worker: dict[str, list[Loss]] = {}
     for row in rows:
         loss = Loss(*row)
         by_worker.setdefault(loss.worker, []).append(loss)
     return [Recovery(worker, losses) for worker, losses in by_worker.items()]
-
-
-async def delete_old_worker_rows(engine: "Engine") -> None:
-    """Delete old rows of workers, commands and losses."""
-    await engine.store.write(_delete_old_worker_rows)
 
 
 async def _delete_old_worker_rows(tx: Tx) -> None:

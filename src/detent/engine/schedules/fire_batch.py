@@ -6,21 +6,19 @@ Schedules that need more than that (a job to cancel, an error to record, part of
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from detent.core.errors import DetentError, IdempotencyConflict, QuotaExceeded, VersionConflict
 from detent.core.job import Job, Micros
 from detent.core.schedule import Advance, Fire, Overlap, Plan, Schedule, plan
 from detent.core.times import SECOND
+from detent.engine.runtime import Runtime
 from detent.engine.submit import quotas
 from detent.engine.submit.prepare import Prepared, submit_batch
 from detent.ports.limits import TenantQuota
 from detent.ports.tx import Tx
 
 from .fire_job import prepare_job
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 log = logging.getLogger("detent.schedules")
 OVERLAP_LOOKBACK = 100
@@ -65,7 +63,7 @@ def error_after(schedule: Schedule, planned: Plan) -> str | None:
     return schedule.last_error if schedule.retry_at is not None and not planned.fires else None
 
 
-async def fire_batch(engine: "Engine", contracts: Sequence[str], limit: int, tx: Tx) -> FiredBatch:
+async def fire_batch(runtime: Runtime, contracts: Sequence[str], limit: int, tx: Tx) -> FiredBatch:
     """Fire up to `limit` due schedules. Raises IdempotencyConflict if a fire or its key exists: fire fewer then."""
     due = plan_all(await tx.due_schedules(limit, contracts), tx.now)
     exclusive = [one.schedule.id for one in due if one.schedule.overlap != Overlap.ALLOW]
@@ -77,7 +75,7 @@ async def fire_batch(engine: "Engine", contracts: Sequence[str], limit: int, tx:
     left: list[tuple[Schedule, Plan]] = []
     for one in due:
         schedule, tenant = one.schedule, one.schedule.tenant_id
-        if not _prepare(engine, one, schedule.id in running, tenant_quotas, tx.now):
+        if not _prepare(runtime, one, schedule.id in running, tenant_quotas, tx.now):
             left.append((schedule, one.plan))
         elif tenant not in room or len(one.moments) <= room[tenant].places:
             if tenant in room:
@@ -115,7 +113,7 @@ def log_postponed(refused: Iterable[tuple[Schedule, QuotaExceeded]]) -> None:
         log.warning("schedule %s (%s) postponed: %s", schedule.name, schedule.id, error.message)
 
 
-def _prepare(engine: "Engine", one: _Due, running: bool, tenant_quotas: list[TenantQuota], now: Micros) -> bool:
+def _prepare(runtime: Runtime, one: _Due, running: bool, tenant_quotas: list[TenantQuota], now: Micros) -> bool:
     """Prepare the jobs of the fires. False: a job of an earlier fire must be cancelled, or a job cannot be created."""
     schedule, one.moments = one.schedule, one.plan.fires
     if schedule.overlap == Overlap.CANCEL and (running or len(one.moments) > 1):
@@ -124,7 +122,7 @@ def _prepare(engine: "Engine", one: _Due, running: bool, tenant_quotas: list[Ten
         one.moments = () if running else one.moments[:1]
     try:
         actor = f"schedule:{schedule.name}"
-        one.prepared = [prepare_job(engine, schedule, moment, now, actor) for moment in one.moments]
+        one.prepared = [prepare_job(runtime, schedule, moment, now, actor) for moment in one.moments]
         quotas.check_payloads(tenant_quotas, one.jobs)
     except DetentError:
         return False

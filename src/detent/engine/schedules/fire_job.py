@@ -1,26 +1,24 @@
 """The job that a fire of a schedule creates."""
 
 import json
-from typing import TYPE_CHECKING
 
 from detent.core.errors import IdempotencyConflict
 from detent.core.job import Job, Micros
 from detent.core.schedule import Fire, Schedule, fire_key, jitter_delay
 from detent.core.times import SECOND
+from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import Prepared, prepare
-from detent.engine.submit.submission import Submission
+from detent.engine.submit.submission import ScheduledFire, Submission
 from detent.engine.submit.submit import submit_within_quotas
 from detent.ports.tx import Tx
 
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
-
 
 def prepare_job(
-    engine: "Engine", schedule: Schedule, moment: Micros, now: Micros, actor: str, later: Micros = 0
+    runtime: Runtime, schedule: Schedule, moment: Micros, now: Micros, actor: str, later: Micros = 0
 ) -> Prepared:
     """The job of a fire, not stored yet. later: additional delay of the job."""
     wait = max(moment + jitter_delay(schedule, moment) + later - now, later)
+    deadline_at = None if schedule.deadline is None else now + wait + schedule.deadline
     submission = Submission(
         job_type=schedule.job_type,
         payload=json.loads(schedule.payload),
@@ -30,19 +28,16 @@ def prepare_job(
         max_retries=schedule.max_retries,
         delay=wait / SECOND,
         actor=actor,
+        fire=ScheduledFire(schedule.kind, moment, deadline_at),
     )
-    prepared = prepare(engine, submission, now)
-    job = prepared.change.after
-    job.schedule_type, job.scheduled_at = schedule.kind, moment
-    job.deadline_at = None if schedule.deadline is None else now + wait + schedule.deadline
-    return prepared
+    return prepare(runtime, submission, now)
 
 
 async def make_job(
-    engine: "Engine", tx: Tx, schedule: Schedule, moment: Micros, actor: str, later: Micros = 0
+    runtime: Runtime, tx: Tx, schedule: Schedule, moment: Micros, actor: str, later: Micros = 0
 ) -> Job | None:
     """Create the job of a fire; None if this fire has created one before. later: additional delay of the job."""
-    prepared = prepare_job(engine, schedule, moment, tx.now, actor, later)
+    prepared = prepare_job(runtime, schedule, moment, tx.now, actor, later)
     if not await tx.add_fires([Fire(schedule.id, moment, prepared.change.after.id, tx.now)]):
         return None
     (submitted,) = await submit_within_quotas(tx, [prepared])

@@ -2,19 +2,18 @@
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from detent.core.access import Scope
 from detent.core.errors import DetentError, QuotaExceeded, StoreUnavailable, VersionConflict
 from detent.core.job import Job, Micros
 from detent.core.schedule import Advance, Overlap, Plan, Schedule, first_fire_only
 from detent.engine.control import job_control
+from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
 
 from .fire_batch import OVERLAP_LOOKBACK, FiredBatch, error_after, fire_batch, log_postponed, plan_all, postpone
 from .fire_job import make_job
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 log = logging.getLogger("detent.schedules")
 
@@ -27,18 +26,18 @@ class Fired(NamedTuple):
     handled: int = 0
 
 
-async def fire_due(engine: "Engine", limit: int) -> Fired:
+async def fire_due(runtime: Runtime, limit: int) -> Fired:
     """Fire up to `limit` due schedules in one transaction, where possible. Costs one read if none is due."""
-    contracts = list(engine.contracts)
-    now, following = await engine.store.read(partial(_read_next, contracts))
+    contracts = list(runtime.contracts)
+    now, following = await runtime.store.read(partial(_read_next, contracts))
     if following is None or following > now:
         return Fired([], following)
-    batch = await _fire_batch_or_fewer(engine, contracts, limit)
+    batch = await _fire_batch_or_fewer(runtime, contracts, limit)
     log_postponed(batch.postponed)
     jobs, handled = batch.jobs, batch.fired + len(batch.postponed) + len(batch.left)
     for schedule, planned in batch.left:
-        jobs += await _fire_or_postpone(engine, schedule, planned)
-    _, following = await engine.store.read(partial(_read_next, contracts))
+        jobs += await _fire_or_postpone(runtime, schedule, planned)
+    _, following = await runtime.store.read(partial(_read_next, contracts))
     return Fired(jobs, following, handled)
 
 
@@ -46,17 +45,17 @@ async def _read_next(contracts: list[str], tx: Tx) -> tuple[Micros, Micros | Non
     return tx.now, await tx.next_fire(contracts)
 
 
-async def _fire_batch_or_fewer(engine: "Engine", contracts: list[str], limit: int) -> FiredBatch:
+async def _fire_batch_or_fewer(runtime: Runtime, contracts: list[str], limit: int) -> FiredBatch:
     """Halve a batch that was refused until the schedule that is the cause is the first, and leave that one."""
     while True:
         try:
-            return await engine.store.write(partial(fire_batch, engine, contracts, limit))
+            return await runtime.store.write(partial(fire_batch, runtime, contracts, limit))
         except StoreUnavailable:
             raise
         except DetentError as error:
             log.debug("firing %d schedules at once was refused: %s", limit, error.message)
             if limit == 1:
-                return await engine.store.read(partial(_first_due, contracts))
+                return await runtime.store.read(partial(_first_due, contracts))
             limit = (limit + 1) // 2
 
 
@@ -65,19 +64,19 @@ async def _first_due(contracts: list[str], tx: Tx) -> FiredBatch:
     return FiredBatch([], left=[(one.schedule, one.plan) for one in planned])
 
 
-async def _fire_or_postpone(engine: "Engine", schedule: Schedule, planned: Plan) -> list[Job]:
+async def _fire_or_postpone(runtime: Runtime, schedule: Schedule, planned: Plan) -> list[Job]:
     try:
-        return await engine.store.write(lambda tx: _fire(engine, tx, schedule, planned))
+        return await runtime.store.write(lambda tx: _fire(runtime, tx, schedule, planned))
     except StoreUnavailable:
         raise
     except VersionConflict:  # a concurrent transaction interfered: the fire stays due and the next sweep retries it
         return []
     except QuotaExceeded as error:
         if len(planned.fires) > 1:  # retry with the oldest fire only, which may still fit into the quota
-            return await _fire_or_postpone(engine, schedule, first_fire_only(schedule, planned))
+            return await _fire_or_postpone(runtime, schedule, first_fire_only(schedule, planned))
         refused = [(schedule, error)]
         log_postponed(refused)
-        await engine.store.write(partial(postpone, refused))
+        await runtime.store.write(partial(postpone, refused))
         return []
     except DetentError as error:
         # A job that cannot be created must not block later fires; it is counted as missed and its error stored.
@@ -85,11 +84,11 @@ async def _fire_or_postpone(engine: "Engine", schedule: Schedule, planned: Plan)
             missed=planned.missed + len(planned.fires), last_missed=max(planned.fires, default=planned.last_missed)
         )
         skipped = Advance(schedule, missed, f"{error.code}: {error.message}")
-        await engine.store.write(lambda tx: tx.advance_schedules([skipped]))
+        await runtime.store.write(lambda tx: tx.advance_schedules([skipped]))
         return []
 
 
-async def _fire(engine: "Engine", tx: Tx, schedule: Schedule, planned: Plan) -> list[Job]:
+async def _fire(runtime: Runtime, tx: Tx, schedule: Schedule, planned: Plan) -> list[Job]:
     """The compare-and-set of the schedule's row comes first: a process that loses it writes nothing."""
     if not await tx.advance_schedules([Advance(schedule, planned, schedule.last_error)]):
         return []
@@ -102,8 +101,8 @@ async def _fire(engine: "Engine", tx: Tx, schedule: Schedule, planned: Plan) -> 
             overlapped += 1
             continue
         for job_id in running:
-            await _cancel(engine, tx, schedule, job_id)
-        job = await make_job(engine, tx, schedule, moment, f"schedule:{schedule.name}")
+            await _cancel(runtime, tx, schedule, job_id)
+        job = await make_job(runtime, tx, schedule, moment, f"schedule:{schedule.name}")
         if job is not None:
             new_jobs.append((moment, job))
             running = [] if schedule.overlap == Overlap.ALLOW else [job.id]
@@ -112,9 +111,9 @@ async def _fire(engine: "Engine", tx: Tx, schedule: Schedule, planned: Plan) -> 
     return [job for _, job in new_jobs]
 
 
-async def _cancel(engine: "Engine", tx: Tx, schedule: Schedule, job_id: str) -> None:
+async def _cancel(runtime: Runtime, tx: Tx, schedule: Schedule, job_id: str) -> None:
     """Cancel the job of an earlier fire. Does not wait for a locked row: the next sweep retries the fire."""
     if job_id not in await tx.lock([job_id], wait=False):
         raise VersionConflict(f"job {job_id} is locked by another transaction; the fire is retried", job_id=job_id)
-    actor, reason = f"schedule:{schedule.name}", "replaced by the next fire"
-    await job_control.cancel(engine, tx, job_id, actor, reason, None, False)
+    scope = Scope(f"schedule:{schedule.name}", "replaced by the next fire")
+    await job_control.cancel(runtime, tx, job_id, scope)

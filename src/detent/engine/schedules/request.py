@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.contract.model import Contract, Move
 from detent.core.cron import cron_of, local_instant, zone_of
-from detent.core.errors import DetentError, InvalidInput
+from detent.core.errors import DetentError, InvalidInput, NotFound, TenantViolation, check_number
 from detent.core.job import Micros
 from detent.core.options.schedule_options import MISFIRES, ScheduleOptions
 from detent.core.schedule import (
@@ -25,10 +25,9 @@ from detent.core.schedule import (
     parse_interval,
 )
 from detent.core.times import SECOND, from_datetime, from_iso, iso
-from detent.engine.submit.submission import Submission, check_name, check_number, check_submission, deadline_of
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
+from detent.engine.runtime import Runtime
+from detent.engine.submit.submission import Submission, check_name, check_submission, deadline_of
+from detent.ports.tx import Tx
 
 INVALID = "SCHEDULE_INVALID"
 MAX_SECONDS = 86_400 * 366
@@ -50,23 +49,23 @@ _DEFAULTS = {field.name: field.default for field in fields(ScheduleRequest) if f
 _TIMING_OPTIONS = ("cron", "every", "at")
 
 
-def build_schedule(engine: "Engine", request: ScheduleRequest, now: Micros, *, schedule_id: str) -> Schedule:
+def build_schedule(runtime: Runtime, request: ScheduleRequest, now: Micros, *, schedule_id: str) -> Schedule:
     """The row of a new schedule; raises InvalidInput with the contract's error code if the request is invalid."""
-    contract = engine.contract(request.contract)
+    contract = runtime.contract(request.contract)
     try:
-        return _build_schedule(engine, contract, request, now, schedule_id)
+        return _build_schedule(runtime, contract, request, now, schedule_id)
     except InvalidInput as error:
         code = contract.code("invalid_schedule") if error.code == INVALID else error.code
         raise InvalidInput(error.message, code=code, **error.extra) from None
 
 
 def _build_schedule(
-    engine: "Engine", contract: Contract, request: ScheduleRequest, now: Micros, schedule_id: str
+    runtime: Runtime, contract: Contract, request: ScheduleRequest, now: Micros, schedule_id: str
 ) -> Schedule:
     check_name(request.name, "name")
-    payload = check_submission(contract, submission_of(request, contract.name), engine.max_payload)
+    payload = check_submission(contract, submission_of(request, contract.name), runtime.max_payload)
     timing = check_timing(request)
-    if timing["overlap"] == Overlap.CANCEL and not any(edge.move is Move.CANCEL for edge in contract.edges):
+    if timing["overlap"] == Overlap.CANCEL and not contract.has(Move.CANCEL):
         raise InvalidInput(
             f"{contract.name} jobs cannot be cancelled; use overlap 'skip' or 'allow', or another contract",
             code=INVALID,
@@ -93,6 +92,27 @@ def _build_schedule(
     return replace(schedule, next_fire_at=next_fire(schedule, now))
 
 
+async def find_schedule(tx: Tx, reference: str, tenant: str | None) -> Schedule:
+    """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
+    matches = await tx.schedules_matching(reference)
+    allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
+    if len(allowed) == 1:
+        return allowed[0]
+    if allowed:
+        raise InvalidInput(
+            f"{len(allowed)} tenants have a schedule {reference!r}; name the tenant, or use the schedule's id",
+            code="SCHEDULE_AMBIGUOUS",
+            tenants=sorted(schedule.tenant_id for schedule in allowed),
+        )
+    if any(schedule.id == reference for schedule in matches):
+        raise TenantViolation(f"schedule {reference} belongs to another tenant", schedule_id=reference)
+    raise NotFound(
+        f"schedule {reference!r} does not exist; `detent schedules list` lists all schedules",
+        code="SCHEDULE_NOT_FOUND",
+        schedule=reference,
+    )
+
+
 def check_timing(request: ScheduleRequest) -> dict[str, Any]:
     """The checked columns for the times and rules of its fires; raises InvalidInput."""
     kind, expression = _kind_and_expression(request)
@@ -102,7 +122,7 @@ def check_timing(request: ScheduleRequest) -> dict[str, Any]:
     )
     if starts_at is not None and ends_at is not None and ends_at < starts_at:
         raise InvalidInput("ends_at must not be before starts_at", code=INVALID, field="ends_at")
-    check_number(request.misfire_limit, "misfire_limit", MISFIRES, INVALID)
+    check_number(request.misfire_limit, "misfire_limit", MISFIRES["minimum"], MISFIRES["maximum"], INVALID)
     return {
         "kind": kind,
         "expression": expression,
@@ -243,12 +263,7 @@ def moment_of(value: str | datetime, field: str, tz: str | None = None) -> Micro
 
 def _seconds(value: Any, field: str) -> Micros:
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= MAX_SECONDS:
-        raise InvalidInput(
-            f"{field} must be a number of seconds from 0 to {MAX_SECONDS}, got {str(value)[:40]!r}",
-            code=INVALID,
-            field=field,
-        )
+    check_number(number, field, 0, MAX_SECONDS, INVALID, whole=False)
     return round(number * SECOND)
 
 

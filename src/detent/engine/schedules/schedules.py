@@ -1,28 +1,30 @@
-"""Operations on schedules: add, edit, pause, resume, remove, list, preview, declare."""
+"""`engine.schedules`: the operations on schedules."""
 
+import builtins
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from detent.core.errors import DetentError, InvalidInput, NotFound, TenantViolation, VersionConflict
+from detent.core.access import Scope
+from detent.core.errors import DetentError, InvalidInput, VersionConflict, check_number
 from detent.core.job import Micros
 from detent.core.schedule import Fire, Schedule, fires_between, jitter_delay, next_fire
 from detent.core.times import SECOND
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
 from detent.engine.refusal import Refused, unwrap
+from detent.engine.runtime import Service, operators_only
 from detent.ports.access import Audit
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 
-from .request import INVALID, ScheduleRequest, apply_changes, build_schedule, moment_of, request_of
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
+from .backfill import Backfill, backfill
+from .firing import Fired, fire_due
+from .request import INVALID, ScheduleRequest, apply_changes, build_schedule, find_schedule, moment_of, request_of
 
 DECLARED_BY = "code"
 """The audit log's actor for schedules that the application declares in code."""
@@ -42,208 +44,208 @@ class Preview:
     due_at: Micros
 
 
-async def add(
-    engine: "Engine",
-    request: ScheduleRequest,
-    *,
-    actor: str,
-    reason: str | None = None,
-    paused: bool = False,
-    new_id: str | None = None,
-) -> Schedule:
-    """Create a schedule. With the same new_id the call can be repeated safely after a lost reply."""
-    schedule_id = new_id or engine.ids.job()
+class Schedules(Service):
+    """`engine.schedules`: add, edit, pause, resume, remove, list, preview, declare, backfill and fire schedules."""
 
-    async def act(tx: Tx) -> Schedule:
-        schedule = build_schedule(engine, request, tx.now, schedule_id=schedule_id)
-        if schedule.next_fire_at is None:
-            raise InvalidInput(
-                f"schedule {request.name!r} would never fire, its last time has passed; use a time in the future",
-                code=engine.contract(request.contract).code("invalid_schedule"),
-                field="at",
+    async def add(
+        self,
+        request: ScheduleRequest,
+        scope: Scope,
+        *,
+        paused: bool = False,
+        new_id: str | None = None,
+    ) -> Schedule:
+        """Create a schedule. With the same new_id the call can be repeated safely after a lost reply."""
+        schedule_id = new_id or self._runtime.ids.job()
+        tenant = self._runtime.tenant_of_new(request.tenant_id, "a schedule")
+        own_request = replace(request, tenant_id=tenant)
+
+        async def act(tx: Tx) -> Schedule:
+            schedule = build_schedule(self._runtime, own_request, tx.now, schedule_id=schedule_id)
+            if schedule.next_fire_at is None:
+                raise InvalidInput(
+                    f"schedule {request.name!r} would never fire, its last time has passed; use a time in the future",
+                    code=self._runtime.contract(request.contract).code("invalid_schedule"),
+                    field="at",
+                )
+            if paused:
+                schedule = replace(schedule, paused_at=tx.now, next_fire_at=None)
+            if not await tx.put_schedule(schedule):
+                existing = [s for s in await tx.schedules_matching(schedule_id) if s.id == schedule_id]
+                if existing:
+                    return existing[0]
+                raise ScheduleExists(
+                    f"a schedule named {request.name!r} exists; choose another name, or edit that one",
+                    name=request.name,
+                )
+            await tx.add_audit(
+                Audit(scope.actor, "schedule.add", schedule.id, schedule.tenant_id, scope.reason, definition(schedule))
             )
-        if paused:
-            schedule = replace(schedule, paused_at=tx.now, next_fire_at=None)
-        if not await tx.put_schedule(schedule):
-            existing = [s for s in await tx.schedules_matching(schedule_id) if s.id == schedule_id]
-            if existing:
-                return existing[0]
-            raise ScheduleExists(
-                f"a schedule named {request.name!r} exists; choose another name, or edit that one", name=request.name
+            return schedule
+
+        return await self._runtime.store.write(act)
+
+    async def edit(
+        self,
+        reference: str,
+        changes: Mapping[str, Any],
+        scope: Scope,
+        *,
+        version: int | None = None,
+    ) -> Schedule:
+        """Change fields of a schedule. version: raise VersionConflict if the schedule has another version."""
+
+        async def act(tx: Tx) -> Schedule | Refused:
+            before = await self._find(tx, reference, scope)
+            if version is not None and before.version != version:
+                message = (
+                    f"schedule {before.name!r} is at version {before.version}, not {version}; read it again and repeat"
+                )
+                return Refused(VersionConflict(message, name=before.name, version=before.version))
+            new = build_schedule(
+                self._runtime, apply_changes(request_of(before), changes), tx.now, schedule_id=before.id
             )
-        await tx.add_audit(Audit(actor, "schedule.add", schedule.id, schedule.tenant_id, reason, definition(schedule)))
-        return schedule
+            after = _replacement(before, new, tx.now, before.declared)
+            await _change(tx, before, after, "schedule.edit", scope, _differences(before, after))
+            return after
 
-    return await engine.store.write(act)
+        return unwrap(await self._runtime.run(act))
 
+    async def pause(self, reference: str, scope: Scope) -> Schedule:
+        """Stop its fires until it is resumed; fires that fall into the pause are not caught up."""
 
-async def edit(
-    engine: "Engine",
-    reference: str,
-    changes: Mapping[str, Any],
-    *,
-    actor: str,
-    reason: str | None = None,
-    tenant: str | None = None,
-    version: int | None = None,
-) -> Schedule:
-    """Change fields of a schedule. version: raise VersionConflict if the schedule has another version."""
+        async def act(tx: Tx) -> Schedule:
+            before = await self._find(tx, reference, scope)
+            if before.paused_at is not None:
+                return before
+            after = replace(before, paused_at=tx.now, next_fire_at=None, version=before.version + 1, updated_at=tx.now)
+            await _change(tx, before, after, "schedule.pause", scope)
+            return after
 
-    async def act(tx: Tx) -> Schedule | Refused:
-        before = await find(tx, reference, tenant)
-        if version is not None and before.version != version:
-            message = (
-                f"schedule {before.name!r} is at version {before.version}, not {version}; read it again and repeat"
+        return await self._runtime.run(act)
+
+    async def resume(self, reference: str, scope: Scope) -> Schedule:
+        """End a pause: it fires again from now on."""
+
+        async def act(tx: Tx) -> Schedule:
+            before = await self._find(tx, reference, scope)
+            if before.paused_at is None:
+                return before
+            after = replace(before, paused_at=None, version=before.version + 1, updated_at=tx.now)
+            after = replace(after, next_fire_at=next_fire(after, _next_fire_after(before, tx.now)))
+            await _change(tx, before, after, "schedule.resume", scope)
+            return after
+
+        return await self._runtime.run(act)
+
+    async def remove(self, reference: str, scope: Scope) -> Schedule:
+        """Delete a schedule; its jobs and the records of its fires are kept."""
+
+        async def act(tx: Tx) -> Schedule:
+            schedule = await self._find(tx, reference, scope)
+            await tx.drop_schedule(schedule.id)
+            await tx.add_audit(
+                Audit(
+                    scope.actor, "schedule.remove", schedule.id, schedule.tenant_id, scope.reason, definition(schedule)
+                )
             )
-            return Refused(VersionConflict(message, name=before.name, version=before.version))
-        new = build_schedule(engine, apply_changes(request_of(before), changes), tx.now, schedule_id=before.id)
-        after = _replacement(before, new, tx.now, before.declared)
-        await _change(tx, before, after, actor, "schedule.edit", reason, _differences(before, after))
-        return after
+            return schedule
 
-    return unwrap(await engine._retry_on_conflict(act))
+        return await self._runtime.run(act)
 
+    async def get(self, reference: str) -> Schedule:
+        """The schedule with this id or name; a name that several tenants use needs a tenant."""
+        return await self._runtime.store.read(lambda tx: self._find(tx, reference))
 
-async def pause(
-    engine: "Engine", reference: str, *, actor: str, reason: str | None = None, tenant: str | None = None
-) -> Schedule:
-    """Stop its fires until it is resumed; fires that fall into the pause are not caught up."""
+    async def list(self, filter: Filter) -> builtins.list[Schedule]:
+        chosen = self._runtime.within_tenant(filter)
+        return await self._runtime.store.read(lambda tx: tx.schedules(chosen))
 
-    async def act(tx: Tx) -> Schedule:
-        before = await find(tx, reference, tenant)
-        if before.paused_at is not None:
+    async def fires(self, reference: str, *, before: Micros | None = None, limit: int = 50) -> builtins.list[Fire]:
+        """The fires that created jobs, newest first."""
+
+        async def act(tx: Tx) -> builtins.list[Fire]:
+            schedule = await self._find(tx, reference)
+            return await tx.fires(schedule.id, None, None if before is None else before - 1, limit)
+
+        return await self._runtime.store.read(act)
+
+    async def preview(
+        self,
+        what: str | ScheduleRequest,
+        count: int = 10,
+        *,
+        after: str | datetime | None = None,
+    ) -> builtins.list[Preview]:
+        """The next fires after now (or `after`) of a stored schedule, even if it is paused, or of a request."""
+        check_number(count, "count", 1, MAX_PREVIEW, INVALID)
+
+        async def act(tx: Tx) -> tuple[Micros, Schedule]:
+            if isinstance(what, ScheduleRequest):
+                return tx.now, build_schedule(self._runtime, what, tx.now, schedule_id="preview")
+            return tx.now, await self._find(tx, what)
+
+        now, schedule = await self._runtime.store.read(act)
+        start = now if after is None else moment_of(after, "after", schedule.timezone)
+        moments = fires_between(schedule, start + 1, _LAST_MOMENT)
+        return [Preview(moment, moment + jitter_delay(schedule, moment)) for moment in islice(moments, count)]
+
+    @operators_only
+    async def declare(self, requests: Iterable[ScheduleRequest]) -> builtins.list[Schedule]:
+        """Update the stored schedules to the declarations in code.
+
+        An operator's edit is kept until the declaration itself changes; a pause is kept until a resume.
+        """
+        return [await self._runtime.run(partial(self._declare, request)) for request in requests]
+
+    async def _declare(self, request: ScheduleRequest, tx: Tx) -> Schedule:
+        text = json.dumps(asdict(request), default=str, sort_keys=True, ensure_ascii=False)
+        key = (request.tenant_id, request.name)
+        before = next((s for s in await tx.schedules_matching(request.name) if (s.tenant_id, s.name) == key), None)
+        if before is not None and before.declared == text:
             return before
-        after = replace(before, paused_at=tx.now, next_fire_at=None, version=before.version + 1, updated_at=tx.now)
-        await _change(tx, before, after, actor, "schedule.pause", reason)
-        return after
-
-    return await engine._retry_on_conflict(act)
-
-
-async def resume(
-    engine: "Engine", reference: str, *, actor: str, reason: str | None = None, tenant: str | None = None
-) -> Schedule:
-    """End a pause: it fires again from now on."""
-
-    async def act(tx: Tx) -> Schedule:
-        before = await find(tx, reference, tenant)
-        if before.paused_at is None:
-            return before
-        after = replace(before, paused_at=None, version=before.version + 1, updated_at=tx.now)
-        after = replace(after, next_fire_at=next_fire(after, _next_fire_after(before, tx.now)))
-        await _change(tx, before, after, actor, "schedule.resume", reason)
-        return after
-
-    return await engine._retry_on_conflict(act)
-
-
-async def remove(
-    engine: "Engine", reference: str, *, actor: str, reason: str | None = None, tenant: str | None = None
-) -> Schedule:
-    """Delete a schedule; its jobs and the records of its fires are kept."""
-
-    async def act(tx: Tx) -> Schedule:
-        schedule = await find(tx, reference, tenant)
-        await tx.drop_schedule(schedule.id)
-        await tx.add_audit(
-            Audit(actor, "schedule.remove", schedule.id, schedule.tenant_id, reason, definition(schedule))
+        new = build_schedule(
+            self._runtime, request, tx.now, schedule_id=before.id if before else self._runtime.ids.job()
         )
-        return schedule
+        if before is not None:
+            after = _replacement(before, new, tx.now, text)
+            await _change(tx, before, after, "schedule.declare", Scope(DECLARED_BY), _differences(before, after))
+            return after
+        new = replace(new, declared=text)
+        if not await tx.put_schedule(new):
+            raise VersionConflict(
+                f"another process declared schedule {request.name!r} at the same moment; repeat the call"
+            )
+        await tx.add_audit(Audit(DECLARED_BY, "schedule.declare", new.id, new.tenant_id, None, definition(new)))
+        return new
 
-    return await engine._retry_on_conflict(act)
+    async def _find(self, tx: Tx, reference: str, scope: Scope | None = None) -> Schedule:
+        return await find_schedule(tx, reference, self._runtime.tenant_of(scope))
 
+    async def backfill(
+        self,
+        reference: str,
+        first: str | datetime,
+        last: str | datetime,
+        scope: Scope,
+        *,
+        rate: float | None = None,
+        dry_run: bool = False,
+    ) -> Backfill:
+        """Create a job for each fire from first to last that has none. rate: how many jobs fall due per second.
 
-async def get(engine: "Engine", reference: str, *, tenant: str | None = None) -> Schedule:
-    return await engine.store.read(lambda tx: find(tx, reference, tenant))
+        Repeat it after a crash to continue. The schedule's overlap and misfire rules do not apply.
+        """
+        schedule = await self._runtime.store.read(lambda tx: self._find(tx, reference, scope))
+        return await backfill(self._runtime, schedule, (first, last), scope, rate=rate, dry_run=dry_run)
 
-
-async def list_schedules(engine: "Engine", filter: Filter) -> list[Schedule]:
-    return await engine.store.read(lambda tx: tx.schedules(filter))
-
-
-async def fires(
-    engine: "Engine", reference: str, *, tenant: str | None = None, before: Micros | None = None, limit: int = 50
-) -> list[Fire]:
-    """The fires that created jobs, newest first."""
-
-    async def act(tx: Tx) -> list[Fire]:
-        schedule = await find(tx, reference, tenant)
-        return await tx.fires(schedule.id, None, None if before is None else before - 1, limit)
-
-    return await engine.store.read(act)
-
-
-async def preview(
-    engine: "Engine",
-    what: str | ScheduleRequest,
-    count: int = 10,
-    *,
-    after: str | datetime | None = None,
-    tenant: str | None = None,
-) -> list[Preview]:
-    """The next fires after now (or `after`) of a stored schedule, even if it is paused, or of a request."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PREVIEW:
-        raise InvalidInput(f"count must be from 1 to {MAX_PREVIEW}, got {count!r}", code=INVALID, field="count")
-
-    async def act(tx: Tx) -> tuple[Micros, Schedule]:
-        if isinstance(what, ScheduleRequest):
-            return tx.now, build_schedule(engine, what, tx.now, schedule_id="preview")
-        return tx.now, await find(tx, what, tenant)
-
-    now, schedule = await engine.store.read(act)
-    start = now if after is None else moment_of(after, "after", schedule.timezone)
-    moments = fires_between(schedule, start + 1, _LAST_MOMENT)
-    return [Preview(moment, moment + jitter_delay(schedule, moment)) for moment in islice(moments, count)]
+    @operators_only
+    async def fire_due(self, limit: int) -> Fired:
+        """Fire up to `limit` due schedules in one transaction, where possible. Costs one read if none is due."""
+        return await fire_due(self._runtime, limit)
 
 
 _LAST_MOMENT: Micros = 253_402_300_799 * SECOND
-
-
-async def declare(engine: "Engine", requests: Iterable[ScheduleRequest]) -> list[Schedule]:
-    """Update the stored schedules to the declarations in code.
-
-    An operator's edit is kept until the declaration itself changes; a pause is kept until a resume.
-    """
-    return [await engine._retry_on_conflict(partial(_declare, engine, request)) for request in requests]
-
-
-async def _declare(engine: "Engine", request: ScheduleRequest, tx: Tx) -> Schedule:
-    text = json.dumps(asdict(request), default=str, sort_keys=True, ensure_ascii=False)
-    key = (request.tenant_id, request.name)
-    before = next((s for s in await tx.schedules_matching(request.name) if (s.tenant_id, s.name) == key), None)
-    if before is not None and before.declared == text:
-        return before
-    new = build_schedule(engine, request, tx.now, schedule_id=before.id if before else engine.ids.job())
-    if before is not None:
-        after = _replacement(before, new, tx.now, text)
-        await _change(tx, before, after, DECLARED_BY, "schedule.declare", None, _differences(before, after))
-        return after
-    new = replace(new, declared=text)
-    if not await tx.put_schedule(new):
-        raise VersionConflict(f"another process declared schedule {request.name!r} at the same moment; repeat the call")
-    await tx.add_audit(Audit(DECLARED_BY, "schedule.declare", new.id, new.tenant_id, None, definition(new)))
-    return new
-
-
-async def find(tx: Tx, reference: str, tenant: str | None) -> Schedule:
-    """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
-    matches = await tx.schedules_matching(reference)
-    allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
-    if len(allowed) == 1:
-        return allowed[0]
-    if allowed:
-        raise InvalidInput(
-            f"{len(allowed)} tenants have a schedule {reference!r}; name the tenant, or use the schedule's id",
-            code="SCHEDULE_AMBIGUOUS",
-            tenants=sorted(schedule.tenant_id for schedule in allowed),
-        )
-    if any(schedule.id == reference for schedule in matches):
-        raise TenantViolation(f"schedule {reference} belongs to another tenant", schedule_id=reference)
-    raise NotFound(
-        f"schedule {reference!r} does not exist; `detent schedules list` lists all schedules",
-        code="SCHEDULE_NOT_FOUND",
-        schedule=reference,
-    )
 
 
 _TIMING_FIELDS = ("kind", "expression", "timezone", "starts_at", "ends_at")
@@ -283,14 +285,13 @@ async def _change(
     tx: Tx,
     before: Schedule,
     after: Schedule,
-    actor: str,
     act: str,
-    reason: str | None,
+    scope: Scope,
     data: Mapping[str, Any] | None = None,
 ) -> None:
     if not await tx.change_schedule(before, after):
         raise VersionConflict(f"schedule {before.name!r} was changed meanwhile; read it and repeat", name=before.name)
-    await tx.add_audit(Audit(actor, act, after.id, after.tenant_id, reason, data))
+    await tx.add_audit(Audit(scope.actor, act, after.id, after.tenant_id, scope.reason, data))
 
 
 def definition(schedule: Schedule) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.contract.streams import ResultStatus
@@ -13,13 +12,11 @@ from detent.core.outcome import Failed, Outcome, Succeeded
 from detent.engine.execution.settle import Settlement, settle_job
 from detent.engine.execution.sweep import claimed_of
 from detent.engine.refusal import SETTLE_REFUSED, refuse
+from detent.engine.runtime import Runtime
 from detent.ports.claims import Claimed
 from detent.ports.outbox import OutboxItem
 from detent.ports.stream import Delivery, IdleMessage, Pending, Result
 from detent.ports.tx import Tx
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class ReceivedDeliveries:
 
 
 async def receive_deliveries(
-    engine: "Engine", tx: Tx, claimer: StreamClaimer, deliveries: Sequence[Delivery]
+    runtime: Runtime, tx: Tx, claimer: StreamClaimer, deliveries: Sequence[Delivery]
 ) -> ReceivedDeliveries:
     """Handle deliveries whose job the batched claim did not take: held by another, ended, duplicate or unknown.
 
@@ -50,7 +47,7 @@ async def receive_deliveries(
     jobs = await tx.lock([delivery.task_id for delivery in deliveries])
     for delivery in deliveries:
         job = jobs.get(delivery.task_id)
-        if job is None or not engine.contract(job.contract).uses_stream:
+        if job is None or not runtime.contract(job.contract).uses_stream:
             received.unknown.append(delivery)
             continue
         if job.phase is Phase.FINAL or job.failures != delivery.retry_count:
@@ -58,7 +55,7 @@ async def receive_deliveries(
         already_claimed = (
             job.phase is Phase.LEASED and job.token == delivery.message_id and job.worker == claimer.worker
         )
-        after = job if already_claimed else await _claim_or_reclaim(engine, tx, job, claimer, delivery.message_id)
+        after = job if already_claimed else await _claim_or_reclaim(runtime, tx, job, claimer, delivery.message_id)
         if after is not None:
             jobs[job.id] = after
             if after.phase is Phase.LEASED:
@@ -66,21 +63,21 @@ async def receive_deliveries(
     return received
 
 
-async def _claim_or_reclaim(engine: "Engine", tx: Tx, job: Job, claimer: StreamClaimer, token: str) -> Job | None:
+async def _claim_or_reclaim(runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer, token: str) -> Job | None:
     """Claim a job, or reclaim it if its lease has expired; None if another worker holds it."""
-    contract = engine.contract(job.contract)
+    contract = runtime.contract(job.contract)
     facts = Facts(worker=claimer.worker, token=token, lease=claimer.lease)
     if job.phase is Phase.CLAIMABLE and (job.due_at or 0) <= tx.now:
         change = decide(contract, job, Move.CLAIM, tx.now, facts)
     elif job.phase is Phase.LEASED and ((job.lease_until or 0) <= tx.now or job.token == token):
-        change = _reclaim(engine, contract, job, claimer, token, tx.now)
+        change = _reclaim(runtime, contract, job, claimer, token, tx.now)
     else:
         return None
     await tx.apply([change])
     return change.after
 
 
-def _reclaim(engine: "Engine", contract: Contract, job: Job, claimer: StreamClaimer, token: str, now: Micros) -> Change:
+def _reclaim(runtime: Runtime, contract: Contract, job: Job, claimer: StreamClaimer, token: str, now: Micros) -> Change:
     """RECLAIM the job, and FAIL it in the same commit if too many deliveries ended without a result."""
     data = {"old_consumer": job.worker, "new_consumer": claimer.worker, "message_id": job.token}
     if token != job.token:
@@ -97,7 +94,7 @@ def _reclaim(engine: "Engine", contract: Contract, job: Job, claimer: StreamClai
     limit = claimer.max_deliveries
     if limit and change.after.interruptions >= limit:
         failure = Failure(contract.code("lost"), f"{limit} deliveries ended without a result", "WorkerLost", False)
-        facts = Facts(actor=claimer.worker, failure=failure, charged=False, dlq_id=engine.ids.job())
+        facts = Facts(actor=claimer.worker, failure=failure, charged=False, dlq_id=runtime.ids.job())
         return add_move(contract, change, Move.FAIL, now, facts)
     return change
 
@@ -111,44 +108,44 @@ class AppliedResults:
 
 
 async def apply_results(
-    engine: "Engine", tx: Tx, results: Sequence[Result], lease: Micros, max_deliveries: int | None
+    runtime: Runtime, tx: Tx, results: Sequence[Result], lease: Micros, max_deliveries: int | None
 ) -> AppliedResults:
     """Apply the results of workers that use only the stream, in the order of the stream."""
     applied = AppliedResults()
     jobs = await tx.lock(sorted({result.task_id for result in results}))
     for result in results:
         job = jobs.get(result.task_id)
-        if job is None or not result.message_id or not engine.contract(job.contract).uses_stream:
+        if job is None or not result.message_id or not runtime.contract(job.contract).uses_stream:
             applied.unknown.append(result)
             continue
         claimer = StreamClaimer(result.worker or "unnamed worker", lease, max_deliveries)
         is_claim = result.status == ResultStatus.CLAIMED and result.problem is None
-        jobs[job.id] = await (_apply_claim if is_claim else _apply_end)(engine, tx, job, claimer, result)
+        jobs[job.id] = await (_apply_claim if is_claim else _apply_end)(runtime, tx, job, claimer, result)
         if not is_claim:
             applied.ended.append(result.message_id)
     return applied
 
 
-async def _apply_claim(engine: "Engine", tx: Tx, job: Job, claimer: StreamClaimer, result: Result) -> Job:
+async def _apply_claim(runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer, result: Result) -> Job:
     if job.token == result.message_id and (job.phase is not Phase.LEASED or job.worker == claimer.worker):
         return job  # a repeated message
-    after = await _claim_or_reclaim(engine, tx, job, claimer, result.message_id)
+    after = await _claim_or_reclaim(runtime, tx, job, claimer, result.message_id)
     return after or await _refuse_late(tx, job, result)
 
 
-async def _apply_end(engine: "Engine", tx: Tx, job: Job, claimer: StreamClaimer, result: Result) -> Job:
+async def _apply_end(runtime: Runtime, tx: Tx, job: Job, claimer: StreamClaimer, result: Result) -> Job:
     """If no `claimed` came before it, the task is claimed and settled in one commit."""
     held = job.phase is Phase.LEASED and job.token == result.message_id
     if held and result.worker and job.worker != result.worker:
         return await _refuse_late(tx, job, result)
     if not held and job.token != result.message_id:
-        claimed = await _claim_or_reclaim(engine, tx, job, claimer, result.message_id)
+        claimed = await _claim_or_reclaim(runtime, tx, job, claimer, result.message_id)
         if claimed is None:
             return await _refuse_late(tx, job, result)
         job = claimed
-    outcome = _outcome(engine.contract(job.contract), result)
-    settled = await settle_job(engine, tx, job, Settlement(job.id, result.message_id, job.contract, outcome))
-    return settled if isinstance(settled, Job) else job
+    outcome = _outcome(runtime.contract(job.contract), result)
+    settled = await settle_job(runtime, tx, job, Settlement(job.id, result.message_id, job.contract, outcome))
+    return settled.after if isinstance(settled, Change) else job
 
 
 def _outcome(contract: Contract, result: Result) -> Outcome:
@@ -179,7 +176,7 @@ class SortedIdleMessages:
     unknown: list[Delivery] = field(default_factory=list)
 
 
-async def sort_idle_messages(engine: "Engine", tx: Tx, idle_messages: Sequence[IdleMessage]) -> SortedIdleMessages:
+async def sort_idle_messages(runtime: Runtime, tx: Tx, idle_messages: Sequence[IdleMessage]) -> SortedIdleMessages:
     """A Detent worker is lost when its lease has expired; any other worker when its message is idle on the stream."""
     sorted_messages = SortedIdleMessages()
     detent_workers = {worker.id for worker in await tx.workers()}
@@ -187,7 +184,7 @@ async def sort_idle_messages(engine: "Engine", tx: Tx, idle_messages: Sequence[I
     for message in idle_messages:
         message_id = message.delivery.message_id
         job = jobs.get(message.delivery.task_id)
-        if message.delivery.problem is not None or job is None or not engine.contract(job.contract).uses_stream:
+        if message.delivery.problem is not None or job is None or not runtime.contract(job.contract).uses_stream:
             sorted_messages.unknown.append(message.delivery)
         elif job.phase is Phase.LEASED and job.token == message_id:
             alive = job.worker in detent_workers and (job.lease_until or 0) > tx.now
@@ -195,7 +192,7 @@ async def sort_idle_messages(engine: "Engine", tx: Tx, idle_messages: Sequence[I
         elif job.phase is Phase.CLAIMABLE and job.failures == message.delivery.retry_count:
             # The consumer never reported its claim: log it, so that the history shows the delivery.
             facts = Facts(worker=message.consumer, token=message_id, lease=0)
-            change = decide(engine.contract(job.contract), job, Move.CLAIM, tx.now, facts)
+            change = decide(runtime.contract(job.contract), job, Move.CLAIM, tx.now, facts)
             await tx.apply([change])
             jobs[job.id] = change.after
             sorted_messages.again.append(message)
@@ -207,8 +204,8 @@ async def sort_idle_messages(engine: "Engine", tx: Tx, idle_messages: Sequence[I
     return sorted_messages
 
 
-async def expired_stream_leases(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
-    return await tx.expired(limit, [name for name, contract in engine.contracts.items() if contract.uses_stream])
+async def expired_stream_leases(runtime: Runtime, tx: Tx, limit: int) -> list[Job]:
+    return await tx.expired(limit, [name for name, contract in runtime.contracts.items() if contract.uses_stream])
 
 
 async def resolve_expired_leases(tx: Tx, jobs: Sequence[Job], pending: Sequence[Pending], lease: Micros) -> list[str]:

@@ -2,25 +2,23 @@
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import add_move, decide
 from detent.core.errors import DetentError
 from detent.core.job import Facts, Failure, Job
+from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import prepare, submit_in_transaction
 from detent.engine.submit.submission import Submission, check_name
 from detent.ports.tx import Tx
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 _MAX_FIELD = 2_000
 _MAX_FIELDS = 20
 
 
 async def dead_letter_message(
-    engine: "Engine",
+    runtime: Runtime,
     tx: Tx,
     worker: str,
     origin: tuple[str, str],
@@ -35,34 +33,34 @@ async def dead_letter_message(
     """
     task_id = fields.get(b"task_id", b"").decode("ascii", "replace")
     job = (await tx.lock([task_id])).get(task_id) if task_id else None
-    if job is not None and engine.contract(job.contract).uses_stream:
-        return await _fail(engine, tx, job, worker, origin, code, problem) if job.phase is Phase.CLAIMABLE else None
-    contract = stream_contract(engine)
+    if job is not None and runtime.contract(job.contract).uses_stream:
+        return await _fail(runtime, tx, job, worker, origin, code, problem) if job.phase is Phase.CLAIMABLE else None
+    contract = stream_contract(runtime)
     submission = Submission(
         job_type=_tool_name(fields),
-        payload=_payload(fields, origin, engine.max_payload),
+        payload=_payload(fields, origin, runtime.max_payload),
         contract=contract.name,
         idempotency_key=f"poison {origin[0]} {origin[1]}"[: contract.keys.max_length],
         actor=worker,
     )
-    submitted = await submit_in_transaction(tx, prepare(engine, submission, tx.now, apply_policy=False))
-    return None if submitted.hit else await _fail(engine, tx, submitted.job, worker, origin, code, problem)
+    submitted = await submit_in_transaction(tx, prepare(runtime, submission, tx.now, apply_policy=False))
+    return None if submitted.hit else await _fail(runtime, tx, submitted.job, worker, origin, code, problem)
 
 
-def stream_contract(engine: "Engine") -> Contract:
-    return next(contract for contract in engine.contracts.values() if contract.uses_stream)
+def stream_contract(runtime: Runtime) -> Contract:
+    return next(contract for contract in runtime.contracts.values() if contract.uses_stream)
 
 
 async def _fail(
-    engine: "Engine", tx: Tx, job: Job, worker: str, origin: tuple[str, str], code: str, problem: str
+    runtime: Runtime, tx: Tx, job: Job, worker: str, origin: tuple[str, str], code: str, problem: str
 ) -> Job:
-    contract = engine.contract(job.contract)
+    contract = runtime.contract(job.contract)
     data = {"stream": origin[0], "message_id": origin[1]}
     facts = Facts(worker=worker, token=origin[1], lease=0, data=data)
     claimed = decide(contract, job, Move.CLAIM, tx.now, facts)
     failure = Failure(code, problem[:_MAX_FIELD], "Poison", retryable=False)
     change = add_move(
-        contract, claimed, Move.FAIL, tx.now, Facts(actor=worker, failure=failure, dlq_id=engine.ids.job(), data=data)
+        contract, claimed, Move.FAIL, tx.now, Facts(actor=worker, failure=failure, dlq_id=runtime.ids.job(), data=data)
     )
     await tx.apply([change])
     return change.after

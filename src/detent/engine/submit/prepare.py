@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import create
@@ -12,13 +12,11 @@ from detent.core.errors import IdempotencyConflict, InvalidInput, TenantViolatio
 from detent.core.job import Change, Facts, Job, Micros
 from detent.core.options.job_options import STORED_WITH_JOBS
 from detent.core.uniform_batch import UniformBatch
-from detent.engine.execution.settle import not_supported
+from detent.engine.execution.waits import not_supported
+from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
 
 from .submission import Submission, check_submission, deadline_of, moment_of, payload_text
-
-if TYPE_CHECKING:
-    from detent.engine.engine import Engine
 
 _stored_options = attrgetter(*STORED_WITH_JOBS)
 
@@ -46,21 +44,28 @@ class Prepared:
     contract: Contract
     change: Change
     keys: list[tuple[str, str]]
+    move: Move
+    facts: Facts
+
+    def as_attempt(self, number: int) -> "Prepared":
+        """The same submission as attempt `number` of its task."""
+        job = replace(self.change.after, task_attempt=number)
+        return replace(self, change=create(self.contract, job, self.move, job.created_at, self.facts))
 
 
-def prepare(engine: "Engine", submission: Submission, now: Micros, *, apply_policy: bool = True) -> Prepared:
-    contract = engine.contract(submission.contract)
-    payload = check_submission(contract, submission, engine.max_payload)
+def prepare(runtime: Runtime, submission: Submission, now: Micros, *, apply_policy: bool = True) -> Prepared:
+    contract = runtime.contract(submission.contract)
+    payload = check_submission(contract, submission, runtime.max_payload)
     held_for = (
-        engine.approval_policy.reason_to_hold(submission.job_type, submission.payload or {})
-        if apply_policy and engine.approval_policy
+        runtime.approval_policy.reason_to_hold(submission.job_type, submission.payload or {})
+        if apply_policy and runtime.approval_policy
         else None
     )
     if held_for is not None:
         submission = replace(submission, hold=True, actor=submission.actor or "guard")
-    if engine.tracer is not None and submission.traceparent is None:
-        submission = engine.tracer.with_trace_context(submission)
-    job_id = submission.id or engine.ids.job()
+    if runtime.tracer is not None and submission.traceparent is None:
+        submission = runtime.tracer.with_trace_context(submission)
+    job_id = submission.id or runtime.ids.job()
     _check_task_id(contract, submission, job_id)
     due_at, scheduled_at = moment_of(contract, submission, now)
     options = dict(zip(STORED_WITH_JOBS, _stored_options(submission), strict=True))
@@ -68,7 +73,7 @@ def prepare(engine: "Engine", submission: Submission, now: Micros, *, apply_poli
         options["idempotency_key"] = f"auto-{job_id}"
     if not submission.task_id:
         options["task_id"] = job_id if contract.names_tasks else None
-    options["trace_id"] = _trace(engine, contract, submission, job_id)
+    options["trace_id"] = _trace(runtime, contract, submission, job_id)
     options["effect_root"] = submission.effect_root or job_id
     job = Job(
         id=job_id,
@@ -83,36 +88,38 @@ def prepare(engine: "Engine", submission: Submission, now: Micros, *, apply_poli
         due_at=None,
         **options,
         max_retries=contract.retry.max_retries if submission.max_retries is None else submission.max_retries,
-        schedule_type=submission.schedule_type or "at",
-        scheduled_at=due_at if submission.hold and due_at > now else scheduled_at,
+        task_attempt=1 if contract.task_attempts else None,
+        schedule_type=submission.fire.kind if submission.fire else submission.schedule_type or "at",
+        scheduled_at=due_at if submission.hold and due_at > now and not submission.fire else scheduled_at,
         deadline_at=deadline_of(contract, submission, now),
     )
     move = _creation_move(contract, submission, due_at > now)
-    change = create(contract, job, move, now, Facts(actor=submission.actor, due_at=due_at, reason=held_for))
-    return Prepared(submission, contract, change, keys_of(contract, change.after))
+    facts = Facts(actor=submission.actor, due_at=due_at, reason=held_for)
+    change = create(contract, job, move, now, facts)
+    return Prepared(submission, contract, change, keys_of(contract, change.after), move, facts)
 
 
 def prepare_uniform(
-    engine: "Engine", submission: Submission, payloads: Sequence[Any], now: Micros
+    runtime: Runtime, submission: Submission, payloads: Sequence[Any], now: Micros
 ) -> UniformBatch | None:
     """The same submission with many payloads, checked once. None if the jobs need individual checks."""
-    first = prepare(engine, replace(submission, payload=payloads[0]), now)
+    first = prepare(runtime, replace(submission, payload=payloads[0]), now)
     change = first.change
-    if needs_transaction(first) or engine.approval_policy or change.notes or len(change.events) != 1:
+    if needs_transaction(first) or runtime.approval_policy or change.notes or len(change.events) != 1:
         return None
     ids, traces = [change.after.id], [change.after.trace_id]
     for _ in payloads[1:]:
-        ids.append(engine.ids.job())
-        traces.append(_trace(engine, first.contract, first.submission, ids[-1]))
-    texts = [change.after.payload, *(payload_text(payload, engine.max_payload) for payload in payloads[1:])]
+        ids.append(runtime.ids.job())
+        traces.append(_trace(runtime, first.contract, first.submission, ids[-1]))
+    texts = [change.after.payload, *(payload_text(payload, runtime.max_payload) for payload in payloads[1:])]
     return UniformBatch(change, {"id": ids, "payload": texts, "trace_id": traces})
 
 
-def _trace(engine: "Engine", contract: Contract, submission: Submission, job_id: str) -> str:
+def _trace(runtime: Runtime, contract: Contract, submission: Submission, job_id: str) -> str:
     """The submission's trace_id, else that of its traceparent, else an id in the contract's format."""
     if submission.trace_id or submission.traceparent:
         return submission.trace_id or (submission.traceparent or "").split("-")[1]
-    unique = engine.ids.job() if "{unique}" in contract.trace_form else ""
+    unique = runtime.ids.job() if "{unique}" in contract.trace_form else ""
     return contract.trace_form.format(job_id=job_id, unique=unique)
 
 
@@ -163,12 +170,12 @@ async def submit_in_transaction(tx: Tx, prepared: Prepared) -> Submitted:
     if owners:  # this job's id owns the key: the same call committed before and its reply was lost
         return await resolve_existing_id(tx, prepared)
     if prepared.contract.task_attempts:
-        job.task_attempt = await tx.next_attempt(job.task_id or job.id)
+        prepared = prepared.as_attempt(await tx.next_attempt(job.task_id or job.id))
     if not await tx.take_keys(prepared.keys, job.id):
         raise VersionConflict("another call took the idempotency key at the same moment; repeat the call")
     if await tx.insert([prepared.change]):
         return await resolve_existing_id(tx, prepared)
-    return Submitted(job)
+    return Submitted(prepared.change.after)
 
 
 async def submit_batch(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] | None:
@@ -181,9 +188,6 @@ async def submit_batch(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] 
         return None
     if await tx.take_all_keys([(*key, job_id) for key, job_id in keys.items()]) < len(keys):
         raise VersionConflict("another call took an idempotency key at the same moment; repeat the call")
-    for p in prepared:
-        if p.contract.task_attempts:  # a new task: its id is that of the job
-            p.change.after.task_attempt = 1
     await tx.insert([p.change for p in prepared])
     return [Submitted(p.change.after) for p in prepared]
 

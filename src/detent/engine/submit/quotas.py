@@ -4,9 +4,36 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from detent.core.errors import InvalidInput, QuotaExceeded
-from detent.core.job import Job
+from detent.core.job import Job, Micros
+from detent.core.times import SECOND
 from detent.ports.limits import TenantQuota
+from detent.ports.store import Store
 from detent.ports.tx import Tx
+
+_CACHE_TIME: Micros = SECOND
+"""How long a process caches the tenant quotas, so how late it can notice a quota that another process set."""
+
+
+class QuotaCache:
+    """The tenants with quotas, as read from the store within the last second."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._quotas: dict[str, TenantQuota] | None = None
+        self._read_at: Micros = 0
+
+    async def quotas(self) -> dict[str, TenantQuota]:
+        now = self._store.now()
+        if self._quotas is None or not self._read_at <= now < self._read_at + _CACHE_TIME:
+            rows = await self._store.read(lambda tx: tx.tenants())
+            self._quotas = {
+                quota.tenant_id: quota for quota in rows if quota.max_backlog is not None or quota.max_payload
+            }
+            self._read_at = now
+        return self._quotas
+
+    def clear(self) -> None:
+        self._quotas = None
 
 
 async def lock_quotas(tx: Tx, tenants: Iterable[str]) -> list[TenantQuota]:

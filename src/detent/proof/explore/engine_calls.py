@@ -57,7 +57,7 @@ class EngineCalls:
     def _create_lanes(self) -> None:
         """Submit both jobs and delete them again: lanes are created by the first submit and are not in snapshots."""
         for number in range(len(JOBS)):
-            run_all(self.engine.submit(self.submission(number)))
+            run_all(self.engine.jobs.submit(self.submission(number)))
         self.database.load(StateSnapshot((), (), (), (), ()))
 
     def submission(self, number: int) -> Submission:

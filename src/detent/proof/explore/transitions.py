@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, NamedTuple
 
+from detent.core.access import Scope
 from detent.core.contract.model import Move, Phase
 from detent.core.errors import DetentError
 from detent.engine import BatchResult, Engine
@@ -47,7 +48,7 @@ class Transitions:
         moves = {edge.move for edge in self.contract.edges}
         self._has_signals = Move.WAIT in moves
         self._has_cancel = Move.CANCEL in moves
-        self._succeeded = {edge.target for edge in self.contract.edges if edge.move is Move.SUCCEED}
+        self._succeeded = self.contract.success_statuses
         self._elapsed: dict[int, StateSnapshot] = {}
 
     def successors(self, state: DatabaseState, workers: Workers) -> Iterator[Transition]:
@@ -89,29 +90,32 @@ class Transitions:
                     yield ("the operator", words, JOBS[number]), effect
 
     def _operator_steps(self, state: DatabaseState, number: int, job: JobState) -> Iterator[tuple[str, CallEffect]]:
-        job_id, actor = JOBS[number], "operator"
+        job_id, scope = JOBS[number], Scope("operator")
         final = job.phase == Phase.FINAL
         if self._has_cancel and not (final and job.begun) and not job.cancel:
-            yield "cancels", self._run(state, "cancel", number, lambda e: e.cancel(job_id, actor=actor))
+            yield "cancels", self._run(state, "cancel", number, lambda e: e.jobs.cancel(job_id, scope))
         if final and self._has_cancel and job.result is not None:
             yield (
                 "cancels the finished job",
-                self._run(state, "late cancel", number, lambda e: e.cancel(job_id, actor=actor)),
+                self._run(state, "late cancel", number, lambda e: e.jobs.cancel(job_id, scope)),
             )
         if job.status in self.contract.cancel_requests and self.contract.edge(job.status, Move.CANCEL) and job.cancel:
             yield (
                 "cancels with force",
-                self._run(state, "force", number, lambda e: e.cancel(job_id, actor=actor, force=True)),
+                self._run(state, "force", number, lambda e: e.jobs.cancel(job_id, scope, force=True)),
             )
         if self._has_signals and not final and not job.signals:
-            yield "signals", self._run(state, "signal", number, lambda e: e.signal(job_id, SIGNAL, 1, actor=actor))
+            yield "signals", self._run(state, "signal", number, lambda e: e.jobs.signal(job_id, SIGNAL, scope, 1))
         if job.phase == Phase.CLAIMABLE and self.contract.edge(job.status, Move.FAIL):
-            yield "aborts", self._run(state, "abort", number, lambda e: e.abort(job_id, actor=actor))
+            yield "aborts", self._run(state, "abort", number, lambda e: e.jobs.abort(job_id, scope))
         if final and self.contract.edge(job.status, Move.REOPEN):
-            yield "reopens", self._run(state, "reopen", number, lambda e: e.reopen(job_id, actor=actor))
+            yield "reopens", self._run(state, "reopen", number, lambda e: e.jobs.reopen(job_id, scope))
         if job.status in self.contract.approval_statuses:
-            yield "approves", self._run(state, "approve", number, lambda e: e.approve(job_id, actor=actor))
-            yield "rejects", self._run(state, "reject", number, lambda e: e.reject(job_id, actor=actor, reason="no"))
+            yield "approves", self._run(state, "approve", number, lambda e: e.approvals.approve(job_id, scope))
+            yield (
+                "rejects",
+                self._run(state, "reject", number, lambda e: e.approvals.reject(job_id, Scope(scope.actor, "no"))),
+            )
 
     def _worker_steps(
         self, state: DatabaseState, memory: WorkerMemory
@@ -177,7 +181,7 @@ class Transitions:
 
     def _submit(self, state: DatabaseState, number: int) -> CallEffect:
         submission = self.calls.submission(number)
-        return self._run(state, "submit", number, lambda engine: engine.submit(submission))
+        return self._run(state, "submit", number, lambda engine: engine.jobs.submit(submission))
 
     def _run(
         self, state: DatabaseState, kind: str, number: int, call: Callable[[Engine], Coroutine[Any, Any, Any]]

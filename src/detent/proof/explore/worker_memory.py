@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.core.job import Failure, Job, Wait
+from detent.core.job import Change, Failure, Job, Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped, Succeeded, Waits
 from detent.engine import Settlement
 from detent.ports.claims import Claimed
@@ -223,6 +223,8 @@ def comparison_key(value: Any) -> Any:
         return "claimed", value.id, value.token, value.cancel_requested is not None
     if isinstance(value, Job):
         return "job", value.id, value.status, value.token
+    if isinstance(value, Change):
+        return comparison_key(value.after), *sorted(value.affected_parents)
     if isinstance(value, DetentError):
         return "refused", value.code
     if isinstance(value, dict):

@@ -39,7 +39,7 @@ class WorkerSteps:
         self._contract = contract
         self._state = state
         self._slots = slots
-        waits = any(edge.move is Move.WAIT for edge in contract.edges)
+        waits = contract.has(Move.WAIT)
         self._outcomes = ["success", "failure", "permanent failure", *(["wait"] if waits else [])]
         cached = lru_cache(maxsize=1 << 16)
         self.internal = cached(self._internal)

@@ -4,13 +4,15 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
 
+from detent.core.access import Scope
 from detent.core.contract.gate_b2 import GATE_B2
 from detent.core.contract.model import Move
 from detent.core.errors import DetentError
 from detent.core.job import Failure, Job
 from detent.core.outcome import Failed, Succeeded
 from detent.engine import Engine, Submission
-from detent.proof.verify.verify import Scope, verify
+from detent.proof.verify.verify import Scope as VerifyScope
+from detent.proof.verify.verify import verify
 
 TRANSIENT = Failed(Failure("TRANSIENT", "a transient fault, injected by the replay", "Transient", retryable=True))
 DONE = Succeeded('{"replayed":true}')
@@ -90,7 +92,7 @@ async def _run_case(engine: Engine, queue: str, case: Case) -> CaseResult:
 
 async def _execute(engine: Engine, queue: str, case: Case, result: CaseResult) -> Job:
     submission = Submission("detent.replay", {"case": case.id}, GATE_B2.name, queue, actor=ACTOR)
-    job = (await engine.submit(submission)).job
+    job = (await engine.jobs.submit(submission)).job
     request = engine.claim_request(ACTOR, 1, LEASE_SECONDS, queues=frozenset({queue}))
     claimed = await engine.claim(request)
     if [claim.id for claim in claimed] != [job.id]:
@@ -102,12 +104,12 @@ async def _execute(engine: Engine, queue: str, case: Case, result: CaseResult) -
         if claim is None:
             return job
         _check_delay(engine, job, retry_no, result)
-        job = await engine.transition(job.id, claim.target, actor=ACTOR)  # does not wait for the delay
+        job = await engine.jobs.transition(job.id, claim.target, Scope(ACTOR))  # does not wait for the delay
     return await _settle(engine, job.id, DONE)
 
 
 async def _settle(engine: Engine, job_id: str, outcome: Succeeded | Failed) -> Job:
-    held = await engine.job(job_id)
+    held = await engine.jobs.get(job_id)
     return await engine.settle(job_id, held.token or "", outcome)
 
 
@@ -120,7 +122,7 @@ def _check_delay(engine: Engine, job: Job, retry_no: int, result: CaseResult) ->
 
 async def _check(engine: Engine, job: Job, case: Case, result: CaseResult) -> None:
     """Collect the recorded transitions and compare them with the case."""
-    history = await engine.history(job.id)
+    history = await engine.jobs.history(job.id)
     result.records += [GATE_B2.envelope(history.job, event) or {} for event in history.events]
     statuses = [event.target for event in history.events]
     result.path = " -> ".join(statuses)
@@ -134,7 +136,7 @@ async def _check(engine: Engine, job: Job, case: Case, result: CaseResult) -> No
         await _check_dead_letter(engine, history.job, result)
     if case.end_again:
         await _check_refusals(engine, history.job, result)
-    report = await verify(engine.store, engine.contracts, Scope(job_id=job.id))
+    report = await verify(engine.store, engine.contracts, VerifyScope(job_id=job.id))
     result.problems += [f"verify: {finding.rule}: {finding.detail}" for finding in report.violations]
 
 
@@ -142,7 +144,7 @@ async def _check_dead_letter(engine: Engine, job: Job, result: CaseResult) -> No
     if job.dlq_id is None:
         result.problems.append("the failed job has no dlq_id")
         return
-    item = await engine.dead_letter(job.dlq_id)
+    item = await engine.dead_letters.get(job.dlq_id)
     if (item.job_id, item.retries) != (job.id, job.retries):
         result.problems.append(f"dead letter {item.id} has job {item.job_id} and retry count {item.retries}")
 
@@ -152,14 +154,14 @@ async def _check_refusals(engine: Engine, job: Job, result: CaseResult) -> None:
     code = GATE_B2.code("illegal_transition")
     ends = [status for status in GATE_B2.statuses if not GATE_B2.legal_events(status)]
     for status in sorted(ends, key=lambda end: end != job.status):
-        actual = await _refusal_code(engine.transition(job.id, status, actor=ACTOR))
+        actual = await _refusal_code(engine.jobs.transition(job.id, status, Scope(ACTOR)))
         step = f"{job.status} -> {status}"
         if actual != code:
             result.problems.append(f"{step} was answered with {actual}, expected {code}")
         record = {"trace_id": job.trace_id, "job_id": job.id, "retry_count": job.retries}
         result.records.append({**record, "status_transition": f"{step} ({actual})"})
         result.path += f"; {step} {actual}"
-    after = await engine.job(job.id)
+    after = await engine.jobs.get(job.id)
     if after != job:
         result.problems.append(f"a refused transition changed the job: it is {after.status}, version {after.version}")
 

@@ -43,8 +43,8 @@ async def wait_for_approval(ctx: Context, quorum: int) -> bool:
 def relation_payload(contract: Contract, number: int) -> dict[str, int]:
     """Handler arguments for children and approvals of a producer's job `number`, if the contract supports them."""
     payload = {}
-    if number % 4 == 1 and any(edge.move is Move.WAIT for edge in contract.edges):
+    if number % 4 == 1 and contract.has(Move.WAIT):
         payload["family"] = 1 + number % 2 if number % 8 == 1 else 1
-    if number % 5 == 2 and any(edge.move is Move.HOLD and edge.source for edge in contract.edges):
+    if number % 5 == 2 and contract.has(Move.HOLD):
         payload["question"] = 1 + number % 2
     return payload

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from detent.core.access import Scope
 from detent.core.contract.model import Contract, Move
 from detent.core.errors import DetentError, StoreUnavailable
 from detent.engine import Submission
@@ -63,7 +64,7 @@ class Producer(Client):
             twice = self.random.random() < 0.15
             for _ in range(2 if twice else 1):
                 tries = 50 if self.random.random() < 0.9 else 1
-                result = await self.call_with_retries(partial(self.engine.submit, submission), tries)
+                result = await self.call_with_retries(partial(self.engine.jobs.submit, submission), tries)
                 if result is not None and not isinstance(result, DetentError):
                     self.simulation.acknowledge(result.job.id)
         self.done = True
@@ -123,45 +124,49 @@ class Operator(Client):
 
     async def _signal(self, job_id: str) -> None:
         for _ in range(self.random.choice((1, 1, 2))):
-            await self.call_with_retries(lambda: self.engine.signal(job_id, SIGNAL, {"by": self.name}, actor=self.name))
+            await self.call_with_retries(
+                lambda: self.engine.jobs.signal(job_id, SIGNAL, Scope(self.name), {"by": self.name})
+            )
 
     async def _cancel(self, job_id: str) -> None:
         if self.random.random() < 0.4:
             force = self.random.random() < 0.3
-            await self.call_with_retries(lambda: self.engine.cancel(job_id, actor=self.name, force=force))
+            await self.call_with_retries(lambda: self.engine.jobs.cancel(job_id, Scope(self.name), force=force))
 
     async def _abort(self, job_id: str) -> None:
         if self.random.random() < 0.5:
-            await self.call_with_retries(lambda: self.engine.abort(job_id, actor=self.name))
+            await self.call_with_retries(lambda: self.engine.jobs.abort(job_id, Scope(self.name)))
 
     async def _decide(self, job_id: str) -> None:
-        decide = self.engine.approve if self.random.random() < 0.7 else self.engine.reject
-        await self.call_with_retries(lambda: decide(job_id, actor=self.name))
+        decide = self.engine.approvals.approve if self.random.random() < 0.7 else self.engine.approvals.reject
+        await self.call_with_retries(lambda: decide(job_id, Scope(self.name)))
 
     async def _reopen(self, job_id: str) -> None:
-        await self.call_with_retries(lambda: self.engine.reopen(job_id, actor=self.name))
+        await self.call_with_retries(lambda: self.engine.jobs.reopen(job_id, Scope(self.name)))
 
     async def _pause(self, job_id: str) -> None:
         """Pause a queue for a while, and cancel or abort jobs that rest in the meantime."""
-        await self.call_with_retries(lambda: self.engine.pause("queue", "other", actor=self.name))
+        await self.call_with_retries(lambda: self.engine.limits.pause("queue", "other", Scope(self.name)))
         for _ in range(3):
             await Pause(self.random.randrange(2 * SECOND))
             resting = self.simulation.monitor.jobs_between_executions()
             if resting:
                 await self.random.choice((self._abort, self._cancel))(self.random.choice(resting))
-        await self.call_with_retries(lambda: self.engine.resume("queue", "other", actor=self.name), 50)
+        await self.call_with_retries(lambda: self.engine.limits.resume("queue", "other", Scope(self.name)), 50)
 
     async def _dead_letter(self, job_id: str) -> None:
         """Requeue a dead letter as a job whose id was created beforehand, or discard it as one of two people."""
-        dead_letters = await self.call_with_retries(lambda: self.engine.dead_letters(Filter(limit=5)))
+        dead_letters = await self.call_with_retries(lambda: self.engine.dead_letters.list(Filter(limit=5)))
         if not isinstance(dead_letters, list) or not dead_letters:
             return
         item = self.random.choice(dead_letters)
         if self.random.random() < 0.6:
             new_id = self.engine.ids.job()
-            result = await self.call_with_retries(lambda: self.engine.requeue(item.id, actor=self.name, new_id=new_id))
+            result = await self.call_with_retries(
+                lambda: self.engine.dead_letters.requeue(item.id, Scope(self.name), new_id=new_id)
+            )
             if result is not None and not isinstance(result, DetentError):
                 self.simulation.acknowledge(result.job.id)
         else:
             person = self.random.choice(_PEOPLE)
-            await self.call_with_retries(lambda: self.engine.discard(item.id, person=person, reason="simulated"))
+            await self.call_with_retries(lambda: self.engine.dead_letters.discard(item.id, Scope(person, "simulated")))

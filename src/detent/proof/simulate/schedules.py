@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from detent.core.access import Scope
 from detent.core.contract.model import Move
 from detent.core.schedule import FIRE_KEY, Misfire, Overlap, parse_interval
 from detent.core.times import iso
-from detent.engine.schedules import schedules
-from detent.engine.schedules.backfill import backfill
 from detent.engine.schedules.request import ScheduleRequest
 
 from .clients import Client
@@ -39,20 +38,21 @@ class ScheduleOperator(Client):
 
     async def _operate(self) -> None:
         for name in self.names:
-            add = partial(schedules.add, self.engine, self._draw(name), actor=self.name, new_id=self.engine.ids.job())
+            new_id = self.engine.ids.job()
+            add = partial(self.engine.schedules.add, self._draw(name), Scope(self.name), new_id=new_id)
             await self.call_with_retries(add, 50)
         while not self.faults_healed:
             await Pause(self.random.randrange(500 * MS, 4 * SECOND))
             if len(self.names) > 1 and not self.faults_healed:
                 await self._change_schedule(self.random.choice(self.names[1:]))
         for name in self.names:
-            await self.call_with_retries(partial(schedules.pause, self.engine, name, actor=self.name), 50)
+            await self.call_with_retries(partial(self.engine.schedules.pause, name, Scope(self.name)), 50)
         self.done = True
 
     def _draw(self, name: str) -> ScheduleRequest:
         random, steady = self.random, name == STEADY
         contract = random.choice(self.simulation.config.contracts)
-        cancels = any(edge.move is Move.CANCEL for edge in self.engine.contract(contract).edges)
+        cancels = self.engine.contract(contract).has(Move.CANCEL)
         overlap = (
             Overlap.ALLOW if steady else random.choice(list(Overlap) if cancels else [Overlap.ALLOW, Overlap.SKIP])
         )
@@ -75,14 +75,14 @@ class ScheduleOperator(Client):
         self.simulation.note(f"{actor} {act} {name}")
         if act == "edit":
             every = random.randint(2, 7)
-            await self.call_with_retries(lambda: schedules.edit(engine, name, {"every": every}, actor=actor))
+            await self.call_with_retries(lambda: engine.schedules.edit(name, {"every": every}, Scope(actor)))
         elif act == "backfill":
             now = engine.store.now()
             span = iso(now - 20 * SECOND) or "", iso(now - random.randrange(10) * SECOND) or ""
-            await self.call_with_retries(lambda: backfill(engine, name, *span, actor=actor))
+            await self.call_with_retries(lambda: engine.schedules.backfill(name, *span, Scope(actor)))
         else:
-            call = schedules.pause if act == "pause" else schedules.resume
-            await self.call_with_retries(lambda: call(engine, name, actor=actor))
+            call = engine.schedules.pause if act == "pause" else engine.schedules.resume
+            await self.call_with_retries(lambda: call(name, Scope(actor)))
 
 
 class ScheduleMonitor:

@@ -9,6 +9,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+from detent.core.access import Scope
 from detent.core.contract.model import Phase
 from detent.core.errors import DetentError, StoreRefused
 from detent.core.job import CHILDREN, Micros
@@ -45,8 +46,8 @@ class Simulation:
         run_all(self.engine.open())
         self.connection = store.session.connection
         for limit in LIMITS[: config.limits]:
-            run_all(self.engine.set_limit(**limit, actor="world"))
-        limits = run_all(self.engine.limits())
+            run_all(self.engine.limits.set(Scope("world"), **limit))
+        limits = run_all(self.engine.limits.list())
         self.monitor = InvariantMonitor(self.connection, self.engine.contracts, self.clock, limits)
         self.faults: dict[str, int] = {}
         self.stale_refused = 0
@@ -265,7 +266,7 @@ class WaitResolver(Process):
     async def _resolve_waits(self) -> None:
         engine = self.simulation.engine
         for kind, name, *_ in await engine.store.read(lambda tx: tx.pauses()):
-            await engine.resume(kind, name, actor="closer")
+            await engine.limits.resume(kind, name, Scope("closer"))
         while True:
             await Pause(2 * SECOND)
             for row in self.simulation.monitor.unfinished_jobs():
@@ -273,11 +274,11 @@ class WaitResolver(Process):
                 try:
                     if row.status in contract.approval_statuses:
                         for person in ("closer", "other closer"):
-                            await engine.approve(row.id, actor=person)
+                            await engine.approvals.approve(row.id, Scope(person))
                     elif row.wait_kind == CHILDREN:
                         continue
                     elif row.phase == Phase.BLOCKED and row.wait_name and row.due_at is None:
-                        await engine.signal(row.id, row.wait_name, actor="closer")
+                        await engine.jobs.signal(row.id, row.wait_name, Scope("closer"))
                 except DetentError:
                     continue
 

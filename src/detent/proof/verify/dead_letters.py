@@ -3,14 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from detent.core.job import Job
+from detent.core.job import DeadLetterStatus, Job
 
 from .fold import ContractTable, FoldedLog
 from .rows import CONTRACT, DLQ_ID, ID, TENANT, Row
 from .rules import Report
 
 Rows = Iterable[Row]
-REQUEUED, DISCARDED = "requeued", "discarded"
 PROPOSE, CONFIRM = "dlq.discard.propose", "dlq.discard"
 
 
@@ -79,7 +78,7 @@ def check_dead_letter_rows(
             report.add(job_id, None, "dead-letter-differs", detail)
         new_job = new_jobs.get(new_id or "")
         missing = new_id is not None and not new_job and new_id > pruned
-        if (status == REQUEUED) != (new_id is not None) or missing:
+        if (status == DeadLetterStatus.REQUEUED) != (new_id is not None) or missing:
             detail = f"dead letter {dlq_id} is {status} and its requeued_as is {new_id or 'empty'}"
             report.add(job_id, None, "requeue-link", f"{detail}{', a job that does not exist' if missing else ''}")
         elif new_job and new_job.requeued_from != dlq_id:
@@ -94,7 +93,7 @@ def check_discards(rows: Rows, audit: Rows, tables: Mapping[str, ContractTable],
     for subject, act, actor, reason in audit:
         acts[subject].append((act, actor, reason))
     for dlq_id, job_id, contract, status, *_ in rows:
-        if status != DISCARDED:
+        if status != DeadLetterStatus.DISCARDED:
             continue
         rule = tables[contract].contract.dead_letters if contract in tables else None
         required = rule.discard_people if rule else 1

@@ -80,7 +80,7 @@ class ContractTable:
         """Statuses in which no job may stay, because a follow-up edge leaves them in the same commit."""
         self.takeovers = {edge.event for edge in contract.edges if contract.uses_stream and edge.move is Move.RECLAIM}
         self.taking = {edge.event for edge in contract.edges if edge.move in _TAKING}
-        self.reopens = any(edge.move is Move.REOPEN for edge in contract.edges)
+        self.reopens = contract.has(Move.REOPEN)
         self.timed = contract.retry_at_statuses
         self.frozen = contract.retry.max_retries if contract.retry.frozen else None
         self._folds: dict[Shape, FoldedLog] = {}

@@ -13,14 +13,14 @@ from typing import Any
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract
 from detent.core.errors import NotFound
-from detent.core.job import Micros
+from detent.core.job import DeadLetterStatus, Micros
 from detent.core.schedule import Schedule
 from detent.ports.listing import Filter
 from detent.ports.store import Store
 from detent.ports.tx import Tx
 
 from .children_and_approvals import check_children_and_approvals
-from .dead_letters import DISCARDED, by_job, check_dead_letter_rows, check_dead_letters, check_discards, check_requeued
+from .dead_letters import by_job, check_dead_letter_rows, check_dead_letters, check_discards, check_requeued
 from .fold import ContractTable
 from .keys import AttemptSequence, ExpectedKeys, check_attempt, check_expected_keys, check_key_rows
 from .rows import (
@@ -262,7 +262,7 @@ class _Run:
             new_ids = [row[4] for row in rows if row[4] is not None]
             new_jobs = await tx.lock(new_ids) if new_ids else {}
             check_dead_letter_rows(rows, new_jobs, self.tables, self.pruned, self.report)
-            if any(row[3] == DISCARDED for row in rows):
+            if any(row[3] == DeadLetterStatus.DISCARDED for row in rows):
                 page = _all([*where, "l.id <= :upto"])
                 audit = await tx.query("verify_discards", page, **values, upto=rows[-1][0])
                 check_discards(rows, audit, self.tables, self.report)

@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 
 from detent.core.access import POWERS, Power, Role, Token, implied_roles
 from detent.core.errors import InvalidInput, TenantViolation
-from detent.engine.control.access import Forbidden, Unauthorized, find_token, has_tokens
+from detent.engine.control.access import Forbidden, Unauthorized
 from detent.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Authenticator:
 
     async def _query(self, secret: str) -> Token | bool | None:
         engine = await self._web.engine()
-        result = await (find_token(engine, secret) if secret else has_tokens(engine))
+        result = await (engine.tokens.find(secret) if secret else engine.tokens.exist())
         if len(self._cache) >= _CACHE_SIZE:
             self._cache.clear()
         if result is not None:  # unknown tokens are not cached, or guessed ones would fill the memory

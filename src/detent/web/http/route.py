@@ -51,7 +51,8 @@ class ApiRequest(Request):
         return strict_json(self.raw, self.web.settings.max_depth)
 
     async def engine(self) -> Engine:
-        return await self.web.engine()
+        """The engine, limited to the caller's tenant if its token is bound to one."""
+        return (await self.web.engine()).scoped(tenant=self.caller.tenant)
 
 
 class ApiRoute(APIRoute):

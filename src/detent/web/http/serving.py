@@ -12,7 +12,6 @@ from starlette.types import ASGIApp
 
 from detent.core.errors import DetentError
 from detent.engine import Engine
-from detent.engine.control.access import has_tokens
 from detent.web.app import create_app
 
 from .authentication import is_loopback
@@ -61,7 +60,7 @@ class Server(uvicorn.Server):
 
 async def check_address(engine: Engine, host: str) -> bool:
     """True if the API may be open without tokens. Raises CannotServe for a non-loopback address if no token exists."""
-    needs_token = await has_tokens(engine)
+    needs_token = await engine.tokens.exist()
     if not is_loopback(host) and not needs_token:
         raise CannotServe(
             f"{host} is not a loopback address and no token exists; "

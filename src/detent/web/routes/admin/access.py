@@ -6,10 +6,8 @@ from fastapi import Path, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from detent.core.access import Power
-from detent.core.errors import TenantViolation
+from detent.core.access import Power, Scope
 from detent.core.times import iso
-from detent.engine.control import access
 from detent.engine.control.access import token_view
 from detent.engine.reads import responses
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -23,9 +21,8 @@ TokenId = Annotated[str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$",
 @router.route_for("GET", "/tokens", needs=Power.ADMIN, responses={200: responses.TokenList})
 async def list_tokens(request: ApiRequest) -> Response:
     """List all tokens without their secrets. A token that is bound to a tenant sees only the tokens of that tenant."""
-    engine, tenant = await request.engine(), request.caller.tenant
-    tokens = [token for token in await access.list_tokens(engine) if tenant is None or token.tenant_id == tenant]
-    return json_response({"tokens": [token_view(token, engine.store.now()) for token in tokens]})
+    engine = await request.engine()
+    return json_response({"tokens": [token_view(token, engine.store.now()) for token in await engine.tokens.list()]})
 
 
 class TokenCreateRequest(schemas.RequestBody):
@@ -44,11 +41,10 @@ async def create_token(request: ApiRequest, body: TokenCreateRequest) -> Respons
     The new token sees payloads only if the caller's token does, and is bound to the caller's tenant if there is one.
     """
     engine, caller = await request.engine(), request.caller
-    token, secret = await access.create_token(
-        engine,
+    token, secret = await engine.tokens.create(
         body.name,
         body.role,
-        actor=caller.person,
+        Scope(caller.person),
         tenant=caller.tenant_for(body.tenant),
         payloads=body.payloads and caller.payloads,
         expires_days=body.expires_days,
@@ -61,12 +57,8 @@ async def create_token(request: ApiRequest, body: TokenCreateRequest) -> Respons
 @router.route_for("POST", "/tokens/{token_id}/revoke", needs=Power.ADMIN, responses={200: responses.TokenInfo})
 async def revoke_token(request: ApiRequest, token_id: TokenId) -> Response:
     """Revoke a token. This is final; repeating it changes nothing. 404 TOKEN_NOT_FOUND if it does not exist."""
-    engine, caller = await request.engine(), request.caller
-    if caller.tenant is not None:
-        tokens = {token.id: token for token in await access.list_tokens(engine)}
-        if token_id in tokens and tokens[token_id].tenant_id != caller.tenant:
-            raise TenantViolation("this token belongs to another tenant")
-    token = await access.revoke_token(engine, token_id, actor=caller.person)
+    engine = await request.engine()
+    token = await engine.tokens.revoke(token_id, Scope(request.caller.person))
     request.web.authenticator.clear_cache()
     return json_response(token_view(token, engine.store.now()))
 

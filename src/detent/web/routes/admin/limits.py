@@ -6,7 +6,7 @@ from fastapi import Path
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from detent.core.access import Power
+from detent.core.access import Power, Scope
 from detent.core.errors import InvalidInput, NotFound
 from detent.engine.reads import responses
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -82,7 +82,7 @@ def _scope(body: LimitScope) -> dict[str, Any]:
 async def list_limits(request: ApiRequest) -> Response:
     """List all limits."""
     request.caller.require_all_tenants("limits")
-    return json_response({"limits": [limit.as_dict() for limit in await (await request.engine()).limits()]})
+    return json_response({"limits": [limit.as_dict() for limit in await (await request.engine()).limits.list()]})
 
 
 @router.route_for("PUT", "/limits", needs=Power.OPERATE, responses={200: responses.LimitResponse})
@@ -96,9 +96,7 @@ async def set_limit(request: ApiRequest, body: LimitRequest) -> Response:
         raise InvalidInput("a limit needs concurrency, rate or both", code="LIMIT_INVALID", field="concurrency")
     rate = None if body.rate is None else (body.rate, body.period_seconds)
     engine, actor = await request.engine(), request.caller.person
-    limit = await engine.set_limit(
-        **_scope(body), concurrency=body.concurrency, rate=rate, actor=actor, reason=body.reason
-    )
+    limit = await engine.limits.set(Scope(actor, body.reason), **_scope(body), concurrency=body.concurrency, rate=rate)
     return json_response(limit.as_dict())
 
 
@@ -107,16 +105,15 @@ async def remove_limit(request: ApiRequest, body: LimitScope) -> Response:
     """Remove the limit that has exactly this scope. 404 NO_LIMIT if it does not exist."""
     request.caller.require_all_tenants("limits")
     engine = await request.engine()
-    limit = await engine.remove_limit(**_scope(body), actor=request.caller.person, reason=body.reason)
+    limit = await engine.limits.remove(Scope(request.caller.person, body.reason), **_scope(body))
     return json_response(limit.as_dict())
 
 
 @router.route_for("GET", "/tenants", needs=Power.READ, responses={200: TenantList})
 async def list_tenants(request: ApiRequest) -> Response:
     """List the tenants that have a weight or a quota. A token that is bound to a tenant sees only that tenant."""
-    quotas = [quota._asdict() for quota in await (await request.engine()).tenant_quotas()]
-    tenant = request.caller.tenant
-    return json_response({"tenants": [quota for quota in quotas if tenant is None or quota["tenant_id"] == tenant]})
+    quotas = [quota._asdict() for quota in await (await request.engine()).limits.quotas()]
+    return json_response({"tenants": quotas})
 
 
 @router.route_for("PUT", "/tenants/{tenant}", needs=Power.ADMIN, responses={200: QuotaResponse})
@@ -125,13 +122,13 @@ async def set_quota(request: ApiRequest, tenant: Tenant, body: QuotaRequest) -> 
     request.caller.require_all_tenants("tenant quotas")
     changes = body.model_dump(include={"weight", "max_backlog", "max_payload"})
     engine, actor = await request.engine(), request.caller.person
-    return json_response((await engine.set_quota(tenant, **changes, actor=actor, reason=body.reason))._asdict())
+    return json_response((await engine.limits.set_quota(tenant, Scope(actor, body.reason), **changes))._asdict())
 
 
 @router.route_for("DELETE", "/tenants/{tenant}", needs=Power.ADMIN, responses={200: QuotaRemovedResponse})
 async def remove_quota(request: ApiRequest, tenant: Tenant) -> Response:
     """Remove a tenant's weight and quotas; its jobs stay. 404 TENANT_NOT_FOUND if it has none."""
     request.caller.require_all_tenants("tenant quotas")
-    if not await (await request.engine()).remove_quota(tenant, actor=request.caller.person):
+    if not await (await request.engine()).limits.remove_quota(tenant, Scope(request.caller.person)):
         raise NotFound(f"tenant {tenant!r} has no weight and no quota", code="TENANT_NOT_FOUND")
     return json_response({"tenant_id": tenant, "removed": True})

@@ -11,7 +11,6 @@ from detent.core.access import Power
 from detent.core.times import iso
 from detent.engine.metrics.time_series import series_view
 from detent.engine.reads import responses
-from detent.engine.reads.queues import read_queues
 from detent.engine.reads.stats import counts_view, live_workers_view
 from detent.ports.tx import Tx
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -29,7 +28,7 @@ async def get_overview(request: ApiRequest) -> Response:
     request.caller.require_all_tenants("the overview")
     engine = await request.engine()
     counts, queues, rest = await asyncio.gather(
-        request.web.job_counts.latest(), read_queues(engine), engine.store.read(_dead_letters_and_workers)
+        request.web.job_counts.latest(), engine.stats.queues(), engine.store.read(_dead_letters_and_workers)
     )
     return json_response({"at": iso(engine.store.now()), **_counts_view(counts), **queues.as_dict(), **rest})
 

@@ -6,10 +6,9 @@ from fastapi import Body, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from detent.core.access import Power
+from detent.core.access import Power, Scope
 from detent.core.errors import NotFound
 from detent.engine.reads import responses
-from detent.engine.reads.queues import read_queues
 from detent.engine.reads.views import contract_view, contracts_view
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
@@ -33,7 +32,7 @@ class PauseQuery(BaseModel):
 async def list_queues(request: ApiRequest) -> Response:
     """List the queues with their number of ready, scheduled and running jobs, and all pauses."""
     request.caller.require_all_tenants("the list of queues")
-    return json_response((await read_queues(await request.engine())).as_dict())
+    return json_response((await (await request.engine()).stats.queues()).as_dict())
 
 
 @router.route_for("POST", "/queues/{name:path}/pause", needs=Power.OPERATE, responses={200: responses.PauseResponse})
@@ -46,7 +45,7 @@ async def pause_queue(
     """Pause a queue, a job type or a tenant: its jobs are not claimed any more. Running jobs continue."""
     _check_tenant(request, query.kind, name)
     engine = await request.engine()
-    await engine.pause(query.kind, name, actor=request.caller.person, reason=body.reason if body else None)
+    await engine.limits.pause(query.kind, name, Scope(request.caller.person, body.reason if body else None))
     return json_response({"kind": query.kind, "name": name, "paused": True})
 
 
@@ -58,7 +57,7 @@ async def resume_queue(request: ApiRequest, name: TargetName, query: Annotated[P
     pauses = await engine.store.read(lambda tx: tx.pauses())
     if (query.kind, name) not in {(pause[0], pause[1]) for pause in pauses}:
         raise NotFound(f"{query.kind.replace('_', ' ')} {name!r} is not paused", code="PAUSE_NOT_FOUND")
-    await engine.resume(query.kind, name, actor=request.caller.person)
+    await engine.limits.resume(query.kind, name, Scope(request.caller.person))
     return json_response({"kind": query.kind, "name": name, "paused": False})
 
 

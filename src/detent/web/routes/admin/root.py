@@ -43,7 +43,7 @@ async def get_docs_page(request: ApiRequest) -> Response:
 
 async def _document(request: ApiRequest) -> dict[str, Any]:
     """The document, cached until a contract is added or the first token is created."""
-    contracts, is_open = (await request.engine()).contracts, await request.web.authenticator.is_open()
+    contracts, is_open = (await request.web.engine()).contracts, await request.web.authenticator.is_open()
     cache = request.web.openapi_documents
     key = (frozenset(contracts), is_open)
     if key not in cache:

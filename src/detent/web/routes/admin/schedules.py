@@ -7,12 +7,12 @@ from fastapi import Body, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
-from detent.core.access import Power
+from detent.core.access import Power, Scope
 from detent.core.options import schedule_options
 from detent.core.schedule import Schedule
 from detent.engine.reads import responses
 from detent.engine.schedules import schedules
-from detent.engine.schedules.backfill import Backfill, backfill
+from detent.engine.schedules.backfill import Backfill
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -80,7 +80,7 @@ def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
 async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Response:
     """List schedules, newest first."""
     filter = replace(query.filter(request.caller), text=query.text, limit=query.limit + 1)
-    rows = await schedules.list_schedules(await request.engine(), filter)
+    rows = await (await request.engine()).schedules.list(filter)
     page = rows[: query.limit]
     cursor = page[-1].id if len(rows) > query.limit else None
     return json_response({"schedules": [_view(request, schedule) for schedule in page], "next_cursor": cursor})
@@ -96,11 +96,9 @@ async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> R
     tenant = request.caller.tenant_for(body.tenant_id)
     if tenant is not None:
         fields["tenant_id"] = tenant
-    schedule = await schedules.add(
-        await request.engine(),
+    schedule = await (await request.engine()).schedules.add(
         ScheduleRequest(**fields),
-        actor=request.caller.person,
-        reason=body.reason,
+        Scope(request.caller.person, body.reason),
         paused=body.paused,
         new_id=request.fresh_id,
     )
@@ -113,7 +111,7 @@ async def preview_timing(
 ) -> Response:
     """The next runs that a schedule with this timing would have. Creates nothing."""
     draft = ScheduleRequest("preview", "preview", **_given_fields(body))
-    runs = await schedules.preview(await request.engine(), draft, query.count, after=query.after)
+    runs = await (await request.engine()).schedules.preview(draft, query.count, after=query.after)
     return json_response(
         {"timezone": draft.tz or "UTC", "fires": [responses.show(responses.PlannedRun, run) for run in runs]}
     )
@@ -123,8 +121,8 @@ async def preview_timing(
 async def get_schedule(request: ApiRequest, reference: Reference) -> Response:
     """A schedule and its last 10 runs. 404 SCHEDULE_NOT_FOUND if it does not exist."""
     engine = await request.engine()
-    schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
-    runs = await schedules.fires(engine, schedule.id, limit=10)
+    schedule = await engine.schedules.get(reference)
+    runs = await engine.schedules.fires(schedule.id, limit=10)
     last_fires = [responses.show(responses.ScheduleRun, run) for run in runs]
     return json_response({**_view(request, schedule), "last_fires": last_fires})
 
@@ -136,13 +134,10 @@ async def update_schedule(request: ApiRequest, reference: Reference, body: Sched
     409 VERSION_CONFLICT if `version` is given and the schedule has changed since.
     """
     caller = request.caller
-    schedule = await schedules.edit(
-        await request.engine(),
+    schedule = await (await request.engine()).schedules.edit(
         reference,
         body.model_dump(exclude_unset=True, exclude={"version", "reason"}),
-        actor=caller.person,
-        reason=body.reason,
-        tenant=caller.tenant,
+        Scope(caller.person, body.reason),
         version=body.version,
     )
     return json_response(_view(request, schedule))
@@ -152,7 +147,7 @@ async def update_schedule(request: ApiRequest, reference: Reference, body: Sched
 async def remove_schedule(request: ApiRequest, reference: Reference) -> Response:
     """Remove a schedule; the jobs it created stay."""
     engine, caller = await request.engine(), request.caller
-    schedule = await schedules.remove(engine, reference, actor=caller.person, tenant=caller.tenant)
+    schedule = await engine.schedules.remove(reference, Scope(caller.person))
     return json_response(_view(request, schedule))
 
 
@@ -162,7 +157,7 @@ async def pause_schedule(
 ) -> Response:
     """Pause a schedule: it does not run until it is resumed."""
     engine, caller, reason = await request.engine(), request.caller, body.reason if body else None
-    schedule = await schedules.pause(engine, reference, actor=caller.person, reason=reason, tenant=caller.tenant)
+    schedule = await engine.schedules.pause(reference, Scope(caller.person, reason))
     return json_response(_view(request, schedule))
 
 
@@ -172,7 +167,7 @@ async def resume_schedule(
 ) -> Response:
     """Resume a paused schedule. Runs that fell into the pause are not made up for."""
     engine, caller, reason = await request.engine(), request.caller, body.reason if body else None
-    schedule = await schedules.resume(engine, reference, actor=caller.person, reason=reason, tenant=caller.tenant)
+    schedule = await engine.schedules.resume(reference, Scope(caller.person, reason))
     return json_response(_view(request, schedule))
 
 
@@ -182,8 +177,8 @@ async def preview_schedule(
 ) -> Response:
     """The next runs of a schedule; those of a paused one as if it were not paused."""
     engine = await request.engine()
-    schedule = await schedules.get(engine, reference, tenant=request.caller.tenant)
-    runs = await schedules.preview(engine, schedule.id, query.count, after=query.after)
+    schedule = await engine.schedules.get(reference)
+    runs = await engine.schedules.preview(schedule.id, query.count, after=query.after)
     return json_response(
         {"timezone": schedule.timezone, "fires": [responses.show(responses.PlannedRun, run) for run in runs]}
     )
@@ -201,14 +196,11 @@ async def backfill_schedule(request: ApiRequest, reference: Reference, body: Bac
     422 BACKFILL_TOO_LARGE for more than 10,000 runs, BACKFILL_FORGOTTEN if the records of the range were pruned.
     """
     caller = request.caller
-    result = await backfill(
-        await request.engine(),
+    result = await (await request.engine()).schedules.backfill(
         reference,
         body.first,
         body.last,
-        actor=caller.person,
-        reason=body.reason,
-        tenant=caller.tenant,
+        Scope(caller.person, body.reason),
         rate=body.rate,
         dry_run=body.dry_run,
     )

@@ -6,12 +6,11 @@ from fastapi import Body, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from detent.core.access import Power
+from detent.core.access import Power, Scope
 from detent.core.times import iso
 from detent.engine.metrics import alerts
 from detent.engine.reads import workers
 from detent.engine.reads.responses import Timestamp
-from detent.engine.reads.stats import read_stats, stats_of_tenant, stats_view
 from detent.observability.metrics import exposition
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
@@ -76,25 +75,22 @@ async def get_stats(request: ApiRequest) -> Response:
     If counting is slow, the last count is returned for a while; `at` is the time of the count.
     """
     engine, tenant = await request.engine(), request.caller.tenant
-
-    async def count() -> dict[str, Any]:
-        return stats_view(await read_stats(engine)) if tenant is None else await stats_of_tenant(engine, tenant)
-
-    return json_response(await request.web.shared_counts.get("" if tenant is None else f"tenant {tenant}", count))
+    name = "" if tenant is None else f"tenant {tenant}"
+    return json_response(await request.web.shared_counts.get(name, engine.stats.view))
 
 
 @router.route_for("GET", "/workers", needs=Power.READ, responses={200: WorkerList})
 async def list_workers(request: ApiRequest) -> Response:
     """List the workers and the jobs each one holds. A worker without a heartbeat for three leases is not live."""
     request.caller.require_all_tenants("workers")
-    return json_response({"workers": (await workers.read_workers(await request.engine())).views()})
+    return json_response({"workers": (await (await request.engine()).workers.overview()).views()})
 
 
 @router.route_for("GET", "/workers/recoveries", needs=Power.READ, responses={200: RecoveryList})
 async def list_recoveries(request: ApiRequest) -> Response:
     """List the jobs that were reclaimed from lost workers within the last week, by worker."""
     request.caller.require_all_tenants("workers")
-    recoveries = await workers.recoveries(await request.engine())
+    recoveries = await (await request.engine()).workers.recoveries()
     return json_response({"recoveries": [recovery.view() for recovery in recoveries]})
 
 
@@ -116,7 +112,7 @@ async def _send_command(request: ApiRequest, worker: str, act: str, body: schema
     request.caller.require_all_tenants("workers")
     reason = body.reason if body else None
     engine, actor = await request.engine(), request.caller.person
-    command = await workers.send_command(engine, worker, act, actor=actor, reason=reason)
+    command = await engine.workers.send_command(worker, act, Scope(actor, reason))
     return json_response({**command._asdict(), "at": iso(command.at)})
 
 

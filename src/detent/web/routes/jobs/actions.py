@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Body
 from starlette.responses import Response
 
-from detent.core.access import Power
+from detent.core.access import Power, Scope
 from detent.core.job import Job
 from detent.engine import Engine
 from detent.engine.reads import responses
@@ -29,18 +29,16 @@ async def _act(request: ApiRequest, action: Callable[[Engine], Awaitable[Job]]) 
 
 
 def _decision(caller: Caller, body: schemas.DecisionRequest | None) -> dict[str, Any]:
-    """The arguments of engine.approve and engine.reject."""
+    """The arguments of engine.approvals.approve and reject."""
     return {
-        "actor": caller.person,
-        "tenant": caller.tenant,
+        "scope": _scope(caller, body),
         "roles": caller.deciding_roles,
-        "reason": _reason(body),
         "digest": body.digest if body else None,
     }
 
 
-def _reason(body: schemas.ReasonRequest | None) -> str | None:
-    return body.reason if body else None
+def _scope(caller: Caller, body: schemas.ReasonRequest | None) -> Scope:
+    return Scope(caller.person, body.reason if body else None)
 
 
 @router.route_for("POST", "/jobs/{job_id}/cancel", needs=Power.OPERATE, responses={200: responses.Job})
@@ -51,20 +49,14 @@ async def cancel_job(
 
     409 if the contract has no such transition from the job's status.
     """
-    caller, force = request.caller, bool(body and body.force)
-    return await _act(
-        request,
-        lambda e: e.cancel(job_id, actor=caller.person, reason=_reason(body), tenant=caller.tenant, force=force),
-    )
+    scope, force = _scope(request.caller, body), bool(body and body.force)
+    return await _act(request, lambda engine: engine.jobs.cancel(job_id, scope, force=force))
 
 
 @router.route_for("POST", "/jobs/{job_id}/abort", needs=Power.OPERATE, responses={200: responses.Job})
 async def abort_job(request: ApiRequest, job_id: JobId, body: OptionalReason = None) -> Response:
     """Abort: make a job fail that no worker holds. 409 if a worker holds it or its contract has no such transition."""
-    caller = request.caller
-    return await _act(
-        request, lambda e: e.abort(job_id, actor=caller.person, reason=_reason(body), tenant=caller.tenant)
-    )
+    return await _act(request, lambda engine: engine.jobs.abort(job_id, _scope(request.caller, body)))
 
 
 @router.route_for("POST", "/jobs/{job_id}/approve", needs=Power.REVIEW, responses={200: responses.Job})
@@ -74,7 +66,7 @@ async def approve_job(request: ApiRequest, job_id: JobId, body: OptionalDecision
     409 if it does not wait for approval or the digest does not match, 403 APPROVAL_ROLE_REQUIRED without a required
     role, 400 APPROVAL_REQUIRED if the same person approves twice.
     """
-    return await _act(request, lambda e: e.approve(job_id, **_decision(request.caller, body)))
+    return await _act(request, lambda engine: engine.approvals.approve(job_id, **_decision(request.caller, body)))
 
 
 @router.route_for("POST", "/jobs/{job_id}/reject", needs=Power.REVIEW, responses={200: responses.Job})
@@ -83,23 +75,20 @@ async def reject_job(request: ApiRequest, job_id: JobId, body: OptionalDecision 
 
     A job held before its first execution ends; a running handler gets the rejection as the result of its request.
     """
-    return await _act(request, lambda e: e.reject(job_id, **_decision(request.caller, body)))
+    return await _act(request, lambda engine: engine.approvals.reject(job_id, **_decision(request.caller, body)))
 
 
 @router.route_for("POST", "/jobs/{job_id}/reopen", needs=Power.OPERATE, responses={200: responses.Job})
 async def reopen_job(request: ApiRequest, job_id: JobId, body: OptionalReason = None) -> Response:
     """Reopen a finished job: the same job runs again. 409 if its contract has no such transition."""
-    caller = request.caller
-    return await _act(
-        request, lambda e: e.reopen(job_id, actor=caller.person, reason=_reason(body), tenant=caller.tenant)
-    )
+    return await _act(request, lambda engine: engine.jobs.reopen(job_id, _scope(request.caller, body)))
 
 
 @router.route_for("POST", "/jobs/{job_id}/signal", needs=Power.OPERATE, responses={200: responses.SignalResponse})
 async def signal_job(request: ApiRequest, job_id: JobId, body: schemas.SignalRequest) -> Response:
     """Send a signal that a job waits for or will wait for. The first one of a name is kept, later ones are ignored."""
     engine, caller = await request.engine(), request.caller
-    job, first = await engine.signal(job_id, body.name, body.data, actor=caller.person, tenant=caller.tenant)
+    job, first = await engine.jobs.signal(job_id, body.name, Scope(caller.person), body.data)
     view = job_view(engine.contract(job.contract), job, payloads=caller.payloads)
     return json_response({"first": first, "job": view})
 
@@ -110,12 +99,10 @@ async def requeue_job(
 ) -> Response:
     """Requeue a finished job as a new job, which is linked to it. 409 if the job is not finished."""
     engine, caller = await request.engine(), request.caller
-    submitted = await engine.requeue_job(
+    submitted = await engine.jobs.requeue(
         job_id,
-        actor=caller.person,
-        reason=_reason(body),
+        _scope(caller, body),
         payload=body.payload if body else None,
-        tenant=caller.tenant,
         new_id=request.fresh_id,
     )
     view = submitted_view(engine.contract(submitted.job.contract), submitted, payloads=caller.payloads)

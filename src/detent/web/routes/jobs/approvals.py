@@ -8,9 +8,8 @@ from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.approval import may_decide
-from detent.engine.execution.approvals import OpenApproval, inbox
+from detent.engine.execution.approvals import OpenApproval
 from detent.engine.reads import responses
-from detent.ports.tx import Tx
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
@@ -31,11 +30,7 @@ async def list_approvals(request: ApiRequest, query: Annotated[ApprovalFilter, Q
     """List the jobs that wait for approval, oldest first. may_decide: whether the caller may approve or reject."""
     engine, caller = await request.engine(), request.caller
     roles = None if query.role is None else [query.role]
-
-    async def read_inbox(tx: Tx) -> list[OpenApproval]:
-        return await inbox(engine, tx, caller.tenant, roles, query.cursor, query.limit + 1)
-
-    rows = await engine.store.read(read_inbox)
+    rows = await engine.approvals.waiting(roles=roles, after=query.cursor, limit=query.limit + 1)
     page = rows[: query.limit]
     hidden = {} if caller.payloads else _HIDDEN_FIELDS
     items = [{**row.as_dict(), **hidden, "may_decide": _may_decide(caller, row)} for row in page]

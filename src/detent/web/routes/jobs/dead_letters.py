@@ -7,14 +7,11 @@ from fastapi import Body, Query
 from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
-from detent.core.access import Power
+from detent.core.access import Power, Scope
 from detent.engine.control.dead_letters_bulk import (
     DeadLetterBulkResult,
-    dead_letter_history,
-    discard_many,
-    requeue_many,
 )
-from detent.engine.reads import listing, responses
+from detent.engine.reads import responses
 from detent.engine.reads.views import dead_letter_view, submitted_view
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
@@ -58,7 +55,7 @@ class DeadLetterRequeueRequest(schemas.RequeueRequest):
 @router.route_for("GET", "/dlq/items", needs=Power.READ, responses={200: responses.DeadLetterList})
 async def list_dead_letters(request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]) -> Response:
     """List dead letters, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
-    page, cursor = await listing.list_dead_letters(await request.engine(), query.filter(request.caller))
+    page, cursor = await (await request.engine()).dead_letters.page(query.filter(request.caller))
     items = [dead_letter_view(item, payloads=request.caller.payloads) for item in page]
     return json_response({"items": items, "next_cursor": cursor})
 
@@ -67,7 +64,7 @@ async def list_dead_letters(request: ApiRequest, query: Annotated[DeadLetterFilt
 async def get_dead_letter(request: ApiRequest, dlq_id: DeadLetterId) -> Response:
     """A dead letter with the log of its job and the actions of people on it. 404 DLQ_ITEM_NOT_FOUND if unknown."""
     engine, caller = await request.engine(), request.caller
-    return json_response(await dead_letter_history(engine, dlq_id, tenant=caller.tenant, payloads=caller.payloads))
+    return json_response(await engine.dead_letters.history(dlq_id, payloads=caller.payloads))
 
 
 @router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, responses={201: responses.SubmitResponse})
@@ -79,12 +76,10 @@ async def requeue_dead_letter(
     Effect keys stay the same, for services that deduplicate by them. 409 DLQ_REQUEUE_CONFLICT if it is not open.
     """
     engine, caller, options = await request.engine(), request.caller, body or DeadLetterRequeueRequest()
-    submitted = await engine.requeue(
+    submitted = await engine.dead_letters.requeue(
         dlq_id,
-        actor=caller.person,
-        reason=options.reason,
+        Scope(caller.person, options.reason),
         payload=options.payload,
-        tenant=caller.tenant,
         new_id=request.fresh_id,
         take_steps=options.take_steps,
     )
@@ -107,7 +102,7 @@ async def discard_dead_letter(
     """
     engine, caller = await request.engine(), request.caller
     reason = body.reason if body else None
-    result = await engine.discard(dlq_id, person=caller.person, reason=reason, tenant=caller.tenant)
+    result = await engine.dead_letters.discard(dlq_id, Scope(caller.person, reason))
     view = {"confirmed": result.confirmed, "item": dead_letter_view(result.item, payloads=caller.payloads)}
     return json_response(view, 200 if result.confirmed else 202)
 
@@ -115,11 +110,9 @@ async def discard_dead_letter(
 @router.route_for("POST", "/dlq/requeue", needs=Power.OPERATE, responses={200: BulkResponse})
 async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueRequest) -> Response:
     """Requeue all open dead letters that match. With dry_run, the default, only count them."""
-    result = await requeue_many(
-        await request.engine(),
+    result = await (await request.engine()).dead_letters.requeue_many(
         body.filter(request.caller),
-        actor=request.caller.person,
-        reason=body.reason,
+        Scope(request.caller.person, body.reason),
         rate=body.rate,
         take_steps=body.take_steps,
         dry_run=body.dry_run,
@@ -133,11 +126,9 @@ async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardR
 
     With dry_run, the default, only count them.
     """
-    result = await discard_many(
-        await request.engine(),
+    result = await (await request.engine()).dead_letters.discard_many(
         body.filter(request.caller),
-        person=request.caller.person,
-        reason=body.reason,
+        Scope(request.caller.person, body.reason),
         dry_run=body.dry_run,
     )
     return json_response({"dry_run": body.dry_run, **asdict(result)})

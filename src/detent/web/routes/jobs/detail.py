@@ -27,7 +27,7 @@ _MAX_CHILDREN = 20
 async def get_job_detail(request: ApiRequest, job_id: JobId) -> Response:
     """The actions that a job's contract and the caller's role allow, and its wait, steps, approvals and children."""
     engine, caller = await request.engine(), request.caller
-    job = await engine.job(job_id, tenant=caller.tenant)
+    job = await engine.jobs.get(job_id)
 
     async def read_detail(tx: Tx) -> tuple[list[Step], list[Approval], list[Job], int]:
         children = await tx.children(job.id, None, _MAX_CHILDREN)
@@ -71,7 +71,7 @@ def allowed_actions(contract: Contract, job: Job) -> list[dict[str, Any]]:
         actions.append({"act": "abort", "needs": Power.OPERATE})
     if job.status in contract.approval_statuses:
         actions += [{"act": act, "needs": Power.REVIEW} for act in ("approve", "reject")]
-    if job.phase is not Phase.FINAL and any(edge.move is Move.WAIT for edge in contract.edges):
+    if job.phase is not Phase.FINAL and contract.has(Move.WAIT):
         actions.append({"act": "signal", "needs": Power.OPERATE})
     if contract.edge(job.status, Move.REOPEN):
         actions.append({"act": "reopen", "needs": Power.OPERATE})

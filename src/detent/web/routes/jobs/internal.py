@@ -6,9 +6,9 @@ from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from detent.core.access import Power
+from detent.core.access import Power, Scope
 from detent.core.errors import InvalidInput
-from detent.engine.execution.manual_run import ManualRun, run_manually
+from detent.engine.execution.manual_run import ManualRun
 from detent.engine.reads import responses
 from detent.engine.reads.views import job_view
 from detent.web.http.route import ApiRequest, Router, json_response
@@ -37,7 +37,7 @@ async def run_execution(request: ApiRequest, job_id: JobId, query: Annotated[Man
         raise InvalidInput("send either force_fail or transient_fail, not both", field="force_fail")
     outcome = ManualRun.FAIL if query.force_fail else ManualRun.RETRY if query.transient_fail else ManualRun.SUCCEED
     engine, caller = await request.engine(), request.caller
-    result = await run_manually(engine, job_id, outcome, actor=caller.person, tenant=caller.tenant)
+    result = await engine.jobs.run_manually(job_id, outcome, Scope(caller.person))
     return json_response(result.as_dict())
 
 
@@ -45,5 +45,5 @@ async def run_execution(request: ApiRequest, job_id: JobId, query: Annotated[Man
 async def transition_job(request: ApiRequest, job_id: JobId, body: schemas.TransitionRequest) -> Response:
     """Move a job to another status. 409 if the contract has no transition to it from the job's status."""
     engine, caller = await request.engine(), request.caller
-    job = await engine.transition(job_id, body.new_status, actor=caller.person, tenant=caller.tenant)
+    job = await engine.jobs.transition(job_id, body.new_status, Scope(caller.person))
     return json_response(job_view(engine.contract(job.contract), job, payloads=caller.payloads))

@@ -11,9 +11,9 @@ from detent.core.access import Power
 from detent.core.contract.model import Contract
 from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
-from detent.engine.reads import listing, responses
+from detent.engine.reads import responses
 from detent.engine.reads.views import history_view, job_view, submitted_view
-from detent.engine.reads.why import Why, why
+from detent.engine.reads.why import Why
 from detent.engine.submit.prepare import Submitted
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
@@ -55,7 +55,7 @@ async def submit_job(request: ApiRequest) -> Response:
     engine = await request.engine()
     submission = submission_of(engine, request.caller, await request.json(), request.fresh_id)
     try:
-        submitted = await engine.submit(submission)
+        submitted = await engine.jobs.submit(submission)
     except IdempotencyConflict as conflict:
         raise _hide_task(conflict, request.caller) from None
     view = _view(engine, submitted, request.caller)
@@ -75,7 +75,7 @@ async def submit_jobs(request: ApiRequest) -> Response:
     engine = await request.engine()
     submissions = [submission_of(engine, request.caller, job, None) for job in jobs]
     try:
-        results = await engine.submit_many(submissions)
+        results = await engine.jobs.submit_many(submissions)
     except IdempotencyConflict as conflict:
         raise _hide_task(conflict, request.caller) from None
     return json_response({"items": [_view(engine, submitted, request.caller) for submitted in results]}, 201)
@@ -125,7 +125,7 @@ def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConf
 async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Response:
     """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     caller, engine = request.caller, await request.engine()
-    page, cursor = await listing.list_jobs(engine, query.filter(caller))
+    page, cursor = await engine.jobs.page(query.filter(caller))
     views = [job_view(engine.contract(job.contract), job, payloads=caller.payloads) for job in page]
     return json_response({"jobs": views, "next_cursor": cursor})
 
@@ -145,7 +145,7 @@ async def get_job(request: ApiRequest, job_id: JobId) -> Response:
     404 JOB_NOT_FOUND if it does not exist.
     """
     engine, caller = await request.engine(), request.caller
-    job = await engine.job(job_id, tenant=caller.tenant)
+    job = await engine.jobs.get(job_id)
     return etag_response(request, job_view(engine.contract(job.contract), job, payloads=caller.payloads))
 
 
@@ -158,7 +158,7 @@ class EventPageQuery(Page):
 async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]) -> Response:
     """The log of a job: status changes and notes, oldest first."""
     engine, caller = await request.engine(), request.caller
-    history = await engine.history(job_id, tenant=caller.tenant)
+    history = await engine.jobs.history(job_id)
     rows = history_view(history.contract, history.job, history.events, history.notes, payloads=caller.payloads)
     start = offset_of(query.cursor)
     end = start + query.limit
@@ -171,7 +171,7 @@ async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[E
 async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
     """Explain why a job is not running: a code, a sentence, and details."""
     caller = request.caller
-    explanation = await why(await request.engine(), job_id, caller.tenant, payloads=caller.payloads)
+    explanation = await (await request.engine()).jobs.why(job_id, payloads=caller.payloads)
     return json_response(asdict(explanation))
 
 
@@ -179,6 +179,6 @@ async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
 async def verify_job(request: ApiRequest, job_id: JobId) -> Response:
     """Integrity check: compare a job's row with its log and its contract."""
     engine = await request.engine()
-    job = await engine.job(job_id, tenant=request.caller.tenant)
+    job = await engine.jobs.get(job_id)
     report = await verify(engine.store, engine.contracts, Scope(job_id=job.id))
     return json_response(report.as_dict())

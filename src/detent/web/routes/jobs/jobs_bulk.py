@@ -1,20 +1,20 @@
 """Actions on many jobs: those with given ids, or a page of those that match a filter; a dry run only counts them."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import Field
 from starlette.responses import Response
 
-from detent.core.access import Power
+from detent.core.access import Power, Scope
 from detent.core.contract.model import Move, Phase
 from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.engine import Engine
-from detent.engine.control.jobs_bulk import BulkResult, cancel_many, requeue_many
+from detent.engine.control.jobs_bulk import BulkResult
+from detent.engine.jobs import Jobs
 from detent.engine.reads import responses
-from detent.engine.reads.listing import list_jobs
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
@@ -48,13 +48,13 @@ async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
 
     With dry_run, the default, only count them.
     """
-    return await _act_on_page(request, body, _can_cancel, cancel_many)
+    return await _act_on_page(request, body, _can_cancel, Jobs.cancel_many)
 
 
 @router.route_for("POST", "/bulk/requeue", needs=Power.OPERATE, responses={200: BulkResponse})
 async def requeue_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     """Requeue many finished jobs as new jobs. With dry_run, the default, only count them."""
-    return await _act_on_page(request, body, _can_requeue, requeue_many)
+    return await _act_on_page(request, body, _can_requeue, Jobs.requeue_many)
 
 
 def _can_cancel(engine: Engine, job: Job) -> bool:
@@ -69,21 +69,21 @@ async def _act_on_page(
     request: ApiRequest,
     body: JobBulkRequest,
     is_allowed: Callable[[Engine, Job], bool],
-    action: Callable[..., Awaitable[BulkResult]],
+    action: Callable[[Jobs, Sequence[str], Scope], Awaitable[BulkResult]],
 ) -> Response:
     engine, caller = await request.engine(), request.caller
     jobs, cursor = await _matching_jobs(engine, caller, body)
     allowed_ids = [job.id for job in jobs if is_allowed(engine, job)]
     result = BulkResult()
     if not body.dry_run:
-        result = await action(engine, allowed_ids, actor=caller.person, reason=body.reason, tenant=caller.tenant)
+        result = await action(engine.jobs, allowed_ids, Scope(caller.person, body.reason))
     counts = {"dry_run": body.dry_run, "matched": len(jobs), "fitting": len(allowed_ids)}
     return json_response({**counts, **asdict(result), "next_cursor": cursor})
 
 
 async def _matching_jobs(engine: Engine, caller: Caller, body: JobBulkRequest) -> tuple[list[Job], str | None]:
     if body.ids is None:
-        return await list_jobs(engine, body.filter(caller, limit=_DRY_RUN_PAGE if body.dry_run else _PAGE))
+        return await engine.jobs.page(body.filter(caller, limit=_DRY_RUN_PAGE if body.dry_run else _PAGE))
     if body.model_dump(include={*JobSelection.model_fields, "cursor"}, exclude_none=True):
         raise InvalidInput("send either ids or a filter, not both", code="INPUT_INVALID", field="ids")
     rows = await engine.store.read(lambda tx: tx.lock(list(dict.fromkeys(body.ids or ()))))

@@ -1,0 +1,132 @@
+"""The runtime of the engine's acts: store, contracts and settings, and the method that runs an act in a transaction."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from detent.core.access import Scope
+from detent.core.approval_rules import ApprovalPolicy
+from detent.core.contract.builtin import CONTRACTS, find_contract
+from detent.core.contract.model import Contract
+from detent.core.errors import TenantViolation
+from detent.core.job import Change, Job
+from detent.core.retry import Jitter, deterministic_jitter
+from detent.ports.ids import Ids
+from detent.ports.listing import Filter
+from detent.ports.store import Store
+from detent.ports.tx import Tx
+from detent.system.ids import RandomIds
+
+from .execution.parents import process_child_events
+from .refusal import Refused, find, unwrap
+from .submit.quotas import QuotaCache
+from .submit.submission import DEFAULT_TENANT, MAX_PAYLOAD
+from .tracing import Tracer
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Runtime:
+    """What the acts of the engine need; `Engine` is a runtime with the services that run the acts."""
+
+    tracer: Tracer | None = None
+    tenant: str | None = None
+    """Set by `Engine.scoped`: all acts are limited to this tenant."""
+
+    def __init__(
+        self,
+        store: Store,
+        contracts: Mapping[str, Contract] | None = None,
+        *,
+        ids: Ids | None = None,
+        jitter: Jitter = deterministic_jitter,
+        max_payload: int = MAX_PAYLOAD,
+        approval_policy: ApprovalPolicy | None = None,
+    ) -> None:
+        self.store = store
+        self.declared_contracts = dict(contracts or {})
+        self.contracts: dict[str, Contract] = {**CONTRACTS, **self.declared_contracts}
+        self.ids: Ids = ids or RandomIds()
+        self.jitter = jitter
+        self.max_payload = max_payload
+        self.approval_policy = approval_policy
+        self.quota_cache = QuotaCache(store)
+
+    def contract(self, name: str | None) -> Contract:
+        return find_contract(self.contracts, name)
+
+    async def run(self, act: Callable[[Tx], Awaitable[T]], parents: Callable[[T], Iterable[str]] = lambda _: ()) -> T:
+        """Run the act in one transaction, which the store repeats after a conflict.
+
+        parents: from the act's result, the jobs whose ended or cancelled children are processed after the commit.
+        """
+        result = await self.store.write(act)
+        if affected := set(parents(result)):
+            await process_child_events(self.store, self.contracts, affected)
+        return result
+
+    async def change(self, act: Callable[[Tx], Awaitable[Change | Refused]]) -> Job:
+        """Run an act that changes one job; returns the job. Raises the error of a refusal after its commit."""
+        return unwrap(await self.run(act, lambda result: affected_parents([result]))).after
+
+    async def change_all(self, act: Callable[[Tx], Awaitable[list[Change]]]) -> list[Job]:
+        return [change.after for change in await self.run(act, affected_parents)]
+
+    def step_span(self, name: str) -> AbstractContextManager[object]:
+        return self.tracer.step(name) if self.tracer is not None else nullcontext()
+
+    async def find(self, tx: Tx, job_id: str, scope: Scope | None = None) -> Job:
+        """Lock and return the job; raises NotFound, or TenantViolation if it is outside of the scope's tenant."""
+        return await find(tx, job_id, self.tenant_of(scope))
+
+    def tenant_of(self, scope: Scope | None = None) -> str | None:
+        """The tenant that an act is limited to; None: no limit. Raises TenantViolation if the scope names another."""
+        requested = scope.tenant if scope else None
+        return self.tenant_for(requested, f"tenant {requested}")
+
+    def tenant_for(self, requested: str | None, what: str) -> str | None:
+        """The requested tenant; a runtime that is limited to a tenant allows only this one."""
+        if self.tenant is None or requested in (None, self.tenant):
+            return requested or self.tenant
+        raise TenantViolation(f"tenant {self.tenant} has no access to {what}")
+
+    def tenant_of_new(self, requested: str, what: str) -> str:
+        """The tenant of a new job or schedule: `default` means the tenant that the runtime is limited to, if any."""
+        if self.tenant is not None and requested == DEFAULT_TENANT:
+            return self.tenant
+        return self.tenant_for(requested, f"{what} of tenant {requested}") or requested
+
+    def within_tenant(self, filter: Filter) -> Filter:
+        """The filter limited to the runtime's tenant."""
+        return replace(filter, tenant_id=self.tenant_for(filter.tenant_id, f"the list of tenant {filter.tenant_id}"))
+
+
+class Service:
+    """The acts on one kind of thing; an attribute of `Engine`, for example `engine.jobs`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @property
+    def tenant(self) -> str | None:
+        return self._runtime.tenant
+
+
+def operators_only(act: F) -> F:
+    """An act that is not available to a tenant: on `engine.scoped(tenant=...)` it raises TenantViolation."""
+
+    @wraps(act)
+    def checked(self: "Service | Runtime", *args: Any, **options: Any) -> Any:
+        if self.tenant is not None:
+            raise TenantViolation(f"{act.__qualname__} acts on all tenants; tenant {self.tenant} has no access to it")
+        return act(self, *args, **options)
+
+    return cast(F, checked)
+
+
+def affected_parents(changes: Iterable[Any]) -> set[str]:
+    """The parents to process after these changes; results that are no changes affect none."""
+    return {parent for change in changes if isinstance(change, Change) for parent in change.affected_parents}
