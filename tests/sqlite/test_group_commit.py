@@ -24,7 +24,7 @@ async def engine(
     monkeypatch.setattr(batcher, "_RETRY_INLINE_EVERY", 1 << 60)
     engine = Engine(SqliteStore(f"{tmp_path}/jobs.db"))
     await engine.open()
-    await engine.submit(Submission("mail"))  # interns queue, job type and tenant
+    await engine.jobs.submit(Submission("mail"))  # interns queue, job type and tenant
     yield engine
     await engine.close()
 
@@ -35,11 +35,11 @@ async def test_callers_share_commits(engine: Engine, keyed: bool, commits: int) 
     store: Any = engine.store
     before = store.commits
     keys = [f"order-{n}" if keyed else None for n in range(CALLERS)]
-    submitted = await asyncio.gather(*(engine.submit(Submission("mail", idempotency_key=key)) for key in keys))
+    submitted = await asyncio.gather(*(engine.jobs.submit(Submission("mail", idempotency_key=key)) for key in keys))
     assert len({one.job.id for one in submitted}) == CALLERS
     assert store.commits - before == commits
     for one in submitted:
-        assert (await engine.job(one.job.id)).version == 1, "what is acknowledged is committed"
+        assert (await engine.jobs.get(one.job.id)).version == 1, "what is acknowledged is committed"
 
 
 async def test_an_act_that_fails_rolls_back_alone(engine: Engine) -> None:
@@ -61,19 +61,19 @@ async def test_an_act_that_fails_rolls_back_alone(engine: Engine) -> None:
 
 
 async def test_a_cancelled_caller_does_not_disturb_the_others(engine: Engine) -> None:
-    calls = [asyncio.create_task(engine.submit(Submission("mail"))) for _ in range(6)]
+    calls = [asyncio.create_task(engine.jobs.submit(Submission("mail"))) for _ in range(6)]
     await asyncio.sleep(0)
     calls[0].cancel()
     calls[3].cancel()
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [True, False, False] * 2
-    assert (await engine.submit(Submission("mail"))).job.version == 1
+    assert (await engine.jobs.submit(Submission("mail"))).job.version == 1
 
 
 async def test_a_store_that_is_closed_leaves_nobody_waiting(engine: Engine) -> None:
     """Some calls are being written, some wait for their turn, some for the end of the loop iteration."""
     keys = [*(f"order-{n}" for n in range(3)), None, None]
-    calls = [asyncio.create_task(engine.submit(Submission("mail", idempotency_key=key))) for key in keys]
+    calls = [asyncio.create_task(engine.jobs.submit(Submission("mail", idempotency_key=key))) for key in keys]
     await asyncio.sleep(0)
     await engine.close()
     async with asyncio.timeout(10):

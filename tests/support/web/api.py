@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from detent.core.access import Scope
 from detent.engine import Engine
-from detent.engine.control.access import create_token
 from support.stores import Place
 
 API = "/api/v1"
@@ -30,7 +30,7 @@ class Api:
         return client
 
     async def person(self, name: str, role: str, **options: Any) -> httpx.AsyncClient:
-        _, secret = await create_token(self.engine, name, role, actor="test", **options)
+        _, secret = await self.engine.tokens.create(name, role, Scope("test"), **options)
         self.app.state.web.authenticator.clear_cache()
         return self.client(secret)
 

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.access import Power, Scope
-from detent.engine.control.dead_letters_bulk import (
+from detent.engine.dead_letters import (
     DeadLetterBulkResult,
 )
 from detent.engine.reads import responses
