@@ -312,7 +312,7 @@ async def test_counts_nobody_asks_for_are_forgotten_and_nothing_is_exceeded(engi
     subject = limit.subject(JobKind("mail", "mail", "default", "k"))
 
     async def counted() -> bool:
-        return await engine.store.read(lambda tx: tx.meter(limit, subject)) is not None
+        return await engine.store.read(lambda tx: tx.queries.meter(limit, subject)) is not None
 
     clock.advance(1_800)
     await engine.prune(10**9)

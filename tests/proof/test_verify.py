@@ -170,7 +170,7 @@ def test_only_what_changed_since(copy: Path) -> None:
     victim = plant(str(copy), corrupt("x", "x", newest, row("created_at = 1")))
 
     async def update_times(store: Store) -> list[int]:
-        return [row[10] for row in await store.read(lambda tx: tx.query("verify_jobs", "true", limit=10_000))]
+        return [row[10] for row in await store.read(lambda tx: tx.queries.query("verify_jobs", "true", limit=10_000))]
 
     times = sorted(on_store(copy, update_times))  # type: ignore[arg-type]
     late = verified(copy, Scope(since=times[-1]))

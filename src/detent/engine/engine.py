@@ -9,7 +9,7 @@ from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.model import Contract, Phase
 from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreRefused, StoreUnavailable, UnknownContract
-from detent.core.job import DeadLetter, Job, Micros, SignalKey
+from detent.core.job import DeadLetter, Job, SignalKey
 from detent.core.outcome import Cancelled, Outcome, Succeeded
 from detent.core.retry import Jitter, deterministic_jitter
 from detent.core.times import SECOND
@@ -19,7 +19,7 @@ from detent.engine.reads.views import History
 from detent.engine.submit.prepare import Submitted
 from detent.engine.submit.submission import MAX_PAYLOAD, Submission, check_name
 from detent.engine.submit.submit import SubmitActs
-from detent.ports.access import Audit
+from detent.ports.access import Audit, AuditRow
 from detent.ports.claims import Claimed, ClaimRequest, Extended, Success
 from detent.ports.ids import Ids
 from detent.ports.listing import Filter
@@ -117,7 +117,7 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         check_outcome(outcome)
 
         async def act(tx: Tx) -> Job | Refused:
-            job = (await tx.lock([job_id])).get(job_id)
+            job = (await tx.jobs.lock([job_id])).get(job_id)
             name = job.contract if job else ""
             return await settle_job(self, tx, job, Settlement(job_id, token, name, outcome))
 
@@ -145,7 +145,7 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
                 remaining = replace(request, limit=room, suspects=suspects)
                 done.claimed += await self._retry_on_conflict(lambda tx: sweep.reclaim(self, tx, remaining))
             may_claim_suspect = request is not None and self._may_claim_suspect(request, done.claimed)
-            if request and may_claim_suspect and await self.store.read(lambda tx: tx.has_ready_suspect()):
+            if request and may_claim_suspect and await self.store.read(lambda tx: tx.claims.has_ready_suspect()):
                 done.claimed += await self._retry_on_conflict(lambda tx: sweep.claim_suspect(tx, request))
             if any(claimed.cancel_requested for claimed in done.claimed):
                 done.claimed = await self._cancel_requested_claims(done)
@@ -174,10 +174,10 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
     ) -> tuple[BatchResult, list[Settlement]]:
         done = BatchResult()
-        unsettled = await tx.succeed(plain) if plain else []
+        unsettled = await tx.claims.succeed(plain) if plain else []
         tx.parents_to_process.update(s.parent_id for s in plain if s.parent_id is not None)
         skipped = [_settlement_of(success) for success in unsettled]
-        rows = await tx.lock([s.id for s in other], wait=False) if other else {}
+        rows = await tx.jobs.lock([s.id for s in other], wait=False) if other else {}
         for settlement in other:
             if settlement.id not in rows:
                 skipped.append(settlement)
@@ -185,14 +185,14 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
             result = await settle_job(self, tx, rows[settlement.id], settlement)
             if isinstance(result, Refused):
                 done.refused[settlement.id] = result.error
-        done.claimed = await tx.claim(request) if request else []
+        done.claimed = await tx.claims.claim(request) if request else []
         return done, skipped
 
     async def _defer_rows_still_leased(self, done: BatchResult, skipped: list[Settlement]) -> list[Settlement]:
         """Of the settlements a batch skipped, defer those whose lease is still ours; return the others."""
         if not skipped or not self.store.skips_locked_rows:
             return skipped
-        rows = await self.store.read(lambda tx: tx.lock([settlement.id for settlement in skipped]))
+        rows = await self.store.read(lambda tx: tx.jobs.lock([settlement.id for settlement in skipped]))
         others = []
         for settlement in skipped:
             row = rows.get(settlement.id)
@@ -209,12 +209,12 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         job_id = settlement.id
 
         async def act(tx: Tx) -> Job | Refused | None:
-            job = (await tx.lock([job_id], wait=False)).get(job_id)
+            job = (await tx.jobs.lock([job_id], wait=False)).get(job_id)
             return await settle_job(self, tx, job, settlement) if job else None
 
         result = await self._retry_on_conflict(act)
         if result is None:
-            row = (await self.store.read(lambda tx: tx.lock([job_id]))).get(job_id)
+            row = (await self.store.read(lambda tx: tx.jobs.lock([job_id]))).get(job_id)
             if row is not None and row.token == settlement.token:
                 done.later.append(settlement)
                 return
@@ -235,7 +235,11 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
 
     async def extend(self, held: Mapping[str, str], lease_seconds: float) -> Extended:
         """Extend leases {job id: token} in one batch; returns the lost ones and those with a requested cancel."""
-        return await self.store.write(lambda tx: tx.extend(held, int(lease_seconds * SECOND))) if held else Extended()
+        return (
+            await self.store.write(lambda tx: tx.claims.extend(held, int(lease_seconds * SECOND)))
+            if held
+            else Extended()
+        )
 
     async def expire(self, limit: int = 100) -> list[Job]:
         """Take up to `limit` jobs back from workers whose lease has expired; part of every sweep."""
@@ -340,15 +344,15 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
             raise InvalidInput(f"{kind!r} cannot be paused; use one of {', '.join(PAUSABLE)}", code="PAUSE_INVALID")
 
         async def act(tx: Tx) -> None:
-            await tx.pause(kind, name, actor, reason)
-            await tx.add_audit(Audit(actor, f"{kind}.pause", name, None, reason))
+            await tx.pauses.pause(kind, name, actor, reason)
+            await tx.audit.add_audit(Audit(actor, f"{kind}.pause", name, None, reason))
 
         await self._retry_on_conflict(act)
 
     async def resume(self, kind: str, name: str, *, actor: str) -> None:
         async def act(tx: Tx) -> None:
-            await tx.resume(kind, name)
-            await tx.add_audit(Audit(actor, f"{kind}.resume", name))
+            await tx.pauses.resume(kind, name)
+            await tx.audit.add_audit(Audit(actor, f"{kind}.resume", name))
 
         await self._retry_on_conflict(act)
 
@@ -356,20 +360,20 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         return await self.store.read(lambda tx: find(tx, job_id, tenant))
 
     async def jobs(self, filter: Filter) -> list[Job]:
-        return await self.store.read(lambda tx: tx.jobs(filter))
+        return await self.store.read(lambda tx: tx.jobs.list_jobs(filter))
 
     async def dead_letter(self, dlq_id: str, *, tenant: str | None = None) -> DeadLetter:
         return await self.store.read(lambda tx: dead_letter_acts.find_dead_letter(tx, dlq_id, tenant))
 
     async def dead_letters(self, filter: Filter) -> list[DeadLetter]:
-        return await self.store.read(lambda tx: tx.dead_letters(filter))
+        return await self.store.read(lambda tx: tx.dead_letters.list_dead_letters(filter))
 
     async def history(self, job_id: str, *, tenant: str | None = None) -> History:
         """A job with all its events and notes, read in one snapshot."""
 
         async def act(tx: Tx) -> History:
             job = await find(tx, job_id, tenant)
-            return History(self.contract(job.contract), job, await tx.events(job_id), await tx.notes(job_id))
+            return History(self.contract(job.contract), job, await tx.log.events(job_id), await tx.log.notes(job_id))
 
         return await self.store.read(act)
 
@@ -391,8 +395,8 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
             raise InvalidInput(f"prune(): {error}", code="PRUNE_INVALID") from None
         return await pruning.prune(self, prune_options, batches, export)
 
-    async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
-        return await self.store.read(lambda tx: tx.audit(limit))
+    async def audit(self, limit: int = 100) -> list[AuditRow]:
+        return await self.store.read(lambda tx: tx.audit.last_audit(limit))
 
 
 def _settlement_of(success: Success) -> Settlement:

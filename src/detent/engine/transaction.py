@@ -100,7 +100,7 @@ class ApprovalActs:
 
         async def act(tx: Tx) -> list[Approval]:
             job = await find(tx, job_id, tenant)
-            return await tx.approvals_of(job.id)
+            return await tx.approvals.approvals_of(job.id)
 
         return await self.store.read(act)
 

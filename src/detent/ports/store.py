@@ -7,6 +7,7 @@ from detent.core.contract.model import Contract
 from detent.core.job import Change, Micros, Step
 
 from .claims import ClaimRequest, StoreBatchResult, Success
+from .tx import Tx
 
 T = TypeVar("T")
 
@@ -16,7 +17,6 @@ class Watch(Protocol):
 
     async def changed(self, timeout: float) -> bool:
         """Wait until there may be a new commit, at most this many seconds; True if there may be one."""
-        ...
 
 
 class OpenTransaction(Protocol):
@@ -24,9 +24,8 @@ class OpenTransaction(Protocol):
 
     connection: Any
 
-    async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
+    async def commit(self, act: Callable[[Tx], Awaitable[T]]) -> T:
         """Run a last act in the transaction, then commit; if either fails, everything is rolled back."""
-        ...
 
     async def rollback(self) -> None: ...
 
@@ -43,39 +42,30 @@ class Store(Protocol):
 
     async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
         """own: contracts of the application, which take precedence; builtin: added if they are missing."""
-        ...
 
     async def close(self) -> None: ...
-
     def now(self) -> Micros: ...
 
     async def uptime(self) -> float:
         """Seconds since the database server started; infinite if unknown."""
-        ...
 
     def sibling(self) -> "Store":
         """A store on the same database for another event loop; may return itself."""
-        ...
 
-    async def write(self, act: Callable[[Any], Awaitable[T]]) -> T: ...
-
-    async def read(self, act: Callable[[Any], Awaitable[T]]) -> T: ...
-
+    async def write(self, act: Callable[[Tx], Awaitable[T]]) -> T: ...
+    async def read(self, act: Callable[[Tx], Awaitable[T]]) -> T: ...
     async def insert(self, changes: Sequence[Change]) -> set[str]: ...
 
     async def record_step(self, step: Step, token: str) -> bool:
         """Like Tx.record_step, in one round trip. False may also mean that the row was locked: then check again."""
-        ...
 
     async def begin(self) -> OpenTransaction: ...
 
     def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
         """(True if limits kept jobs from the last claim, the time at which a rate limit allows the next start)."""
-        ...
 
     def watch(self) -> "Watch":
         """Watch for commits from now on. To miss none: create the watch, then read, then wait."""
-        ...
 
     async def settle_and_claim(
         self, successes: Sequence[Success], request: ClaimRequest | None

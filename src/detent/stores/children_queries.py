@@ -7,7 +7,7 @@ from typing import Any
 from detent.core.approval import Approval, Vote
 from detent.core.contract.model import Move
 from detent.core.job import CHILDREN, ApprovalRequest, Change, Job, Micros
-from detent.ports.children import ChildState
+from detent.ports.children import ChildCount, ChildState
 from detent.ports.claims import Success
 
 from .named_queries import NamedQueries
@@ -84,14 +84,13 @@ class ChildrenQueries(NamedQueries):
         await self.change("drop_child_cancel", parent_id=parent_id)
         return True
 
-    async def children(self, parent_id: str, after: str | None = None, limit: int = 100) -> list[Job]:
+    async def list_children(self, parent_id: str, after: str | None = None, limit: int = 100) -> list[Job]:
         where, values = ("true", {}) if after is None else ("id > :after", {"after": after})
         rows = await self.query("children", where, parent_id=parent_id, **values, limit=limit)
         return [job_from(row) for row in rows]
 
-    async def count_children(self, parent_id: str) -> list[tuple[str, str, str, str, int]]:
-        rows = await self.query("count_children", parent_id=parent_id)
-        return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
+    async def count_children(self, parent_id: str) -> list[ChildCount]:
+        return [ChildCount(*row) for row in await self.query("count_children", parent_id=parent_id)]
 
     async def child_states(self, ids: Sequence[str]) -> list[ChildState]:
         return [ChildState(*row) for row in await self.query("child_states", ids=json.dumps(list(ids)))]

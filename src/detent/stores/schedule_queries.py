@@ -8,6 +8,7 @@ from typing import Any
 from detent.core.job import Micros
 from detent.core.schedule import Advance, Fire, Schedule
 from detent.ports.listing import Filter
+from detent.ports.schedules import MissedSchedule, OldFire
 
 from .named_queries import NamedQueries
 
@@ -32,7 +33,7 @@ class ScheduleQueries(NamedQueries):
 
     contains: str
 
-    async def schedules(self, filter: Filter) -> list[Schedule]:
+    async def list_schedules(self, filter: Filter) -> list[Schedule]:
         filters = {name: getattr(filter, name) for name in _FILTERS if getattr(filter, name) is not None}
         where = " AND ".join(_FILTERS[name].replace("{contains}", self.contains) for name in filters) or "true"
         return [Schedule(*row) for row in await self.query("schedules", where, **filters, limit=filter.limit)]
@@ -48,6 +49,9 @@ class ScheduleQueries(NamedQueries):
         names = json.dumps(list(contracts))
         rows = await self.query("due_schedules", now=self.now, limit=limit, contracts=names)
         return [Schedule(*row) for row in rows]
+
+    async def missed_schedules(self, since: Micros) -> list[MissedSchedule]:
+        return [MissedSchedule(*row) for row in await self.query("missed_schedules", now=self.now, since=since)]
 
     async def put_schedule(self, schedule: Schedule) -> bool:
         return await self.change("put_schedule", **asdict(schedule)) == 1
@@ -76,7 +80,7 @@ class ScheduleQueries(NamedQueries):
     async def add_fires(self, fires: Sequence[Fire]) -> int:
         return await self.change("add_fires", rows=json.dumps(fires))
 
-    async def fires(self, schedule_id: str, first: Micros | None, last: Micros | None, limit: int) -> list[Fire]:
+    async def list_fires(self, schedule_id: str, first: Micros | None, last: Micros | None, limit: int) -> list[Fire]:
         ends = {"first": first, "last": last}
         values = {name: moment for name, moment in ends.items() if moment is not None}
         signs = {"first": ">=", "last": "<="}
@@ -95,9 +99,9 @@ class ScheduleQueries(NamedQueries):
             jobs.setdefault(schedule_id, []).append(job_id)
         return jobs
 
-    async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[tuple[Micros, bool]]:
+    async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[OldFire]:
         rows = await self.query("old_fires", schedule_id=schedule_id, before=before, limit=limit)
-        return [(row[0], bool(row[1])) for row in rows]
+        return [OldFire(row[0], bool(row[1])) for row in rows]
 
     async def drop_fires(self, schedule_id: str, upto: Micros) -> None:
         await self.change("drop_fires", schedule_id=schedule_id, upto=upto)

@@ -20,8 +20,7 @@ from detent.engine.streams.deliveries import (
 )
 from detent.engine.streams.poisoned_messages import dead_letter_message
 from detent.ports.clock import Clock
-from detent.ports.outbox import OutboxItem
-from detent.ports.stream import Delivery, IdleMessage, Result, StreamTransport, TaskMessage
+from detent.ports.stream import Delivery, IdleMessage, OutboxItem, Result, StreamTransport, TaskMessage
 from detent.ports.tx import Tx
 from detent.system.clock import SystemClock
 from detent.worker.reclaim_grace import ReclaimGrace
@@ -91,7 +90,7 @@ class Orchestrator:
         if await self.transport.length() >= self.transport.settings.max_length:
             return 0
         outbox_items = await self.engine.store.write(
-            lambda tx: tx.take_outbox_items(BATCH, int(_HOLD_SECONDS * SECOND))
+            lambda tx: tx.outbox.take_outbox_items(BATCH, int(_HOLD_SECONDS * SECOND))
         )
         if not outbox_items:
             return 0
@@ -103,7 +102,7 @@ class Orchestrator:
         run_ids = {await self.transport.publish(messages)}
         dead = [outbox_item.job_id for outbox_item in done if outbox_item.kind == DEAD_LETTER]
         if dead:
-            dead_letters = await self.engine.store.read(lambda tx: tx.dead_letters_of(dead))
+            dead_letters = await self.engine.store.read(lambda tx: tx.dead_letters.dead_letters_of(dead))
             run_ids.add(await self.transport.publish_dead_letters(dead_letters))
         if done and len(run_ids) == 1:  # else a failover came between: what is left is published again
             await self._drop_outbox_items(done, run_ids.pop())
@@ -113,9 +112,9 @@ class Orchestrator:
     async def _drop_outbox_items(self, outbox_items: Sequence[OutboxItem], run_id: str) -> None:
         """Delete published items, if the server that took them is still the one of the stream."""
         stream = self.transport.settings.task_stream
-        if not await self.engine.store.write(lambda tx: tx.drop_outbox_items(outbox_items, stream, run_id)):
+        if not await self.engine.store.write(lambda tx: tx.outbox.drop_outbox_items(outbox_items, stream, run_id)):
             await self.check_epoch()
-            await self.engine.store.write(lambda tx: tx.drop_outbox_items(outbox_items, stream, run_id))
+            await self.engine.store.write(lambda tx: tx.outbox.drop_outbox_items(outbox_items, stream, run_id))
 
     async def _results_loop(self) -> None:
         while True:
@@ -171,7 +170,7 @@ class Orchestrator:
         """Publish missing messages again if the server lost its epoch key (all data) or restarted (its last writes)."""
         epoch, run_id = await self.transport.ensure_epoch(self.engine.ids.token())
         name, current = self.transport.settings.task_stream, f"{epoch}/{run_id}"
-        stored: str | None = await self.engine.store.read(lambda tx: tx.epoch(name))
+        stored: str | None = await self.engine.store.read(lambda tx: tx.outbox.epoch(name))
         if stored == current:
             return
         if stored is not None:
@@ -181,10 +180,12 @@ class Orchestrator:
 
     async def _republish(self, tx: Tx, on_stream: set[tuple[str, int]], current: str, stored: str | None) -> int:
         """Put claimable tasks that are not on the stream into the outbox; after a loss of data, dead letters too."""
-        if not await tx.put_epoch(self.transport.settings.task_stream, current, stored):  # another orchestrator did it
+        if not await tx.outbox.put_epoch(
+            self.transport.settings.task_stream, current, stored
+        ):  # another orchestrator did it
             return 0
         contracts = [name for name, contract in self.engine.contracts.items() if contract.uses_stream]
-        claimable = await tx.claimable(contracts)
+        claimable = await tx.outbox.claimable(contracts)
         outbox_items = [
             OutboxItem(job_id, TASK, version, tx.now)
             for job_id, version, failures in claimable
@@ -193,9 +194,9 @@ class Orchestrator:
         if stored is None or stored.partition("/")[0] != current.partition("/")[0]:
             outbox_items += [
                 OutboxItem(job_id, DEAD_LETTER, version, tx.now)
-                for job_id, version in await tx.open_dead_letters(contracts)
+                for job_id, version in await tx.dead_letters.open_dead_letters(contracts)
             ]
-        await tx.put_outbox_items(outbox_items)
+        await tx.outbox.put_outbox_items(outbox_items)
         if stored is not None and outbox_items:
             log.warning("the stream server lost %d messages; they are published again", len(outbox_items))
         return len(outbox_items)
@@ -252,9 +253,9 @@ class Orchestrator:
 
 async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], dict[str, set[str]]]:
     paused: dict[str, set[str]] = {}
-    for kind, name, *_ in await tx.pauses():
+    for kind, name, *_ in await tx.pauses.list_pauses():
         paused.setdefault(kind, set()).add(name)
-    return await tx.lock(sorted({outbox_item.job_id for outbox_item in outbox_items})), paused
+    return await tx.jobs.lock(sorted({outbox_item.job_id for outbox_item in outbox_items})), paused
 
 
 def _is_paused(job: Job | None, paused: dict[str, set[str]]) -> bool:

@@ -201,7 +201,7 @@ class StreamWorker(Worker):
     async def _no_work_left(self) -> bool:
         """True if no task of this worker's types is leased, claimable or due soon, on the stream or in the outbox."""
         try:
-            rows = await self.engine.store.read(lambda tx: tx.backlog())
+            rows = await self.engine.store.read(lambda tx: tx.stats.backlog())
         except DetentError as error:
             log.warning("checking for remaining work failed: %s", error)
             return False
@@ -246,7 +246,7 @@ class StreamLeaseListener:
         if held and now - self._noted_at >= self._note_every:
             self._noted_at = now
             names = {name: c.heartbeat_note for name, c in engine.contracts.items() if c.heartbeat_note}
-            await engine.store.write(lambda tx: tx.note_heartbeats(held, names, self._note_every))
+            await engine.store.write(lambda tx: tx.outbox.note_heartbeats(held, names, self._note_every))
 
     async def close(self) -> None:
         await self._transport.close()

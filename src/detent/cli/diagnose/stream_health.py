@@ -45,7 +45,7 @@ def read_streams(url: str | None) -> StreamsOverview | None:
 
 
 async def _count_outbox_items(engine: Engine) -> int:
-    return await engine.store.read(lambda tx: tx.count_outbox_items())
+    return await engine.store.read(lambda tx: tx.outbox.count_outbox_items())
 
 
 async def _read_health(settings: StreamSettings) -> list[Health]:

@@ -9,7 +9,8 @@ from detent.core.errors import DetentError, InvalidInput, NotFound
 from detent.core.job import Micros
 from detent.core.times import SECOND, iso
 from detent.engine.submit.submission import check_name
-from detent.ports.access import AccessTx, Audit
+from detent.ports.access import Audit
+from detent.ports.tx import Tx
 from detent.system.ids import new_secret
 
 if TYPE_CHECKING:
@@ -60,15 +61,15 @@ async def create_token(
     names = _role_names(roles)
     bearer_secret = PREFIX + new_secret()
 
-    async def act(tx: AccessTx) -> Token:
+    async def act(tx: Tx) -> Token:
         until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
         name = person.strip()
         token = Token(
             engine.ids.job(), digest_of(bearer_secret), name, role, tenant, payloads, tx.now, actor, until, roles=names
         )
-        await tx.put_token(token)
+        await tx.tokens.put_token(token)
         data = {"person": name, "role": role, "payloads": payloads, **({"roles": list(names)} if names else {})}
-        await tx.add_audit(Audit(actor, "token.create", token.id, tenant, None, data))
+        await tx.audit.add_audit(Audit(actor, "token.create", token.id, tenant, None, data))
         return token
 
     return await engine.store.write(act), bearer_secret
@@ -85,8 +86,8 @@ def _role_names(roles: Sequence[str]) -> tuple[str, ...]:
 async def revoke_token(engine: "Engine", token_id: str, *, actor: str) -> Token:
     """Revoke a token; this is final and idempotent."""
 
-    async def act(tx: AccessTx) -> Token:
-        token = await tx.token(token_id)
+    async def act(tx: Tx) -> Token:
+        token = await tx.tokens.token(token_id)
         if token is None:
             raise NotFound(
                 f"token {token_id!r} does not exist; `detent token list` lists all tokens", code="TOKEN_NOT_FOUND"
@@ -94,16 +95,18 @@ async def revoke_token(engine: "Engine", token_id: str, *, actor: str) -> Token:
         if token.revoked_at is not None:
             return token
         token = replace(token, revoked_at=tx.now)
-        await tx.put_token(token)
-        await tx.add_audit(Audit(actor, "token.revoke", token.id, token.tenant_id, None, {"person": token.person}))
+        await tx.tokens.put_token(token)
+        await tx.audit.add_audit(
+            Audit(actor, "token.revoke", token.id, token.tenant_id, None, {"person": token.person})
+        )
         return token
 
     return await engine.store.write(act)
 
 
 async def list_tokens(engine: "Engine") -> list[Token]:
-    async def act(tx: AccessTx) -> list[Token]:
-        return await tx.tokens()
+    async def act(tx: Tx) -> list[Token]:
+        return await tx.tokens.list_tokens()
 
     return await engine.store.read(act)
 
@@ -111,8 +114,8 @@ async def list_tokens(engine: "Engine") -> list[Token]:
 async def find_token(engine: "Engine", bearer_secret: str) -> Token | None:
     digest = digest_of(bearer_secret)
 
-    async def act(tx: AccessTx) -> Token | None:
-        return await tx.token_by_digest(digest)
+    async def act(tx: Tx) -> Token | None:
+        return await tx.tokens.token_by_digest(digest)
 
     return await engine.store.read(act)
 
@@ -120,8 +123,8 @@ async def find_token(engine: "Engine", bearer_secret: str) -> Token | None:
 async def has_tokens(engine: "Engine") -> bool:
     """True if a token was ever created, even if all are revoked: the API must then keep requiring a token."""
 
-    async def act(tx: AccessTx) -> bool:
-        return await tx.any_token()
+    async def act(tx: Tx) -> bool:
+        return await tx.tokens.any_token()
 
     return await engine.store.read(act)
 

@@ -44,7 +44,7 @@ async def requeue(
     item = await find_dead_letter(tx, dlq_id, tenant)
     contract = engine.contract(item.contract)
     if new_id is not None and item.requeued_as == new_id:  # the same call committed before and its reply was lost
-        return Submitted((await tx.lock([new_id]))[new_id])
+        return Submitted((await tx.jobs.lock([new_id]))[new_id])
     if item.status != "open":
         raise DeadLetterConflict(
             f"dead letter {dlq_id} is {item.status}, only an open one can be requeued",
@@ -52,17 +52,19 @@ async def requeue(
             status=item.status,
         )
     await quotas.lock_quotas(tx, [item.tenant_id])
-    origin = (await tx.lock([item.job_id])).get(item.job_id)
+    origin = (await tx.jobs.lock([item.job_id])).get(item.job_id)
     content = json.loads(item.payload) if payload is None else payload
     submission = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, delay=delay)
     submission = replace(submission, requeued_from=dlq_id)
     submitted = await _submit_copy(engine, tx, submission, origin, item.job_id, actor, new_id)
     if take_steps:
-        for step in await tx.steps(item.job_id):
-            await tx.put_step(replace(step, job_id=submitted.job.id))
-    await tx.put_dead_letter(replace(item, status="requeued", updated_at=tx.now, requeued_as=submitted.job.id))
+        for step in await tx.steps.list_steps(item.job_id):
+            await tx.steps.put_step(replace(step, job_id=submitted.job.id))
+    await tx.dead_letters.put_dead_letter(
+        replace(item, status="requeued", updated_at=tx.now, requeued_as=submitted.job.id)
+    )
     data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
-    await tx.add_audit(Audit(actor, "dlq.requeue", dlq_id, item.tenant_id, reason, data))
+    await tx.audit.add_audit(Audit(actor, "dlq.requeue", dlq_id, item.tenant_id, reason, data))
     return submitted
 
 
@@ -81,14 +83,14 @@ async def requeue_job(
     contract = engine.contract(job.contract)
     if job.phase is not Phase.FINAL:
         return await refuse(tx, job, illegal_move(contract, job, "requeue"), MOVE_REFUSED, actor)
-    item = await tx.dead_letter(job.dlq_id) if job.dlq_id else None
+    item = await tx.dead_letters.dead_letter(job.dlq_id) if job.dlq_id else None
     if item is not None:
         return await requeue(engine, tx, item.id, actor, reason, payload, tenant, new_id, False)
     content = json.loads(job.payload) if payload is None else payload
     submission = Submission(job.job_type, content, job.contract, job.queue, job.tenant_id, requeued_from=job.id)
     submitted = await _submit_copy(engine, tx, submission, job, job.id, actor, new_id)
     data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
-    await tx.add_audit(Audit(actor, "job.requeue", job.id, job.tenant_id, reason, data))
+    await tx.audit.add_audit(Audit(actor, "job.requeue", job.id, job.tenant_id, reason, data))
     return submitted
 
 
@@ -130,20 +132,20 @@ async def discard(
     people = contract.dead_letters.discard_people if contract.dead_letters else 1
     if people > 1 and item.proposed_by is None:
         item = replace(item, proposed_by=person, proposed_reason=reason, updated_at=tx.now)
-        await tx.put_dead_letter(item)
-        await tx.add_audit(Audit(person, "dlq.discard.propose", dlq_id, item.tenant_id, reason))
+        await tx.dead_letters.put_dead_letter(item)
+        await tx.audit.add_audit(Audit(person, "dlq.discard.propose", dlq_id, item.tenant_id, reason))
         return Discard(item, confirmed=False)
     if people > 1 and item.proposed_by == person:
         raise ApprovalRequired(f"{person} proposed this discard; another person must confirm it", code=required)
     item = replace(item, status="discarded", updated_at=tx.now)
-    await tx.put_dead_letter(item)
+    await tx.dead_letters.put_dead_letter(item)
     data = {"proposed_by": item.proposed_by, "proposed_reason": item.proposed_reason}
-    await tx.add_audit(Audit(person, "dlq.discard", dlq_id, item.tenant_id, reason, data))
+    await tx.audit.add_audit(Audit(person, "dlq.discard", dlq_id, item.tenant_id, reason, data))
     return Discard(item, confirmed=True)
 
 
 async def find_dead_letter(tx: Tx, dlq_id: str, tenant: str | None) -> DeadLetter:
-    item = await tx.dead_letter(dlq_id)
+    item = await tx.dead_letters.dead_letter(dlq_id)
     if item is None:
         raise NotFound(f"dead letter {dlq_id!r} does not exist", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
     if tenant is not None and item.tenant_id != tenant:

@@ -85,7 +85,7 @@ async def discard_many(
     if not (person or "").strip() or not (reason or "").strip():
         raise ApprovalRequired("a discard needs a named person and a reason")
     chosen, result = await _match_open(engine, filter)
-    counts = await engine.store.read(lambda tx: tx.count_dead_letters(chosen))
+    counts = await engine.store.read(lambda tx: tx.dead_letters.count_dead_letters(chosen))
     discardable = {name for name in counts if _people_needed(engine, name) == 1}
     result.for_two = sum(number for name, number in counts.items() if name not in discardable)
     if dry_run:
@@ -116,7 +116,7 @@ async def _match_open(engine: "Engine", filter: Filter) -> tuple[Filter, DeadLet
     async def read_matches(tx: Tx) -> tuple[Filter, dict[str, int]]:
         until = tx.now if filter.until is None else min(filter.until, tx.now)
         chosen = replace(filter, status=OPEN, until=until, limit=PAGE)
-        return chosen, await tx.count_dead_letters(chosen)
+        return chosen, await tx.dead_letters.count_dead_letters(chosen)
 
     chosen, counts = await engine.store.read(read_matches)
     return chosen, DeadLetterBulkResult(matched=sum(counts.values()))
@@ -171,12 +171,14 @@ async def dead_letter_history(
 
     async def act(tx: Tx) -> dict[str, Any]:
         item = await dead_letters.find_dead_letter(tx, dlq_id, tenant)
-        job = (await tx.lock([item.job_id])).get(item.job_id)
+        job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
         history: list[dict[str, Any]] = []
         if job is not None:
             contract = engine.contract(job.contract)
-            history = history_view(contract, job, await tx.events(job.id), await tx.notes(job.id), payloads=payloads)
-        acts = [_act_view(at, entry) for _, at, entry in await tx.audit_of(dlq_id)]
+            history = history_view(
+                contract, job, await tx.log.events(job.id), await tx.log.notes(job.id), payloads=payloads
+            )
+        acts = [_act_view(at, entry) for _, at, entry in await tx.audit.audit_of(dlq_id)]
         return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": acts[::-1]}
 
     return await engine.store.read(act)

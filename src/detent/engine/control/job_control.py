@@ -41,8 +41,8 @@ async def _request_cancel(tx: Tx, job: Job, actor: str, reason: str | None) -> J
     after = replace(job, cancel_requested=json.dumps(request, ensure_ascii=False))
     at = max(tx.now, job.updated_at)
     note = Note(job.id, job.version, "cancel.requested", at, actor, job.execution_no, {"reason": reason})
-    await tx.apply([Change(before=job, after=after, notes=[note])])
-    await tx.add_audit(Audit(actor, "job.cancel", job.id, job.tenant_id, reason))
+    await tx.jobs.apply([Change(before=job, after=after, notes=[note])])
+    await tx.audit.add_audit(Audit(actor, "job.cancel", job.id, job.tenant_id, reason))
     return after
 
 
@@ -130,7 +130,7 @@ async def signal(
         raise not_supported(contract, "a wait, so its jobs take no signals")
     waiting = job.phase is Phase.BLOCKED
     awaited = job.awaited_signal == name
-    if await tx.signal(job.id, name):
+    if await tx.signals.signal(job.id, name):
         return (await wake_signalled(contract, tx, job, actor) if awaited else job), False
     if job.phase is Phase.FINAL:
         raise SignalRefused(
@@ -140,11 +140,11 @@ async def signal(
         raise SignalRefused(
             f"job {job.id} waits for {job.wait_name!r}, not {name!r}", code="SIGNAL_KEY_MISMATCH", http_status=400
         )
-    if not awaited and await tx.count_signals(job.id) >= MAX_SIGNALS:
+    if not awaited and await tx.signals.count_signals(job.id) >= MAX_SIGNALS:
         raise SignalRefused(f"job {job.id} already has {MAX_SIGNALS} signals, the maximum", code="SIGNAL_LIMIT")
     at = max(tx.now, job.updated_at)
-    await tx.add_signal(Signal(job.id, name, text, actor, at))
-    await tx.add_notes([Note(job.id, job.version, "signal.received", at, actor, job.execution_no, {"name": name})])
+    await tx.signals.add_signal(Signal(job.id, name, text, actor, at))
+    await tx.log.add_notes([Note(job.id, job.version, "signal.received", at, actor, job.execution_no, {"name": name})])
     return (await wake_signalled(contract, tx, job, actor) if awaited else job), True
 
 
@@ -155,6 +155,6 @@ async def move_job(
         change = decide(contract, job, move, tx.now, facts)
     except DetentError as error:
         return await refuse(tx, job, error, MOVE_REFUSED, facts.actor)
-    await tx.apply([change])
-    await tx.add_audit(Audit(facts.actor or "unknown", act, job.id, job.tenant_id, facts.reason))
+    await tx.jobs.apply([change])
+    await tx.audit.add_audit(Audit(facts.actor or "unknown", act, job.id, job.tenant_id, facts.reason))
     return change.after

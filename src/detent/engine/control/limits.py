@@ -44,9 +44,11 @@ class LimitActs:
 
     async def _store_limit(self, limit: Limit, actor: str, reason: str | None, declared: str | None = None) -> Limit:
         async def act(tx: Tx) -> Limit:
-            await tx.put_limit(limit, declared)
-            await tx.add_audit(Audit(actor, "limit.set", limit.describe(), limit.tenant_id, reason, limit.as_dict()))
-            return next(stored for stored, _ in await tx.limits() if stored.scope == limit.scope)
+            await tx.limits.put_limit(limit, declared)
+            await tx.audit.add_audit(
+                Audit(actor, "limit.set", limit.describe(), limit.tenant_id, reason, limit.as_dict())
+            )
+            return next(stored for stored, _ in await tx.limits.list_limits() if stored.scope == limit.scope)
 
         return await self._retry_on_conflict(act)
 
@@ -54,28 +56,30 @@ class LimitActs:
         """Store the limits declared in code. An operator's change is kept until the declaration itself changes."""
         if not limits:
             return
-        declared = {limit.scope: text for limit, text in await self.store.read(lambda tx: tx.limits())}
+        declared = {limit.scope: text for limit, text in await self.store.read(lambda tx: tx.limits.list_limits())}
         for limit in limits:
             declaration = json.dumps(limit.as_dict(), sort_keys=True)
             if declared.get(limit.scope) != declaration:
                 await self._store_limit(limit, _DECLARED_BY, None, declaration)
 
     async def limits(self) -> list[Limit]:
-        return [limit for limit, _ in await self.store.read(lambda tx: tx.limits())]
+        return [limit for limit, _ in await self.store.read(lambda tx: tx.limits.list_limits())]
 
     async def remove_limit(self, *, actor: str, reason: str | None = None, **options: Any) -> Limit:
         """Remove the limit with this scope (queue=, job_type=, tenant=, key=, per=)."""
         requested = _limit({**options, "concurrency": 1})
 
         async def act(tx: Tx) -> Limit:
-            limit = next((stored for stored, _ in await tx.limits() if stored.scope == requested.scope), None)
+            limit = next(
+                (stored for stored, _ in await tx.limits.list_limits() if stored.scope == requested.scope), None
+            )
             if limit is None:
                 scope = replace(requested, concurrency=None).describe()
                 raise NotFound(
                     f"there is no limit on {scope}; `detent queues limit list` lists all limits", code="NO_LIMIT"
                 )
-            await tx.drop_limit(limit.id)
-            await tx.add_audit(Audit(actor, "limit.remove", limit.describe(), limit.tenant_id, reason))
+            await tx.limits.drop_limit(limit.id)
+            await tx.audit.add_audit(Audit(actor, "limit.remove", limit.describe(), limit.tenant_id, reason))
             return limit
 
         return await self._retry_on_conflict(act)
@@ -105,12 +109,12 @@ class LimitActs:
                 )
 
         async def act(tx: Tx) -> TenantQuota:
-            old = {quota.tenant_id: quota for quota in await tx.tenants()}.get(tenant, TenantQuota(tenant))
+            old = {quota.tenant_id: quota for quota in await tx.quotas.tenants()}.get(tenant, TenantQuota(tenant))
             values = {"weight": weight, "max_backlog": max_backlog, "max_payload": max_payload}
             changes: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
             quota = old._replace(**changes)
-            await tx.put_tenant(quota)
-            await tx.add_audit(Audit(actor, "tenant.set_quota", tenant, tenant, reason, quota._asdict()))
+            await tx.quotas.put_tenant(quota)
+            await tx.audit.add_audit(Audit(actor, "tenant.set_quota", tenant, tenant, reason, quota._asdict()))
             return quota
 
         quota = await self._retry_on_conflict(act)
@@ -118,16 +122,16 @@ class LimitActs:
         return quota
 
     async def tenant_quotas(self) -> list[TenantQuota]:
-        return await self.store.read(lambda tx: tx.tenants())
+        return await self.store.read(lambda tx: tx.quotas.tenants())
 
     async def remove_quota(self, tenant: str, *, actor: str, reason: str | None = None) -> bool:
         """Remove a tenant's weight and quotas; False if it had none."""
 
         async def act(tx: Tx) -> bool:
-            exists = any(quota.tenant_id == tenant for quota in await tx.tenants())
+            exists = any(quota.tenant_id == tenant for quota in await tx.quotas.tenants())
             if exists:
-                await tx.drop_tenant(tenant)
-                await tx.add_audit(Audit(actor, "tenant.forget", tenant, tenant, reason))
+                await tx.quotas.drop_tenant(tenant)
+                await tx.audit.add_audit(Audit(actor, "tenant.forget", tenant, tenant, reason))
             return exists
 
         return await self._retry_on_conflict(act)

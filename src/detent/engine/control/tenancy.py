@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from detent.core.errors import InvalidInput, TenantViolation
-from detent.core.job import DeadLetter, Job, Micros
+from detent.core.job import DeadLetter, Job
 from detent.engine.reads.why import Why, why
 from detent.engine.submit.prepare import Submitted, SubmittedId
 from detent.engine.submit.submission import Submission, check_name
-from detent.ports.access import Audit
+from detent.ports.access import AuditRow
 from detent.ports.limits import TenantQuota
 from detent.ports.listing import Filter
 
@@ -110,6 +110,6 @@ class TenantEngine:
         tenant_quotas = await self.engine.tenant_quotas()
         return next((quota for quota in tenant_quotas if quota.tenant_id == self.tenant), TenantQuota(self.tenant))
 
-    async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
+    async def audit(self, limit: int = 100) -> list[AuditRow]:
         """This tenant's audit entries among the last `limit` entries of all tenants."""
         return [row for row in await self.engine.audit(limit) if row[2].tenant_id == self.tenant]

@@ -83,7 +83,7 @@ async def hold(tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -
     assert request is not None, "an approval wait has a request"
     if not contract.edge(job.status, Move.HOLD):
         raise approval_not_supported(contract)
-    stored = await tx.approval(job.id, wait.name)
+    stored = await tx.approvals.approval(job.id, wait.name)
     if stored is not None and stored.decision is not None and stored.request.digest != request.digest:
         raise question_changed(job.id, wait.name)
     if stored is not None and stored.request == request and stored.decision is None and stored.deadline is not None:
@@ -93,7 +93,7 @@ async def hold(tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -
     if stored is not None and stored.decision is not None:
         return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="decided before"))
     if stored is None or stored.request != request:
-        await tx.put_approval(Approval(job.id, wait.name, request, after.updated_at, after.due_at))
+        await tx.approvals.put_approval(Approval(job.id, wait.name, request, after.updated_at, after.due_at))
     data: dict[str, Any] = {
         "name": wait.name,
         "summary": request.summary,
@@ -121,9 +121,9 @@ def approval_not_supported(contract: Contract) -> NotSupported:
 
 async def expire(tx: Tx, contract: Contract, job: Job) -> Change:
     """Decide an approval whose deadline passed by its declared default, and wake the job."""
-    approval = await tx.approval(job.id, job.wait_name or "")
+    approval = await tx.approvals.approval(job.id, job.wait_name or "")
     decision = approval.request.on_expiry if approval else "fail"
-    await tx.decide_approval(job.id, job.wait_name or "", decision, max(tx.now, job.updated_at), expired=True)
+    await tx.approvals.decide_approval(job.id, job.wait_name or "", decision, max(tx.now, job.updated_at), expired=True)
     data = {"approved": decision == APPROVE, "decision": decision, "name": job.wait_name}
     return decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason="expired", data=data))
 
@@ -147,7 +147,9 @@ async def decide_approval(
         raise ApprovalRequired(f"to {act} a job, name the actor", code=contract.code("approval_required"))
     if job.status not in contract.approval_statuses:
         return await refuse(tx, job, illegal_move(contract, job, act), MOVE_REFUSED, actor)
-    approval = await tx.approval(job.id, job.wait_name) if job.wait_kind == APPROVAL and job.wait_name else None
+    approval = (
+        await tx.approvals.approval(job.id, job.wait_name) if job.wait_kind == APPROVAL and job.wait_name else None
+    )
     _check_digest(job, approval, digest)
     if approval is not None:
         check_name(actor, "actor")
@@ -191,15 +193,15 @@ async def _vote(
     decision = verdict(approval.request, votes)
     roles = None if vote.roles is None else list(vote.roles)
     note_data = {"name": approval.name, "digest": approval.request.digest, "reason": vote.reason, "roles": roles}
-    await tx.put_vote(job.id, approval.name, vote)
+    await tx.approvals.put_vote(job.id, approval.name, vote)
     name = "approval.given" if vote.approved else contract.approval_notes.get("rejected") or "approval.rejected"
-    await tx.add_notes([Note(job.id, job.version, name, at, vote.person, job.execution_no, note_data)])
+    await tx.log.add_notes([Note(job.id, job.version, name, at, vote.person, job.execution_no, note_data)])
     act = "job.approve" if vote.approved else "job.reject"
     if decision is None:
         data = {"digest": approval.request.digest, "missing": replace(approval, votes=tuple(votes)).missing}
-        await tx.add_audit(Audit(vote.person, act, job.id, job.tenant_id, vote.reason, data))
+        await tx.audit.add_audit(Audit(vote.person, act, job.id, job.tenant_id, vote.reason, data))
         return job
-    await tx.decide_approval(job.id, approval.name, decision, at, expired=False)
+    await tx.approvals.decide_approval(job.id, approval.name, decision, at, expired=False)
     by = [v.person for v in votes if v.approved == (decision == APPROVE)]
     data = {"approved": decision == APPROVE, "name": approval.name, "digest": approval.request.digest, "by": by}
     return await move_job(engine, tx, contract, job, Move.WAKE, Facts(vote.person, vote.reason, data=data), act)
@@ -213,13 +215,13 @@ async def _decide_without_vote(
     if started:
         decision = {"approved": approved, "actor": actor, "reason": reason}
         name = job.wait_name or "approval"
-        if await tx.signal(job.id, name):  # an earlier hold of the same handler has used this name
+        if await tx.signals.signal(job.id, name):  # an earlier hold of the same handler has used this name
             name = f"{name}:{job.version}"
-        await tx.add_signal(Signal(job.id, name, json.dumps(decision), actor, tx.now))
+        await tx.signals.add_signal(Signal(job.id, name, json.dumps(decision), actor, tx.now))
     note = contract.approval_notes.get("rejected")
     if not approved and note:
         data = {"reason": reason}
-        await tx.add_notes([Note(job.id, job.version, note, max(tx.now, job.updated_at), actor, 0, data)])
+        await tx.log.add_notes([Note(job.id, job.version, note, max(tx.now, job.updated_at), actor, 0, data)])
     move = Move.WAKE if approved or started else Move.REJECT
     failure = None if move is Move.WAKE else Failure("APPROVAL_REJECTED", reason or f"rejected by {actor}", "Rejected")
     due_at: Micros | None = None
@@ -237,10 +239,10 @@ async def inbox(
     """Jobs that wait for an approval, oldest first. roles: only approvals that one of these roles may decide."""
     approvals: list[OpenApproval] = []
     while len(approvals) < limit:
-        jobs = await tx.awaiting_approval(tenant, after, limit)
+        jobs = await tx.approvals.awaiting_approval(tenant, after, limit)
         for job in jobs:
             if job.status in engine.contract(job.contract).approval_statuses:
-                approval = await tx.approval(job.id, job.wait_name) if job.wait_name else None
+                approval = await tx.approvals.approval(job.id, job.wait_name) if job.wait_name else None
                 if approval is None or may_decide(approval.request, roles):
                     approvals.append(OpenApproval(job, approval))
         if len(jobs) < limit:

@@ -76,7 +76,7 @@ async def _without_existing(
     engine: "Engine", batch: list[tuple[ChildRequest, Prepared]]
 ) -> list[tuple[ChildRequest, Prepared]]:
     ids = [prepared.change.after.id for _, prepared in batch]
-    existing = await engine.store.read(lambda tx: tx.lock(ids))
+    existing = await engine.store.read(lambda tx: tx.jobs.lock(ids))
     for request, prepared in batch:
         job = existing.get(prepared.change.after.id)
         if job is not None and not _is_same_request(job, prepared.change.after):
@@ -98,12 +98,12 @@ def _is_same_request(existing: Job, new_job: Job) -> bool:
 async def _insert(parent: Claimed, batch: Sequence[tuple[ChildRequest, Prepared]], tx: Tx) -> set[str]:
     jobs = [prepared.change.after for _, prepared in batch]
     tenant_quotas = await quotas.lock_quotas(tx, (job.tenant_id for job in jobs))
-    row = (await tx.lock([parent.id])).get(parent.id)
+    row = (await tx.jobs.lock([parent.id])).get(parent.id)
     if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
         raise StaleLease(f"the lease on job {parent.id} was lost; it cannot enqueue children", job_id=parent.id)
     quotas.check_payloads(tenant_quotas, jobs)
     plain = [prepared for _, prepared in batch if not _needs_own_statement(prepared)]
-    present: set[str] = await tx.insert([prepared.change for prepared in plain]) if plain else set()
+    present: set[str] = await tx.jobs.insert([prepared.change for prepared in plain]) if plain else set()
     for _, prepared in batch:
         if _needs_own_statement(prepared):
             await submit_in_transaction(tx, prepared)
@@ -119,7 +119,7 @@ async def _insert(parent: Claimed, batch: Sequence[tuple[ChildRequest, Prepared]
     ]
     data = {"count": len(batch) - len(present), "children": child_notes}
     at = max(tx.now, row.updated_at)
-    await tx.add_notes([Note(row.id, row.version, ENQUEUED, at, row.worker, row.execution_no, data)])
+    await tx.log.add_notes([Note(row.id, row.version, ENQUEUED, at, row.worker, row.execution_no, data)])
     return present
 
 
@@ -128,12 +128,16 @@ def _needs_own_statement(prepared: Prepared) -> bool:
     return bool(prepared.keys) or prepared.contract.task_attempts
 
 
+async def _child_states(ids: Sequence[str], tx: Tx) -> list[ChildState]:
+    return await tx.children.child_states(ids)
+
+
 async def child_states(engine: "Engine", parent_id: str, ids: Sequence[str]) -> dict[str, ChildState]:
     """The states of these children; raises InvalidInput for a job that is not a child of the parent."""
     states: dict[str, ChildState] = {}
     for start in range(0, len(ids), _READ_BATCH):
-        part = ids[start : start + _READ_BATCH]
-        states |= {state.id: state for state in await engine.store.read(lambda tx, part=part: tx.child_states(part))}  # type: ignore[misc]
+        read = partial(_child_states, ids[start : start + _READ_BATCH])
+        states |= {state.id: state for state in await engine.store.read(read)}
     for job_id in ids:
         if job_id not in states or states[job_id].parent_id != parent_id:
             raise InvalidInput(
@@ -150,14 +154,14 @@ async def wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, wait: Wai
         raise not_supported(contract, "a wait")
     change = decide(contract, job, move, tx.now, replace(facts, wait=wait))
     children = list(dict.fromkeys(wait.children))
-    left = await tx.await_children(job.id, children, wait.wakes_on)
+    left = await tx.awaited.await_children(job.id, children, wait.wakes_on)
     ended = len(children) - left
     failed = 0
     if ended and left and wait.wakes_on == FAILURE:
-        failed = int(await tx.any_failed(children, success_statuses(engine.contracts.values())))
+        failed = int(await tx.children.any_failed(children, success_statuses(engine.contracts.values())))
     if not should_wake(wait.wakes_on, ended, failed, left > 0):
         return change
-    await tx.stop_awaiting(job.id, children)
+    await tx.awaited.stop_awaiting(job.id, children)
     return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="children ended"))
 
 
@@ -169,28 +173,28 @@ def success_statuses(contracts: Iterable[Contract]) -> list[str]:
 async def process_parent(engine: "Engine", parent_id: str, tx: Tx) -> ParentUpdate:
     """Process the ended children of one parent: wake it if it waited for them; if it was cancelled, cancel the rest."""
     update = ParentUpdate(parents_to_process=tx.parents_to_process)
-    job = (await tx.lock([parent_id], wait=False)).get(parent_id)
+    job = (await tx.jobs.lock([parent_id], wait=False)).get(parent_id)
     if job is None:  # locked by a transaction that processes it after its commit; or the parent does not exist
-        if not await tx.child_states([parent_id]):
-            await tx.drop_ended_children(parent_id)
+        if not await tx.children.child_states([parent_id]):
+            await tx.awaited.drop_ended_children(parent_id)
         return update
-    failed_by_child = await tx.take_ended_children(parent_id)
+    failed_by_child = await tx.awaited.take_ended_children(parent_id)
     if job.phase is Phase.BLOCKED and job.wait_kind == CHILDREN:
         update.woken = await _wake(engine, tx, job, failed_by_child)
-    if await tx.has_children_to_cancel(parent_id):
+    if await tx.children.has_children_to_cancel(parent_id):
         update.more = not await _cancel_children_of(engine, tx, job)
     return update
 
 
 async def _wake(engine: "Engine", tx: Tx, job: Job, failed_by_child: dict[str, bool]) -> Job | None:
-    ended = await tx.stop_awaiting(job.id, list(failed_by_child)) if failed_by_child else {}
+    ended = await tx.awaited.stop_awaiting(job.id, list(failed_by_child)) if failed_by_child else {}
     failed = sum(failed_by_child[child] for child in ended)
     wakes_on = next(iter(ended.values()), "")
-    if not should_wake(wakes_on, len(ended), failed, await tx.awaits_children(job.id)):
+    if not should_wake(wakes_on, len(ended), failed, await tx.awaited.awaits_children(job.id)):
         return None
     facts = Facts(actor=ACTOR, reason="children ended")
     change = decide(engine.contract(job.contract), job, Move.WAKE, tx.now, facts)
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change.after
 
 
@@ -198,21 +202,21 @@ async def _cancel_children_of(engine: "Engine", tx: Tx, parent: Job) -> bool:
     """Cancel up to CANCEL_BATCH children, or request it where a worker holds the child. True when none is left."""
     statuses = cancellable_statuses(engine.contracts.values())
     reason = f"its parent {parent.id} was cancelled"
-    for child in await tx.cancellable_children(parent.id, statuses, CANCEL_BATCH):
+    for child in await tx.children.cancellable_children(parent.id, statuses, CANCEL_BATCH):
         await cancel_child(engine, tx, child, reason)
-    return await tx.all_children_cancelled(parent.id, statuses)
+    return await tx.children.all_children_cancelled(parent.id, statuses)
 
 
 async def cancel_child(engine: "Engine", tx: Tx, child: Job, reason: str) -> None:
     contract = engine.contract(child.contract)
     if child.status not in contract.cancel_requests:
-        await tx.apply([decide(contract, child, Move.CANCEL, tx.now, Facts(actor=ACTOR, reason=reason))])
+        await tx.jobs.apply([decide(contract, child, Move.CANCEL, tx.now, Facts(actor=ACTOR, reason=reason))])
         return
     request = {"actor": ACTOR, "reason": reason, "at": tx.now}
     after = replace(child, cancel_requested=json.dumps(request, ensure_ascii=False))
     at = max(tx.now, child.updated_at)
     note = Note(child.id, child.version, "cancel.requested", at, ACTOR, child.execution_no, {"reason": reason})
-    await tx.apply([Change(before=child, after=after, notes=[note])])
+    await tx.jobs.apply([Change(before=child, after=after, notes=[note])])
 
 
 def cancellable_statuses(contracts: Iterable[Contract]) -> list[str]:
@@ -225,12 +229,16 @@ async def process_child_events(engine: "Engine", parent_ids: set[str]) -> None:
     """After a commit: process the parents it affected, then their parents, and so on. On an error the sweep does it."""
     try:
         for _ in range(MAX_ROUNDS):
-            ready = await engine.store.read(lambda tx, ids=parent_ids: tx.parents_ready(sorted(ids)))  # type: ignore[misc]
+            ready = await engine.store.read(partial(_parents_ready, parent_ids))
             if not ready:
                 return
             parent_ids = await _process_parents(engine, ready)
     except DetentError:
         return
+
+
+async def _parents_ready(parent_ids: set[str], tx: Tx) -> list[str]:
+    return await tx.awaited.parents_ready(sorted(parent_ids))
 
 
 async def _process_parents(engine: "Engine", parents: Sequence[str]) -> set[str]:
@@ -243,7 +251,7 @@ async def _process_parents(engine: "Engine", parents: Sequence[str]) -> set[str]
 
 async def process_pending_child_events(engine: "Engine", limit: int) -> list[str]:
     """For the sweep: process all parents that have unprocessed ends of children; returns their ids."""
-    parents: list[str] = await engine.store.read(lambda tx: tx.parents_with_ended_children(limit))
+    parents: list[str] = await engine.store.read(lambda tx: tx.awaited.parents_with_ended_children(limit))
     if parents:
         next_parents = await _process_parents(engine, parents)
         if next_parents:
@@ -256,10 +264,10 @@ async def cancel_children(engine: "Engine", parent: Claimed, ids: Sequence[str],
     statuses = cancellable_statuses(engine.contracts.values())
 
     async def act(tx: Tx) -> None:
-        row = (await tx.lock([parent.id])).get(parent.id)
+        row = (await tx.jobs.lock([parent.id])).get(parent.id)
         if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
             raise StaleLease(f"the lease on job {parent.id} was lost; it cannot cancel its children", job_id=parent.id)
-        for child in (await tx.lock(ids)).values():
+        for child in (await tx.jobs.lock(ids)).values():
             cancellable = f"{child.contract} {child.status}" in statuses and child.phase is not Phase.FINAL
             if cancellable and child.cancel_requested is None and child.parent_id == parent.id:
                 await cancel_child(engine, tx, child, reason)

@@ -64,7 +64,7 @@ async def run_manually(
         settlement = Settlement(job.id, held.token or token, job.contract, _outcome(engine, held, how))
         settled = await settle_job(engine, tx, held, settlement)
         if not isinstance(settled, Refused):
-            await tx.add_audit(Audit(actor, "job.play", job.id, job.tenant_id, None, {"end": str(how)}))
+            await tx.audit.add_audit(Audit(actor, "job.play", job.id, job.tenant_id, None, {"end": str(how)}))
         return settled
 
     job = unwrap(await engine.store.write(act))
@@ -88,7 +88,7 @@ async def _claim(engine: "Engine", tx: Tx, job: Job, actor: str, token: str) -> 
         change = decide(contract, job, Move.CLAIM, tx.now, facts)
     except DetentError as error:
         return await refuse(tx, job, error, MOVE_REFUSED, actor)
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change.after
 
 

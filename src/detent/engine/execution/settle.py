@@ -111,20 +111,20 @@ async def settle_job(engine: "Engine", tx: Tx, job: Job | None, settlement: Sett
     if change is None:
         return job
     change = apply_requested_cancel(contract, change, tx.now)
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change.after
 
 
 async def settle_or_raise(engine: "Engine", tx: Tx, settlement: Settlement, orphans: list[str]) -> Job:
     """Settle at the end of a handler's transaction. A refusal is raised instead of noted, so all of it rolls back."""
     check_outcome(settlement.outcome)
-    job = (await tx.lock([settlement.id])).get(settlement.id)
+    job = (await tx.jobs.lock([settlement.id])).get(settlement.id)
     if job is None or job.phase is not Phase.LEASED or job.token != settlement.token:
         raise StaleLease(
             f"the lease on job {settlement.id} was lost; its transaction is rolled back", job_id=settlement.id
         )
     if orphans:
-        await tx.add_notes(await orphaned_step_notes(tx, job, orphans))
+        await tx.log.add_notes(await orphaned_step_notes(tx, job, orphans))
     return unwrap(await settle_job(engine, tx, job, settlement))
 
 
@@ -137,7 +137,7 @@ async def _is_repeated(tx: Tx, contract: Contract, job: Job, outcome: Outcome, d
     if isinstance(outcome, Succeeded):
         succeeded = [edge.target for edge in contract.edges if edge.move is Move.SUCCEED]
         return job.status in succeeded and job.result == outcome.result
-    events = await tx.events(job.id)
+    events = await tx.log.events(job.id)
     return any(
         event.execution_no == job.execution_no and (event.data or {}).get("settlement") == digest for event in events
     )
@@ -202,7 +202,7 @@ async def _wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome:
     if not contract.edge(job.status, move):
         raise not_supported(contract, "a wait")
     change = decide(contract, job, move, tx.now, replace(facts, wait=outcome.wait))
-    if await tx.signal(job.id, outcome.wait.name):
+    if await tx.signals.signal(job.id, outcome.wait.name):
         return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="signalled"))
     return change
 
@@ -210,7 +210,7 @@ async def _wait(engine: "Engine", tx: Tx, contract: Contract, job: Job, outcome:
 async def wake_signalled(contract: Contract, tx: Tx, job: Job, actor: str | None) -> Job:
     """Wake a locked job whose signal is on record."""
     change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=actor, reason="signalled"))
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change.after
 
 

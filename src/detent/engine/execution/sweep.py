@@ -26,11 +26,11 @@ async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
     """Take jobs back from workers whose lease has expired. The contract decides if this counts as a failure."""
     names = [c.name for c in engine.contracts.values() if c.loss.move is not Move.RECLAIM]
     changed = []
-    for job in await tx.expired(limit, names):
+    for job in await tx.claims.expired(limit, names):
         facts = Facts(actor=ACTOR, dlq_id=engine.ids.job(), data={"worker": job.worker})
         contract = engine.contract(job.contract)
         change = apply_requested_cancel(contract, after_loss(contract, job, tx.now, facts, engine.jitter), tx.now)
-        await tx.apply([change])
+        await tx.jobs.apply([change])
         changed.append(change)
     await record_losses(tx, changed)
     return [change.after for change in changed]
@@ -39,14 +39,14 @@ async def expire(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
 async def cancel_past_deadline(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
     """Cancel jobs that were not started by their deadline."""
     changed = []
-    for job in await tx.past_deadline(limit, list(engine.contracts)):
+    for job in await tx.due.past_deadline(limit, list(engine.contracts)):
         contract = engine.contract(job.contract)
         if not contract.edge(job.status, Move.CANCEL):
             continue
         failure = Failure(TOO_LATE, "the job was not started by its deadline", "DeadlineExceeded")
         facts = Facts(actor=ACTOR, reason="deadline", failure=failure, charged=False)
         change = decide(contract, job, Move.CANCEL, tx.now, facts)
-        await tx.apply([change])
+        await tx.jobs.apply([change])
         changed.append(change.after)
     return changed
 
@@ -54,20 +54,20 @@ async def cancel_past_deadline(engine: "Engine", tx: Tx, limit: int) -> list[Job
 async def wake(engine: "Engine", tx: Tx, limit: int) -> list[Job]:
     """Wake blocked jobs that are due (scheduled, or their wait timed out) and cancel jobs past their deadline."""
     changed = await cancel_past_deadline(engine, tx, limit)
-    for job in await tx.due_blocked(limit, list(engine.contracts)):
+    for job in await tx.due.due_blocked(limit, list(engine.contracts)):
         contract = engine.contract(job.contract)
         if job.wait_kind == APPROVAL:
             change = await approvals.expire(tx, contract, job)
-            await tx.apply([change])
+            await tx.jobs.apply([change])
             changed.append(change.after)
             continue
         reason = None
         if job.wait_name:
-            reason = "signalled" if await tx.signal(job.id, job.wait_name) else "timeout"
+            reason = "signalled" if await tx.signals.signal(job.id, job.wait_name) else "timeout"
             if reason == "timeout":
-                await tx.add_signal(Signal(job.id, job.wait_name, "null", ACTOR, tx.now, timed_out=True))
+                await tx.signals.add_signal(Signal(job.id, job.wait_name, "null", ACTOR, tx.now, timed_out=True))
         change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason=reason))
-        await tx.apply([change])
+        await tx.jobs.apply([change])
         changed.append(change.after)
     return changed
 
@@ -79,11 +79,11 @@ async def wake_missed_signals(
 
     No act of the engine leaves a job like this. Rows written in another way can: a restore, SQL, an older version.
     """
-    missed, end = await tx.missed_signals(after, limit)
+    missed, end = await tx.signals.missed_signals(after, limit)
     woken = []
-    for job in (await tx.lock(missed, wait=False)).values():
+    for job in (await tx.jobs.lock(missed, wait=False)).values():
         contract = engine.contracts.get(job.contract)
-        if contract and job.awaited_signal and await tx.signal(job.id, job.awaited_signal):
+        if contract and job.awaited_signal and await tx.signals.signal(job.id, job.awaited_signal):
             woken.append(await wake_signalled(contract, tx, job, ACTOR))
     return woken, end
 
@@ -99,14 +99,14 @@ async def reclaim(engine: "Engine", tx: Tx, request: ClaimRequest) -> list[Claim
         return []
     claimed: list[Claimed] = []
     changed = []
-    for job in await tx.reclaimable(request, names):
+    for job in await tx.claims.reclaimable(request, names):
         if job.token == request.token:  # claimed a moment ago by this request, before the process was stopped
             continue
         change = _reclaim(engine, tx, request, job)
         leased = change.after.phase is Phase.LEASED
         if leased and not _may_join(request, change.after, claimed):
             continue
-        await tx.apply([change])
+        await tx.jobs.apply([change])
         changed.append(change)
         if leased:
             claimed.append(claimed_of(change.after, request.token))
@@ -142,7 +142,7 @@ def _may_join(request: ClaimRequest, job: Job, claimed: Sequence[Claimed]) -> bo
 
 async def claim_suspect(tx: Tx, request: ClaimRequest) -> list[Claimed]:
     """Claim one suspect. It is never claimed with another: if it kills its worker, no other job is lost with it."""
-    return await tx.claim(replace(request, limit=1, only_suspects=True))
+    return await tx.claims.claim(replace(request, limit=1, only_suspects=True))
 
 
 def claimed_of(job: Job, token: str) -> Claimed:

@@ -5,15 +5,15 @@ of the log is counted in a read transaction. Adding its counts is a compare-and-
 processes count the same range, one of them adds it.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from detent.core.contract.model import Contract, Edge, Move
 from detent.core.times import SECOND
+from detent.ports.metrics import CountedEntries, EventCountTable, Group, Key, LogPosition, LogPositionTable
 from detent.ports.tx import Tx
 
 if TYPE_CHECKING:
@@ -25,31 +25,12 @@ SLOT = 10 * SECOND
 KEEP_SLOTS = 2 * 3_600 * SECOND // SLOT
 _FIRST_RANGE = 4_096
 _MAX_RANGE = 1 << 40
-_PLACES = "abcdefgh"
-"""Suffixes of the parameters of count_hot_events, which counts eight kinds of events without sorting."""
+_FREQUENT_KINDS = 8
 _TARGET_ROWS = 20_000
 """Target number of events per range; the size of the next range is adapted to it."""
 
 
-class Group(NamedTuple):
-    """Jobs of one contract, queue and job type."""
-
-    contract: str
-    queue: str
-    job_type: str
-
-
 UNKNOWN = Group("other", "other", "other")
-
-
-class Key(NamedTuple):
-    """One edge taken by jobs of one group. party: the tenant's number for FAIL edges, else 0."""
-
-    lane_group: int
-    party: int
-    source: str
-    event: str
-    target: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +38,7 @@ class CountedRange:
     """The counts of one range of a log, in total and by time slot. end: the end of the log when it was read."""
 
     log: str
-    position: int
-    version: int
+    since: LogPosition
     until: int
     end: int
     sums: Mapping[Key, int]
@@ -71,8 +51,8 @@ class EventCounter:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         self._range_size = {EVENTS: _FIRST_RANGE, NOTES: _FIRST_RANGE}
-        self._frequent: list[list[Any]] = []
-        """The most frequent kinds of events in the last range, as rows of the query."""
+        self._frequent: list[CountedEntries] = []
+        """The most frequent kinds of events in the last range."""
         self.groups: dict[int, Group] = {}
 
     async def catch_up(self, steps: int = 64) -> bool:
@@ -82,7 +62,7 @@ class EventCounter:
     async def _catch_up(self, log: str, steps: int) -> bool:
         for _ in range(steps):
             counted = await self._engine.store.read(partial(self._count, log))
-            if counted.until == counted.position:
+            if counted.until == counted.since.position:
                 return True
             await self._engine.store.write(partial(_add_counts, counted))
             rows = sum(counted.sums.values())
@@ -95,102 +75,79 @@ class EventCounter:
         return False
 
     async def _count(self, log: str, tx: Tx) -> CountedRange:
-        position, version = {row[0]: row[1:3] for row in await tx.query("tails")}.get(log, (0, 0))
-        await tx.query("tail_mode")
-        end = (await tx.query(f"tail_end_{log}"))[0][0]
+        since, end = await tx.log_positions.log_position(log), await tx.log_positions.log_end(log)
+        position = since.position
         until = max(position, min(end, position + self._range_size[log]))
-        rows = await self._rows(tx, log, position, until) if until > position else []
-        if any(row[1] not in self.groups for row in rows):
-            self.groups = await read_groups(tx)
+        rows = await self._rows(tx.event_counts, log, position, until) if until > position else []
+        if any(row.lane_group not in self.groups for row in rows):
+            self.groups = await read_groups(tx.event_counts)
         sums, slots = _sum_rows(rows, self.groups, self._engine.contracts)
-        return CountedRange(log, position, version, until, end, sums, slots)
+        return CountedRange(log, since, until, end, sums, slots)
 
-    async def _rows(self, tx: Tx, log: str, position: int, until: int) -> list[Any]:
+    async def _rows(self, counts: EventCountTable, log: str, position: int, until: int) -> list[CountedEntries]:
         """Under load nearly all events are of a few kinds. If the range has only these, one query without a sort
         is enough; else the general query runs."""
-        values = {"position": position, "until": until, "slot": SLOT}
         if log == EVENTS and self._frequent:
-            (row,) = await tx.query("count_hot_events", **values, **_frequent_parameters(self._frequent))
-            total, first, last, *numbers = row
-            if first == last and sum(numbers) == total:
-                return [[*row[:6], first, n] for row, n in zip(self._frequent, numbers, strict=False) if n]
-        rows = await tx.query(f"count_{log}", **values)
+            total, first, last, numbers = await counts.count_frequent(self._frequent, position, until, SLOT)
+            if first is not None and first == last and sum(numbers) == total:
+                kinds = zip(self._frequent, numbers, strict=False)
+                return [kind._replace(slot=first, number=number) for kind, number in kinds if number]
+        rows = await counts.count_log(log, position, until, SLOT)
         if log == EVENTS:
-            kinds = {(row[0], row[3], row[4]): row for row in rows if row[0] is not None}
-            self._frequent = [list(row) for row in sorted(kinds.values(), key=lambda row: -row[7])[: len(_PLACES)]]
+            frequent = {(row.lane, row.source, row.event): row for row in rows if row.lane is not None}
+            self._frequent = sorted(frequent.values(), key=lambda row: -row.number)[:_FREQUENT_KINDS]
         return rows
-
-
-def _frequent_parameters(frequent: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """The parameters of count_hot_events; an unused place gets values that match no event."""
-    parameters: dict[str, Any] = {}
-    for place, suffix in enumerate(_PLACES):
-        lane, source, event = (
-            (frequent[place][0], frequent[place][3], frequent[place][4]) if place < len(frequent) else (-1, "", "")
-        )
-        parameters |= {f"lane_{suffix}": lane, f"source_{suffix}": source, f"event_{suffix}": event}
-    return parameters
 
 
 async def count_before_delete(engine: "Engine", tx: Tx, ids: Sequence[str]) -> None:
     """Before jobs are deleted, count those of their log entries that are not counted yet."""
+    await tx.log_positions.lock_logs((EVENTS, NOTES))
     for log in (EVENTS, NOTES):
-        await tx.change("first_tail", log=log)
-    await tx.query("lock_tails")
-    text = json.dumps(list(ids))
-    for log in (EVENTS, NOTES):
-        rows = await tx.query(f"count_going_{log}", ids=text, slot=SLOT)
+        rows = await tx.event_counts.count_uncounted(log, ids, SLOT)
         if rows:
-            sums, slots = _sum_rows(rows, await read_groups(tx), engine.contracts)
+            sums, slots = _sum_rows(rows, await read_groups(tx.event_counts), engine.contracts)
             await _add_rows(tx, log, sums, slots)
-            await tx.change("recount_tail", log=log)
+            await tx.log_positions.recount_log(log)
 
 
-async def clamp_positions(tx: Tx) -> None:
+async def clamp_positions(positions: LogPositionTable) -> None:
     """After jobs are deleted, move stored positions back to the end of their log if they are beyond it."""
     for log in (EVENTS, NOTES):
-        await tx.change(f"clamp_tail_{log}")
+        await positions.clamp_log(log)
 
 
-async def read_groups(tx: Tx) -> dict[int, Group]:
-    return {0: UNKNOWN} | {row[0]: Group(*row[1:]) for row in await tx.query("lane_groups")}
+async def read_groups(counts: EventCountTable) -> dict[int, Group]:
+    return {0: UNKNOWN} | await counts.lane_groups()
 
 
-async def count_losses(tx: Tx, charged: int, uncharged: int) -> None:
+async def count_losses(counts: EventCountTable, charged: int, uncharged: int) -> None:
     """Count jobs taken back from lost workers, in the transaction that takes them back."""
-    counts = {Key(0, 0, "", "charged", ""): charged, Key(0, 0, "", "uncharged", ""): uncharged}
-    await _add_rows(tx, LOSSES, {key: number for key, number in counts.items() if number}, {})
+    numbers = {Key(0, 0, "", "charged", ""): charged, Key(0, 0, "", "uncharged", ""): uncharged}
+    await counts.add_counts(LOSSES, {key: number for key, number in numbers.items() if number})
 
 
-async def _add_counts(counted: CountedRange, tx: Tx) -> bool:
-    await tx.change("first_tail", log=counted.log)
-    values = {"log": counted.log, "position": counted.position, "version": counted.version, "until": counted.until}
-    if not await tx.change("advance_tail", **values):
-        return False
-    await _add_rows(tx, counted.log, counted.sums, counted.slots)
-    return True
+async def _add_counts(counted: CountedRange, tx: Tx) -> None:
+    if await tx.log_positions.advance_log(counted.log, counted.since, counted.until):
+        await _add_rows(tx, counted.log, counted.sums, counted.slots)
 
 
 async def _add_rows(tx: Tx, log: str, sums: Mapping[Key, int], slots: Mapping[tuple[int, Key], int]) -> None:
-    if sums:
-        await tx.change("add_tallies", log=log, rows=json.dumps([[*key, number] for key, number in sums.items()]))
     oldest = tx.now // SLOT - KEEP_SLOTS
-    recent = [[slot, *key, number] for (slot, key), number in slots.items() if slot >= oldest]
-    if recent:
-        await tx.change("add_tally_slots", log=log, rows=json.dumps(recent))
+    await tx.event_counts.add_counts(log, sums)
+    await tx.event_counts.add_recent_counts(log, {key: number for key, number in slots.items() if key[0] >= oldest})
 
 
 def _sum_rows(
-    rows: Iterable[Any], groups: Mapping[int, Group], contracts: Mapping[str, Contract]
+    rows: Iterable[CountedEntries], groups: Mapping[int, Group], contracts: Mapping[str, Contract]
 ) -> tuple[Counter[Key], Counter[tuple[int, Key]]]:
     sums: Counter[Key] = Counter()
     slots: Counter[tuple[int, Key]] = Counter()
-    for _, group, party, source, event, target, slot, number in rows:
-        edge = edge_of(contracts.get(groups.get(group, UNKNOWN).contract), source, event, target)
-        counted_party = party if edge is not None and edge.move is Move.FAIL else 0
-        key = Key(group, counted_party, source, event, target)
-        sums[key] += number
-        slots[slot, key] += number
+    for row in rows:
+        edge = edge_of(contracts.get(groups.get(row.lane_group, UNKNOWN).contract), row.source, row.event, row.target)
+        counted_party = row.party if edge is not None and edge.move is Move.FAIL else 0
+        key = Key(row.lane_group, counted_party, row.source, row.event, row.target)
+        sums[key] += row.number
+        slots[row.slot, key] += row.number
     return sums, slots
 
 

@@ -4,17 +4,17 @@ As in event_counts, a range of the log is read in one transaction and added by c
 several recording processes count every event once.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.times import SECOND, iso
+from detent.ports.metrics import Group, LogPosition, SlotSums, Timed
 from detent.ports.tx import Tx
 
-from .event_counts import UNKNOWN, Group, edge_of, read_groups
+from .event_counts import EVENTS, UNKNOWN, edge_of, read_groups
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -27,33 +27,17 @@ SPANS = {"hour": (3_600, 30), "day": (86_400, 900), "week": (604_800, 7_200)}
 _FIRST_RANGE = 4_096
 _MAX_RANGE = 1 << 40
 _TARGET_EVENTS = 5_000
-_COLUMNS = 8
-SUBMITTED, SUCCEEDED, FAILED, RETRIED, WAITS, WAITED, RUNS, RAN = range(_COLUMNS)
-
-
-class Timed(NamedTuple):
-    """Events of one kind in one slot. took: total microseconds that their jobs spent in the source status."""
-
-    lane_group: int
-    source: str
-    event: str
-    target: str
-    before: str
-    slot: int
-    number: int
-    took: int
 
 
 @dataclass(frozen=True, slots=True)
 class SummedRange:
     """The sums of one range of the log. end: the end of the log when it was read."""
 
-    position: int
-    version: int
+    since: LogPosition
     until: int
     end: int
     events: int
-    sums: Mapping[int, list[int]]
+    sums: Mapping[int, SlotSums]
 
 
 class SeriesRecorder:
@@ -68,7 +52,7 @@ class SeriesRecorder:
         """Sum new events in at most `steps` ranges; True if the end of the log was reached."""
         for _ in range(steps):
             summed = await self._engine.store.read(self._read_range)
-            if summed.until == summed.position:
+            if summed.until == summed.since.position:
                 return True
             await self._engine.store.write(partial(_add_sums, summed))
             if summed.events < _TARGET_EVENTS // 2:
@@ -80,57 +64,47 @@ class SeriesRecorder:
         return False
 
     async def _read_range(self, tx: Tx) -> SummedRange:
-        position, version = {row[0]: row[1:3] for row in await tx.query("tails")}.get(LOG, (0, 0))
-        await tx.query("tail_mode")
-        end = (await tx.query("tail_end_events"))[0][0]
-        until = min(end, position + self._range_size)
-        rows: list[Timed] = []
-        if until > position:
-            values = {"position": position, "until": until, "slot": SLOT}
-            rows = [Timed(*row) for row in await tx.query("time_events", **values)]
+        since, end = await tx.log_positions.log_position(LOG), await tx.log_positions.log_end(EVENTS)
+        until = min(end, since.position + self._range_size)
+        rows = await tx.series.time_events(since.position, until, SLOT) if until > since.position else []
         if any(row.lane_group not in self._groups for row in rows):
-            self._groups = await read_groups(tx)
+            self._groups = await read_groups(tx.event_counts)
         sums = sum_events(rows, self._groups, self._engine.contracts)
-        return SummedRange(position, version, until, end, sum(row.number for row in rows), sums)
+        return SummedRange(since, until, end, sum(row.number for row in rows), sums)
 
 
 async def _add_sums(summed: SummedRange, tx: Tx) -> None:
-    await tx.change("first_tail", log=LOG)
-    values = {"log": LOG, "position": summed.position, "version": summed.version, "until": summed.until}
-    if not await tx.change("advance_tail", **values):
-        return
-    oldest = tx.now // SLOT - KEEP_SLOTS
-    rows = [[slot, *sums] for slot, sums in summed.sums.items() if slot >= oldest]
-    if rows:
-        await tx.change("add_series", rows=json.dumps(rows))
-    await tx.change("drop_series", before=oldest)
+    if await tx.log_positions.advance_log(LOG, summed.since, summed.until):
+        oldest = tx.now // SLOT - KEEP_SLOTS
+        await tx.series.add_series({slot: sums for slot, sums in summed.sums.items() if slot >= oldest})
+        await tx.series.drop_series(oldest)
 
 
 def sum_events(
     rows: Iterable[Timed], groups: Mapping[int, Group], contracts: Mapping[str, Contract]
-) -> dict[int, list[int]]:
+) -> dict[int, SlotSums]:
     """Sum events per slot by the meaning of their contract's edge; events without an edge are left out."""
-    sums: dict[int, list[int]] = {}
+    sums: dict[int, SlotSums] = {}
     for row in rows:
         contract = contracts.get(groups.get(row.lane_group, UNKNOWN).contract)
         edge = edge_of(contract, row.source, row.event, row.target)
         if contract is None or edge is None:
             continue
-        slot_sums = sums.setdefault(row.slot, [0] * _COLUMNS)
+        slot_sums = sums.setdefault(row.slot, SlotSums())
         if edge.source is None:
-            slot_sums[SUBMITTED] += row.number
+            slot_sums.submitted += row.number
         if edge.move is Move.CLAIM and not _waited_for_retry(contract, row):
-            slot_sums[WAITS] += row.number
-            slot_sums[WAITED] += row.took
+            slot_sums.waits += row.number
+            slot_sums.waited += row.took
         if edge.source is not None and contract.phase(edge.source) is Phase.LEASED:
-            slot_sums[RUNS] += row.number
-            slot_sums[RAN] += row.took
+            slot_sums.runs += row.number
+            slot_sums.ran += row.took
         if edge.move is Move.RETRY:
-            slot_sums[RETRIED] += row.number
+            slot_sums.retried += row.number
         elif edge.move is Move.SUCCEED:
-            slot_sums[SUCCEEDED] += row.number
+            slot_sums.succeeded += row.number
         elif edge.move is not Move.CANCEL and contract.phase(edge.target) is Phase.FINAL:
-            slot_sums[FAILED] += row.number
+            slot_sums.failed += row.number
     return sums
 
 
@@ -144,24 +118,23 @@ async def series_view(engine: "Engine", span: str) -> dict[str, Any]:
     seconds, width = SPANS[span]
     slots = width * SECOND // SLOT
 
-    async def read(tx: Tx) -> tuple[int, list[Any]]:
+    async def read(tx: Tx) -> tuple[int, dict[int, SlotSums]]:
         last = tx.now // (width * SECOND)
         first = last - seconds // width
-        return last, await tx.query("series", width=slots, first=first * slots, last=last * slots)
+        return last, await tx.series.read_series(slots, first * slots, last * slots)
 
-    last, rows = await engine.store.read(read)
-    sums = {row[0]: [int(value) for value in row[1:]] for row in rows}
-    points = [_point(at, width, sums.get(at, [0] * _COLUMNS)) for at in range(last - seconds // width, last)]
+    last, sums = await engine.store.read(read)
+    points = [_point(at, width, sums.get(at, SlotSums())) for at in range(last - seconds // width, last)]
     return {"span": span, "at": iso(last * width * SECOND), "bucket_seconds": width, "points": points}
 
 
-def _point(number: int, width: int, sums: list[int]) -> dict[str, Any]:
+def _point(number: int, width: int, sums: SlotSums) -> dict[str, Any]:
     return {
         "at": iso(number * width * SECOND),
-        "submitted": sums[SUBMITTED],
-        "ended_well": sums[SUCCEEDED],
-        "ended_badly": sums[FAILED],
-        "retries": sums[RETRIED],
-        "wait_ms": round(sums[WAITED] / sums[WAITS] / 1_000, 3) if sums[WAITS] else None,
-        "run_ms": round(sums[RAN] / sums[RUNS] / 1_000, 3) if sums[RUNS] else None,
+        "submitted": sums.submitted,
+        "ended_well": sums.succeeded,
+        "ended_badly": sums.failed,
+        "retries": sums.retried,
+        "wait_ms": round(sums.waited / sums.waits / 1_000, 3) if sums.waits else None,
+        "run_ms": round(sums.ran / sums.runs / 1_000, 3) if sums.runs else None,
     }

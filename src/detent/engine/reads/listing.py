@@ -24,14 +24,16 @@ ReadWindow = Callable[[Tx, Filter, int], Awaitable[tuple[list[Row], str | None]]
 async def list_jobs(engine: "Engine", chosen: Filter, *, seconds: float = 0.15) -> tuple[list[Job], str | None]:
     """(a page of jobs, the cursor of the next page or None). With a filter, a page that has a next one may be shorter
     than the limit or empty: reading stops when the time for one page is over."""
-    return await _page(engine, chosen, seconds, lambda tx, page_filter, scan: tx.job_window(page_filter, scan))
+    return await _page(engine, chosen, seconds, lambda tx, page_filter, scan: tx.jobs.job_window(page_filter, scan))
 
 
 async def list_dead_letters(
     engine: "Engine", chosen: Filter, *, seconds: float = 0.15
 ) -> tuple[list[DeadLetter], str | None]:
     """Like list_jobs, for dead letters."""
-    return await _page(engine, chosen, seconds, lambda tx, page_filter, scan: tx.dead_letter_window(page_filter, scan))
+    return await _page(
+        engine, chosen, seconds, lambda tx, page_filter, scan: tx.dead_letters.dead_letter_window(page_filter, scan)
+    )
 
 
 async def _page(

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 from detent.core.job import Micros
 from detent.core.limits import Limit
 from detent.core.times import iso
+from detent.ports.limits import Pause
 from detent.ports.listing import Backlog, WorkerRow
 from detent.ports.tx import Tx
 
-from .why import Pause, is_live, serves
+from .why import is_live, serves
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -58,9 +59,9 @@ def pause_view(pause: Pause) -> dict[str, Any]:
 
 async def read_queues(engine: "Engine") -> Queues:
     async def read(tx: Tx) -> Queues:
-        live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
-        pauses = [Pause(*row) for row in await tx.pauses()]
-        limits = [limit for limit, _ in await tx.limits()]
-        return Queues(tx.now, await tx.backlog(), pauses, live, limits)
+        live = [worker for worker in await tx.workers.list_workers() if is_live(worker, tx.now)]
+        pauses = await tx.pauses.list_pauses()
+        limits = [limit for limit, _ in await tx.limits.list_limits()]
+        return Queues(tx.now, await tx.stats.backlog(), pauses, live, limits)
 
     return await engine.store.read(read)

@@ -62,14 +62,16 @@ async def add(
             )
         if paused:
             schedule = replace(schedule, paused_at=tx.now, next_fire_at=None)
-        if not await tx.put_schedule(schedule):
-            existing = [s for s in await tx.schedules_matching(schedule_id) if s.id == schedule_id]
+        if not await tx.schedules.put_schedule(schedule):
+            existing = [s for s in await tx.schedules.schedules_matching(schedule_id) if s.id == schedule_id]
             if existing:
                 return existing[0]
             raise ScheduleExists(
                 f"a schedule named {request.name!r} exists; choose another name, or edit that one", name=request.name
             )
-        await tx.add_audit(Audit(actor, "schedule.add", schedule.id, schedule.tenant_id, reason, definition(schedule)))
+        await tx.audit.add_audit(
+            Audit(actor, "schedule.add", schedule.id, schedule.tenant_id, reason, definition(schedule))
+        )
         return schedule
 
     return await engine.store.write(act)
@@ -142,8 +144,8 @@ async def remove(
 
     async def act(tx: Tx) -> Schedule:
         schedule = await find(tx, reference, tenant)
-        await tx.drop_schedule(schedule.id)
-        await tx.add_audit(
+        await tx.schedules.drop_schedule(schedule.id)
+        await tx.audit.add_audit(
             Audit(actor, "schedule.remove", schedule.id, schedule.tenant_id, reason, definition(schedule))
         )
         return schedule
@@ -156,7 +158,7 @@ async def get(engine: "Engine", reference: str, *, tenant: str | None = None) ->
 
 
 async def list_schedules(engine: "Engine", filter: Filter) -> list[Schedule]:
-    return await engine.store.read(lambda tx: tx.schedules(filter))
+    return await engine.store.read(lambda tx: tx.schedules.list_schedules(filter))
 
 
 async def fires(
@@ -166,7 +168,7 @@ async def fires(
 
     async def act(tx: Tx) -> list[Fire]:
         schedule = await find(tx, reference, tenant)
-        return await tx.fires(schedule.id, None, None if before is None else before - 1, limit)
+        return await tx.fires.list_fires(schedule.id, None, None if before is None else before - 1, limit)
 
     return await engine.store.read(act)
 
@@ -208,7 +210,9 @@ async def declare(engine: "Engine", requests: Iterable[ScheduleRequest]) -> list
 async def _declare(engine: "Engine", request: ScheduleRequest, tx: Tx) -> Schedule:
     text = json.dumps(asdict(request), default=str, sort_keys=True, ensure_ascii=False)
     key = (request.tenant_id, request.name)
-    before = next((s for s in await tx.schedules_matching(request.name) if (s.tenant_id, s.name) == key), None)
+    before = next(
+        (s for s in await tx.schedules.schedules_matching(request.name) if (s.tenant_id, s.name) == key), None
+    )
     if before is not None and before.declared == text:
         return before
     new = build_schedule(engine, request, tx.now, schedule_id=before.id if before else engine.ids.job())
@@ -217,15 +221,15 @@ async def _declare(engine: "Engine", request: ScheduleRequest, tx: Tx) -> Schedu
         await _change(tx, before, after, DECLARED_BY, "schedule.declare", None, _differences(before, after))
         return after
     new = replace(new, declared=text)
-    if not await tx.put_schedule(new):
+    if not await tx.schedules.put_schedule(new):
         raise VersionConflict(f"another process declared schedule {request.name!r} at the same moment; repeat the call")
-    await tx.add_audit(Audit(DECLARED_BY, "schedule.declare", new.id, new.tenant_id, None, definition(new)))
+    await tx.audit.add_audit(Audit(DECLARED_BY, "schedule.declare", new.id, new.tenant_id, None, definition(new)))
     return new
 
 
 async def find(tx: Tx, reference: str, tenant: str | None) -> Schedule:
     """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
-    matches = await tx.schedules_matching(reference)
+    matches = await tx.schedules.schedules_matching(reference)
     allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
     if len(allowed) == 1:
         return allowed[0]
@@ -286,9 +290,9 @@ async def _change(
     reason: str | None,
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    if not await tx.change_schedule(before, after):
+    if not await tx.schedules.change_schedule(before, after):
         raise VersionConflict(f"schedule {before.name!r} was changed meanwhile; read it and repeat", name=before.name)
-    await tx.add_audit(Audit(actor, act, after.id, after.tenant_id, reason, data))
+    await tx.audit.add_audit(Audit(actor, act, after.id, after.tenant_id, reason, data))
 
 
 def definition(schedule: Schedule) -> dict[str, Any]:

@@ -160,17 +160,17 @@ def needs_transaction(prepared: Prepared) -> bool:
 async def submit_in_transaction(tx: Tx, prepared: Prepared) -> Submitted:
     """Create the job inside a transaction, or return the existing job if its key is taken (a hit)."""
     job = prepared.change.after
-    owners = await tx.key_owners(prepared.keys)
+    owners = await tx.keys.key_owners(prepared.keys)
     others = [owner for owner in owners.values() if owner != job.id]
     if others:
         return await _hit(tx, prepared, owners)
     if owners:  # this job's id owns the key: the same call committed before and its reply was lost
         return await resolve_existing_id(tx, prepared)
     if prepared.contract.task_attempts:
-        job.task_attempt = await tx.next_attempt(job.task_id or job.id)
-    if not await tx.take_keys(prepared.keys, job.id):
+        job.task_attempt = await tx.jobs.next_attempt(job.task_id or job.id)
+    if not await tx.keys.take_keys(prepared.keys, job.id):
         raise VersionConflict("another call took the idempotency key at the same moment; repeat the call")
-    if await tx.insert([prepared.change]):
+    if await tx.jobs.insert([prepared.change]):
         return await resolve_existing_id(tx, prepared)
     return Submitted(job)
 
@@ -181,14 +181,14 @@ async def submit_batch(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] 
     plain = all(p.submission.id is None and not (p.contract.task_attempts and p.submission.task_id) for p in prepared)
     if not plain or len(keys) < sum(len(p.keys) for p in prepared):
         return None
-    if await tx.key_owners(list(keys)):
+    if await tx.keys.key_owners(list(keys)):
         return None
-    if await tx.take_all_keys([(*key, job_id) for key, job_id in keys.items()]) < len(keys):
+    if await tx.keys.take_all_keys([(*key, job_id) for key, job_id in keys.items()]) < len(keys):
         raise VersionConflict("another call took an idempotency key at the same moment; repeat the call")
     for p in prepared:
         if p.contract.task_attempts:  # a new task: its id is that of the job
             p.change.after.task_attempt = 1
-    await tx.insert([p.change for p in prepared])
+    await tx.jobs.insert([p.change for p in prepared])
     return [Submitted(p.change.after) for p in prepared]
 
 
@@ -198,7 +198,7 @@ _SAME_REQUEST = ("contract", "job_type", "tenant_id", "payload", "idempotency_ke
 async def resolve_existing_id(tx: Tx, prepared: Prepared) -> Submitted:
     """The job id exists: return the stored job if it came from the same request, else raise IdempotencyConflict."""
     job = prepared.change.after
-    existing = (await tx.lock([job.id]))[job.id]
+    existing = (await tx.jobs.lock([job.id]))[job.id]
     same = all(getattr(existing, field) == getattr(job, field) for field in _SAME_REQUEST)
     if not same:
         raise IdempotencyConflict(
@@ -210,7 +210,7 @@ async def resolve_existing_id(tx: Tx, prepared: Prepared) -> Submitted:
 async def _hit(tx: Tx, prepared: Prepared, owners: dict[tuple[str, str], str]) -> Submitted:
     contract, submission = prepared.contract, prepared.submission
     code = contract.code("idempotency_conflict")
-    jobs = await tx.lock(sorted(set(owners.values())))
+    jobs = await tx.jobs.lock(sorted(set(owners.values())))
     existing = jobs.get(owners[next(key for key in prepared.keys if key in owners)])
     if existing is None:
         raise IdempotencyConflict("the key belongs to a job that was pruned; use a new key", code=code)

@@ -14,7 +14,7 @@ async def lock_quotas(tx: Tx, tenants: Iterable[str]) -> list[TenantQuota]:
 
     Lock order: quotas before job rows where possible, because a submit with a taken key locks them in this order.
     """
-    return await tx.lock_quotas(sorted(set(tenants)))
+    return await tx.quotas.lock_quotas(sorted(set(tenants)))
 
 
 def check_payloads(tenant_quotas: Iterable[TenantQuota], jobs: Iterable[Job]) -> None:
@@ -44,7 +44,7 @@ async def room_in_backlogs(tx: Tx, tenant_quotas: Iterable[TenantQuota]) -> dict
     """Tenant -> room, for tenants with a backlog quota. It stays exact while their quotas are locked."""
     return {
         quota.tenant_id: Room(
-            max(0, quota.max_backlog - await tx.backlog_of(quota.tenant_id, quota.max_backlog)), _exceeded(quota)
+            max(0, quota.max_backlog - await tx.quotas.backlog_of(quota.tenant_id, quota.max_backlog)), _exceeded(quota)
         )
         for quota in tenant_quotas
         if quota.max_backlog is not None
@@ -57,7 +57,7 @@ async def check_backlogs(tx: Tx, tenant_quotas: Iterable[TenantQuota], tenants_w
     for quota in tenant_quotas:
         if quota.max_backlog is None or quota.tenant_id not in tenants:
             continue
-        if await tx.backlog_of(quota.tenant_id, quota.max_backlog + 1) > quota.max_backlog:
+        if await tx.quotas.backlog_of(quota.tenant_id, quota.max_backlog + 1) > quota.max_backlog:
             raise _exceeded(quota)
 
 

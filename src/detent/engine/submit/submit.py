@@ -76,7 +76,7 @@ class SubmitActs:
     async def _cached_quotas(self) -> dict[str, TenantQuota]:
         now = self.store.now()
         if self._quotas is None or not self._quotas_at <= now < self._quotas_at + _QUOTA_CACHE_TIME:
-            rows = await self.store.read(lambda tx: tx.tenants())
+            rows = await self.store.read(lambda tx: tx.quotas.tenants())
             self._quotas = {
                 quota.tenant_id: quota for quota in rows if quota.max_backlog is not None or quota.max_payload
             }

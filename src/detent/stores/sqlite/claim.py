@@ -39,7 +39,6 @@ class SqliteTx(SqliteTxQueries):
         self.registered_contracts = contracts
 
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
-        """Settle plain successes; returns those whose token does not hold a leased job."""
         refused: list[Success] = []
         batches: dict[tuple[str, bool], list[Success]] = defaultdict(list)
         for success in successes:
@@ -156,7 +155,7 @@ class SqliteTx(SqliteTxQueries):
             assert meter is not None, "it was inserted in this transaction"
             snapshot.meters[key] = meter
         values = {"at_most": at_most, "now": self.now, "dated": self.lane_cache.has_deadlines}
-        counted = [(value, (await self.query("available", lane=value, **values))[0][0]) for value in lanes]
+        counted = [(value, await self.number("available", lane=value, **values)) for value in lanes]
         return [ClaimableLane(value, number) for value, number in counted if number]
 
     async def _update_meters(self, snapshot: ClaimSnapshot, plan: ClaimPlan, at: Micros) -> None:

@@ -14,6 +14,7 @@ from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
 from detent.ports.claims import ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
+from detent.stores.tx_queries import StoreTx
 from detent.system.clock import SteadyClock
 
 from .batcher import CallBatcher
@@ -158,10 +159,10 @@ class SqliteStore:
         return await asyncio.wrap_future(session.enqueue(act, relaxed=relaxed))
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        return await self._batched("insert", lambda tx: tx.insert(changes))
+        return await self._batched("insert", lambda tx: tx.jobs.insert(changes))
 
     async def record_step(self, step: Step, token: str) -> bool:
-        return await self._batched("step", lambda tx: tx.record_step(step, token))
+        return await self._batched("step", lambda tx: tx.steps.record_step(step, token))
 
     async def begin(self) -> UserTransaction:
         if self._writer is None:
@@ -175,9 +176,9 @@ class SqliteStore:
             self._user_transaction.abandon()
 
     async def settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
-        async def act(tx: SqliteTx) -> StoreBatchResult:
-            refused = await tx.succeed(successes) if successes else []
-            claimed = await tx.claim(request) if request else []
+        async def act(tx: StoreTx) -> StoreBatchResult:
+            refused = await tx.claims.succeed(successes) if successes else []
+            claimed = await tx.claims.claim(request) if request else []
             return StoreBatchResult(claimed, refused)
 
         if successes:
@@ -231,8 +232,8 @@ class SqliteStore:
             except RuntimeError:  # the loop is closed, and so is its waiter
                 self._waiters.discard((loop, future))
 
-    def _make_tx(self, session: Session) -> SqliteTx:
-        return SqliteTx(session.connection, self._clock.now(), session.lane_cache, self.contracts)
+    def _make_tx(self, session: Session) -> StoreTx:
+        return StoreTx(SqliteTx(session.connection, self._clock.now(), session.lane_cache, self.contracts))
 
 
 def _complete(future: "asyncio.Future[bool]") -> None:

@@ -72,7 +72,7 @@ async def list_audit_entries(request: ApiRequest, query: Annotated[AuditFilter, 
     engine = await request.engine()
     before = int(query.cursor) if query.cursor else None
     rows = await engine.store.read(
-        lambda tx: tx.audit_page(before, query.limit + 1, request.caller.tenant, query.subject)
+        lambda tx: tx.audit.audit_page(before, query.limit + 1, request.caller.tenant, query.subject)
     )
     page = rows[: query.limit]
     items = [

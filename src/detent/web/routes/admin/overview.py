@@ -60,9 +60,9 @@ def _counts_view(counts: Counts | None) -> dict[str, Any]:
 
 
 async def _dead_letters_and_workers(tx: Tx) -> dict[str, Any]:
-    live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
+    live = [worker for worker in await tx.workers.list_workers() if is_live(worker, tx.now)]
     return {
-        "dead_letters": await tx.dead_letter_counts(),
+        "dead_letters": await tx.dead_letters.dead_letter_counts(),
         "workers": {
             "live": len(live),
             "busy": sum(worker.busy for worker in live),

@@ -86,5 +86,5 @@ async def _matching_jobs(engine: Engine, caller: Caller, body: JobBulkRequest) -
         return await list_jobs(engine, filter_of(caller, query))
     if any(value is not None for value in fields.values()):
         raise InvalidInput("send either ids or a filter, not both", code="INPUT_INVALID", field="ids")
-    rows = await engine.store.read(lambda tx: tx.lock(list(dict.fromkeys(body.ids or ()))))
+    rows = await engine.store.read(lambda tx: tx.jobs.lock(list(dict.fromkeys(body.ids or ()))))
     return [job for job in rows.values() if caller.tenant is None or job.tenant_id == caller.tenant], None
