@@ -104,7 +104,8 @@ async def test_the_worker_is_told_when_a_rate_opens(engine: Engine, clock: FakeC
     await engine.set_limit(queue="mail", rate=(2, 10), actor="ann")
     began = clock.now()
     assert len(await claim(engine, 5)) == 2
-    assert engine.store.limits_on_last_claim() == (True, began + 10_000_000)
+    limits = engine.store.claim_limits
+    assert (limits.held_back, limits.opens_at) == (True, began + 10_000_000)
     clock.advance(9.999)
     assert await claim(engine, 5) == []
     clock.advance(0.001)

@@ -82,6 +82,13 @@ class StoreBatchResult:
     refused: list[Success] = field(default_factory=list)
 
 
+class ClaimLimits(Protocol):
+    """Whether limits kept jobs from the last claim, and the time at which a rate limit allows the next start."""
+
+    held_back: bool
+    opens_at: Micros | None
+
+
 @dataclass(frozen=True, slots=True)
 class Extended:
     """The lost leases, and the cancel requests (JSON {actor, reason, at}) of the others, by job id."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 from detent.core.contract.model import Contract
 from detent.core.job import Change, Micros, Step
 
-from .claims import ClaimRequest, StoreBatchResult, Success
+from .claims import ClaimLimits, ClaimRequest, StoreBatchResult, Success
 from .tx import Tx
 
 T = TypeVar("T")
@@ -39,6 +39,7 @@ class Store(Protocol):
     """True: a batch skips rows that another transaction has locked."""
     max_batches_in_flight: int
     """How many settle-and-claim batches of one worker should run concurrently."""
+    claim_limits: ClaimLimits
 
     async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
         """own: contracts of the application, which take precedence; builtin: added if they are missing."""
@@ -60,9 +61,6 @@ class Store(Protocol):
         """Like Tx.record_step, in one round trip. False may also mean that the row was locked: then check again."""
 
     async def begin(self) -> OpenTransaction: ...
-
-    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
-        """(True if limits kept jobs from the last claim, the time at which a rate limit allows the next start)."""
 
     def watch(self) -> "Watch":
         """Watch for commits from now on. To miss none: create the watch, then read, then wait."""

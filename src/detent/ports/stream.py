@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from detent.core.errors import DetentError
 from detent.core.job import DeadLetter, Micros
@@ -113,15 +113,8 @@ class Health(NamedTuple):
     consumers: int
 
 
-class StreamTransport(Protocol):
-    """A stream server, used from one event loop. Every call may raise StreamUnavailable and may be repeated."""
-
-    settings: StreamSettings
-
-    def sibling(self) -> "StreamTransport":
-        """A transport to the same server for another event loop."""
-
-    async def close(self) -> None: ...
+class TaskStream(Protocol):
+    """The stream of tasks and its consumers, the workers."""
 
     async def read(self, consumer: str, count: int, block: float | None = None) -> list[Delivery]:
         """New messages. block: wait up to this many seconds for the first one."""
@@ -143,9 +136,10 @@ class StreamTransport(Protocol):
     async def publish(self, tasks: Sequence[TaskMessage]) -> str:
         """Append these tasks to the stream; the run id of the server process that took them."""
 
-    async def publish_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> str: ...
-    async def read_results(self, consumer: str, count: int, block: float) -> list[Result]: ...
-    async def acknowledge_results(self, ids: Sequence[str]) -> None: ...
+    async def published_tasks(self) -> set[tuple[str, int]]:
+        """(task_id, retry_count) of every message on the task stream."""
+
+    async def length(self) -> int: ...
 
     async def claim_idle_messages(self, consumer: str, limit: int) -> list[IdleMessage]:
         """Claim messages that have been idle for the visibility timeout."""
@@ -155,17 +149,36 @@ class StreamTransport(Protocol):
 
     async def pending(self, message_ids: Sequence[str]) -> list[Pending]: ...
 
-    async def published_tasks(self) -> set[tuple[str, int]]:
-        """(task_id, retry_count) of every message on the task stream."""
 
+class ResultStream(Protocol):
+    """The streams from the workers: results, and dead letters for readers outside."""
+
+    async def publish_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> str: ...
+    async def read_results(self, consumer: str, count: int, block: float) -> list[Result]: ...
+    async def acknowledge_results(self, ids: Sequence[str]) -> None: ...
+
+
+class StreamMaintenance(Protocol):
     async def ensure_epoch(self, new_epoch: str) -> tuple[str, str]:
         """(epoch, run id of the server process). The epoch becomes `new_epoch` if the server has none."""
 
-    async def length(self) -> int: ...
     async def trim(self) -> None: ...
     async def remove_idle_consumers(self, idle_seconds: float) -> None: ...
     async def health(self) -> list[Health]: ...
-    async def server(self) -> Mapping[str, Any]: ...
+
+
+class StreamTransport(Protocol):
+    """A stream server, used from one event loop. Every call may raise StreamUnavailable and may be repeated."""
+
+    settings: StreamSettings
+    tasks: TaskStream
+    results: ResultStream
+    maintenance: StreamMaintenance
+
+    def sibling(self) -> "StreamTransport":
+        """A transport to the same server for another event loop."""
+
+    async def close(self) -> None: ...
 
 
 class OutboxItem(NamedTuple):

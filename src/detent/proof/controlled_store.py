@@ -91,6 +91,7 @@ class ControlledStore(SqliteStore):
         connection = connect(self.path, self.synchronous)
         connection.deserialize("main", _schema())
         self._writer = self._reader = Session(connection, "BEGIN IMMEDIATE", self._make_tx)
+        self.claim_limits = self._writer.lane_cache
         self.contracts = register(connection, own, builtin) if own else dict(CONTRACTS)
 
     async def _on(self, session: Session | None, act: Act[T], *, relaxed: bool = False) -> T:

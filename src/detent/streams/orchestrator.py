@@ -87,7 +87,7 @@ class Orchestrator:
 
     async def publish_outbox(self) -> int:
         """Publish a batch of due outbox items to the stream; returns how many items the batch had."""
-        if await self.transport.length() >= self.transport.settings.max_length:
+        if await self.transport.tasks.length() >= self.transport.settings.max_length:
             return 0
         outbox_items = await self.engine.store.write(
             lambda tx: tx.outbox.take_outbox_items(BATCH, int(_HOLD_SECONDS * SECOND))
@@ -99,11 +99,11 @@ class Orchestrator:
         now = self.engine.store.now()
         tasks = [jobs[item.job_id] for item in done if item.kind == TASK and item.job_id in jobs]
         messages = [_message(job) for job in tasks if _is_claimable_now(job, now)]
-        run_ids = {await self.transport.publish(messages)}
+        run_ids = {await self.transport.tasks.publish(messages)}
         dead = [outbox_item.job_id for outbox_item in done if outbox_item.kind == DEAD_LETTER]
         if dead:
             dead_letters = await self.engine.store.read(lambda tx: tx.dead_letters.dead_letters_of(dead))
-            run_ids.add(await self.transport.publish_dead_letters(dead_letters))
+            run_ids.add(await self.transport.results.publish_dead_letters(dead_letters))
         if done and len(run_ids) == 1:  # else a failover came between: what is left is published again
             await self._drop_outbox_items(done, run_ids.pop())
         self.published += len(messages)
@@ -118,7 +118,7 @@ class Orchestrator:
 
     async def _results_loop(self) -> None:
         while True:
-            results = await self.transport.read_results(self.id, BATCH, _POLL_SECONDS)
+            results = await self.transport.results.read_results(self.id, BATCH, _POLL_SECONDS)
             if results:
                 await self.apply_results(results)
 
@@ -142,8 +142,8 @@ class Orchestrator:
             problem = result.problem or _unknown_task(result.task_id)
             stream = self.transport.settings.result_stream
             await self._dead_letter(stream, result.id, result.fields, "RESULT_INVALID", problem)
-        await self.transport.acknowledge(applied.ended)
-        await self.transport.acknowledge_results([result.id for result in results])
+        await self.transport.tasks.acknowledge(applied.ended)
+        await self.transport.results.acknowledge_results([result.id for result in results])
         self.results_applied += len(results)
 
     async def _upkeep_loop(self) -> None:
@@ -160,22 +160,22 @@ class Orchestrator:
             now = self._clock.monotonic()
             if now >= self._next_trim:
                 self._next_trim = now + _TRIM_SECONDS
-                await self.transport.trim()
+                await self.transport.maintenance.trim()
             if now >= self._next_removal:
                 self._next_removal = now + _REMOVE_CONSUMERS_SECONDS
-                await self.transport.remove_idle_consumers(_CONSUMER_IDLE_SECONDS)
+                await self.transport.maintenance.remove_idle_consumers(_CONSUMER_IDLE_SECONDS)
             await asyncio.sleep(pause)
 
     async def check_epoch(self) -> None:
         """Publish missing messages again if the server lost its epoch key (all data) or restarted (its last writes)."""
-        epoch, run_id = await self.transport.ensure_epoch(self.engine.ids.token())
+        epoch, run_id = await self.transport.maintenance.ensure_epoch(self.engine.ids.token())
         name, current = self.transport.settings.task_stream, f"{epoch}/{run_id}"
         stored: str | None = await self.engine.store.read(lambda tx: tx.outbox.epoch(name))
         if stored == current:
             return
         if stored is not None:
             self._reclaim_grace.start("the stream server was restarted")
-        on_stream = await self.transport.published_tasks()
+        on_stream = await self.transport.tasks.published_tasks()
         self.republished += await self.engine.store.write(lambda tx: self._republish(tx, on_stream, current, stored))
 
     async def _republish(self, tx: Tx, on_stream: set[tuple[str, int]], current: str, stored: str | None) -> int:
@@ -203,7 +203,7 @@ class Orchestrator:
 
     async def reclaim(self) -> int:
         """Publish messages of lost consumers again, under new ids; returns how many idle messages were claimed."""
-        idle_messages: list[IdleMessage] = await self.transport.claim_idle_messages(self.id, BATCH)
+        idle_messages: list[IdleMessage] = await self.transport.tasks.claim_idle_messages(self.id, BATCH)
         if not idle_messages:
             return 0
         messages: SortedIdleMessages = await self.engine.store.write(
@@ -211,9 +211,9 @@ class Orchestrator:
         )
         for delivery in messages.unknown:
             await self.dead_letter_delivery(delivery)
-        await self.transport.return_to_consumers(messages.alive)
-        await self.transport.republish([message.delivery for message in messages.again])
-        await self.transport.acknowledge([message.delivery.message_id for message in messages.drop])
+        await self.transport.tasks.return_to_consumers(messages.alive)
+        await self.transport.tasks.republish([message.delivery for message in messages.again])
+        await self.transport.tasks.acknowledge([message.delivery.message_id for message in messages.drop])
         now = self._clock.monotonic()
         self._republished_at |= {message.delivery.message_id: now for message in messages.again}
         for consumer, number in Counter(message.consumer for message in messages.again).items():
@@ -229,7 +229,7 @@ class Orchestrator:
         expired = [job for job in expired if job.token not in self._republished_at]
         if not expired:
             return
-        pending = await self.transport.pending([job.token for job in expired if job.token])
+        pending = await self.transport.tasks.pending([job.token for job in expired if job.token])
         lost = await self.engine.store.write(lambda tx: resolve_expired_leases(tx, expired, pending, self._lease))
         self._republished_at |= {job.token: now for job in expired if job.token and job.id in lost}
         self.reclaimed += len(lost)
@@ -240,7 +240,7 @@ class Orchestrator:
             problem = delivery.problem or _unknown_task(delivery.task_id)
             stream = self.transport.settings.task_stream
             await self._dead_letter(stream, delivery.message_id, delivery.fields, code, problem)
-        await self.transport.acknowledge([delivery.message_id])
+        await self.transport.tasks.acknowledge([delivery.message_id])
 
     async def _dead_letter(
         self, stream: str, message_id: str, fields: Mapping[bytes, bytes], code: str, problem: str

@@ -59,11 +59,11 @@ class StreamWorker(Worker):
             return await super().run(handle_signals=handle_signals)
         finally:
             with suppress(StreamUnavailable):
-                await self.transport.republish(list(self._unclaimed.values()))
+                await self.transport.tasks.republish(list(self._unclaimed.values()))
                 if self._ack_task is not None:
                     await self._ack_task
                 await self._send_acks()
-                await self.transport.remove_consumer(self.id)
+                await self.transport.tasks.remove_consumer(self.id)
             await self.transport.close()
 
     def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
@@ -98,7 +98,7 @@ class StreamWorker(Worker):
         deliveries = self._reserve(limit)
         if limit > len(deliveries):
             try:
-                self._add_unclaimed(await self.transport.read(self.id, limit - len(deliveries)))
+                self._add_unclaimed(await self.transport.tasks.read(self.id, limit - len(deliveries)))
             except StreamUnavailable as error:
                 log.warning("cannot read the stream: %s", error)
             deliveries += self._reserve(limit - len(deliveries))
@@ -150,7 +150,7 @@ class StreamWorker(Worker):
             tools = ", ".join(sorted(self.handlers)) or "none"
             failure = Failure("TOOL_UNKNOWN", f"this worker has no tool {claimed.job_type!r}; it has {tools}")
         elif message is not None and message.payload != claimed.payload.encode():
-            problem = self.transport.payload_problem(message.payload)
+            problem = self.transport.tasks.payload_problem(message.payload)
             failure = Failure("SCHEMA_INVALID", problem, "Poison", retryable=False) if problem else None
         if failure is None:
             return True
@@ -168,7 +168,7 @@ class StreamWorker(Worker):
         while self._acks:
             ids, self._acks = self._acks[-_MAX_PENDING_ACKS:], []
             try:
-                await self.transport.acknowledge(ids)
+                await self.transport.tasks.acknowledge(ids)
             except StreamUnavailable:
                 self._acks = ids + self._acks
                 if self._closing:
@@ -187,7 +187,7 @@ class StreamWorker(Worker):
                 await asyncio.sleep(_LONGEST_PAUSE / 10)
                 continue
             try:
-                deliveries = await self.transport.read(self.id, room, _BLOCK_SECONDS)
+                deliveries = await self.transport.tasks.read(self.id, room, _BLOCK_SECONDS)
                 pause = _FIRST_PAUSE
             except StreamUnavailable as error:
                 log.warning("cannot read the stream, trying again in %.2f s: %s", pause, error)
@@ -239,7 +239,7 @@ class StreamLeaseListener:
     async def on_heartbeat(self, engine: Engine, held: Mapping[str, str]) -> None:
         unclaimed = list(self._worker._unclaimed)
         try:
-            await self._transport.keep_alive(self._worker.id, [*held.values(), *unclaimed])
+            await self._transport.tasks.keep_alive(self._worker.id, [*held.values(), *unclaimed])
         except StreamUnavailable as error:
             log.warning("the heartbeat did not reach the stream server: %s", error)
         now = engine.store.now()

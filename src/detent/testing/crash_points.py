@@ -225,6 +225,7 @@ class CrashPointStore:
         self.contracts = store.contracts
         self.skips_locked_rows = store.skips_locked_rows
         self.max_batches_in_flight = 1
+        self.claim_limits = store.claim_limits
         self._store = store
         self._process = process
         self._log = log
@@ -244,9 +245,6 @@ class CrashPointStore:
             return await self._store.record_step(step, token)
 
         return await self.call("write", record)
-
-    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
-        return self._store.limits_on_last_claim()
 
     async def settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
         return await self.call("settle_and_claim", lambda methods: self._store.settle_and_claim(successes, request))

@@ -398,7 +398,7 @@ class Worker:
 
     async def _seconds_until_due(self) -> float:
         due: int | None = await self.engine.store.read(lambda tx: tx.due.next_due())
-        opens = self.engine.store.limits_on_last_claim()[1]
+        opens = self.engine.store.claim_limits.opens_at
         due = min((moment for moment in (due, opens) if moment is not None), default=None)
         if due is None:
             return _POLL_SECONDS
@@ -407,7 +407,7 @@ class Worker:
 
     async def _no_work_left(self) -> bool:
         types = list(self.handlers)
-        if self.engine.store.limits_on_last_claim()[0]:
+        if self.engine.store.claim_limits.held_back:
             return False
         try:
             return not await self.engine.store.read(lambda tx: tx.due.any_leased_or_due(types, _IDLE_HORIZON))

@@ -51,7 +51,7 @@ async def _count_outbox_items(engine: Engine) -> int:
 async def _read_health(settings: StreamSettings) -> list[Health]:
     transport = stream_transport_from(settings)
     try:
-        return await transport.health()
+        return await transport.maintenance.health()
     finally:
         await transport.close()
 

@@ -12,7 +12,7 @@ from detent.core.contract.model import Contract
 from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
 from detent.core.uniform_batch import UniformBatch
-from detent.ports.claims import Claimed, ClaimRequest, StoreBatchResult, Success
+from detent.ports.claims import Claimed, ClaimLimits, ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
 from detent.stores.lanes import LaneCache
 from detent.stores.tx_queries import StoreTx, TxQueries
@@ -90,6 +90,7 @@ class PostgresStore:
         self._claim_connections: list[Connection] = []
         self._claim_slots = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
         self._lane_cache = LaneCache()
+        self.claim_limits: ClaimLimits = self._lane_cache
         self._hosts = Hosts(url)
         self._floors_since = 0.0
         self._edges = Edges({})
@@ -494,9 +495,6 @@ class PostgresStore:
             read_seconds=LONG_SECONDS,
             edges=self._edges,
         )
-
-    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
-        return self._lane_cache.held_back, self._lane_cache.opens_at
 
     def transaction_on(
         self, connection: CallerConnection, run: Callable[[Coroutine[Any, Any, int]], int] | None = None

@@ -12,8 +12,9 @@ import apsw
 from detent.core.contract.model import Contract
 from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
-from detent.ports.claims import ClaimRequest, StoreBatchResult, Success
+from detent.ports.claims import ClaimLimits, ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
+from detent.stores.lanes import LaneCache
 from detent.stores.tx_queries import StoreTx
 from detent.system.clock import SteadyClock
 
@@ -56,6 +57,7 @@ class SqliteStore:
         self.contracts: dict[str, Contract] = {}
         self.skips_locked_rows = False
         self.max_batches_in_flight = 1
+        self.claim_limits: ClaimLimits = LaneCache()
         self._clock = clock or SteadyClock()
         self._may_migrate = may_migrate
         self._transaction_seconds = transaction_seconds
@@ -106,6 +108,7 @@ class SqliteStore:
             self._guard.opened()
             writer.check_file = self._guard.check
         writer.committed = self._wake_waiters
+        self.claim_limits = writer.lane_cache
         return writer
 
     def _open_read_only(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
@@ -185,10 +188,6 @@ class SqliteStore:
             return await self.write(act)
         # A lost claim only costs a repeated run under a new token, so its commit need not wait for the disk.
         return await self._batched("claim", act, relaxed=True)
-
-    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
-        lane_cache = self._writer.lane_cache if self._writer else None
-        return (lane_cache.held_back, lane_cache.opens_at) if lane_cache else (False, None)
 
     async def _batched(self, kind: str, act: Act[T], *, relaxed: bool = False) -> T:
         """Share a commit with other calls of the same kind in this event loop iteration; see CallBatcher."""
