@@ -53,11 +53,13 @@ class AuditTable(Protocol):
 
     async def audit_of(self, subject: str, limit: int = 100) -> list[AuditRow]:
         """The last audit entries about one subject."""
+        ...
 
     async def audit_page(
         self, before: int | None, limit: int, tenant: str | None, subject: str | None
     ) -> list[AuditRow]:
         """The newest audit entries below a number, optionally of one tenant or subject."""
+        ...
 
 
 class AnswerTable(Protocol):
@@ -65,11 +67,13 @@ class AnswerTable(Protocol):
 
     async def reserve_answer(self, asker: str, key: str, digest: str, fresh_id: str, until: Micros) -> bool:
         """True if this is the first request with this key, so that the caller must produce the response."""
+        ...
 
     async def answer(self, asker: str, key: str) -> StoredAnswer | None: ...
 
     async def take_over_answer(self, asker: str, key: str, made_at: Micros, until: Micros) -> bool:
         """Take over a request whose process is gone (compare-and-set on made_at); True if it succeeded."""
+        ...
 
     async def keep_answer(self, asker: str, key: str, status: int, media: str, body: bytes, until: Micros) -> None: ...
     async def release_answer(self, asker: str, key: str) -> None: ...

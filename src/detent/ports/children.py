@@ -38,15 +38,19 @@ class ChildTable(Protocol):
 
     async def any_failed(self, ids: Sequence[str], good: Sequence[str]) -> bool:
         """True if one of these has ended in a status that is not among the `good` "contract status" pairs."""
+        ...
 
     async def has_children_to_cancel(self, parent_id: str) -> bool:
         """True if the parent was cancelled and its children are still to be cancelled."""
+        ...
 
     async def cancellable_children(self, parent_id: str, where_to: Sequence[str], limit: int) -> list[Job]:
         """Children in these "contract status" pairs without a cancel request, locked; locked rows are skipped."""
+        ...
 
     async def all_children_cancelled(self, parent_id: str, where_to: Sequence[str]) -> bool:
         """True if no cancellable child is left; then the pending cancellation of the children is deleted."""
+        ...
 
 
 class AwaitedTable(Protocol):
@@ -57,18 +61,22 @@ class AwaitedTable(Protocol):
 
     async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
         """Record that the parent waits for those of these children that have not ended; returns their number."""
+        ...
 
     async def take_ended_children(self, parent_id: str) -> dict[str, bool]:
         """Take the children that ended since the last call: {child id: True if it failed}."""
+        ...
 
     async def stop_awaiting(self, parent_id: str, ids: Sequence[str]) -> dict[str, str]:
         """The parent no longer waits for these. Returns {child id: wakes_on} of those it waited for."""
+        ...
 
     async def awaits_children(self, parent_id: str) -> bool: ...
     async def drop_ended_children(self, parent_id: str) -> None: ...
 
     async def parents_ready(self, parents: Sequence[str]) -> list[str]:
         """Those of these parents that can be woken, or whose children must be cancelled."""
+        ...
 
     async def parents_with_ended_children(self, limit: int) -> list[str]: ...
 
@@ -81,9 +89,11 @@ class ApprovalTable(Protocol):
 
     async def put_approval(self, approval: Approval) -> None:
         """Insert an approval, or replace the one of the same name and delete its votes."""
+        ...
 
     async def put_vote(self, job_id: str, name: str, vote: Vote) -> None: ...
     async def decide_approval(self, job_id: str, name: str, decision: str, at: Micros, *, expired: bool) -> None: ...
 
     async def awaiting_approval(self, tenant: str | None, after: str | None, limit: int) -> list[Job]:
         """Jobs that wait for an approval, oldest first."""
+        ...

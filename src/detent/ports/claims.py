@@ -136,26 +136,33 @@ class ClaimTable(Protocol):
 
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
         """Settle plain successes; returns those whose token does not hold a leased job."""
+        ...
 
     async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
         """Extend the leases {id: token} in one batch."""
+        ...
 
     async def check_leases(self, held: Mapping[str, str]) -> Extended:
         """The answer of `extend`, without extending."""
+        ...
 
     async def expire_leases(self, held: Mapping[str, str]) -> None:
         """End these leases {id: token} now, because their holder is lost: another worker may reclaim the jobs."""
+        ...
 
     async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]: ...
 
     async def reclaimable(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
         """Jobs of these contracts with an expired lease that this request may claim."""
+        ...
 
     async def has_ready_suspect(self) -> bool:
         """True if a suspect may be claimed now, by some worker."""
+        ...
 
     async def suspects(self) -> list[Suspect]:
         """At most 1,000."""
+        ...
 
     async def held_jobs(self, limit: int) -> list[HeldJob]: ...
     async def held_by_type(self) -> list[HeldJobs]: ...
@@ -169,15 +176,20 @@ class DueTable(Protocol):
 
     async def past_deadline(self, limit: int, contracts: Sequence[str]) -> list[Job]:
         """Jobs that are not leased and whose start deadline has passed."""
+        ...
 
     async def next_due(self) -> Micros | None:
         """The next time at which a job becomes claimable or a blocked job wakes."""
+        ...
 
     async def next_wake(self) -> Micros | None:
         """The next time at which a blocked job wakes."""
+        ...
 
     async def any_leased_or_due(self, job_types: Sequence[str], horizon: Micros) -> bool:
         """True if a job of these types is leased, or due within the horizon."""
+        ...
 
     async def oldest_due(self) -> dict[int, Micros]:
         """Lane group -> since when its oldest due job is due."""
+        ...

@@ -43,14 +43,17 @@ class LimitTable(Protocol):
 
     async def put_limit(self, limit: Limit, declared: str | None = None) -> None:
         """Insert a limit, or change the numbers of the limit with this scope; it is counted from the next claim on."""
+        ...
 
     async def drop_limit(self, limit_id: int) -> None: ...
 
     async def meters_of(self, jobs: Sequence[Job]) -> list[MeterUse]:
         """The meters of every limit that applies to these jobs."""
+        ...
 
     async def drop_idle_meters(self, before: Micros) -> int:
         """Delete meters that were not used since; returns their number."""
+        ...
 
 
 class QuotaTable(Protocol):
@@ -58,9 +61,11 @@ class QuotaTable(Protocol):
 
     async def lock_quotas(self, tenants: Sequence[str]) -> list[TenantQuota]:
         """The quota rows of tenants, locked: other submissions for them wait for the commit."""
+        ...
 
     async def backlog_of(self, tenant_id: str, at_most: int) -> int:
         """The number of unfinished jobs of a tenant, counted up to `at_most`."""
+        ...
 
     async def put_tenant(self, quota: TenantQuota) -> None: ...
     async def drop_tenant(self, tenant_id: str) -> None: ...

@@ -82,3 +82,4 @@ class WorkerTable(Protocol):
 
     async def drop_old_workers(self, before: Micros) -> None:
         """Delete workers whose last heartbeat is older, and commands that no worker has read since."""
+        ...

@@ -96,17 +96,21 @@ class LogPositionTable(Protocol):
 
     async def log_end(self, log: str) -> int:
         """The end of the events or the notes. Prepares the transaction for reading a range before it."""
+        ...
 
     async def advance_log(self, log: str, since: LogPosition, until: int) -> bool:
         """Compare and set; False if another process has counted this range, or it must be counted again."""
+        ...
 
     async def lock_logs(self, logs: Sequence[str]) -> None: ...
 
     async def recount_log(self, log: str) -> None:
         """A process that is counting must start again."""
+        ...
 
     async def clamp_log(self, log: str) -> None:
         """Move the position back to the end of the log if it is beyond it."""
+        ...
 
 
 class EventCountTable(Protocol):
@@ -116,15 +120,18 @@ class EventCountTable(Protocol):
         self, kinds: Sequence[CountedEntries], position: int, until: int, slot: Micros
     ) -> FrequentCounts:
         """Count at most eight kinds of events in one pass, without sorting."""
+        ...
 
     async def count_uncounted(self, log: str, ids: Sequence[str], slot: Micros) -> list[CountedEntries]:
         """Entries of these jobs after the log's position."""
+        ...
 
     async def add_counts(self, log: str, sums: Mapping[Key, int]) -> None: ...
     async def add_recent_counts(self, log: str, slots: Mapping[tuple[int, Key], int]) -> None: ...
 
     async def event_totals(self) -> dict[tuple[str, Key], int]:
         """(log, key) -> number of entries."""
+        ...
 
     async def recent_counts(self, since: int) -> list[RecentCount]: ...
     async def drop_recent_counts(self, before: int) -> None: ...
@@ -138,6 +145,7 @@ class SeriesTable(Protocol):
 
     async def read_series(self, width: int, first: int, last: int) -> dict[int, SlotSums]:
         """Sums per `width` slots, from slot `first` to before `last`."""
+        ...
 
     async def drop_series(self, before: int) -> None: ...
 
@@ -154,6 +162,7 @@ class AlertTable(Protocol):
 
     async def due_deliveries(self, limit: int) -> list[Delivery]:
         """Due deliveries; of several about one alert to one sink, the first."""
+        ...
 
     async def take_delivery(self, delivery: Delivery, until: Micros) -> bool: ...
 
@@ -171,3 +180,4 @@ class IntervalTable(Protocol):
 
     async def take_interval(self, name: str, latest: Micros) -> bool:
         """True if the last run was at `latest` or before; then the current time is recorded."""
+        ...

@@ -42,11 +42,14 @@ class PruneTable(Protocol):
 
     async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[PruneRule]) -> list[Prunable]:
         """The next jobs by id between these, and whether the first rule that matches lets them be pruned."""
+        ...
 
     async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:
         """Delete jobs and their rows in other tables, except keys; returns the number of rows by table."""
+        ...
 
     async def drop_keys(self, owned: Sequence[tuple[str, str, str]], kept_until: Micros | None) -> int:
         """Delete the keys (space, key, job_id) now, or at `kept_until` by `drop_kept_keys`."""
+        ...
 
     async def drop_kept_keys(self, limit: int) -> int: ...

@@ -17,6 +17,7 @@ class Watch(Protocol):
 
     async def changed(self, timeout: float) -> bool:
         """Wait until there may be a new commit, at most this many seconds; True if there may be one."""
+        ...
 
 
 class OpenTransaction(Protocol):
@@ -26,6 +27,7 @@ class OpenTransaction(Protocol):
 
     async def commit(self, act: Callable[[Tx], Awaitable[T]]) -> T:
         """Run a last act in the transaction, then commit; if either fails, everything is rolled back."""
+        ...
 
     async def rollback(self) -> None: ...
 
@@ -43,15 +45,18 @@ class Store(Protocol):
 
     async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
         """own: contracts of the application, which take precedence; builtin: added if they are missing."""
+        ...
 
     async def close(self) -> None: ...
     def now(self) -> Micros: ...
 
     async def uptime(self) -> float:
         """Seconds since the database server started; infinite if unknown."""
+        ...
 
     def sibling(self) -> "Store":
         """A store on the same database for another event loop; may return itself."""
+        ...
 
     async def write(self, act: Callable[[Tx], Awaitable[T]]) -> T: ...
     async def read(self, act: Callable[[Tx], Awaitable[T]]) -> T: ...
@@ -59,11 +64,13 @@ class Store(Protocol):
 
     async def record_step(self, step: Step, token: str) -> bool:
         """Like Tx.record_step, in one round trip. False may also mean that the row was locked: then check again."""
+        ...
 
     async def begin(self) -> OpenTransaction: ...
 
     def watch(self) -> "Watch":
         """Watch for commits from now on. To miss none: create the watch, then read, then wait."""
+        ...
 
     async def settle_and_claim(
         self, successes: Sequence[Success], request: ClaimRequest | None

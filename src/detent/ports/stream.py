@@ -118,34 +118,43 @@ class TaskStream(Protocol):
 
     async def read(self, consumer: str, count: int, block: float | None = None) -> list[Delivery]:
         """New messages. block: wait up to this many seconds for the first one."""
+        ...
 
     def payload_problem(self, payload: bytes) -> str | None:
         """Why this payload is invalid; None if it is valid."""
+        ...
 
     async def acknowledge(self, message_ids: Sequence[str]) -> None: ...
 
     async def keep_alive(self, consumer: str, message_ids: Sequence[str]) -> None:
         """Reset the idle time of these messages; nothing is written to the stream."""
+        ...
 
     async def republish(self, deliveries: Sequence[Delivery]) -> None:
         """Append these messages to the stream under new ids and delete the old ones."""
+        ...
 
     async def remove_consumer(self, consumer: str) -> None:
         """Remove a consumer, unless it has pending messages."""
+        ...
 
     async def publish(self, tasks: Sequence[TaskMessage]) -> str:
         """Append these tasks to the stream; the run id of the server process that took them."""
+        ...
 
     async def published_tasks(self) -> set[tuple[str, int]]:
         """(task_id, retry_count) of every message on the task stream."""
+        ...
 
     async def length(self) -> int: ...
 
     async def claim_idle_messages(self, consumer: str, limit: int) -> list[IdleMessage]:
         """Claim messages that have been idle for the visibility timeout."""
+        ...
 
     async def return_to_consumers(self, messages: Sequence[IdleMessage]) -> None:
         """Give claimed messages back to their consumers, with the idle time they had."""
+        ...
 
     async def pending(self, message_ids: Sequence[str]) -> list[Pending]: ...
 
@@ -161,6 +170,7 @@ class ResultStream(Protocol):
 class StreamMaintenance(Protocol):
     async def ensure_epoch(self, new_epoch: str) -> tuple[str, str]:
         """(epoch, run id of the server process). The epoch becomes `new_epoch` if the server has none."""
+        ...
 
     async def trim(self) -> None: ...
     async def remove_idle_consumers(self, idle_seconds: float) -> None: ...
@@ -177,6 +187,7 @@ class StreamTransport(Protocol):
 
     def sibling(self) -> "StreamTransport":
         """A transport to the same server for another event loop."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -203,6 +214,7 @@ class OutboxTable(Protocol):
 
     async def take_outbox_items(self, limit: int, hold: Micros) -> list[OutboxItem]:
         """Due items, hidden from other orchestrators for `hold`."""
+        ...
 
     async def drop_outbox_items(self, outbox_items: Sequence[OutboxItem], stream: str, run_id: str) -> int:
         """Delete items that were published to the server process `run_id`; returns how many.
@@ -210,16 +222,20 @@ class OutboxTable(Protocol):
         An item that was put again since it was taken stays. None is deleted if the stored epoch of the stream names
         another process: the messages may be on a former primary that nobody reads.
         """
+        ...
 
     async def count_outbox_items(self) -> int: ...
 
     async def claimable(self, contracts: Sequence[str]) -> list[ClaimableJob]:
         """Every claimable job of these contracts."""
+        ...
 
     async def note_heartbeats(self, held: Mapping[str, str], names: Mapping[str, str], older_than: Micros) -> None:
         """Write a note {contract: name} for each of these leases {id: token} that is older than `older_than`."""
+        ...
 
     async def epoch(self, name: str) -> str | None: ...
 
     async def put_epoch(self, name: str, epoch: str, expected: str | None) -> bool:
         """Compare and set; False if the stored epoch is not the expected one."""
+        ...

@@ -36,9 +36,11 @@ class OpenDeadLetter(NamedTuple):
 class JobTable(Protocol):
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
         """Jobs by id, their rows locked until the end of the transaction. wait False: skip rows that are locked."""
+        ...
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         """Insert new jobs; returns the ids that existed before (a repeated submit) and were not changed."""
+        ...
 
     async def apply(self, changes: Sequence[Change]) -> None: ...
     async def next_attempt(self, task_id: str) -> int: ...
@@ -46,6 +48,7 @@ class JobTable(Protocol):
 
     async def job_window(self, filter: Filter, scan: int) -> tuple[list[Job], str | None]:
         """The matches among the next `scan` jobs by id, and the last id read; None: no more jobs follow."""
+        ...
 
 
 class JobStats(Protocol):
@@ -54,15 +57,19 @@ class JobStats(Protocol):
 
     async def backlog(self) -> list[Backlog]:
         """One row per contract, queue and type that was ever submitted; finished jobs are not counted."""
+        ...
 
     async def jobs_ahead(self, job_id: str, at_most: int) -> int:
         """How many jobs of its lane are claimed before this one, counted up to `at_most`."""
+        ...
 
     async def contracts(self) -> dict[str, Contract]:
         """The contracts registered in the database."""
+        ...
 
     async def ping(self) -> None:
         """Read one row."""
+        ...
 
 
 class LogTable(Protocol):
@@ -74,9 +81,11 @@ class LogTable(Protocol):
 
     async def tail(self, after: Position, limit: int) -> tuple[list[TailEvent], Position]:
         """The next events, and the position to continue from."""
+        ...
 
     async def tail_end(self) -> Position:
         """The position after the last committed event."""
+        ...
 
 
 class KeyTable(Protocol):
@@ -84,11 +93,13 @@ class KeyTable(Protocol):
 
     async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """(space, key) -> the job that owns it; free keys are absent."""
+        ...
 
     async def take_all_keys(self, owned: Sequence[tuple[str, str, str]]) -> int: ...
 
     async def take_keys(self, keys: Sequence[tuple[str, str]], job_id: str) -> bool:
         """Take all of these keys for a job; False if another job owns one."""
+        ...
 
 
 class SignalTable(Protocol):
@@ -98,6 +109,7 @@ class SignalTable(Protocol):
     async def missed_signals(self, after: SignalKey | None, limit: int) -> tuple[list[str], SignalKey | None]:
         """Reads the next signals in the order of (job id, name): the jobs among them that are blocked and wait for
         their signal, and the position to continue after; None: no more signals follow."""
+        ...
 
     async def count_signals(self, job_id: str) -> int: ...
 
@@ -109,6 +121,7 @@ class StepTable(Protocol):
 
     async def record_step(self, step: Step, token: str) -> bool:
         """Record a step if the token is valid and no finished step has its name; False if not."""
+        ...
 
 
 class DeadLetterTable(Protocol):
@@ -118,12 +131,15 @@ class DeadLetterTable(Protocol):
 
     async def dead_letter_window(self, filter: Filter, scan: int) -> tuple[list[DeadLetter], str | None]:
         """Like `job_window`, for dead letters."""
+        ...
 
     async def count_dead_letters(self, filter: Filter) -> dict[str, int]:
         """The number of matching dead letters by contract; paging is ignored."""
+        ...
 
     async def dead_letter_counts(self, tenant: str | None = None) -> dict[str, int]:
         """Number of dead letters by status, of one tenant or of all."""
+        ...
 
     async def open_dead_letters(self, contracts: Sequence[str]) -> list[OpenDeadLetter]: ...
     async def dead_letters_of(self, ids: Sequence[str]) -> list[DeadLetter]: ...

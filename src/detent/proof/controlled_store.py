@@ -10,6 +10,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract
 from detent.core.job import Micros
 from detent.engine import Engine
+from detent.ports.claims import ClaimLimits
 from detent.ports.clock import Clock
 from detent.stores.sqlite.claim import SqliteTx
 from detent.stores.sqlite.migrate import ensure_schema, register
@@ -91,7 +92,7 @@ class ControlledStore(SqliteStore):
         connection = connect(self.path, self.synchronous)
         connection.deserialize("main", _schema())
         self._writer = self._reader = Session(connection, "BEGIN IMMEDIATE", self._make_tx)
-        self.claim_limits = self._writer.lane_cache
+        self.claim_limits: ClaimLimits = self._writer.lane_cache
         self.contracts = register(connection, own, builtin) if own else dict(CONTRACTS)
 
     async def _on(self, session: Session | None, act: Act[T], *, relaxed: bool = False) -> T:

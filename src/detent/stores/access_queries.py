@@ -1,17 +1,17 @@
 """The part of a transaction that stores tokens, audit entries and HTTP responses kept for idempotency keys."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from detent.core.access import Token
+from detent.core.job import Micros
 from detent.ports.access import Audit, AuditRow, StoredAnswer
 
 from .named_queries import NamedQueries
-from .rows import as_text, with_json
+from .rows import as_text, columns_of, with_json
 
-TOKEN_COLUMNS = tuple(field.name for field in fields(Token))
+TOKEN_COLUMNS = columns_of(Token)
 _AUDIT_TESTS = {"before": "n < :before", "tenant": "tenant_id = :tenant", "subject": "subject = :subject"}
 _PAYLOADS, _ROLES = TOKEN_COLUMNS.index("payloads"), TOKEN_COLUMNS.index("roles")
 
@@ -23,15 +23,13 @@ class AccessQueries(NamedQueries):
         await self.change("put_token", **{**asdict(token), "roles": json.dumps(token.roles, ensure_ascii=False)})
 
     async def token_by_digest(self, digest: str) -> Token | None:
-        rows = await self.query("token_by_digest", digest=digest)
-        return _token(rows[0]) if rows else None
+        return await self.fetch_one(_token, "token_by_digest", digest=digest)
 
     async def token(self, token_id: str) -> Token | None:
-        rows = await self.query("token", id=token_id)
-        return _token(rows[0]) if rows else None
+        return await self.fetch_one(_token, "token", id=token_id)
 
     async def list_tokens(self) -> list[Token]:
-        return [_token(row) for row in await self.query("tokens")]
+        return await self.fetch(_token, "tokens")
 
     async def any_token(self) -> bool:
         return bool(await self.query("any_token"))
@@ -41,29 +39,24 @@ class AccessQueries(NamedQueries):
         await self.change("add_audit", now=self.now, **values)
 
     async def last_audit(self, limit: int = 100) -> list[AuditRow]:
-        rows = await self.query("audit", limit=limit)
-        return [_audit_row(row) for row in rows]
+        return await self.fetch(_audit_row, "audit", limit=limit)
 
     async def audit_of(self, subject: str, limit: int = 100) -> list[AuditRow]:
-        rows = await self.query("audit_of", subject=subject, limit=limit)
-        return [_audit_row(row) for row in rows]
+        return await self.fetch(_audit_row, "audit_of", subject=subject, limit=limit)
 
     async def audit_page(
         self, before: int | None, limit: int, tenant: str | None, subject: str | None
     ) -> list[AuditRow]:
         filters = {"before": before, "tenant": tenant, "subject": subject}
-        values = {name: value for name, value in filters.items() if value is not None}
-        where = " AND ".join(_AUDIT_TESTS[name] for name in values) or "true"
-        rows = await self.query("audit_page", where, **values, limit=limit)
-        return [_audit_row(row) for row in rows]
+        rows = await self.matching("audit_page", _AUDIT_TESTS, **filters, limit=limit)
+        return [_audit_row(*row) for row in rows]
 
     async def reserve_answer(self, asker: str, key: str, digest: str, fresh_id: str, until: int) -> bool:
         values = {"asker": asker, "key": key, "digest": digest, "fresh_id": fresh_id, "until": until}
         return await self.change("reserve_answer", now=self.now, **values) == 1
 
     async def answer(self, asker: str, key: str) -> StoredAnswer | None:
-        rows = await self.query("answer", asker=asker, key=key)
-        return StoredAnswer(*rows[0]) if rows else None
+        return await self.fetch_one(StoredAnswer, "answer", asker=asker, key=key)
 
     async def take_over_answer(self, asker: str, key: str, made_at: int, until: int) -> bool:
         values = {"asker": asker, "key": key, "made_at": made_at, "until": until}
@@ -80,11 +73,11 @@ class AccessQueries(NamedQueries):
         return await self.change("drop_old_answers", now=self.now, limit=limit)
 
 
-def _audit_row(row: Sequence[Any]) -> AuditRow:
-    return AuditRow(row[0], row[1], with_json(Audit, row[2:]))
+def _audit_row(number: int, at: Micros, *entry: Any) -> AuditRow:
+    return AuditRow(number, at, with_json(Audit, entry))
 
 
-def _token(row: Sequence[Any]) -> Token:
+def _token(*row: Any) -> Token:
     values = list(row)
     values[_PAYLOADS] = bool(values[_PAYLOADS])
     values[_ROLES] = tuple(json.loads(values[_ROLES]))

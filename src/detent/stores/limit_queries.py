@@ -11,7 +11,6 @@ from detent.ports.limits import DeclaredLimit, MeterUse, Pause, TenantQuota
 from .claim_plan import MeterKey, held_by_meter, meter_keys
 from .lanes import party_of
 from .named_queries import NamedQueries
-from .rows import job_from
 
 _SCOPE = ("queue", "job_type", "tenant_id", "limit_key", "per")
 
@@ -62,7 +61,7 @@ class LimitQueries(NamedQueries):
         await self.change("raise_lane_version")
 
     async def tenants(self) -> list[TenantQuota]:
-        return [TenantQuota(*row) for row in await self.query("tenants")]
+        return await self.fetch(TenantQuota, "tenants")
 
     async def put_tenant(self, quota: TenantQuota) -> None:
         await self.change("put_tenant", **quota._asdict())
@@ -73,7 +72,7 @@ class LimitQueries(NamedQueries):
         await self.change("raise_lane_version")
 
     async def lock_quotas(self, tenants: Sequence[str]) -> list[TenantQuota]:
-        return [TenantQuota(*row) for row in await self.query("lock_quotas", tenants=json.dumps(list(tenants)))]
+        return await self.fetch(TenantQuota, "lock_quotas", tenants=json.dumps(list(tenants)))
 
     async def backlog_of(self, tenant_id: str, at_most: int) -> int:
         return await self.number("backlog_of", tenant_id=tenant_id, at_most=at_most)
@@ -87,7 +86,7 @@ class LimitQueries(NamedQueries):
         await self.change("raise_lane_version")
 
     async def list_pauses(self) -> list[Pause]:
-        return [Pause(*row) for row in await self.query("pauses")]
+        return await self.fetch(Pause, "pauses")
 
     async def meter(self, limit: Limit, subject: str) -> Meter | None:
         rows = await self.query("meter", limit_id=limit.id, subject=subject)
@@ -101,8 +100,7 @@ class LimitQueries(NamedQueries):
         return await self.change("drop_idle_meters", before=before)
 
     async def past_deadline(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        rows = await self.query("past_deadline", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
-        return [job_from(row) for row in rows]
+        return await self.fetch_jobs("past_deadline", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
 
     async def load_parties(self, lanes: Sequence[int]) -> None:
         """Read tenant and limit key of these lanes into the lane cache, where they are missing."""

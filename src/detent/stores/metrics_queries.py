@@ -50,8 +50,7 @@ class LogPositionQueries(NamedQueries):
 
 class EventCountQueries(NamedQueries):
     async def count_log(self, log: str, position: int, until: int, slot: Micros) -> list[CountedEntries]:
-        rows = await self.query(f"count_{log}", position=position, until=until, slot=slot)
-        return [CountedEntries(*row) for row in rows]
+        return await self.fetch(CountedEntries, f"count_{log}", position=position, until=until, slot=slot)
 
     async def count_frequent(
         self, kinds: Sequence[CountedEntries], position: int, until: int, slot: Micros
@@ -64,8 +63,7 @@ class EventCountQueries(NamedQueries):
         return FrequentCounts(total, first, last, numbers)
 
     async def count_uncounted(self, log: str, ids: Sequence[str], slot: Micros) -> list[CountedEntries]:
-        rows = await self.query(f"count_going_{log}", ids=json.dumps(list(ids)), slot=slot)
-        return [CountedEntries(*row) for row in rows]
+        return await self.fetch(CountedEntries, f"count_going_{log}", ids=json.dumps(list(ids)), slot=slot)
 
     async def add_counts(self, log: str, sums: Mapping[Key, int]) -> None:
         if sums:
@@ -96,7 +94,7 @@ class EventCountQueries(NamedQueries):
 
 class SeriesQueries(NamedQueries):
     async def time_events(self, position: int, until: int, slot: Micros) -> list[Timed]:
-        return [Timed(*row) for row in await self.query("time_events", position=position, until=until, slot=slot)]
+        return await self.fetch(Timed, "time_events", position=position, until=until, slot=slot)
 
     async def add_series(self, sums: Mapping[int, SlotSums]) -> None:
         if sums:
@@ -113,7 +111,7 @@ class SeriesQueries(NamedQueries):
 
 class AlertQueries(NamedQueries):
     async def list_alerts(self) -> list[Alert]:
-        return [Alert(*row) for row in await self.query("alerts")]
+        return await self.fetch(Alert, "alerts")
 
     async def add_alert(self, alert: Alert) -> bool:
         return await self.change("add_alert", **asdict(alert)) == 1
@@ -128,10 +126,10 @@ class AlertQueries(NamedQueries):
         await self.change("add_delivery", **asdict(delivery))
 
     async def list_deliveries(self, limit: int) -> list[Delivery]:
-        return [Delivery(*row) for row in await self.query("deliveries", limit=limit)]
+        return await self.fetch(Delivery, "deliveries", limit=limit)
 
     async def due_deliveries(self, limit: int) -> list[Delivery]:
-        return [Delivery(*row) for row in await self.query("due_deliveries", now=self.now, limit=limit)]
+        return await self.fetch(Delivery, "due_deliveries", now=self.now, limit=limit)
 
     async def take_delivery(self, delivery: Delivery, until: Micros) -> bool:
         return await self.change("take_delivery", id=delivery.id, attempts=delivery.attempts, until=until) == 1

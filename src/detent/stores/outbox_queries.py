@@ -22,8 +22,7 @@ class OutboxQueries(NamedQueries):
         await self.change("put_outbox_items", outbox_items=json.dumps(sorted(outbox_items)))
 
     async def take_outbox_items(self, limit: int, hold: Micros) -> list[OutboxItem]:
-        rows = await self.query("take_outbox_items", limit=limit, hold=hold, now=self.now)
-        return sorted(OutboxItem(*row) for row in rows)
+        return sorted(await self.fetch(OutboxItem, "take_outbox_items", limit=limit, hold=hold, now=self.now))
 
     async def drop_outbox_items(self, outbox_items: Sequence[OutboxItem], stream: str, run_id: str) -> int:
         values = {"outbox_items": json.dumps(sorted(outbox_items)), "stream": stream, "run_id": run_id}
@@ -33,8 +32,7 @@ class OutboxQueries(NamedQueries):
         return await self.number("count_outbox_items")
 
     async def claimable(self, contracts: Sequence[str]) -> list[ClaimableJob]:
-        rows = await self.query("claimable", contracts=json.dumps(list(contracts)), now=self.now)
-        return [ClaimableJob(*row) for row in rows]
+        return await self.fetch(ClaimableJob, "claimable", contracts=json.dumps(list(contracts)), now=self.now)
 
     async def expire_leases(self, held: Mapping[str, str]) -> None:
         await self.change("expire_leases", held=json.dumps(dict(sorted(held.items()))), now=self.now)

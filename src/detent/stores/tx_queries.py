@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from detent.core.alerts import Alert, Delivery
 from detent.core.contract.io import contract_from
 from detent.core.contract.model import Contract
 from detent.core.errors import VersionConflict
@@ -23,13 +24,9 @@ from .metrics_queries import AlertQueries, EventCountQueries, LogPositionQueries
 from .named_queries import Row
 from .outbox_queries import OutboxQueries
 from .rows import (
-    ALERT_COLUMNS,
-    DEAD_COLUMNS,
-    DELIVERY_COLUMNS,
     JOB_COLUMNS,
-    LOSS_COLUMNS,
     MUTABLE,
-    WORKER_COLUMNS,
+    columns_of,
     event_from,
     event_values,
     job_from,
@@ -48,26 +45,22 @@ _INTERNED_COLUMNS = {
     "lane_mark": ("kind", "name"),
 }
 
+_COLUMNS = {
+    "": JOB_COLUMNS,
+    "dead_": columns_of(DeadLetter),
+    "worker_": columns_of(WorkerRow),
+    "schedule_": SCHEDULE_COLUMNS,
+    "token_": TOKEN_COLUMNS,
+    "alert_": columns_of(Alert),
+    "delivery_": columns_of(Delivery),
+    "loss_": columns_of(Loss),
+}
 PLACEHOLDERS = {
-    "{columns}": ", ".join(JOB_COLUMNS),
-    "{places}": ", ".join(f":{name}" for name in JOB_COLUMNS),
+    **{f"{{{prefix}columns}}": ", ".join(names) for prefix, names in _COLUMNS.items()},
+    **{f"{{{prefix}places}}": ", ".join(f":{name}" for name in names) for prefix, names in _COLUMNS.items()},
     "{assignments}": ", ".join(f"{name} = :{name}" for name in MUTABLE),
-    "{dead_columns}": ", ".join(DEAD_COLUMNS),
-    "{dead_places}": ", ".join(f":{name}" for name in DEAD_COLUMNS),
-    "{worker_columns}": ", ".join(WORKER_COLUMNS),
-    "{worker_places}": ", ".join(f":{name}" for name in WORKER_COLUMNS),
-    "{schedule_columns}": ", ".join(SCHEDULE_COLUMNS),
-    "{schedule_places}": ", ".join(f":{name}" for name in SCHEDULE_COLUMNS),
     "{decided}": ", ".join(f"{name} = :{name}" for name in DECIDED),
     "{tail_columns}": TAIL_COLUMNS,
-    "{token_columns}": ", ".join(TOKEN_COLUMNS),
-    "{token_places}": ", ".join(f":{name}" for name in TOKEN_COLUMNS),
-    "{alert_columns}": ", ".join(ALERT_COLUMNS),
-    "{alert_places}": ", ".join(f":{name}" for name in ALERT_COLUMNS),
-    "{delivery_columns}": ", ".join(DELIVERY_COLUMNS),
-    "{delivery_places}": ", ".join(f":{name}" for name in DELIVERY_COLUMNS),
-    "{loss_columns}": ", ".join(LOSS_COLUMNS),
-    "{loss_places}": ", ".join(f":{name}" for name in LOSS_COLUMNS),
 }
 
 
@@ -97,8 +90,6 @@ class TxQueries(
     """The query that reads one dead letter in a transaction that may change it."""
     above_all_ids = "\U0010ffff"
     """A text that sorts after every id."""
-    contains = "instr"
-    """SQL function (text, substring) -> position of the substring, 0 if absent."""
 
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
         return {row[0]: job_from(row) for row in await self.query("lock", ids=json.dumps(list(ids)))}
@@ -196,10 +187,10 @@ class TxQueries(
         return Extended(lost, {row[0]: row[1] for row in await self.query("cancels", held=text)})
 
     async def put_worker(self, worker: WorkerRow) -> None:
-        await self.change("put_worker", **{name: getattr(worker, name) for name in WORKER_COLUMNS})
+        await self.change("put_worker", **asdict(worker))
 
     async def list_workers(self) -> list[WorkerRow]:
-        return [WorkerRow(*row) for row in await self.query("workers")]
+        return await self.fetch(WorkerRow, "workers")
 
     async def drop_worker(self, worker_id: str) -> None:
         await self.change("drop_worker", id=worker_id)
@@ -209,17 +200,16 @@ class TxQueries(
         await self.change("put_order", **command._asdict())
 
     async def command_of(self, worker: str) -> WorkerCommand | None:
-        rows = await self.query("order_of", worker=worker)
-        return WorkerCommand(*rows[0]) if rows else None
+        return await self.fetch_one(WorkerCommand, "order_of", worker=worker)
 
     async def commands(self) -> list[WorkerCommand]:
-        return [WorkerCommand(*row) for row in await self.query("orders")]
+        return await self.fetch(WorkerCommand, "orders")
 
     async def add_loss(self, loss: Loss) -> None:
         await self.change("add_loss", **asdict(loss))
 
     async def losses(self, since: Micros, limit: int) -> list[Loss]:
-        return [Loss(*row) for row in await self.query("losses", since=since, limit=limit)]
+        return await self.fetch(Loss, "losses", since=since, limit=limit)
 
     async def drop_losses(self, before: Micros) -> None:
         await self.change("drop_losses", before=before)
@@ -247,38 +237,29 @@ class TxQueries(
         return await self.change("promote", now=self.now, limit=limit)
 
     async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        names = json.dumps(list(contracts))
-        rows = await self.query("expired", now=self.now, limit=limit, contracts=names)
-        return [job_from(row) for row in rows]
+        return await self.fetch_jobs("expired", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
 
     async def has_ready_suspect(self) -> bool:
         return bool(await self.query("ready_suspect", first=FIRST_SUSPECT_LANE))
 
     async def suspects(self) -> list[Suspect]:
-        return [Suspect(*row) for row in await self.query("suspects", first=FIRST_SUSPECT_LANE)]
+        return await self.fetch(Suspect, "suspects", first=FIRST_SUSPECT_LANE)
 
     async def held_jobs(self, limit: int) -> list[HeldJob]:
-        return [HeldJob(*row) for row in await self.query("held_jobs", limit=limit)]
+        return await self.fetch(HeldJob, "held_jobs", limit=limit)
 
     async def held_by_type(self) -> list[HeldJobs]:
-        return [HeldJobs(*row) for row in await self.query("long_held")]
+        return await self.fetch(HeldJobs, "long_held")
 
     async def reclaimable(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
         await self.refresh_lane_cache()
         groups = self.lane_cache.allowed_groups(request, contracts)
-        values: dict[str, Any] = {
-            "groups": json.dumps(list(groups)),
-            "paused": json.dumps(sorted(self.lane_cache.paused_parties)),
-        }
-        values |= {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK}
-        rows = await self.query("reclaimable", now=self.now, limit=request.limit, **values)
-        return [job_from(row) for row in rows]
+        values = {"groups": json.dumps(list(groups)), "paused": json.dumps(sorted(self.lane_cache.paused_parties))}
+        masks = {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK}
+        return await self.fetch_jobs("reclaimable", now=self.now, limit=request.limit, **values, **masks)
 
     async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        return [
-            job_from(row)
-            for row in await self.query("due_blocked", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
-        ]
+        return await self.fetch_jobs("due_blocked", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
 
     async def events(self, job_id: str) -> list[Event]:
         return [event_from(row) for row in await self.query("events", job_id=job_id)]
@@ -287,28 +268,25 @@ class TxQueries(
         return [note_from(row) for row in await self.query("notes", job_id=job_id)]
 
     async def signal(self, job_id: str, name: str) -> Signal | None:
-        rows = await self.query("signal", job_id=job_id, name=name)
-        return signal_from(rows[0]) if rows else None
+        return await self.fetch_one(signal_from, "signal", job_id=job_id, name=name)
 
     async def add_signal(self, signal: Signal) -> None:
         await self.change("add_signal", **asdict(signal))
 
     async def missed_signals(self, after: SignalKey | None, limit: int) -> tuple[list[str], SignalKey | None]:
-        where, values = "true", {}
-        if after is not None:
-            where, values = "(job_id, name) > (:job_id, :name)", {"job_id": after[0], "name": after[1]}
-        rows = await self.query("signals_after", where, **values, limit=limit)
+        where = "(job_id, name) > (:job_id, :name)" if after else "true"
+        job_id, name = after or (None, None)
+        rows = await self.query("signals_after", where, job_id=job_id, name=name, limit=limit)
         return [row[0] for row in rows[:-1]], (rows[-1][0], rows[-1][1]) if rows else None
 
     async def count_signals(self, job_id: str) -> int:
         return await self.number("count_signals", job_id=job_id)
 
     async def step(self, job_id: str, name: str) -> Step | None:
-        rows = await self.query("step", job_id=job_id, name=name)
-        return step_from(rows[0]) if rows else None
+        return await self.fetch_one(step_from, "step", job_id=job_id, name=name)
 
     async def list_steps(self, job_id: str) -> list[Step]:
-        return [step_from(row) for row in await self.query("steps", job_id=job_id)]
+        return await self.fetch(step_from, "steps", job_id=job_id)
 
     async def put_step(self, step: Step) -> None:
         await self.change("put_step", **asdict(step))
@@ -317,8 +295,7 @@ class TxQueries(
         return await self.change("record_step", **asdict(step), token=token, now=self.now) == 1
 
     async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
-        rows = await self.query(self.dead_letter_query, id=dlq_id)
-        return DeadLetter(*rows[0]) if rows else None
+        return await self.fetch_one(DeadLetter, self.dead_letter_query, id=dlq_id)
 
     async def put_dead_letter(self, item: DeadLetter) -> None:
         await self.change("put_dead_letter", **asdict(item))
@@ -352,33 +329,29 @@ class TxQueries(
         return rows, last[0][0] if last else None
 
     async def _filtered(self, name: str, filter: Filter, tests: Mapping[str, str], **more: Any) -> list[Row]:
-        filters = {field: getattr(filter, field) for field in tests if getattr(filter, field) is not None}
-        where = " AND ".join(tests[field].replace("{contains}", self.contains) for field in filters) or "true"
-        return await self.query(name, where, **filters, **more, limit=filter.limit)
+        return await self.matching(name, tests, **{**asdict(filter), **more})
 
     async def counts(self) -> list[StatusCount]:
-        return [StatusCount(*row) for row in await self.query("counts")]
+        return await self.fetch(StatusCount, "counts")
 
     async def counts_of_tenant(self, tenant: str) -> list[StatusCount]:
-        return [StatusCount(*row) for row in await self.query("counts_of_tenant", tenant=tenant)]
+        return await self.fetch(StatusCount, "counts_of_tenant", tenant=tenant)
 
     async def dead_letter_counts(self, tenant: str | None = None) -> dict[str, int]:
         query = "dead_letter_counts" if tenant is None else "dead_letters_of_tenant"
         return {row[0]: row[1] for row in await self.query(query, tenant=tenant)}
 
     async def open_dead_letters(self, contracts: Sequence[str]) -> list[OpenDeadLetter]:
-        rows = await self.query("open_dead_letters", contracts=json.dumps(list(contracts)))
-        return [OpenDeadLetter(*row) for row in rows]
+        return await self.fetch(OpenDeadLetter, "open_dead_letters", contracts=json.dumps(list(contracts)))
 
     async def dead_letters_of(self, ids: Sequence[str]) -> list[DeadLetter]:
-        return [DeadLetter(*row) for row in await self.query("dead_letters_of", ids=json.dumps(list(ids)))]
+        return await self.fetch(DeadLetter, "dead_letters_of", ids=json.dumps(list(ids)))
 
     async def ping(self) -> None:
         await self.query("lane_version")
 
     async def backlog(self) -> list[Backlog]:
-        rows = await self.query("backlog", now=self.now, shift=PARTY_BITS, mask=GROUP_MASK)
-        return [Backlog(*row) for row in rows]
+        return await self.fetch(Backlog, "backlog", now=self.now, shift=PARTY_BITS, mask=GROUP_MASK)
 
     async def jobs_ahead(self, job_id: str, at_most: int) -> int:
         return await self.number("jobs_ahead", id=job_id, at_most=at_most)
@@ -387,18 +360,15 @@ class TxQueries(
         return {name: contract_from(json.loads(text)) for name, text, _ in await self.query("contracts")}
 
     async def prune_cursor(self, scope: str) -> PruneCursor | None:
-        rows = await self.query("pruning", scope=scope)
-        return PruneCursor(*rows[0]) if rows else None
+        return await self.fetch_one(PruneCursor, "pruning", scope=scope)
 
     async def put_prune_cursor(self, scope: str, cursor: PruneCursor) -> None:
         await self.change("put_pruning", scope=scope, **cursor._asdict())
 
     async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[PruneRule]) -> list[Prunable]:
-        ends = {"after": after or None, "until": until}
-        tests = [f"j.id {sign} :{end}" for end, sign in (("after", ">"), ("until", "<")) if ends[end] is not None]
-        values = {name: value for name, value in ends.items() if value is not None}
-        where = " AND ".join(tests) or "true"
-        rows = await self.query("prune_candidates", where, **values, rules=json.dumps(rules), limit=limit)
+        tests = {"after": "j.id > :after", "until": "j.id < :until"}
+        values = {"after": after or None, "until": until, "rules": json.dumps(rules), "limit": limit}
+        rows = await self.matching("prune_candidates", tests, **values)
         return [Prunable(row[0], row[1], bool(row[2]), row[3]) for row in rows]
 
     async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The part of a transaction that `verify` reads: rows of jobs and their logs, and links between tables."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from detent.ports.verification import (
@@ -66,25 +66,25 @@ class VerifyQueries(NamedQueries):
 
     async def job_rows(self, jobs: JobRange, limit: int) -> list[JobRow]:
         tests = _tests(jobs.scope, "id") + ([] if jobs.after is None else ["id > :after"])
-        return await self._rows(JobRow, "verify_jobs", _all(tests), **_values(*jobs), limit=limit)
+        return await self.fetch(JobRow, "verify_jobs", _all(tests), **_values(*jobs), limit=limit)
 
     async def rows_of(self, kind: type[T], jobs: JobRange) -> list[T]:
         if kind is EventRow:
-            return await self._rows(kind, "verify_events", _events_in_range(jobs), **_values(*jobs))
+            return await self.fetch(kind, "verify_events", _events_in_range(jobs), **_values(*jobs))
         name, column = _OF_JOBS[kind]
-        return await self._rows(kind, name, _in_range(jobs, column), **_values(*jobs))
+        return await self.fetch(kind, name, _in_range(jobs, column), **_values(*jobs))
 
     async def unnamed_takeovers(self, jobs: JobRange, events: Sequence[str]) -> list[UnnamedTakeover]:
         values = {**_values(*jobs), "events": json.dumps(list(events))}
-        return await self._rows(UnnamedTakeover, "verify_takeovers", _in_range(jobs, "e.job_id"), **values)
+        return await self.fetch(UnnamedTakeover, "verify_takeovers", _in_range(jobs, "e.job_id"), **values)
 
     async def dead_letter_links(self, scope: Scope, after: str | None, limit: int) -> list[DeadLetterLink]:
         where = _all(_dead_letter_tests(scope, after))
-        return await self._rows(DeadLetterLink, "verify_fates", where, **_values(scope, after), limit=limit)
+        return await self.fetch(DeadLetterLink, "verify_fates", where, **_values(scope, after), limit=limit)
 
     async def discard_entries(self, scope: Scope, after: str | None, upto: str) -> list[DiscardEntry]:
         where = _all([*_dead_letter_tests(scope, after), "l.id <= :upto"])
-        return await self._rows(DiscardEntry, "verify_discards", where, **_values(scope, after, upto))
+        return await self.fetch(DiscardEntry, "verify_discards", where, **_values(scope, after, upto))
 
     async def page(self, kind: type[T], after: T | None, limit: int) -> list[T]:
         name, columns = _PAGES[kind]
@@ -92,13 +92,10 @@ class VerifyQueries(NamedQueries):
         if isinstance(after, tuple):
             values = {f"after_{place}": value for place, value in enumerate(after[: len(columns)])}
         where = f"({', '.join(columns)}) > ({', '.join(f':{name}' for name in values)})" if values else "true"
-        return await self._rows(kind, name, where, **values, limit=limit)
+        return await self.fetch(kind, name, where, **values, limit=limit)
 
     async def faults(self, kind: type[T], limit: int) -> list[T]:
-        return await self._rows(kind, _FAULTS[kind], limit=limit)
-
-    async def _rows(self, kind: Callable[..., T], name: str, where: str | None = None, **values: Any) -> list[T]:
-        return [kind(*row) for row in await self.query(name, where, **values)]
+        return await self.fetch(kind, _FAULTS[kind], limit=limit)
 
 
 def _tests(scope: Scope, job_column: str, prefix: str = "") -> list[str]:
