@@ -146,7 +146,7 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
                 done.claimed += await self._retry_on_conflict(lambda tx: sweep.reclaim(self, tx, remaining))
             may_claim_suspect = request is not None and self._may_claim_suspect(request, done.claimed)
             if request and may_claim_suspect and await self.store.read(lambda tx: tx.claims.has_ready_suspect()):
-                done.claimed += await self._retry_on_conflict(lambda tx: sweep.claim_suspect(tx, request))
+                done.claimed += await self._retry_on_conflict(lambda tx: sweep.claim_suspect(tx.claims, request))
             if any(claimed.cancel_requested for claimed in done.claimed):
                 done.claimed = await self._cancel_requested_claims(done)
         return done
@@ -357,13 +357,13 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         await self._retry_on_conflict(act)
 
     async def job(self, job_id: str, *, tenant: str | None = None) -> Job:
-        return await self.store.read(lambda tx: find(tx, job_id, tenant))
+        return await self.store.read(lambda tx: find(tx.jobs, job_id, tenant))
 
     async def jobs(self, filter: Filter) -> list[Job]:
         return await self.store.read(lambda tx: tx.jobs.list_jobs(filter))
 
     async def dead_letter(self, dlq_id: str, *, tenant: str | None = None) -> DeadLetter:
-        return await self.store.read(lambda tx: dead_letter_acts.find_dead_letter(tx, dlq_id, tenant))
+        return await self.store.read(lambda tx: dead_letter_acts.find_dead_letter(tx.dead_letters, dlq_id, tenant))
 
     async def dead_letters(self, filter: Filter) -> list[DeadLetter]:
         return await self.store.read(lambda tx: tx.dead_letters.list_dead_letters(filter))
@@ -372,7 +372,7 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         """A job with all its events and notes, read in one snapshot."""
 
         async def act(tx: Tx) -> History:
-            job = await find(tx, job_id, tenant)
+            job = await find(tx.jobs, job_id, tenant)
             return History(self.contract(job.contract), job, await tx.log.events(job_id), await tx.log.notes(job_id))
 
         return await self.store.read(act)

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from detent.core.errors import DetentError, NotFound, TenantViolation
 from detent.core.job import Job, Note
-from detent.ports.tx import Tx
+from detent.ports.tx import JobTable, Tx
 
 T = TypeVar("T")
 
@@ -23,9 +23,9 @@ def unwrap(result: T | Refused) -> T:
     return result
 
 
-async def find(tx: Tx, job_id: str, tenant: str | None) -> Job:
+async def find(jobs: JobTable, job_id: str, tenant: str | None) -> Job:
     """Lock and return the job; raises if it does not exist or belongs to another tenant. tenant None: any tenant."""
-    job = (await tx.jobs.lock([job_id])).get(job_id)
+    job = (await jobs.lock([job_id])).get(job_id)
     if job is None:
         raise NotFound(f"job {job_id!r} does not exist; check the id, it may have been pruned", job_id=job_id)
     if tenant is not None and job.tenant_id != tenant:

@@ -99,7 +99,7 @@ class ApprovalActs:
         """All approvals the job has requested, with their votes."""
 
         async def act(tx: Tx) -> list[Approval]:
-            job = await find(tx, job_id, tenant)
+            job = await find(tx.jobs, job_id, tenant)
             return await tx.approvals.approvals_of(job.id)
 
         return await self.store.read(act)

@@ -14,7 +14,7 @@ from detent.engine.submit.prepare import Submitted, prepare
 from detent.engine.submit.submission import Submission
 from detent.engine.submit.submit import submit_within_quotas
 from detent.ports.access import Audit
-from detent.ports.tx import Tx
+from detent.ports.tx import DeadLetterTable, Tx
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -41,7 +41,7 @@ async def requeue(
     delay: float = 0.0,
 ) -> Submitted:
     """Create a new job with reset counters, linked to the dead letter and with the same effect keys."""
-    item = await find_dead_letter(tx, dlq_id, tenant)
+    item = await find_dead_letter(tx.dead_letters, dlq_id, tenant)
     contract = engine.contract(item.contract)
     if new_id is not None and item.requeued_as == new_id:  # the same call committed before and its reply was lost
         return Submitted((await tx.jobs.lock([new_id]))[new_id])
@@ -51,7 +51,7 @@ async def requeue(
             code=contract.code("dlq_requeue_conflict"),
             status=item.status,
         )
-    await quotas.lock_quotas(tx, [item.tenant_id])
+    await quotas.lock_quotas(tx.quotas, [item.tenant_id])
     origin = (await tx.jobs.lock([item.job_id])).get(item.job_id)
     content = json.loads(item.payload) if payload is None else payload
     submission = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, delay=delay)
@@ -79,7 +79,7 @@ async def requeue_job(
     new_id: str,
 ) -> Submitted | Refused:
     """Create a new job from any finished job; through its dead letter if it has one."""
-    job = await find(tx, job_id, tenant)
+    job = await find(tx.jobs, job_id, tenant)
     contract = engine.contract(job.contract)
     if job.phase is not Phase.FINAL:
         return await refuse(tx, job, illegal_move(contract, job, "requeue"), MOVE_REFUSED, actor)
@@ -117,7 +117,7 @@ async def discard(
     engine: "Engine", tx: Tx, dlq_id: str, person: str, reason: str | None, tenant: str | None
 ) -> Discard:
     """Discard at once, or propose and then confirm by another person, as the contract requires."""
-    item = await find_dead_letter(tx, dlq_id, tenant)
+    item = await find_dead_letter(tx.dead_letters, dlq_id, tenant)
     contract = engine.contract(item.contract)
     required = contract.code("approval_required")
     if item.status != "open":
@@ -144,8 +144,8 @@ async def discard(
     return Discard(item, confirmed=True)
 
 
-async def find_dead_letter(tx: Tx, dlq_id: str, tenant: str | None) -> DeadLetter:
-    item = await tx.dead_letters.dead_letter(dlq_id)
+async def find_dead_letter(dead_letters: DeadLetterTable, dlq_id: str, tenant: str | None) -> DeadLetter:
+    item = await dead_letters.dead_letter(dlq_id)
     if item is None:
         raise NotFound(f"dead letter {dlq_id!r} does not exist", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
     if tenant is not None and item.tenant_id != tenant:

@@ -170,7 +170,7 @@ async def dead_letter_history(
     """A dead letter with its job's history and the audit entries of the dead letter."""
 
     async def act(tx: Tx) -> dict[str, Any]:
-        item = await dead_letters.find_dead_letter(tx, dlq_id, tenant)
+        item = await dead_letters.find_dead_letter(tx.dead_letters, dlq_id, tenant)
         job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
         history: list[dict[str, Any]] = []
         if job is not None:

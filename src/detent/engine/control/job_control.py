@@ -27,7 +27,7 @@ async def cancel(
     engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None, force: bool
 ) -> Job | Refused:
     """Cancel now, or request it from the worker that holds the job, as the contract defines for this status."""
-    job = await find(tx, job_id, tenant)
+    job = await find(tx.jobs, job_id, tenant)
     contract = engine.contract(job.contract)
     if job.status in contract.cancel_requests and not force:
         return await _request_cancel(tx, job, actor, reason)
@@ -50,7 +50,7 @@ async def abort(
     engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None
 ) -> Job | Refused:
     """Make a job fail that no worker holds."""
-    job = await find(tx, job_id, tenant)
+    job = await find(tx.jobs, job_id, tenant)
     contract = engine.contract(job.contract)
     if job.phase is Phase.LEASED:
         return await refuse(tx, job, illegal_move(contract, job, "abort"), MOVE_REFUSED, actor)
@@ -62,12 +62,12 @@ async def abort(
 async def reopen(
     engine: "Engine", tx: Tx, job_id: str, actor: str, reason: str | None, tenant: str | None
 ) -> Job | Refused:
-    job = await find(tx, job_id, tenant)
-    tenant_quotas = await quotas.lock_quotas(tx, [job.tenant_id])
+    job = await find(tx.jobs, job_id, tenant)
+    tenant_quotas = await quotas.lock_quotas(tx.quotas, [job.tenant_id])
     facts = Facts(actor=actor, reason=reason)
     result = await move_job(engine, tx, engine.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
     if isinstance(result, Job):
-        await quotas.check_backlogs(tx, tenant_quotas, [job.tenant_id])
+        await quotas.check_backlogs(tx.quotas, tenant_quotas, [job.tenant_id])
     return result
 
 
@@ -75,7 +75,7 @@ async def transition(
     engine: "Engine", tx: Tx, job_id: str, new_status: str, actor: str, tenant: str | None
 ) -> Job | Refused:
     """Take the contract's edge into a status, with its follow-up edges; refused if there is none."""
-    job = await find(tx, job_id, tenant)
+    job = await find(tx.jobs, job_id, tenant)
     contract = engine.contract(job.contract)
     if new_status == job.status:
         if contract.repeat_is_noop:
@@ -124,7 +124,7 @@ async def signal(
         raise InvalidInput(
             f"the signal's data exceeds {MAX_SIGNAL_BYTES} bytes; pass a reference", code="SIGNAL_TOO_LARGE"
         )
-    job = await find(tx, job_id, tenant)
+    job = await find(tx.jobs, job_id, tenant)
     contract = engine.contract(job.contract)
     if not any(edge.move is Move.WAIT for edge in contract.edges):
         raise not_supported(contract, "a wait, so its jobs take no signals")

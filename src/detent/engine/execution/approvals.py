@@ -140,7 +140,7 @@ async def decide_approval(
     digest: str | None,
 ) -> Job | Refused:
     """Approve or reject. Before the first execution a rejection ends the job; later the handler gets the decision."""
-    job = await find(tx, job_id, tenant)
+    job = await find(tx.jobs, job_id, tenant)
     contract = engine.contract(job.contract)
     act = "approve" if approved else "reject"
     if not actor.strip():

@@ -97,7 +97,7 @@ def _is_same_request(existing: Job, new_job: Job) -> bool:
 
 async def _insert(parent: Claimed, batch: Sequence[tuple[ChildRequest, Prepared]], tx: Tx) -> set[str]:
     jobs = [prepared.change.after for _, prepared in batch]
-    tenant_quotas = await quotas.lock_quotas(tx, (job.tenant_id for job in jobs))
+    tenant_quotas = await quotas.lock_quotas(tx.quotas, (job.tenant_id for job in jobs))
     row = (await tx.jobs.lock([parent.id])).get(parent.id)
     if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
         raise StaleLease(f"the lease on job {parent.id} was lost; it cannot enqueue children", job_id=parent.id)
@@ -107,7 +107,7 @@ async def _insert(parent: Claimed, batch: Sequence[tuple[ChildRequest, Prepared]
     for _, prepared in batch:
         if _needs_own_statement(prepared):
             await submit_in_transaction(tx, prepared)
-    await quotas.check_backlogs(tx, tenant_quotas, (job.tenant_id for job in jobs if job.id not in present))
+    await quotas.check_backlogs(tx.quotas, tenant_quotas, (job.tenant_id for job in jobs if job.id not in present))
     child_notes = [
         {
             "name": request.name,

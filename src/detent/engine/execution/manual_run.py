@@ -57,7 +57,7 @@ async def run_manually(
     token = engine.ids.token()
 
     async def act(tx: Tx) -> Job | Refused:
-        job = await find(tx, job_id, tenant)
+        job = await find(tx.jobs, job_id, tenant)
         held = await _claim(engine, tx, job, actor, token)
         if isinstance(held, Refused):
             return held

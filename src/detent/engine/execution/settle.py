@@ -23,7 +23,7 @@ from detent.core.outcome import (
 )
 from detent.engine.refusal import SETTLE_REFUSED, Refused, refuse, unwrap
 from detent.engine.submit.submission import check_name
-from detent.ports.tx import Tx
+from detent.ports.tx import LogTable, Tx
 
 from .steps import orphaned_step_notes
 
@@ -95,7 +95,7 @@ async def settle_job(engine: "Engine", tx: Tx, job: Job | None, settlement: Sett
     contract = engine.contract(job.contract)
     digest = digest_of(settlement.outcome)
     if job.phase is not Phase.LEASED or job.token != settlement.token:
-        if job.token == settlement.token and await _is_repeated(tx, contract, job, settlement.outcome, digest):
+        if job.token == settlement.token and await _is_repeated(tx.log, contract, job, settlement.outcome, digest):
             return job
         error = StaleLease(
             f"the lease on job {job.id} was lost, its result is not recorded; stop working on it",
@@ -133,11 +133,11 @@ def digest_of(outcome: Outcome) -> str:
     return blake2b(repr(outcome).encode(), digest_size=9).hexdigest()
 
 
-async def _is_repeated(tx: Tx, contract: Contract, job: Job, outcome: Outcome, digest: str) -> bool:
+async def _is_repeated(log: LogTable, contract: Contract, job: Job, outcome: Outcome, digest: str) -> bool:
     if isinstance(outcome, Succeeded):
         succeeded = [edge.target for edge in contract.edges if edge.move is Move.SUCCEED]
         return job.status in succeeded and job.result == outcome.result
-    events = await tx.log.events(job.id)
+    events = await log.events(job.id)
     return any(
         event.execution_no == job.execution_no and (event.data or {}).get("settlement") == digest for event in events
     )

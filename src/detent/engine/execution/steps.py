@@ -7,7 +7,7 @@ from detent.core.errors import StaleLease
 from detent.core.job import Job, Note, Step
 from detent.engine.refusal import Refused, refuse, unwrap
 from detent.ports.claims import Claimed
-from detent.ports.tx import Tx
+from detent.ports.tx import StepTable, Tx
 
 if TYPE_CHECKING:
     from detent.engine.engine import Engine
@@ -34,9 +34,9 @@ async def record_step(engine: "Engine", step: Step, token: str) -> None:
         unwrap(await engine.store.write(lambda tx: _record_after_lock(tx, step, token)))
 
 
-async def record_step_or_raise(tx: Tx, step: Step, token: str) -> None:
+async def record_step_or_raise(steps: StepTable, step: Step, token: str) -> None:
     """Write one step in a handler's transaction. A refusal is raised instead of noted, so all of it rolls back."""
-    if not await tx.steps.record_step(step, token):
+    if not await steps.record_step(step, token):
         raise _stale(step)
 
 
@@ -56,7 +56,7 @@ async def _record_after_lock(tx: Tx, step: Step, token: str) -> Refused | None:
     if job is None:
         return Refused(StaleLease(f"job {step.job_id} no longer exists; stop working on it", job_id=step.job_id))
     leased = job.token == token and job.phase is Phase.LEASED
-    if leased and (await tx.steps.record_step(step, token) or await _is_already_recorded(tx, step)):
+    if leased and (await tx.steps.record_step(step, token) or await _is_already_recorded(tx.steps, step)):
         return None
     return await refuse(tx, job, _stale(step), STEP_REFUSED, None)
 
@@ -69,9 +69,9 @@ def _stale(step: Step) -> StaleLease:
     )
 
 
-async def _is_already_recorded(tx: Tx, step: Step) -> bool:
+async def _is_already_recorded(steps: StepTable, step: Step) -> bool:
     """A step name is used once per execution, so a record of this name and execution is this step."""
-    stored = await tx.steps.step(step.job_id, step.name)
+    stored = await steps.step(step.job_id, step.name)
     return stored is not None and stored.execution_no == step.execution_no and stored.digest == step.digest
 
 

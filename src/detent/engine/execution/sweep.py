@@ -9,7 +9,7 @@ from detent.core.decide import decide
 from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Signal, SignalKey
 from detent.core.outcome import after_loss, fail_after_interruptions
 from detent.engine.reads.workers import record_losses
-from detent.ports.claims import Claimed, ClaimRequest
+from detent.ports.claims import Claimed, ClaimRequest, ClaimTable
 from detent.ports.tx import Tx
 
 from . import approvals
@@ -140,9 +140,9 @@ def _may_join(request: ClaimRequest, job: Job, claimed: Sequence[Claimed]) -> bo
     return not job.suspect or (request.suspects and not has_suspect)
 
 
-async def claim_suspect(tx: Tx, request: ClaimRequest) -> list[Claimed]:
+async def claim_suspect(claims: ClaimTable, request: ClaimRequest) -> list[Claimed]:
     """Claim one suspect. It is never claimed with another: if it kills its worker, no other job is lost with it."""
-    return await tx.claims.claim(replace(request, limit=1, only_suspects=True))
+    return await claims.claim(replace(request, limit=1, only_suspects=True))
 
 
 def claimed_of(job: Job, token: str) -> Claimed:

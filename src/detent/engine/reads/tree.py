@@ -44,7 +44,7 @@ class JobTree:
 
 async def tree(engine: "Engine", job_id: str, tenant: str | None = None) -> JobTree:
     async def act(tx: Tx) -> JobTree:
-        job = await find(tx, job_id, tenant)
+        job = await find(tx.jobs, job_id, tenant)
         return await _read_tree(tx, job, job.job_type, [], MAX_DEPTH)
 
     return await engine.store.read(act)

@@ -65,7 +65,7 @@ async def why(engine: "Engine", job_id: str, tenant: str | None = None, *, paylo
     """The most important reason why the job is not running; the other reasons are in details["also"]."""
 
     async def act(tx: Tx) -> Snapshot:
-        job = await find(tx, job_id, tenant)
+        job = await find(tx.jobs, job_id, tenant)
         pauses = await tx.pauses.list_pauses()
         live = [worker for worker in await tx.workers.list_workers() if is_live(worker, tx.now)]
         ahead = await tx.stats.jobs_ahead(job.id, MAX_AHEAD) if job.phase is Phase.CLAIMABLE else 0

@@ -70,8 +70,8 @@ async def fire_batch(engine: "Engine", contracts: Sequence[str], limit: int, tx:
     due = plan_all(await tx.schedules.due_schedules(limit, contracts), tx.now)
     exclusive = [one.schedule.id for one in due if one.schedule.overlap != Overlap.ALLOW]
     running = await tx.fires.unfinished_fires(exclusive, OVERLAP_LOOKBACK)
-    tenant_quotas = await quotas.lock_quotas(tx, (one.schedule.tenant_id for one in due)) if due else []
-    room = await quotas.room_in_backlogs(tx, tenant_quotas)
+    tenant_quotas = await quotas.lock_quotas(tx.quotas, (one.schedule.tenant_id for one in due)) if due else []
+    room = await quotas.room_in_backlogs(tx.quotas, tenant_quotas)
     batch: list[_Due] = []
     full: list[tuple[Schedule, QuotaExceeded]] = []
     left: list[tuple[Schedule, Plan]] = []

@@ -15,6 +15,7 @@ from detent.core.times import SECOND, iso
 from detent.engine.refusal import Refused, unwrap
 from detent.ports.access import Audit
 from detent.ports.listing import Filter
+from detent.ports.schedules import ScheduleTable
 from detent.ports.tx import Tx
 
 from .request import INVALID, ScheduleRequest, apply_changes, build_schedule, moment_of, request_of
@@ -90,7 +91,7 @@ async def edit(
     """Change fields of a schedule. version: raise VersionConflict if the schedule has another version."""
 
     async def act(tx: Tx) -> Schedule | Refused:
-        before = await find(tx, reference, tenant)
+        before = await find(tx.schedules, reference, tenant)
         if version is not None and before.version != version:
             message = (
                 f"schedule {before.name!r} is at version {before.version}, not {version}; read it again and repeat"
@@ -110,7 +111,7 @@ async def pause(
     """Stop its fires until it is resumed; fires that fall into the pause are not caught up."""
 
     async def act(tx: Tx) -> Schedule:
-        before = await find(tx, reference, tenant)
+        before = await find(tx.schedules, reference, tenant)
         if before.paused_at is not None:
             return before
         after = replace(before, paused_at=tx.now, next_fire_at=None, version=before.version + 1, updated_at=tx.now)
@@ -126,7 +127,7 @@ async def resume(
     """End a pause: it fires again from now on."""
 
     async def act(tx: Tx) -> Schedule:
-        before = await find(tx, reference, tenant)
+        before = await find(tx.schedules, reference, tenant)
         if before.paused_at is None:
             return before
         after = replace(before, paused_at=None, version=before.version + 1, updated_at=tx.now)
@@ -143,7 +144,7 @@ async def remove(
     """Delete a schedule; its jobs and the records of its fires are kept."""
 
     async def act(tx: Tx) -> Schedule:
-        schedule = await find(tx, reference, tenant)
+        schedule = await find(tx.schedules, reference, tenant)
         await tx.schedules.drop_schedule(schedule.id)
         await tx.audit.add_audit(
             Audit(actor, "schedule.remove", schedule.id, schedule.tenant_id, reason, definition(schedule))
@@ -154,7 +155,7 @@ async def remove(
 
 
 async def get(engine: "Engine", reference: str, *, tenant: str | None = None) -> Schedule:
-    return await engine.store.read(lambda tx: find(tx, reference, tenant))
+    return await engine.store.read(lambda tx: find(tx.schedules, reference, tenant))
 
 
 async def list_schedules(engine: "Engine", filter: Filter) -> list[Schedule]:
@@ -167,7 +168,7 @@ async def fires(
     """The fires that created jobs, newest first."""
 
     async def act(tx: Tx) -> list[Fire]:
-        schedule = await find(tx, reference, tenant)
+        schedule = await find(tx.schedules, reference, tenant)
         return await tx.fires.list_fires(schedule.id, None, None if before is None else before - 1, limit)
 
     return await engine.store.read(act)
@@ -188,7 +189,7 @@ async def preview(
     async def act(tx: Tx) -> tuple[Micros, Schedule]:
         if isinstance(what, ScheduleRequest):
             return tx.now, build_schedule(engine, what, tx.now, schedule_id="preview")
-        return tx.now, await find(tx, what, tenant)
+        return tx.now, await find(tx.schedules, what, tenant)
 
     now, schedule = await engine.store.read(act)
     start = now if after is None else moment_of(after, "after", schedule.timezone)
@@ -227,9 +228,9 @@ async def _declare(engine: "Engine", request: ScheduleRequest, tx: Tx) -> Schedu
     return new
 
 
-async def find(tx: Tx, reference: str, tenant: str | None) -> Schedule:
+async def find(schedules: ScheduleTable, reference: str, tenant: str | None) -> Schedule:
     """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
-    matches = await tx.schedules.schedules_matching(reference)
+    matches = await schedules.schedules_matching(reference)
     allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
     if len(allowed) == 1:
         return allowed[0]
