@@ -153,7 +153,7 @@ async def test_old_moments_are_not_kept(engine: Engine, clock: FakeClock) -> Non
     await run_many_jobs(engine, clock)
     clock.advance(LONG)
     await EventCounter(engine).catch_up()
-    assert not await engine.store.read(lambda tx: tx.queries.query("tally_slots", since=0))
+    assert not await engine.store.read(lambda tx: tx.event_counts.recent_counts(0))
 
 
 async def test_frequent_kinds_are_counted_without_sorting(engine: Engine, clock: FakeClock) -> None:

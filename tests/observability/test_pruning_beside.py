@@ -13,6 +13,7 @@ from detent import Detent
 from detent.engine.pruning import PruneOptions, Retention, prune
 from detent.observability.retention import Pruner
 from detent.observability.settings import Settings
+from detent.ports.verification import EVERYTHING
 
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 OLD = int(os.environ.get("DETENT_DRILL_OLD_JOBS", "1000000"))
@@ -84,5 +85,5 @@ async def test_pruning_hardly_slows_a_drain(tmp_path: Path) -> None:
         assert deleted > 0
         assert slower < 0.15
         await prune(app.engine, PruneOptions(rules=settings.retention, batch=5_000, lap_seconds=0), None, None)
-        rows = await app.engine.store.read(lambda tx: tx.queries.query("verify_size", "true"))
-        assert rows[0][0] == DRAINED * (2 * ROUNDS + 1)
+        number = await app.engine.store.read(lambda tx: tx.verification.count_job_rows(EVERYTHING))
+        assert number == DRAINED * (2 * ROUNDS + 1)

@@ -49,7 +49,7 @@ async def engine(url: str) -> AsyncIterator[Engine]:
     await submit(engine)
     async with asyncio.TaskGroup() as group:
         for _ in range(4):
-            group.create_task(engine.store.read(lambda tx: tx.queries.query("lane_version")))
+            group.create_task(engine.store.read(lambda tx: tx.stats.ping()))
     yield engine
     await engine.close()
 
