@@ -104,9 +104,6 @@ INSERT INTO losses ({loss_columns}) VALUES ({loss_places}) ON CONFLICT DO NOTHIN
 -- Index: losses_at.
 SELECT {loss_columns} FROM losses WHERE at >= :since ORDER BY at DESC, job_id LIMIT :limit;
 
--- name: count_losses
-SELECT count(*) FROM losses WHERE at >= :since;
-
 -- name: drop_losses
 DELETE FROM losses WHERE at < :before;
 
