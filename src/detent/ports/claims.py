@@ -171,7 +171,6 @@ class ClaimTable(Protocol):
 class DueTable(Protocol):
     """Jobs that become claimable, wake, or pass their deadline with time."""
 
-    async def promote(self, limit: int) -> int: ...
     async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]: ...
 
     async def past_deadline(self, limit: int, contracts: Sequence[str]) -> list[Job]:
