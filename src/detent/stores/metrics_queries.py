@@ -24,7 +24,7 @@ _PLACES = "abcdefgh"
 _NO_EVENTS = CountedEntries(-1, 0, 0, "", "", "", 0, 0)
 
 
-class LogPositionQueries(NamedQueries):
+class MetricsQueries(NamedQueries):
     async def log_position(self, log: str) -> LogPosition:
         return {row[0]: LogPosition(row[1], row[2]) for row in await self.query("tails")}.get(log, LogPosition())
 
@@ -47,8 +47,6 @@ class LogPositionQueries(NamedQueries):
     async def clamp_log(self, log: str) -> None:
         await self.change(f"clamp_tail_{log}")
 
-
-class EventCountQueries(NamedQueries):
     async def count_log(self, log: str, position: int, until: int, slot: Micros) -> list[CountedEntries]:
         return await self.fetch(CountedEntries, f"count_{log}", position=position, until=until, slot=slot)
 
@@ -91,8 +89,6 @@ class EventCountQueries(NamedQueries):
     async def party_tenants(self) -> dict[int, str]:
         return {row[0]: row[1] for row in await self.query("lane_parties")}
 
-
-class SeriesQueries(NamedQueries):
     async def time_events(self, position: int, until: int, slot: Micros) -> list[Timed]:
         return await self.fetch(Timed, "time_events", position=position, until=until, slot=slot)
 
@@ -108,8 +104,6 @@ class SeriesQueries(NamedQueries):
     async def drop_series(self, before: int) -> None:
         await self.change("drop_series", before=before)
 
-
-class AlertQueries(NamedQueries):
     async def list_alerts(self) -> list[Alert]:
         return await self.fetch(Alert, "alerts")
 

@@ -20,7 +20,7 @@ from .access_queries import TOKEN_COLUMNS, AccessQueries
 from .children_queries import ApprovalQueries
 from .lanes import FIRST_SUSPECT_LANE, GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
 from .limit_queries import LimitQueries
-from .metrics_queries import AlertQueries, EventCountQueries, LogPositionQueries, SeriesQueries
+from .metrics_queries import MetricsQueries
 from .named_queries import Row
 from .outbox_queries import OutboxQueries
 from .rows import (
@@ -78,10 +78,7 @@ class TxQueries(
     TailQueries,
     OutboxQueries,
     LimitQueries,
-    LogPositionQueries,
-    EventCountQueries,
-    SeriesQueries,
-    AlertQueries,
+    MetricsQueries,
     VerifyQueries,
 ):
     """Everything but inserts, claims and plain successes. A subclass per store runs the named queries."""
