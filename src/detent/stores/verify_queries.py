@@ -90,7 +90,7 @@ class VerifyQueries(NamedQueries):
         name, columns = _PAGES[kind]
         values: dict[str, Any] = {}
         if isinstance(after, tuple):
-            values = {f"after_{place}": value for place, value in enumerate(after[: len(columns)])}
+            values = dict(zip((column.replace(".", "_") for column in columns), after, strict=False))
         where = f"({', '.join(columns)}) > ({', '.join(f':{name}' for name in values)})" if values else "true"
         return await self.fetch(kind, name, where, **values, limit=limit)
 
