@@ -79,7 +79,7 @@ async def list_audit_entries(request: ApiRequest, query: Annotated[AuditFilter, 
         {"n": n, "at": iso(at), **{name: getattr(entry, name) for name in _FIELDS}, "data": entry.data}
         for n, at, entry in page
     ]
-    return json_response({"items": items, "next_cursor": str(page[-1][0]) if len(rows) > query.limit else None})
+    return json_response({"items": items, "next_cursor": str(page[-1].number) if len(rows) > query.limit else None})
 
 
 _FIELDS = ("actor", "act", "subject", "tenant_id", "reason")
