@@ -396,7 +396,7 @@ class Engine(ApprovalActs, SubmitActs, LimitActs):
         return await pruning.prune(self, prune_options, batches, export)
 
     async def audit(self, limit: int = 100) -> list[AuditRow]:
-        return await self.store.read(lambda tx: tx.audit.last_audit(limit))
+        return await self.store.read(lambda tx: tx.audit.list_audit(limit))
 
 
 def _settlement_of(success: Success) -> Settlement:

@@ -49,16 +49,10 @@ class TokenTable(Protocol):
 
 class AuditTable(Protocol):
     async def add_audit(self, entry: Audit) -> None: ...
-    async def last_audit(self, limit: int = 100) -> list[AuditRow]: ...
-
-    async def audit_of(self, subject: str, limit: int = 100) -> list[AuditRow]:
-        """The last audit entries about one subject."""
-        ...
-
-    async def audit_page(
-        self, before: int | None, limit: int, tenant: str | None, subject: str | None
+    async def list_audit(
+        self, limit: int = 100, *, before: int | None = None, tenant: str | None = None, subject: str | None = None
     ) -> list[AuditRow]:
-        """The newest audit entries below a number, optionally of one tenant or subject."""
+        """The newest audit entries, optionally below a number, of one tenant or about one subject."""
         ...
 
 

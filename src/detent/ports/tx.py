@@ -52,8 +52,7 @@ class JobTable(Protocol):
 
 
 class JobStats(Protocol):
-    async def counts(self) -> list[StatusCount]: ...
-    async def counts_of_tenant(self, tenant: str) -> list[StatusCount]: ...
+    async def counts(self, tenant: str | None = None) -> list[StatusCount]: ...
 
     async def backlog(self) -> list[Backlog]:
         """One row per contract, queue and type that was ever submitted; finished jobs are not counted."""

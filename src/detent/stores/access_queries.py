@@ -38,18 +38,11 @@ class AccessQueries(NamedQueries):
         values = {**asdict(entry), "data": as_text(entry.data)}
         await self.change("add_audit", now=self.now, **values)
 
-    async def last_audit(self, limit: int = 100) -> list[AuditRow]:
-        return await self.fetch(_audit_row, "audit", limit=limit)
-
-    async def audit_of(self, subject: str, limit: int = 100) -> list[AuditRow]:
-        return await self.fetch(_audit_row, "audit_of", subject=subject, limit=limit)
-
-    async def audit_page(
-        self, before: int | None, limit: int, tenant: str | None, subject: str | None
+    async def list_audit(
+        self, limit: int = 100, *, before: int | None = None, tenant: str | None = None, subject: str | None = None
     ) -> list[AuditRow]:
         filters = {"before": before, "tenant": tenant, "subject": subject}
-        rows = await self.matching("audit_page", _AUDIT_TESTS, **filters, limit=limit)
-        return [_audit_row(*row) for row in rows]
+        return [_audit_row(*row) for row in await self.matching("audit", _AUDIT_TESTS, **filters, limit=limit)]
 
     async def reserve_answer(self, asker: str, key: str, digest: str, fresh_id: str, until: int) -> bool:
         values = {"asker": asker, "key": key, "digest": digest, "fresh_id": fresh_id, "until": until}

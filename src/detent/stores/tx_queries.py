@@ -328,11 +328,9 @@ class TxQueries(
     async def _filtered(self, name: str, filter: Filter, tests: Mapping[str, str], **more: Any) -> list[Row]:
         return await self.matching(name, tests, **{**asdict(filter), **more})
 
-    async def counts(self) -> list[StatusCount]:
-        return await self.fetch(StatusCount, "counts")
-
-    async def counts_of_tenant(self, tenant: str) -> list[StatusCount]:
-        return await self.fetch(StatusCount, "counts_of_tenant", tenant=tenant)
+    async def counts(self, tenant: str | None = None) -> list[StatusCount]:
+        query = "counts" if tenant is None else "counts_of_tenant"
+        return await self.fetch(StatusCount, query, tenant=tenant)
 
     async def dead_letter_counts(self, tenant: str | None = None) -> dict[str, int]:
         query = "dead_letter_counts" if tenant is None else "dead_letters_of_tenant"

@@ -178,7 +178,7 @@ async def dead_letter_history(
             history = history_view(
                 contract, job, await tx.log.events(job.id), await tx.log.notes(job.id), payloads=payloads
             )
-        acts = [_act_view(at, entry) for _, at, entry in await tx.audit.audit_of(dlq_id)]
+        acts = [_act_view(at, entry) for _, at, entry in await tx.audit.list_audit(subject=dlq_id)]
         return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": acts[::-1]}
 
     return await engine.store.read(act)

@@ -77,7 +77,7 @@ async def stats_of_tenant(engine: "Engine", tenant: str) -> dict[str, Any]:
     """The statistics a tenant may see: its jobs and dead letters, without workers, queues and pauses."""
 
     async def read(tx: Tx) -> Stats:
-        counts, dead_letters = await tx.stats.counts_of_tenant(tenant), await tx.dead_letters.dead_letter_counts(tenant)
+        counts, dead_letters = await tx.stats.counts(tenant), await tx.dead_letters.dead_letter_counts(tenant)
         return Stats(tx.now, counts, [], dead_letters, [], [])
 
     view = stats_view(await engine.store.read(read))
