@@ -16,7 +16,6 @@ from detent.stores.sqlite.claim import SqliteTx
 from detent.stores.sqlite.migrate import ensure_schema, register
 from detent.stores.sqlite.session import Act, Session, connect
 from detent.stores.sqlite.store import SqliteStore
-from detent.stores.tx_queries import StoreTx
 from detent.worker.state import WorkerState
 
 T = TypeVar("T")
@@ -100,9 +99,8 @@ class ControlledStore(SqliteStore):
         result: T = await StoreCall(session, act)
         return result
 
-    def _make_tx(self, session: Session) -> StoreTx:
-        transaction = self._hooks.transaction
-        return StoreTx(transaction(session.connection, self._clock.now(), session.lane_cache, self.contracts))
+    def _make_tx(self, session: Session) -> SqliteTx:
+        return self._hooks.transaction(session.connection, self._clock.now(), session.lane_cache, self.contracts)
 
 
 @cache

@@ -13,13 +13,13 @@ import apsw
 
 from detent.core.errors import SchemaMismatch, StoreRefused, StoreUnavailable
 from detent.stores.lanes import LaneCache
-from detent.stores.tx_queries import StoreTx
 from detent.system.clock import block_thread
 
+from .claim import SqliteTx
 from .user_transaction import UserTransaction
 
 T = TypeVar("T")
-Act = Callable[[StoreTx], Awaitable[T]]
+Act = Callable[[SqliteTx], Awaitable[T]]
 _MAX_BATCH = 256
 _BUSY_SECONDS = 60.0
 _STATEMENT_CACHE_SIZE = 500
@@ -101,7 +101,7 @@ def _wait_for_lock(tries: int) -> bool:
 class Session:
     """Runs acts on one connection. `begin` is the SQL that opens a transaction: BEGIN IMMEDIATE to write, or BEGIN."""
 
-    def __init__(self, connection: apsw.Connection, begin: str, make_tx: Callable[["Session"], StoreTx]) -> None:
+    def __init__(self, connection: apsw.Connection, begin: str, make_tx: Callable[["Session"], SqliteTx]) -> None:
         self.connection = connection
         self.lane_cache = LaneCache()
         self.commits = 0
@@ -164,7 +164,7 @@ class Session:
     def begin(self) -> None:
         self._open(relaxed=False)
 
-    def transaction(self) -> StoreTx:
+    def transaction(self) -> SqliteTx:
         return self._make_tx(self)
 
     def undo(self) -> None:
@@ -216,7 +216,7 @@ class Session:
             else:
                 future.set_exception(failure)
 
-    def _run_alone(self, tx: StoreTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
+    def _run_alone(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
         """Run one act in a transaction of its own, which needs no savepoint."""
         try:
             value = run_now(act(tx))
@@ -226,7 +226,7 @@ class Session:
         self.commit()
         return value, None
 
-    def _run_in_savepoint(self, tx: StoreTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
+    def _run_in_savepoint(self, tx: SqliteTx, act: Act[T]) -> tuple[T | None, BaseException | None]:
         """Run one act of a shared transaction; if it fails, only its own writes are rolled back."""
         self.connection.execute("SAVEPOINT act")
         try:
@@ -241,7 +241,7 @@ class Session:
             self._clear_lane_cache()
             return None, translate(error)
 
-    def _open(self, relaxed: bool) -> StoreTx:
+    def _open(self, relaxed: bool) -> SqliteTx:
         level = min(_RELAXED, self._durable) if relaxed else self._durable
         try:
             if level != self._level:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
 from typing import TypeVar
@@ -14,6 +14,7 @@ from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
 from detent.ports.claims import ClaimLimits, ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
+from detent.ports.tx import Tx
 from detent.stores.lanes import LaneCache
 from detent.stores.tx_queries import StoreTx
 from detent.system.clock import SteadyClock
@@ -147,11 +148,11 @@ class SqliteStore:
     def sibling(self) -> "SqliteStore":
         return self
 
-    async def write(self, act: Act[T]) -> T:
-        return await self._on(self._writer, act)
+    async def write(self, act: Callable[[Tx], Awaitable[T]]) -> T:
+        return await self._on(self._writer, lambda tx: act(StoreTx(tx)))
 
-    async def read(self, act: Act[T]) -> T:
-        return await self._on(self._reader, act)
+    async def read(self, act: Callable[[Tx], Awaitable[T]]) -> T:
+        return await self._on(self._reader, lambda tx: act(StoreTx(tx)))
 
     async def _on(self, session: Session | None, act: Act[T], *, relaxed: bool = False) -> T:
         if session is None:
@@ -162,10 +163,10 @@ class SqliteStore:
         return await asyncio.wrap_future(session.enqueue(act, relaxed=relaxed))
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        return await self._batched("insert", lambda tx: tx.jobs.insert(changes))
+        return await self._batched("insert", lambda tx: tx.insert(changes))
 
     async def record_step(self, step: Step, token: str) -> bool:
-        return await self._batched("step", lambda tx: tx.steps.record_step(step, token))
+        return await self._batched("step", lambda tx: tx.record_step(step, token))
 
     async def begin(self) -> UserTransaction:
         if self._writer is None:
@@ -179,13 +180,13 @@ class SqliteStore:
             self._user_transaction.abandon()
 
     async def settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
-        async def act(tx: StoreTx) -> StoreBatchResult:
-            refused = await tx.claims.succeed(successes) if successes else []
-            claimed = await tx.claims.claim(request) if request else []
+        async def act(tx: SqliteTx) -> StoreBatchResult:
+            refused = await tx.succeed(successes) if successes else []
+            claimed = await tx.claim(request) if request else []
             return StoreBatchResult(claimed, refused)
 
         if successes:
-            return await self.write(act)
+            return await self._on(self._writer, act)
         # A lost claim only costs a repeated run under a new token, so its commit need not wait for the disk.
         return await self._batched("claim", act, relaxed=True)
 
@@ -231,8 +232,8 @@ class SqliteStore:
             except RuntimeError:  # the loop is closed, and so is its waiter
                 self._waiters.discard((loop, future))
 
-    def _make_tx(self, session: Session) -> StoreTx:
-        return StoreTx(SqliteTx(session.connection, self._clock.now(), session.lane_cache, self.contracts))
+    def _make_tx(self, session: Session) -> SqliteTx:
+        return SqliteTx(session.connection, self._clock.now(), session.lane_cache, self.contracts)
 
 
 def _complete(future: "asyncio.Future[bool]") -> None:
