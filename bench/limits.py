@@ -40,7 +40,7 @@ async def backend_cpu(engine: Engine) -> float:
         return 0.0
 
     async def act(tx: Any) -> list[Any]:
-        rows: list[Any] = await tx.connection.fetch(
+        rows: list[Any] = await tx.queries.connection.fetch(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
         )
         return rows

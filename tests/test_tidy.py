@@ -35,15 +35,6 @@ STATUS_ALLOWED: dict[tuple[str, str], str] = {
     ("core/alerts.py", "pending"): "the state of an alert, not of a job",
 }
 
-# (path below src/detent, protocol) -> reason.
-PROTOCOLS_ALLOWED: dict[tuple[str, str], str] = {
-    ("ports/tx.py", "Tx"): "every act takes it today; acts are to take the narrowest protocol they need",
-    ("ports/store.py", "Store"): "13 methods; settle_and_claim is to become a port of its own",
-    ("ports/children.py", "ChildrenTx"): "14 methods, to be divided with Tx",
-    ("ports/schedules.py", "ScheduleTx"): "15 methods, to be divided with Tx",
-    ("ports/stream.py", "StreamTransport"): "one server connection; reading, publishing and maintenance are to part",
-}
-
 
 def words(text: str) -> set[str]:
     return set(text.split())
@@ -101,7 +92,11 @@ def test_metaphors_stay_out() -> None:
 
 
 def test_protocols_are_narrow() -> None:
-    report(tidy.check_protocols(modules()), PROTOCOLS_ALLOWED)
+    report(tidy.check_protocols(modules()))
+
+
+def test_statements_are_named_in_the_stores_only() -> None:
+    report(finding for source in modules() for finding in tidy.check_statements(source))
 
 
 def test_files_are_short() -> None:
@@ -342,6 +337,13 @@ def test_protocols() -> None:
     assert not list(tidy.check_protocols([narrow, Source("x.py", f"class X:\n{methods}\n    def more(self): ...")]))
     wider = Source("ports/b.py", "class B(A, Protocol):\n    def one_more(self): ...")
     assert [finding.what for finding in tidy.check_protocols([narrow, wider])] == ["B"]
+
+
+@pytest.mark.parametrize("call", ['tx.query("jobs")', 'tx.queries.change(f"drop_{kind}", id=1)'])
+def test_statements(call: str) -> None:
+    assert list(tidy.check_statements(Source("engine/a.py", f"async def act(tx):\n    await {call}\n")))
+    assert not list(tidy.check_statements(Source("stores/a.py", f"async def act(tx):\n    await {call}\n")))
+    assert not list(tidy.check_statements(Source("engine/a.py", "await tx.jobs.lock(ids)\nchange(name)")))
 
 
 def test_file_size() -> None:

@@ -195,6 +195,16 @@ def _methods(name: str, classes: Mapping[str, tuple[Source, ast.ClassDef]]) -> s
     return own.union(*(_methods(ast.unparse(base).partition("[")[0], classes) for base in node.bases))
 
 
+def check_statements(source: Source) -> Iterator[Finding]:
+    """SQL statements are named by stores only; others call typed methods."""
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="query" | "change"), args=[ast.Constant(value=str()) | ast.JoinedStr(), *_]
+            ) if not source.path.startswith("stores/"):
+                yield source.finding(node.lineno, ast.unparse(node.args[0]), "only stores name SQL statements")
+
+
 def _bound_names(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Name(id=name, ctx=ast.Store() | ast.Del()):

@@ -24,6 +24,6 @@ async def first_change(url: str) -> tuple[Change, int]:
 
     engine.store.insert = recording_insert  # type: ignore[method-assign]
     await engine.jobs.submit(noop.submission({}))
-    lane: int = await engine.store.read(lambda tx: tx.lane_of(inserted[0].after))
+    lane: int = await engine.store.read(lambda tx: tx.queries.lane_of(inserted[0].after))
     await engine.close()
     return inserted[0], lane

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def children_of(app: Detent, job_id: str) -> list[Any]:
-    return await app.engine.store.read(lambda tx: tx.children(job_id, limit=20_000))
+    return await app.engine.store.read(lambda tx: tx.children.list_children(job_id, limit=20_000))
 
 
 async def check_log(app: Detent) -> None:
@@ -31,7 +31,7 @@ async def check_all_processed(app: Detent) -> None:
     engine = app.engine
     await engine.process_child_events()
     for table in ("family_news", "awaited"):
-        rows = await engine.store.read(lambda tx, table=table: tx.query(f"verify_{table}", "true", limit=10))  # type: ignore[misc]
+        rows = await engine.store.read(lambda tx, table=table: tx.queries.query(f"verify_{table}", "true", limit=10))  # type: ignore[misc]
         assert rows == [], table
 
 

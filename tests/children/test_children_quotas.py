@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def count_children(app: Detent, job_id: str) -> int:
-    return len(await app.engine.store.read(lambda tx: tx.children(job_id, limit=100)))
+    return len(await app.engine.store.read(lambda tx: tx.children.list_children(job_id, limit=100)))
 
 
 async def test_a_full_backlog_raises_in_the_parent(app: Detent) -> None:

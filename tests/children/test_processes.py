@@ -69,7 +69,7 @@ async def test_every_parent_ends_after_workers_are_killed(
         workers.end()
         everyone = PARENTS * (CHILDREN + 1)
         assert results == [sum(100 * n + k for k in range(CHILDREN)) for n in range(PARENTS)]
-        counts = await engine.store.read(lambda tx: tx.counts())
+        counts = await engine.store.read(lambda tx: tx.stats.counts())
         assert {(status, number) for _, status, _, number in counts} == {("succeeded", everyone)}
         leaves = await engine.jobs.list(Filter(job_type="leaf", limit=everyone))
         assert sum(leaf.execution_no > 1 for leaf in leaves) >= DOORS, "the killed processes held some leaves"

@@ -94,7 +94,7 @@ async def test_a_failed_node_fails_the_workflow_and_cancels_the_others(app: Dete
         assert failed.value.extra["job_code"] == "NO_TABLE"
 
         async def ended() -> Any:
-            children = await app.engine.store.read(lambda tx: tx.children(handle.id))
+            children = await app.engine.store.read(lambda tx: tx.children.list_children(handle.id))
             return {child.job_type: child for child in children if child.phase is Phase.FINAL}
 
         children = await until(lambda: _both(ended))

@@ -254,5 +254,5 @@ async def _worker_from_the_future() -> None:
     await store.open({}, {})
     then = store.now() + 3_600 * SECOND
     row = WorkerRow("w9", "h", 1, "0", '["a"]', '["charge"]', 4, 0, "working", then, then, 30 * SECOND)
-    await store.write(lambda tx: tx.put_worker(row))
+    await store.write(lambda tx: tx.workers.put_worker(row))
     await store.close()

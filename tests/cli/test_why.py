@@ -52,7 +52,7 @@ class Harness:
     def worker(self, name: str = "w1", **changes: Any) -> None:
         now = self.clock.now()
         row = WorkerRow(name, "h", 1, "0", None, '["charge"]', 2, 0, "working", now, now, 30 * SECOND)
-        asyncio.run(self.engine.store.write(lambda tx: tx.put_worker(replace(row, **changes))))
+        asyncio.run(self.engine.store.write(lambda tx: tx.workers.put_worker(replace(row, **changes))))
 
     def why(self, job_id: str, tenant: str | None = None) -> Why:
         return asyncio.run(self.engine.scoped(tenant=tenant).jobs.why(job_id))

@@ -130,7 +130,7 @@ async def test_wrong_arguments_are_refused_when_enqueued(
         await take.enqueue(*args, **kwargs)
     assert refused.value.code == "PAYLOAD_INVALID" and message in refused.value.message, refused.value
     assert refused.value.http_status == 422
-    assert await (await app.ready()).store.read(lambda tx: tx.counts()) == []
+    assert await (await app.ready()).store.read(lambda tx: tx.stats.counts()) == []
 
 
 @pytest.mark.parametrize("value", [object(), b"\xff", float("nan"), "\ud800", {"a": object()}])
@@ -330,10 +330,10 @@ async def test_enqueue_many_is_all_or_none(app: Detent) -> None:
         await add.enqueue_many([{"n": 1}, {"n": "many"}, {"n": 3}])
     with pytest.raises(DetentError):
         await add.using(key="k").enqueue_many([{"n": 1}, {"n": 2}])
-    assert await store.read(lambda tx: tx.counts()) == []
+    assert await store.read(lambda tx: tx.stats.counts()) == []
     handles = await add.enqueue_many([{"n": n} for n in range(300)])
     assert len({handle.id for handle in handles}) == 300
-    assert (await store.read(lambda tx: tx.counts()))[0][3] == 300
+    assert (await store.read(lambda tx: tx.stats.counts()))[0][3] == 300
     assert await add.enqueue_many([]) == []
 
 

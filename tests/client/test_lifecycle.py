@@ -177,7 +177,7 @@ def test_a_forked_child_enqueues_on_its_own_connection(url: str, tmp_path: Path)
     assert first.status() == "queued", "the parent is not affected"
     assert app.sync.enqueue(add, n=4).status() == "queued"
     engine = app.sync.run(app.ready())
-    assert sum(row[3] for row in app.sync.run(engine.store.read(lambda tx: tx.counts()))) == 6
+    assert sum(row[3] for row in app.sync.run(engine.store.read(lambda tx: tx.stats.counts()))) == 6
     app.sync.close()
 
 

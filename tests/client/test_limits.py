@@ -39,7 +39,7 @@ async def test_until_idle_waits_for_jobs_delayed_by_a_rate(tmp_path: Path) -> No
     await app.jobs["work"].enqueue_many([{"n": n} for n in range(7)])
     assert await app.run_worker(until_idle=True, slots=8) == 0
     async with app:
-        counts = await app.engine.store.read(lambda tx: tx.counts())
+        counts = await app.engine.store.read(lambda tx: tx.stats.counts())
         assert sum(number for _, _, phase, number in counts if phase == "final") == 7
 
 

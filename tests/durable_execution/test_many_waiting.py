@@ -63,7 +63,7 @@ class Place:
 
 
 async def _all_wait(tx: Any) -> None:
-    tx.connection.execute(WAITS.format(yes=1, no=0))
+    tx.queries.connection.execute(WAITS.format(yes=1, no=0))
 
 
 @pytest.mark.parametrize(("kind", "size"), [("sqlite", 100_000), ("postgres", 100_000), ("postgres", 1_000_000)])
@@ -145,6 +145,6 @@ async def _woken(place: Place, waiting: list[str], folder: Path) -> float:
 
 def _worker_registered(engine: Engine) -> Callable[[], Any]:
     async def is_registered() -> bool:
-        return bool(await engine.store.read(lambda tx: tx.workers()))
+        return bool(await engine.store.read(lambda tx: tx.workers.list_workers()))
 
     return is_registered

@@ -70,7 +70,7 @@ async def test_no_recorded_step_runs_again_in_a_storm_of_stops(url: str, tmp_pat
                 worker.wait()
         recorded = {}
         for handle in handles:
-            for step in await engine.store.read(lambda tx, handle=handle: tx.steps(handle.id)):
+            for step in await engine.store.read(lambda tx, handle=handle: tx.steps.list_steps(handle.id)):
                 recorded[step.job_id, step.name] = step.at
     assert len(recorded) == JOBS * STEPS
     calls, late, unexplained = 0, [], []

@@ -289,7 +289,9 @@ async def _nothing(tx: Any) -> None:
 
 
 async def _tables(tx: Any) -> int:
-    count: int = tx.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'mine'").fetchall()[0][0]
+    count: int = tx.queries.connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'mine'").fetchall()[0][
+        0
+    ]
     return count
 
 

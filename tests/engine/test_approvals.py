@@ -109,7 +109,7 @@ async def test_inside_a_handler_the_decision_comes_back_to_it(engine: Engine, cl
     assert held.status == "waiting_approval"
     after = await engine.approvals.reject(job.id, Scope("ann", "no"))
     assert (after.status, after.error_code) == ("queued", None)
-    signal = await engine.store.read(lambda tx: tx.signal(job.id, "approval"))
+    signal = await engine.store.read(lambda tx: tx.signals.signal(job.id, "approval"))
     assert (signal.actor, signal.data) == ("ann", '{"approved": false, "actor": "ann", "reason": "no"}')
 
 

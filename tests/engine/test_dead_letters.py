@@ -116,9 +116,9 @@ async def test_steps_are_taken_over_on_request(engine: Engine, clock: FakeClock)
     for take, expected in ((True, {"charge"}), (False, set())):
         job, dlq_id = await buried(engine, clock, job_type=f"take-{take}")
         step = Step(job.id, "charge", "digest", '"receipt"', True, 1, clock.now())
-        await engine.store.write(lambda tx, step=step: tx.put_step(step))
+        await engine.store.write(lambda tx, step=step: tx.steps.put_step(step))
         new = (await engine.dead_letters.requeue(dlq_id, Scope("ann"), take_steps=take)).job
-        steps = await engine.store.read(lambda tx, new=new: tx.steps(new.id))
+        steps = await engine.store.read(lambda tx, new=new: tx.steps.list_steps(new.id))
         assert {s.name for s in steps} == expected
         assert all((s.digest, s.result, s.finished) == ("digest", '"receipt"', True) for s in steps)
 

@@ -45,7 +45,7 @@ async def test_filters(engine: Engine, clock: FakeClock) -> None:
         (Filter(status="discarded"), set()),
     ):
         assert {item.id for item in await engine.dead_letters.list(chosen)} == expected, chosen
-        counts = await engine.store.read(lambda tx, chosen=chosen: tx.count_dead_letters(chosen))
+        counts = await engine.store.read(lambda tx, chosen=chosen: tx.dead_letters.count_dead_letters(chosen))
         assert sum(counts.values()) == len(expected)
 
 
@@ -104,7 +104,7 @@ async def test_discard_where_one_person_is_enough(engine: Engine) -> None:
     await create_dead_letters(engine, 2)
     report = await engine.dead_letters.discard_many(Filter(), Scope("ann", "a bad day"))
     assert (report.matched, report.done, report.for_two, report.refused) == (5, 3, 2, 0)
-    assert await engine.store.read(lambda tx: tx.dead_letter_counts()) == {"discarded": 3, "open": 2}
+    assert await engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts()) == {"discarded": 3, "open": 2}
     items = await engine.dead_letters.list(Filter(status="open"))
     assert {(item.contract, item.proposed_by) for item in items} == {("standard", None)}, "not even proposed"
 

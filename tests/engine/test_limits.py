@@ -103,7 +103,8 @@ async def test_the_worker_is_told_when_a_rate_opens(engine: Engine, clock: FakeC
     await engine.limits.set(Scope("ann"), queue="mail", rate=(2, 10))
     began = clock.now()
     assert len(await claim(engine, 5)) == 2
-    assert engine.store.limits_on_last_claim() == (True, began + 10_000_000)
+    limits = engine.store.claim_limits
+    assert (limits.held_back, limits.opens_at) == (True, began + 10_000_000)
     clock.advance(9.999)
     assert await claim(engine, 5) == []
     clock.advance(0.001)
@@ -311,7 +312,7 @@ async def test_counts_nobody_asks_for_are_forgotten_and_nothing_is_exceeded(engi
     subject = limit.subject(JobKind("mail", "mail", "default", "k"))
 
     async def counted() -> bool:
-        return await engine.store.read(lambda tx: tx.meter(limit, subject)) is not None
+        return await engine.store.read(lambda tx: tx.queries.meter(limit, subject)) is not None
 
     clock.advance(1_800)
     await engine.prune(10**9)

@@ -51,7 +51,7 @@ async def add_many(engine: Engine, count: int, prefix: str = "tick", **fields: A
         requests = [ScheduleRequest(f"{prefix}-{number}", "mail", **options) for number in range(count)]
         rows = [build_schedule(engine, request, tx.now, schedule_id=engine.ids.job()) for request in requests]
         for row in rows:
-            assert await tx.put_schedule(row)
+            assert await tx.schedules.put_schedule(row)
         return rows
 
     return await engine.store.write(act)
@@ -220,7 +220,9 @@ async def rename_zone(engine: Engine, prefix: str) -> None:
 
     async def act(tx: Tx) -> None:
         for row in rows:
-            assert await tx.change_schedule(row, replace(row, timezone="Nowhere/Else", version=row.version + 1))
+            assert await tx.schedules.change_schedule(
+                row, replace(row, timezone="Nowhere/Else", version=row.version + 1)
+            )
 
     await engine.store.write(act)
 

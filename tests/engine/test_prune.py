@@ -75,9 +75,9 @@ async def test_all_that_belongs_to_an_old_job_goes_in_one_transaction(
     old = await ended(engine, idempotency_key="k-1")
 
     async def leave_traces(tx: Any) -> None:
-        await tx.put_step(Step(old.id, "charge", "d", "1", True, 1, tx.now))
-        await tx.add_signal(Signal(old.id, "paid", "null", "ann", tx.now))
-        await tx.add_notes([Note(old.id, old.version, "progress", tx.now)])
+        await tx.steps.put_step(Step(old.id, "charge", "d", "1", True, 1, tx.now))
+        await tx.signals.add_signal(Signal(old.id, "paid", "null", "ann", tx.now))
+        await tx.log.add_notes([Note(old.id, old.version, "progress", tx.now)])
 
     await engine.store.write(leave_traces)
     clock.advance(DAY)

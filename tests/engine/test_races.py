@@ -26,7 +26,7 @@ WAITS = Waits(Wait("answer"))
 
 def settling(job_id: str, token: str, outcome: Outcome) -> Act[Any]:
     async def act(engine: Engine, tx: Any) -> Any:
-        job = (await tx.lock([job_id]))[job_id]
+        job = (await tx.jobs.lock([job_id]))[job_id]
         return await settle_job(engine, tx, job, Settlement(job_id, token, job.contract, outcome))
 
     return act
@@ -37,7 +37,7 @@ def signalling(job_id: str) -> Act[Any]:
 
 
 def beating(held: Any) -> Act[Any]:
-    return lambda engine, tx: tx.extend({held.id: held.token}, int(LEASE_SECONDS * 1_000_000))
+    return lambda engine, tx: tx.claims.extend({held.id: held.token}, int(LEASE_SECONDS * 1_000_000))
 
 
 def expiring(engine: Engine, tx: Any) -> Any:
@@ -47,7 +47,7 @@ def expiring(engine: Engine, tx: Any) -> Any:
 def claiming(reclaim: bool = False) -> Act[Any]:
     async def act(engine: Engine, tx: Any) -> Any:
         request = engine.claim_request("w2", 10, LEASE_SECONDS, reclaim=reclaim)
-        return await (sweep.reclaim(engine, tx, request) if reclaim else tx.claim(request))
+        return await (sweep.reclaim(engine, tx, request) if reclaim else tx.claims.claim(request))
 
     return act
 
@@ -178,7 +178,7 @@ async def test_two_signals_under_one_name_are_one(engine: Engine, place: Place, 
         place, clock, signalling(job.id), lambda e: e.jobs.signal(job.id, "answer", Scope("bob"), {"n": 2})
     )
     assert (first, second) == (True, False)
-    kept = await engine.store.read(lambda tx: tx.signal(job.id, "answer"))
+    kept = await engine.store.read(lambda tx: tx.signals.signal(job.id, "answer"))
     assert (kept.data, kept.actor) == ('{"n":1}', "ann")
 
 
@@ -188,7 +188,7 @@ async def test_a_signal_before_the_timeout_is_the_answer(engine: Engine, place: 
     clock.advance(1)
     _, woken = await one_inside_the_other(place, clock, signalling(held.id), lambda e: e.wake())
     assert woken == []
-    kept = await engine.store.read(lambda tx: tx.signal(held.id, "answer"))
+    kept = await engine.store.read(lambda tx: tx.signals.signal(held.id, "answer"))
     assert (kept.data, kept.timed_out) == ('{"n":1}', False)
 
 

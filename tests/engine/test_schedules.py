@@ -365,7 +365,7 @@ async def test_a_schedule_nobody_can_read_stops_no_other(engine: Engine, clock: 
     broken = await add(engine, "broken")
     await add(engine, "fine")
     astray = replace(broken, timezone="Mars/Base", version=2)
-    assert await engine.store.write(lambda tx: tx.change_schedule(broken, astray))
+    assert await engine.store.write(lambda tx: tx.schedules.change_schedule(broken, astray))
     clock.advance(60)
     runs = await engine.schedules.fire_due(10)
     assert [job.scheduled_at for job in runs.jobs] == [minute(1)] and runs.next == minute(1)

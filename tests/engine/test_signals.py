@@ -30,7 +30,7 @@ WAITING = [("formal", "Waiting", "Queued"), ("standard", "waiting", "queued")]
 
 
 async def kept(engine: Engine, job_id: str, name: str = "answer") -> tuple[object, str | None, bool] | None:
-    signal = await engine.store.read(lambda tx: tx.signal(job_id, name))
+    signal = await engine.store.read(lambda tx: tx.signals.signal(job_id, name))
     return signal and (json.loads(signal.data), signal.actor, signal.timed_out)
 
 
@@ -212,7 +212,7 @@ async def missed(engine: Engine, clock: FakeClock, contract: str, waiting: str, 
         held = await running(engine, contract)
         job = await engine.settle(held.id, held.token, Waits(Wait("answer", timeout=timeout)))
     signal = Signal(job.id, "answer", '{"n": 1}', "ann", clock.now())
-    await engine.store.write(lambda tx: tx.add_signal(signal))
+    await engine.store.write(lambda tx: tx.signals.add_signal(signal))
     return job.id
 
 

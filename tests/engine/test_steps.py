@@ -65,7 +65,7 @@ async def claimed_again(engine: Engine, clock: FakeClock) -> Claimed:
 
 
 async def steps_of(engine: Engine, job_id: str) -> dict[str, Step]:
-    found = await engine.store.read(lambda tx: tx.steps(job_id))
+    found = await engine.store.read(lambda tx: tx.steps.list_steps(job_id))
     return {step.name: step for step in found}
 
 

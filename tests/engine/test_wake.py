@@ -64,7 +64,7 @@ async def test_waking_nothing_writes_nothing(engine: Engine, place: Place) -> No
 
 async def test_the_store_knows_when_something_comes_due(engine: Engine) -> None:
     async def next_due() -> int | None:
-        return await engine.store.read(lambda tx: tx.next_due())
+        return await engine.store.read(lambda tx: tx.due.next_due())
 
     assert await next_due() is None
     await submit(engine, "standard", delay=90)

@@ -58,7 +58,7 @@ def _outcome(luck: random.Random) -> Outcome:
 
 
 async def _left(engine: Engine) -> bool:
-    counts = await engine.store.read(lambda tx: tx.counts())
+    counts = await engine.store.read(lambda tx: tx.stats.counts())
     return any(phase != "final" and number for _, _, phase, number in counts)
 
 

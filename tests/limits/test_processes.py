@@ -122,7 +122,7 @@ async def check(url: str) -> None:
     try:
         report = await verify(engine.store)
         assert report.ok, report.violations[:5]
-        phases = {phase for _, _, phase, _ in await engine.store.read(lambda tx: tx.counts())}
+        phases = {phase for _, _, phase, _ in await engine.store.read(lambda tx: tx.stats.counts())}
         assert phases == {"final"}
     finally:
         await engine.close()

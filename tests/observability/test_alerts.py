@@ -33,7 +33,7 @@ async def register_worker(engine: Engine, worker: str = "w1", *types: str) -> No
     """Store the row of a live worker that runs these job types."""
     now = engine.store.now()
     row = WorkerRow(worker, "host", 1, "0", None, json.dumps(types or ["mail"]), 8, 0, "working", now, now, 30_000_000)
-    await engine.store.write(lambda tx: tx.put_worker(row))
+    await engine.store.write(lambda tx: tx.workers.put_worker(row))
 
 
 async def fail_many(engine: Engine, clock: FakeClock, *, for_good: bool, jobs: int = 30, tenant: str = "acme") -> None:
@@ -93,7 +93,7 @@ async def run_too_long(engine: Engine, clock: FakeClock) -> None:
 
 
 async def finish_all(engine: Engine, clock: FakeClock) -> None:
-    rows = await engine.store.read(lambda tx: tx.query("held_jobs", limit=10))
+    rows = await engine.store.read(lambda tx: tx.queries.query("held_jobs", limit=10))
     for row in rows:
         job = await engine.jobs.get(row[0])
         await engine.settle(job.id, job.token or "", Succeeded(None))
@@ -182,7 +182,7 @@ async def test_it_fires_and_resolves(engine: Engine, clock: FakeClock, name: str
     await cure(engine, clock)
     clock.advance(rule.window_seconds + 10)
     if name == "stuck_running":
-        assert not await engine.store.read(lambda tx: tx.query("held_jobs", limit=10))
+        assert not await engine.store.read(lambda tx: tx.queries.query("held_jobs", limit=10))
     if name == "no_worker":
         await register_worker(engine, "w2", "mail")
     assert await maintenance.evaluate() == [], "not before resolve_after_seconds"

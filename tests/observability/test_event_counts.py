@@ -43,9 +43,9 @@ async def logged(engine: Engine) -> Counter[tuple[str, ...]]:
     async def act(tx: Any) -> Counter[tuple[str, ...]]:
         counts: Counter[tuple[str, ...]] = Counter()
         for job in jobs:
-            for event in await tx.events(job.id):
+            for event in await tx.log.events(job.id):
                 counts[job.contract, job.queue, job.job_type, event.source or "", event.event, event.target] += 1
-            for note in await tx.notes(job.id):
+            for note in await tx.log.notes(job.id):
                 counts["", "", "", "", note.name, ""] += 1
         return counts
 
@@ -154,7 +154,7 @@ async def test_old_moments_are_not_kept(engine: Engine, clock: FakeClock) -> Non
     await run_many_jobs(engine, clock)
     clock.advance(LONG)
     await EventCounter(engine).catch_up()
-    assert not await engine.store.read(lambda tx: tx.query("tally_slots", since=0))
+    assert not await engine.store.read(lambda tx: tx.event_counts.recent_counts(0))
 
 
 async def test_frequent_kinds_are_counted_without_sorting(engine: Engine, clock: FakeClock) -> None:

@@ -82,7 +82,7 @@ async def test_counters_equal_the_log_before_and_after_a_restart(
 async def test_gauges_equal_the_rows(engine: Engine, clock: FakeClock) -> None:
     await run_many_jobs(engine, clock)
     samples = await page_of(engine)
-    counts = await engine.store.read(lambda tx: tx.counts())
+    counts = await engine.store.read(lambda tx: tx.stats.counts())
     alive = {(c, s): n for c, s, phase, n in counts if phase != "final"}
     exposed = summed(samples, "detent_jobs", "contract", "status")
     assert {key: n for key, n in exposed.items() if n} == alive

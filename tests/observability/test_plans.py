@@ -14,7 +14,6 @@ QUERIES = (
     "long_held",
     "held_jobs",
     "losses",
-    "count_losses",
     "due_deliveries",
     "count_hot_events",
     "count_events",

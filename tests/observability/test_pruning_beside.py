@@ -84,5 +84,5 @@ async def test_pruning_hardly_slows_a_drain(tmp_path: Path) -> None:
         assert deleted > 0
         assert slower < 0.15
         await prune(app.engine, PruneOptions(rules=settings.retention, batch=5_000, lap_seconds=0), None, None)
-        rows = await app.engine.store.read(lambda tx: tx.query("verify_size", "true"))
+        rows = await app.engine.store.read(lambda tx: tx.queries.query("verify_size", "true"))
         assert rows[0][0] == DRAINED * (2 * ROUNDS + 1)

@@ -140,7 +140,7 @@ async def test_a_signal_that_waits_for_the_wait_finds_it(engine: Engine, databas
     settlements = Settlement(held.id, held.token, contract, Waits(Wait("answer")))
 
     async def wait(tx: Any) -> Any:
-        job = (await tx.lock([held.id]))[held.id]
+        job = (await tx.jobs.lock([held.id]))[held.id]
         return await settle_job(engine, tx, job, settlements)
 
     signal = engine.jobs.signal(held.id, "answer", Scope("test"), {"n": 1})

@@ -53,4 +53,4 @@ async def test_in_a_transaction(database: Database, monkeypatch: pytest.MonkeyPa
 async def prepare(engine: Engine) -> None:
     await engine.jobs.submit_many([Submission("mail") for _ in range(10)])
     await engine.limits.set(Scope("ann"), queue="default", concurrency=8)
-    await engine.store.read(lambda tx: tx.refresh_lane_cache())
+    await engine.store.read(lambda tx: tx.queries.refresh_lane_cache())

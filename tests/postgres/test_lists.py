@@ -46,9 +46,9 @@ async def touched(engine: Engine, chosen: Filter, table: str) -> tuple[int, int]
     window = _TEXT_WINDOW if searched else _WINDOW
 
     async def look(tx: Tx) -> tuple[int, int]:
-        connection: Any = tx.connection  # type: ignore[attr-defined]
+        connection: Any = tx.queries.connection  # type: ignore[attr-defined]
         before = await connection.fetchval(_TOUCHED, table)
-        call = tx.job_window if table == "jobs" else tx.dead_letter_window
+        call = tx.jobs.job_window if table == "jobs" else tx.dead_letters.dead_letter_window
         found, _ = await call(chosen, window)
         return await connection.fetchval(_TOUCHED, table) - before, len(found)
 

@@ -50,7 +50,7 @@ async def engine(url: str) -> AsyncIterator[Engine]:
     await submit(engine)
     async with asyncio.TaskGroup() as group:
         for _ in range(4):
-            group.create_task(engine.store.read(lambda tx: tx.query("lane_version")))
+            group.create_task(engine.store.read(lambda tx: tx.stats.ping()))
     yield engine
     await engine.close()
 
@@ -94,7 +94,7 @@ async def test_a_long_read_ends_with_the_connections_it_was_lost_with(
     """A statement that reads many rows may take a minute, but not on a connection that does not answer."""
 
     async def read(tx: Any) -> Any:
-        return await tx.connection.fetch("SELECT pg_sleep(2)", timeout=60)
+        return await tx.queries.connection.fetch("SELECT pg_sleep(2)", timeout=60)
 
     began = CLOCK.monotonic()
     reading = asyncio.create_task(timed(engine.store.read(read)))

@@ -48,7 +48,7 @@ async def test_a_refused_row_is_refused_to_its_caller_alone(engine: Engine) -> N
     changes[3].after.max_retries = -1
     answers = await asyncio.gather(*(store.insert([change]) for change in changes), return_exceptions=True)
     assert [type(answer) for answer in answers] == [set, set, set, StoreRefused, set]
-    found = await store.read(lambda tx: tx.lock([change.after.id for change in changes]))
+    found = await store.read(lambda tx: tx.jobs.lock([change.after.id for change in changes]))
     assert found.keys() == {change.after.id for change in changes} - {changes[3].after.id}
 
 

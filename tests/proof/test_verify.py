@@ -13,6 +13,7 @@ from detent.core.job import Failure
 from detent.core.outcome import Failed, Succeeded
 from detent.engine import Engine, Submission
 from detent.ports.store import Store
+from detent.ports.verification import JobRange
 from detent.proof.verify import rules
 from detent.proof.verify import verify as verify_module
 from detent.proof.verify.rows import JobCase, differences
@@ -169,7 +170,10 @@ def test_only_what_changed_since(copy: Path) -> None:
     victim = plant(str(copy), corrupt("x", "x", newest, row("created_at = 1")))
 
     async def update_times(store: Store) -> list[int]:
-        return [row[10] for row in await store.read(lambda tx: tx.query("verify_jobs", "true", limit=10_000))]
+        return [
+            row.updated_at
+            for row in await store.read(lambda tx: tx.verification.job_rows(JobRange(EVERYTHING), 10_000))
+        ]
 
     times = sorted(on_store(copy, update_times))  # type: ignore[arg-type]
     late = verified(copy, Scope(since=times[-1]))

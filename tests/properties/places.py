@@ -76,7 +76,7 @@ class SqlitePlace:
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         async def act(tx: Any) -> dict[str, list[dict[str, Any]]]:
-            return {table: _rows(tx.connection, table) for table in ORDER}
+            return {table: _rows(tx.queries.connection, table) for table in ORDER}
 
         return self.run(self.store.read(act))
 

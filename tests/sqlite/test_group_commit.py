@@ -47,7 +47,7 @@ async def test_an_act_that_fails_rolls_back_alone(engine: Engine) -> None:
 
     def pause(number: int) -> Any:
         async def act(tx: Any) -> int:
-            await tx.pause("queue", f"q{number}", "ann", None)
+            await tx.pauses.pause("queue", f"q{number}", "ann", None)
             if number == 3:
                 raise ValueError("no")
             return number
@@ -56,7 +56,7 @@ async def test_an_act_that_fails_rolls_back_alone(engine: Engine) -> None:
 
     answers = await asyncio.gather(*(pause(n) for n in range(6)), return_exceptions=True)
     assert [answer if isinstance(answer, int) else str(answer) for answer in answers] == [0, 1, 2, "no", 4, 5]
-    pauses = await store.read(lambda tx: tx.pauses())
+    pauses = await store.read(lambda tx: tx.pauses.list_pauses())
     assert {pause[1] for pause in pauses} == {"q0", "q1", "q2", "q4", "q5"}
 
 

@@ -51,7 +51,7 @@ async def test_failures_are_retried_until_the_retries_are_used_up(harness: Strea
     (dead_letter,) = harness.dead_letters()
     assert (dead_letter["retry_count"], dead_letter["error"]) == ("4", "LUCK: no luck")
     assert not harness.pending() and harness.redis.xlen(TASKS) == 0
-    (item,) = await harness.engine.store.read(lambda tx: tx.dead_letters_of([job.id]))
+    (item,) = await harness.engine.store.read(lambda tx: tx.dead_letters.dead_letters_of([job.id]))
     assert (item.id, item.retries) == (dead_letter["dlq_id"], 4)
     await harness.check_integrity()
 
@@ -253,7 +253,7 @@ async def test_a_result_the_store_refuses_fails_its_task_and_blocks_no_other(
     async def refusing(act: Any) -> Any:
         async def apply_policy(tx: Any) -> Any:
             answer = await act(tx)
-            if (await tx.lock([bad.id]))[bad.id].result == '"refused"':
+            if (await tx.jobs.lock([bad.id]))[bad.id].result == '"refused"':
                 raise StoreRefused("the value is not allowed")
             return answer
 

@@ -82,8 +82,8 @@ async def test_only_missing_messages_are_published_again(harness: StreamHarness)
         TASKS, *[message for message, fields in entries if fields["task_id"] in (jobs[2].id, jobs[5].id)]
     )
     epoch, _ = await harness.orchestrator.transport.ensure_epoch("unused")
-    stored = await harness.engine.store.read(lambda tx: tx.epoch(TASKS))
-    await harness.engine.store.write(lambda tx: tx.put_epoch(TASKS, f"{epoch}/another run", stored))
+    stored = await harness.engine.store.read(lambda tx: tx.outbox.epoch(TASKS))
+    await harness.engine.store.write(lambda tx: tx.outbox.put_epoch(TASKS, f"{epoch}/another run", stored))
     before = harness.orchestrator.republished
     await harness.publish()
     tasks = [fields["task_id"] for _, fields in harness.redis.xrange(TASKS)]
@@ -114,7 +114,7 @@ async def test_a_valid_lease_in_the_database_protects_a_detent_worker(harness: S
     await harness.publish()
     (delivery,) = await harness.orchestrator.transport.read("ours", 10)
     row = WorkerRow("ours", "host", 1, "0", None, "[]", 1, 1, "working", 0, harness.clock.now(), 300 * SECOND)
-    await harness.engine.store.write(lambda tx: tx.put_worker(row))
+    await harness.engine.store.write(lambda tx: tx.workers.put_worker(row))
     claimer = StreamClaimer("ours", 300 * SECOND)
     received = await harness.engine.store.write(lambda tx: receive_deliveries(harness.engine, tx, claimer, [delivery]))
     assert [claimed.id for claimed in received.claimed] == [job.id]

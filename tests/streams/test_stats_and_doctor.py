@@ -25,7 +25,7 @@ def test_stats_and_doctor_show_the_streams(harness: ProcessHarness, capsys: pyte
     harness.enqueue("add", 3, a=1)
     orchestrator = harness.orchestrate()
     until_now(lambda: harness.redis.xlen(TASKS) == 3)
-    until_now(lambda: harness.run(lambda engine: engine.store.read(lambda tx: tx.count_outbox_items())) == 0)
+    until_now(lambda: harness.run(lambda engine: engine.store.read(lambda tx: tx.outbox.count_outbox_items())) == 0)
     orchestrator.terminate()
     assert orchestrator.wait(20) == 0
     harness.redis.xreadgroup("cg:workers", "a worker", {TASKS: ">"}, 2)

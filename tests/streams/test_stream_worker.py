@@ -24,7 +24,7 @@ async def test_many_tasks_leave_no_messages(harness: StreamHarness) -> None:
     assert [job.result for job in ended] == [str(n) for n in range(500)]
     assert {job.version for job in ended} == {3}
     assert not harness.pending() and harness.redis.xlen(TASKS) == 0
-    assert await harness.engine.store.read(lambda tx: tx.count_outbox_items()) == 0
+    assert await harness.engine.store.read(lambda tx: tx.outbox.count_outbox_items()) == 0
     await harness.check_integrity()
 
 
@@ -226,7 +226,7 @@ async def test_two_orchestrators_share_the_work(harness: StreamHarness) -> None:
         await harness.submit()
     await harness.orchestrator.check_epoch()
     await other.check_epoch()
-    taken = await harness.engine.store.write(lambda tx: tx.take_outbox_items(10, 5_000_000))
+    taken = await harness.engine.store.write(lambda tx: tx.outbox.take_outbox_items(10, 5_000_000))
     assert len(taken) == 10
     while await other.publish_outbox():
         pass
@@ -269,7 +269,7 @@ async def test_nothing_is_published_to_a_full_stream(harness: StreamHarness) -> 
     await harness.submit()
     await harness.publish()
     assert harness.redis.xlen(TASKS) == 3
-    assert await harness.engine.store.read(lambda tx: tx.count_outbox_items()) == 1
+    assert await harness.engine.store.read(lambda tx: tx.outbox.count_outbox_items()) == 1
 
 
 async def test_a_task_that_waits_for_approval_is_not_on_the_stream(harness: StreamHarness) -> None:

@@ -159,12 +159,12 @@ async def test_any_store_call_is_a_crash_point() -> None:
     app = Detent("sqlite:///:memory:")
 
     async def step(ctx: Context, name: str) -> None:
-        if await ctx._engine.store.read(lambda tx: tx.step(ctx.job_id, name)) is not None:
+        if await ctx._engine.store.read(lambda tx: tx.steps.step(ctx.job_id, name)) is not None:
             return
         effects.record(name, ctx.effect_key(name))
 
         async def act(tx: Tx) -> None:
-            await tx.put_step(Step(ctx.job_id, name, "", "null", True, ctx.execution_no, tx.now))
+            await tx.steps.put_step(Step(ctx.job_id, name, "", "null", True, ctx.execution_no, tx.now))
 
         await ctx._engine.store.write(act)
 

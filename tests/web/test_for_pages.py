@@ -60,7 +60,7 @@ async def test_the_series_counts_every_event_once(api: Api) -> None:
 
 async def _series(api: Api) -> list[Any]:
     async def read_series(tx: Any) -> list[Any]:
-        rows: list[Any] = await tx.query("series", width=1, first=0, last=1 << 50)
+        rows: list[Any] = await tx.queries.query("series", width=1, first=0, last=1 << 50)
         return rows
 
     return await api.engine.store.read(read_series)

@@ -99,7 +99,7 @@ async def test_a_late_commit_is_not_missed(api: Api) -> None:
     late = prepare(engine, Submission("late"), engine.store.now())
 
     async def slowly(tx: Any) -> None:
-        await tx.insert([late.change])
+        await tx.jobs.insert([late.change])
         has_begun.set()
         await may_commit.wait()
 

@@ -55,7 +55,7 @@ async def test_every_outcome(api: Api) -> None:
 
 async def test_a_claim_waits_for_a_job(api: Api) -> None:
     waiting = asyncio.create_task(api.open.post(f"{API}/worker/claim", json={**CLAIM, "wait_seconds": 15.0}))
-    while not await api.engine.store.read(lambda tx: tx.workers()):
+    while not await api.engine.store.read(lambda tx: tx.workers.list_workers()):
         await asyncio.sleep(0.01)
     job = await api.submit()
     response = await asyncio.wait_for(waiting, 10)

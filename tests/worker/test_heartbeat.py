@@ -80,7 +80,7 @@ async def test_a_worker_row_is_updated_while_it_works_and_deleted_when_it_ends(a
     async def work() -> None: ...
 
     async def rows() -> list[Any]:
-        return await (await app.ready()).store.read(lambda tx: tx.workers())
+        return await (await app.ready()).store.read(lambda tx: tx.workers.list_workers())
 
     async with working(app, lease_seconds=0.9, slots=3, queues=frozenset({"mail"})) as worker:
         [row] = await until(rows)

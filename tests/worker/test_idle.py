@@ -120,5 +120,5 @@ async def test_ten_thousand_waiting_jobs_cost_nothing(app: Detent) -> None:
 
 
 async def _all_parked(app: Detent) -> bool:
-    counts = await (await app.ready()).store.read(lambda tx: tx.counts())
+    counts = await (await app.ready()).store.read(lambda tx: tx.stats.counts())
     return sum(n for _, _, phase, n in counts if phase == "blocked") >= 3 * WAITING // 5

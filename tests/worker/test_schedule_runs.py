@@ -63,7 +63,7 @@ async def check(engine: Engine) -> None:
         schedule = await engine.schedules.get(request.name)
         assert schedule.next_fire_at is not None
         expected = list(fires_between(schedule, schedule.created_at + 1, schedule.next_fire_at - 1))
-        fires = await engine.store.read(lambda tx, s=schedule: tx.fires(s.id, None, None, 100_000))
+        fires = await engine.store.read(lambda tx, s=schedule: tx.fires.list_fires(s.id, None, None, 100_000))
         assert sorted(fire.fire_at for fire in fires) == expected, request.name
         jobs = [await engine.jobs.get(fire.job_id) for fire in fires]
         assert [job.scheduled_at for job in jobs] == [fire.fire_at for fire in fires]

@@ -36,7 +36,7 @@ async def test_a_run_that_is_cancelled_hands_its_jobs_back(app: Detent) -> None:
         await within(20, task)
     job = await handles[0].job()
     assert (job.status, job.failures) == ("queued", 0)
-    assert await (await app.ready()).store.read(lambda tx: tx.workers()) == []
+    assert await (await app.ready()).store.read(lambda tx: tx.workers.list_workers()) == []
 
 
 async def test_a_claim_in_flight_when_the_run_is_cancelled_is_handed_back_too(

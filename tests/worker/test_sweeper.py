@@ -227,7 +227,9 @@ async def test_missed_signals_are_looked_for_once_a_minute(engine: Engine, clock
         await leased(engine)
         (held,) = await engine.jobs.list(Filter(phase="leased"))
         await engine.settle(held.id, str(held.token), Waits(Wait("answer")))
-        await engine.store.write(lambda tx: tx.add_signal(Signal(held.id, "answer", "null", "ann", clock.now())))
+        await engine.store.write(
+            lambda tx: tx.signals.add_signal(Signal(held.id, "answer", "null", "ann", clock.now()))
+        )
         return held.id
 
     first = await missed()

@@ -56,7 +56,7 @@ async def _submit(
     caller = _checked_connection(engine, connection, blocks=run is not None)
     prepared = prepare(engine, submission, engine.store.now())
     tx = engine.store.transaction_on(caller, run)  # type: ignore[attr-defined]
-    quotas = await tx.lock_quotas([submission.tenant_id])
+    quotas = await tx.quotas.lock_quotas([submission.tenant_id])
     if any(quota.max_backlog is not None for quota in quotas):
         await _check_isolation(caller)
     may_fail = needs_transaction(prepared) or bool(quotas)

@@ -55,31 +55,33 @@ class DeadLetters(Service):
     """Dead letters: what is kept of jobs that failed, until a person requeues or discards it."""
 
     async def get(self, dlq_id: str) -> DeadLetter:
-        return await self._runtime.store.read(lambda tx: acts.find_dead_letter(tx, dlq_id, self.tenant))
+        return await self._runtime.store.read(lambda tx: acts.find_dead_letter(tx.dead_letters, dlq_id, self.tenant))
 
     async def list(self, filter: Filter = ALL) -> builtins.list[DeadLetter]:
         """Dead letters that match, newest first; `page` also returns a cursor and bounds the rows it reads."""
         chosen = self._runtime.within_tenant(filter)
-        return await self._runtime.store.read(lambda tx: tx.dead_letters(chosen))
+        return await self._runtime.store.read(lambda tx: tx.dead_letters.list_dead_letters(chosen))
 
     async def page(
         self, filter: Filter = ALL, *, seconds: float = 0.15
     ) -> tuple[builtins.list[DeadLetter], str | None]:
         """Like `Jobs.page`, for dead letters."""
-        return await read_page(self._runtime, filter, seconds, lambda tx, part, scan: tx.dead_letter_window(part, scan))
+        return await read_page(
+            self._runtime, filter, seconds, lambda tx, part, scan: tx.dead_letters.dead_letter_window(part, scan)
+        )
 
     async def history(self, dlq_id: str, *, payloads: bool = True) -> DeadLetterWithHistory:
         """A dead letter with its job's history and the audit entries of the dead letter."""
 
         async def act(tx: Tx) -> DeadLetterWithHistory:
-            item = await acts.find_dead_letter(tx, dlq_id, self.tenant)
-            job = (await tx.lock([item.job_id])).get(item.job_id)
+            item = await acts.find_dead_letter(tx.dead_letters, dlq_id, self.tenant)
+            job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
             history: builtins.list[Event] = []
             if job is not None:
                 contract = self._runtime.contract(job.contract)
-                events, notes = await tx.events(job.id), await tx.notes(job.id)
+                events, notes = await tx.log.events(job.id), await tx.log.notes(job.id)
                 history = history_view(contract, job, events, notes, payloads=payloads)
-            entries = [_act_view(at, entry) for _, at, entry in await tx.audit_of(dlq_id)]
+            entries = [_act_view(at, entry) for _, at, entry in await tx.audit.list_audit(subject=dlq_id)]
             return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": entries[::-1]}
 
         return await self._runtime.store.read(act)
@@ -135,7 +137,7 @@ class DeadLetters(Service):
         """Discard all open dead letters that match and whose contract requires one person only."""
         acts.check_discard(scope)
         chosen, result = await self._match_open(filter)
-        counts = await self._runtime.store.read(lambda tx: tx.count_dead_letters(chosen))
+        counts = await self._runtime.store.read(lambda tx: tx.dead_letters.count_dead_letters(chosen))
         discardable = {name for name in counts if self._people_needed(name) == 1}
         result.for_two = sum(number for name, number in counts.items() if name not in discardable)
         if dry_run:
@@ -165,7 +167,7 @@ class DeadLetters(Service):
         async def read_matches(tx: Tx) -> tuple[Filter, dict[str, int]]:
             until = tx.now if filter.until is None else min(filter.until, tx.now)
             chosen = replace(within, status=DeadLetterStatus.OPEN, until=until, limit=PAGE)
-            return chosen, await tx.count_dead_letters(chosen)
+            return chosen, await tx.dead_letters.count_dead_letters(chosen)
 
         chosen, counts = await self._runtime.store.read(read_matches)
         return chosen, DeadLetterBulkResult(matched=sum(counts.values()))

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Phase
 from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreUnavailable
-from detent.core.job import Change, Job, Micros, SignalKey
+from detent.core.job import Change, Job, SignalKey
 from detent.core.outcome import Cancelled, Outcome, Succeeded
 from detent.core.times import SECOND
-from detent.ports.access import Audit
+from detent.ports.access import AuditRow
 from detent.ports.claims import Claimed, ClaimRequest, Extended, Success
 from detent.ports.tx import Tx
 
@@ -128,7 +128,7 @@ class Engine(Runtime):
         check_outcome(outcome)
 
         async def act(tx: Tx) -> Change | Refused:
-            job = (await tx.lock([job_id])).get(job_id)
+            job = (await tx.jobs.lock([job_id])).get(job_id)
             name = job.contract if job else ""
             return await settle_job(self, tx, job, Settlement(job_id, token, name, outcome))
 
@@ -160,8 +160,8 @@ class Engine(Runtime):
                 changes = await self.run(lambda tx: sweep.reclaim(self, tx, remaining), affected_parents)
                 done.claimed += [sweep.claimed_of(job, remaining.token) for job in sweep.leased(changes)]
             may_claim_suspect = request is not None and self._may_claim_suspect(request, done.claimed)
-            if request and may_claim_suspect and await self.store.read(lambda tx: tx.has_ready_suspect()):
-                done.claimed += await self.run(lambda tx: sweep.claim_suspect(tx, request))
+            if request and may_claim_suspect and await self.store.read(lambda tx: tx.claims.has_ready_suspect()):
+                done.claimed += await self.run(lambda tx: sweep.claim_suspect(tx.claims, request))
             if any(claimed.cancel_requested for claimed in done.claimed):
                 done.claimed = await self._cancel_requested_claims(done)
         return done
@@ -192,10 +192,10 @@ class Engine(Runtime):
         self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
     ) -> _MixedBatch:
         done = BatchResult()
-        unsettled = await tx.succeed(plain) if plain else []
+        unsettled = await tx.claims.succeed(plain) if plain else []
         parents = {success.parent_id for success in plain if success.parent_id is not None}
         skipped = [_settlement_of(success) for success in unsettled]
-        rows = await tx.lock([s.id for s in other], wait=False) if other else {}
+        rows = await tx.jobs.lock([s.id for s in other], wait=False) if other else {}
         for settlement in other:
             if settlement.id not in rows:
                 skipped.append(settlement)
@@ -205,14 +205,14 @@ class Engine(Runtime):
                 done.refused[settlement.id] = result.error
             else:
                 parents |= result.affected_parents
-        done.claimed = await tx.claim(request) if request else []
+        done.claimed = await tx.claims.claim(request) if request else []
         return _MixedBatch(done, skipped, frozenset(parents))
 
     async def _defer_rows_still_leased(self, done: BatchResult, skipped: list[Settlement]) -> list[Settlement]:
         """Of the settlements a batch skipped, defer those whose lease is still ours; return the others."""
         if not skipped or not self.store.skips_locked_rows:
             return skipped
-        rows = await self.store.read(lambda tx: tx.lock([settlement.id for settlement in skipped]))
+        rows = await self.store.read(lambda tx: tx.jobs.lock([settlement.id for settlement in skipped]))
         others = []
         for settlement in skipped:
             row = rows.get(settlement.id)
@@ -229,7 +229,7 @@ class Engine(Runtime):
         job_id = settlement.id
 
         async def act(tx: Tx) -> Change | Refused | None:
-            job = (await tx.lock([job_id], wait=False)).get(job_id)
+            job = (await tx.jobs.lock([job_id], wait=False)).get(job_id)
             return await settle_job(self, tx, job, settlement) if job else None
 
         try:
@@ -237,7 +237,7 @@ class Engine(Runtime):
         except UNWRITABLE_ERRORS as error:
             result = Refused(unwritable(error))
         if result is None:
-            row = (await self.store.read(lambda tx: tx.lock([job_id]))).get(job_id)
+            row = (await self.store.read(lambda tx: tx.jobs.lock([job_id]))).get(job_id)
             if row is not None and row.token == settlement.token:
                 done.later.append(settlement)
                 return
@@ -259,7 +259,11 @@ class Engine(Runtime):
     @operators_only
     async def extend(self, held: Mapping[str, str], lease_seconds: float) -> Extended:
         """Extend leases {job id: token} in one batch; returns the lost ones and those with a requested cancel."""
-        return await self.store.write(lambda tx: tx.extend(held, int(lease_seconds * SECOND))) if held else Extended()
+        return (
+            await self.store.write(lambda tx: tx.claims.extend(held, int(lease_seconds * SECOND)))
+            if held
+            else Extended()
+        )
 
     @operators_only
     async def expire(self, limit: int = 100) -> list[Job]:
@@ -306,9 +310,11 @@ class Engine(Runtime):
             raise InvalidInput(f"prune(): {error}", code="PRUNE_INVALID") from None
         return await pruning.prune(self, prune_options, batches, export)
 
-    async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
+    async def audit(self, limit: int = 100) -> list[AuditRow]:
         """The last entries of the audit log, newest first."""
-        return await self.store.read(lambda tx: tx.audit_page(None, limit, self.tenant, None))
+        return await self.store.read(
+            lambda tx: tx.audit.list_audit(limit, before=None, tenant=self.tenant, subject=None)
+        )
 
 
 def _settlement_of(success: Success) -> Settlement:

@@ -72,19 +72,21 @@ class Jobs(Service):
     async def list(self, filter: Filter = ALL) -> builtins.list[Job]:
         """Jobs that match, newest first; `page` also returns a cursor and bounds the rows it reads."""
         chosen = self._runtime.within_tenant(filter)
-        return await self._runtime.store.read(lambda tx: tx.jobs(chosen))
+        return await self._runtime.store.read(lambda tx: tx.jobs.list_jobs(chosen))
 
     async def page(self, filter: Filter = ALL, *, seconds: float = 0.15) -> tuple[builtins.list[Job], str | None]:
         """(a page of jobs, the cursor of the next page or None). With a filter, a page that has a next one may be
         shorter than the limit or empty: reading stops when the time for one page is over."""
-        return await read_page(self._runtime, filter, seconds, lambda tx, part, scan: tx.job_window(part, scan))
+        return await read_page(self._runtime, filter, seconds, lambda tx, part, scan: tx.jobs.job_window(part, scan))
 
     async def history(self, job_id: str) -> History:
         """A job with all its events and notes, read in one snapshot."""
 
         async def act(tx: Tx) -> History:
             job = await self._runtime.find(tx, job_id)
-            return History(self._runtime.contract(job.contract), job, await tx.events(job_id), await tx.notes(job_id))
+            return History(
+                self._runtime.contract(job.contract), job, await tx.log.events(job_id), await tx.log.notes(job_id)
+            )
 
         return await self._runtime.store.read(act)
 

@@ -16,7 +16,7 @@ from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import keys_of
 from detent.engine.submit.submission import json_text
 from detent.ports.listing import Filter
-from detent.ports.pruning import Prunable, PruneCursor
+from detent.ports.pruning import Prunable, PruneCursor, PruneRule
 from detent.ports.tx import Tx
 
 from .metrics import event_counts
@@ -40,10 +40,9 @@ class Retention:
     job_type: str | None = None
     status: str | None = None
 
-    def row(self, now: Micros) -> list[Any]:
-        """Parameters of the prune query: the fields to match, and the moment before which the job finished."""
+    def rule(self, now: Micros) -> PruneRule:
         cutoff = None if self.keep_seconds is None else now - int(self.keep_seconds * SECOND)
-        return [self.contract, self.queue, self.job_type, self.status, cutoff]
+        return PruneRule(self.contract, self.queue, self.job_type, self.status, cutoff)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +144,15 @@ class _Scan:
 
 async def _scan(options: PruneOptions, tx: Tx) -> _Scan:
     """Scan ids below the cutoff's id; then ids that do not encode a past time (foreign ids, or a wrong clock)."""
-    cursor = await tx.prune_cursor(options.scope) or PruneCursor("", "", "", tx.now)
-    rules = [rule.row(tx.now) for rule in options.retention]
-    latest = max((row[-1] for row in rules if row[-1] is not None), default=0)
+    cursor = await tx.pruning.prune_cursor(options.scope) or PruneCursor("", "", "", tx.now)
+    rules = [retention.rule(tx.now) for retention in options.retention]
+    latest = max((rule.before for rule in rules if rule.before is not None), default=0)
     young, future = first_id(latest + 1_000), first_id(tx.now + int(DAY * SECOND))
-    jobs = await tx.prunable(cursor.position, young, options.batch, rules)
+    jobs = await tx.pruning.prunable(cursor.position, young, options.batch, rules)
     position = jobs[-1].id if jobs else cursor.position
     beyond, room = cursor.beyond, options.batch - len(jobs)
     if room:
-        foreign = await tx.prunable(max(beyond, future), None, room, rules)
+        foreign = await tx.pruning.prunable(max(beyond, future), None, room, rules)
         beyond, room = foreign[-1].id if foreign else beyond, room - len(foreign)
         jobs += foreign
     passed = max(cursor.passed, young, beyond) if any(job.may_prune for job in jobs) else cursor.passed
@@ -170,19 +169,19 @@ def first_id(moment: Micros) -> str:
 
 async def _delete(runtime: Runtime, options: PruneOptions, scan: _Scan, tx: Tx) -> dict[str, int]:
     """Delete the jobs that have not changed since the scan; locked rows are left for the next scan."""
-    rows = await tx.lock(scan.prunable_ids, wait=False) if scan.prunable_ids else {}
+    rows = await tx.jobs.lock(scan.prunable_ids, wait=False) if scan.prunable_ids else {}
     jobs = _still_prunable(scan.jobs, rows)
     counts: dict[str, int] = {}
     if jobs:
         ids = [job.id for job in jobs]
         await event_counts.count_before_delete(runtime, tx, ids)
-        counts = await tx.drop_jobs(ids)
-        await event_counts.clamp_positions(tx)
+        counts = await tx.pruning.drop_jobs(ids)
+        await event_counts.clamp_positions(tx.log_positions)
     owned = [(*pair, job.id) for job in jobs if (c := runtime.contracts.get(job.contract)) for pair in keys_of(c, job)]
     kept_until = tx.now + int(options.keep_keys_for * SECOND) if options.keep_keys_for else None
-    counts["keys"] = await tx.drop_keys(owned, kept_until) if owned else 0
-    counts["keys"] += await tx.drop_kept_keys(options.batch)
-    await tx.put_prune_cursor(options.scope, scan.cursor)
+    counts["keys"] = await tx.pruning.drop_keys(owned, kept_until) if owned else 0
+    counts["keys"] += await tx.pruning.drop_kept_keys(options.batch)
+    await tx.pruning.put_prune_cursor(options.scope, scan.cursor)
     return counts
 
 
@@ -204,13 +203,13 @@ def _still_prunable(scanned: Sequence[Prunable], rows: Mapping[str, Job]) -> lis
 
 async def _histories(runtime: Runtime, ids: Sequence[str], tx: Tx) -> list[dict[str, Any]]:
     histories = []
-    for job_id, job in (await tx.lock(ids)).items():
+    for job_id, job in (await tx.jobs.lock(ids)).items():
         contract = runtime.contract(job.contract)
-        dead_letter = await tx.dead_letter(job.dlq_id) if job.dlq_id else None
+        dead_letter = await tx.dead_letters.dead_letter(job.dlq_id) if job.dlq_id else None
         histories.append(
             {
                 "job": job_view(contract, job),
-                "events": history_view(contract, job, await tx.events(job_id), await tx.notes(job_id)),
+                "events": history_view(contract, job, await tx.log.events(job_id), await tx.log.notes(job_id)),
                 "dead_letter": dead_letter_view(dead_letter) if dead_letter else None,
             }
         )
@@ -235,33 +234,33 @@ async def delete_idle_meters(runtime: Runtime) -> int:
     """Delete per-key limit counters that were unused for longer than any limit's period; a new job starts at zero."""
 
     async def act(tx: Tx) -> int:
-        limits = [limit for limit, _ in await tx.limits()]
+        limits = [limit for limit, _ in await tx.limits.list_limits()]
         longest = max((limit.period or 0 for limit in limits), default=0)
-        return await tx.drop_idle_meters(tx.now - longest - _METER_IDLE_TIME) if limits else 0
+        return await tx.limits.drop_idle_meters(tx.now - longest - _METER_IDLE_TIME) if limits else 0
 
     return await runtime.store.write(act)
 
 
 async def _schedules(page: Filter, tx: Tx) -> list[Schedule]:
-    return await tx.schedules(page)
+    return await tx.schedules.list_schedules(page)
 
 
 async def _delete_fires(schedule: Schedule, cutoff: Micros, batch: int, tx: Tx) -> int:
     before = min(cutoff, schedule.last_fire_at or cutoff)
     upto, number = None, 0
-    for fire_at, has_job in await tx.old_fires(schedule.id, before, batch):
+    for fire_at, has_job in await tx.fires.old_fires(schedule.id, before, batch):
         if has_job:
             break
         upto, number = fire_at, number + 1
     if upto is not None:
-        await tx.put_prune_cursor(_fires_scope(schedule.id), PruneCursor(str(upto), "", "", tx.now))
-        await tx.drop_fires(schedule.id, upto)
+        await tx.pruning.put_prune_cursor(_fires_scope(schedule.id), PruneCursor(str(upto), "", "", tx.now))
+        await tx.fires.drop_fires(schedule.id, upto)
     return number
 
 
 async def fires_deleted_until(schedule_id: str, tx: Tx) -> Micros | None:
     """Fires up to this moment may be deleted, so it is not known which of them created jobs."""
-    cursor = await tx.prune_cursor(_fires_scope(schedule_id))
+    cursor = await tx.pruning.prune_cursor(_fires_scope(schedule_id))
     return None if cursor is None else int(cursor.position)
 
 

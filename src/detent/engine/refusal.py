@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from detent.core.errors import DetentError, NotFound, StoreUnavailable, TenantViolation
 from detent.core.job import Job, Note
-from detent.ports.tx import Tx
+from detent.ports.tx import JobTable, Tx
 
 T = TypeVar("T")
 
@@ -28,9 +28,9 @@ def is_refusal(error: Exception) -> bool:
     return isinstance(error, DetentError) and not isinstance(error, StoreUnavailable)
 
 
-async def find(tx: Tx, job_id: str, tenant: str | None) -> Job:
+async def find(jobs: JobTable, job_id: str, tenant: str | None) -> Job:
     """Lock and return the job; raises if it does not exist or belongs to another tenant. tenant None: any tenant."""
-    job = (await tx.lock([job_id])).get(job_id)
+    job = (await jobs.lock([job_id])).get(job_id)
     if job is None:
         raise NotFound(f"job {job_id!r} does not exist; check the id, it may have been pruned", job_id=job_id)
     if tenant is not None and job.tenant_id != tenant:
@@ -41,7 +41,9 @@ async def find(tx: Tx, job_id: str, tenant: str | None) -> Job:
 async def refuse(tx: Tx, job: Job, error: DetentError, name: str, actor: str | None) -> Refused:
     """Write a note of the refusal; the job row and its events stay unchanged."""
     data = {"code": error.code, "message": error.message, **{k: v for k, v in error.extra.items() if k == "asked"}}
-    await tx.add_notes([Note(job.id, job.version, name, max(tx.now, job.updated_at), actor, job.execution_no, data)])
+    await tx.log.add_notes(
+        [Note(job.id, job.version, name, max(tx.now, job.updated_at), actor, job.execution_no, data)]
+    )
     return Refused(error)
 
 

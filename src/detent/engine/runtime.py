@@ -80,7 +80,7 @@ class Runtime:
 
     async def find(self, tx: Tx, job_id: str, scope: Scope | None = None) -> Job:
         """Lock and return the job; raises NotFound, or TenantViolation if it is outside of the scope's tenant."""
-        return await find(tx, job_id, self.tenant_of(scope))
+        return await find(tx.jobs, job_id, self.tenant_of(scope))
 
     def tenant_of(self, scope: Scope | None = None) -> str | None:
         """The tenant that an act is limited to; None: no limit. Raises TenantViolation if the scope names another."""

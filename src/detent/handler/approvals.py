@@ -130,7 +130,7 @@ async def _decision(
     contract = engine.contract(claimed.contract)
     if not contract.has(Move.HOLD):
         raise approval_not_supported(contract)
-    approval: Approval | None = await engine.store.read(lambda tx: tx.approval(claimed.id, name))
+    approval: Approval | None = await engine.store.read(lambda tx: tx.approvals.approval(claimed.id, name))
     if approval is None or approval.decision is None:
         raise Suspend(Wait(name, APPROVAL, _timeout(deadline, engine.store.now()), approval=request))
     if approval.request.digest != request.digest:

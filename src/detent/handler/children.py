@@ -229,7 +229,7 @@ class ChildJobs:
         if not contract.has(Move.WAIT):
             raise not_supported(contract, "a wait for children")
         if timeout is not None:
-            signal = await self._engine.store.read(lambda tx: tx.signal(self._claimed.id, name))
+            signal = await self._engine.store.read(lambda tx: tx.signals.signal(self._claimed.id, name))
             if signal is not None:
                 raise WaitTimeout(
                     f"{len(unfinished)} children of job {self._claimed.id} did not end before the timeout"

@@ -195,7 +195,7 @@ class Context(ChildCalls, ApprovalCalls):
                 f"a wait must last from 0 to {MAX_WAIT_SECONDS:g} s, got {timeout!r}; without a timeout it has no end",
                 code="WAIT_INVALID",
             )
-        signal: Signal | None = await self._engine.store.read(lambda tx: tx.signal(self.job_id, name))
+        signal: Signal | None = await self._engine.store.read(lambda tx: tx.signals.signal(self.job_id, name))
         if signal is None:
             park = timeout is None or timeout > self._park_seconds
             raise Suspend(Wait(name, kind, None if timeout is None else int(timeout * SECOND), park=park))
@@ -260,12 +260,12 @@ class Context(ChildCalls, ApprovalCalls):
         claimed = self._claimed
 
         async def act(tx: Tx) -> None:
-            row = (await tx.lock([claimed.id])).get(claimed.id)
+            row = (await tx.jobs.lock([claimed.id])).get(claimed.id)
             if row is None or row.token != claimed.token or not row.worker:
                 self._lease.lost = "lease lost"
                 return
             at = max(tx.now, row.updated_at)
-            await tx.add_notes([Note(row.id, row.version, "progress", at, row.worker, row.execution_no, data)])
+            await tx.log.add_notes([Note(row.id, row.version, "progress", at, row.worker, row.execution_no, data)])
 
         await self._engine.store.write(act)
         self._lease.raise_if_lost(self.job_id, "progress")

@@ -111,7 +111,7 @@ class Steps:
     async def _commit_with(self, scope: Scope, call: StepCall, text: str) -> None:
         step, token = self._step(call, text, finished=True), self._claimed.token
         try:
-            await scope.commit(lambda tx: acts.record_step_or_raise(tx, step, token))
+            await scope.commit(lambda tx: acts.record_step_or_raise(tx.steps, step, token))
         except StaleLease as error:
             await acts.note_refusal(self._engine, step, error)
             raise

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.core.errors import InvalidInput
 from detent.ports.store import OpenTransaction
+from detent.ports.tx import Tx
 
 if TYPE_CHECKING:
     from .context import Context
@@ -24,7 +25,7 @@ class Scope:
     def __init__(self) -> None:
         self.transaction: OpenTransaction | None = None
 
-    async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
+    async def commit(self, act: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `act` in the open transaction, then commit it."""
         assert self.transaction is not None, "no transaction is open"
         transaction, self.transaction = self.transaction, None

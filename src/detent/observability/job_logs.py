@@ -135,8 +135,8 @@ async def store_lines(engine: Engine, claimed: Claimed, capture: Capture) -> Non
     """Store the captured lines as a note of the job, if this execution still holds the lease."""
 
     async def act(tx: Tx) -> None:
-        row = (await tx.lock([claimed.id])).get(claimed.id)
+        row = (await tx.jobs.lock([claimed.id])).get(claimed.id)
         if row is not None and row.token == claimed.token and row.worker:
-            await tx.add_notes([capture.note(claimed, row.version, row.worker, max(tx.now, row.updated_at))])
+            await tx.log.add_notes([capture.note(claimed, row.version, row.worker, max(tx.now, row.updated_at))])
 
     await engine.store.write(act)

@@ -15,8 +15,9 @@ from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.engine.metrics.alert_kinds import Readings
 from detent.engine.metrics.alerts import list_alerts, read_inputs
-from detent.engine.metrics.event_counts import EVENTS, LOSSES, NOTES, EventCounter, Group
+from detent.engine.metrics.event_counts import EVENTS, LOSSES, NOTES, EventCounter
 from detent.engine.reads.why import is_live
+from detent.ports.metrics import Group
 from detent.version import __version__
 
 from .histograms import MAX_KINDS, OTHER, ExecutionHistograms, Histogram

@@ -1,8 +1,8 @@
-"""Access tokens and the audit log, as a transaction stores them."""
+"""Access tokens, the audit log, and HTTP responses kept for idempotency keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from detent.core.access import Token
 from detent.core.job import Micros
@@ -20,19 +20,55 @@ class Audit:
     data: Mapping[str, Any] | None = None
 
 
-class AccessTx(Protocol):
-    """Access tokens and audit entries within a transaction."""
+class AuditRow(NamedTuple):
+    """An audit entry with its number and its time."""
 
-    now: Micros
+    number: int
+    at: Micros
+    entry: Audit
 
+
+class StoredAnswer(NamedTuple):
+    """The response to an earlier request with the same idempotency key; status None: it is still running."""
+
+    digest: str
+    fresh_id: str
+    status: int | None
+    media: str
+    body: bytes
+    made_at: Micros
+
+
+class TokenTable(Protocol):
     async def put_token(self, token: Token) -> None: ...
-
     async def token(self, token_id: str) -> Token | None: ...
-
     async def token_by_digest(self, digest: str) -> Token | None: ...
-
-    async def tokens(self) -> list[Token]: ...
-
+    async def list_tokens(self) -> list[Token]: ...
     async def any_token(self) -> bool: ...
 
+
+class AuditTable(Protocol):
     async def add_audit(self, entry: Audit) -> None: ...
+    async def list_audit(
+        self, limit: int = 100, *, before: int | None = None, tenant: str | None = None, subject: str | None = None
+    ) -> list[AuditRow]:
+        """The newest audit entries, optionally below a number, of one tenant or about one subject."""
+        ...
+
+
+class AnswerTable(Protocol):
+    """HTTP responses by caller (`asker`) and idempotency key."""
+
+    async def reserve_answer(self, asker: str, key: str, digest: str, fresh_id: str, until: Micros) -> bool:
+        """True if this is the first request with this key, so that the caller must produce the response."""
+        ...
+
+    async def answer(self, asker: str, key: str) -> StoredAnswer | None: ...
+
+    async def take_over_answer(self, asker: str, key: str, made_at: Micros, until: Micros) -> bool:
+        """Take over a request whose process is gone (compare-and-set on made_at); True if it succeeded."""
+        ...
+
+    async def keep_answer(self, asker: str, key: str, status: int, media: str, body: bytes, until: Micros) -> None: ...
+    async def release_answer(self, asker: str, key: str) -> None: ...
+    async def drop_old_answers(self, limit: int) -> int: ...

@@ -1,9 +1,10 @@
-"""Parent and child jobs, as a transaction stores them."""
+"""Parent and child jobs, approvals and votes, as a transaction stores them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from detent.core.job import Job
+from detent.core.approval import Approval, Vote
+from detent.core.job import Job, Micros
 
 
 class ChildState(NamedTuple):
@@ -20,37 +21,24 @@ class ChildState(NamedTuple):
     error_message: str | None
 
 
-class ChildrenTx(Protocol):
-    """Parents and children within a transaction.
+class ChildCount(NamedTuple):
+    """The number of children of one type, contract and status."""
 
-    When a child ends, a row for its parent is written in the same transaction and processed in a later one.
-    """
+    job_type: str
+    contract: str
+    status: str
+    phase: str
+    number: int
 
-    async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
-        """Record that the parent waits for those of these children that have not ended; returns their number."""
-        ...
+
+class ChildTable(Protocol):
+    async def list_children(self, parent_id: str, after: str | None = None, limit: int = 100) -> list[Job]: ...
+    async def count_children(self, parent_id: str) -> list[ChildCount]: ...
+    async def child_states(self, ids: Sequence[str]) -> list[ChildState]: ...
 
     async def any_failed(self, ids: Sequence[str], good: Sequence[str]) -> bool:
         """True if one of these has ended in a status that is not among the `good` "contract status" pairs."""
         ...
-
-    async def take_ended_children(self, parent_id: str) -> dict[str, bool]:
-        """Take the children that ended since the last call: {child id: True if it failed}."""
-        ...
-
-    async def stop_awaiting(self, parent_id: str, ids: Sequence[str]) -> dict[str, str]:
-        """The parent no longer waits for these. Returns {child id: wakes_on} of those it waited for."""
-        ...
-
-    async def awaits_children(self, parent_id: str) -> bool: ...
-
-    async def drop_ended_children(self, parent_id: str) -> None: ...
-
-    async def parents_ready(self, parents: Sequence[str]) -> list[str]:
-        """Those of these parents that can be woken, or whose children must be cancelled."""
-        ...
-
-    async def parents_with_ended_children(self, limit: int) -> list[str]: ...
 
     async def has_children_to_cancel(self, parent_id: str) -> bool:
         """True if the parent was cancelled and its children are still to be cancelled."""
@@ -64,10 +52,48 @@ class ChildrenTx(Protocol):
         """True if no cancellable child is left; then the pending cancellation of the children is deleted."""
         ...
 
-    async def children(self, parent_id: str, after: str | None = None, limit: int = 100) -> list[Job]: ...
 
-    async def count_children(self, parent_id: str) -> list[tuple[str, str, str, str, int]]:
-        """(job type, contract, status, phase, how many)."""
+class AwaitedTable(Protocol):
+    """Which children a parent waits for.
+
+    When a child ends, a row for its parent is written in the same transaction and processed in a later one.
+    """
+
+    async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
+        """Record that the parent waits for those of these children that have not ended; returns their number."""
         ...
 
-    async def child_states(self, ids: Sequence[str]) -> list[ChildState]: ...
+    async def take_ended_children(self, parent_id: str) -> dict[str, bool]:
+        """Take the children that ended since the last call: {child id: True if it failed}."""
+        ...
+
+    async def stop_awaiting(self, parent_id: str, ids: Sequence[str]) -> dict[str, str]:
+        """The parent no longer waits for these. Returns {child id: wakes_on} of those it waited for."""
+        ...
+
+    async def awaits_children(self, parent_id: str) -> bool: ...
+    async def drop_ended_children(self, parent_id: str) -> None: ...
+
+    async def parents_ready(self, parents: Sequence[str]) -> list[str]:
+        """Those of these parents that can be woken, or whose children must be cancelled."""
+        ...
+
+    async def parents_with_ended_children(self, limit: int) -> list[str]: ...
+
+
+class ApprovalTable(Protocol):
+    """Approval requests and votes."""
+
+    async def approval(self, job_id: str, name: str) -> Approval | None: ...
+    async def approvals_of(self, job_id: str) -> list[Approval]: ...
+
+    async def put_approval(self, approval: Approval) -> None:
+        """Insert an approval, or replace the one of the same name and delete its votes."""
+        ...
+
+    async def put_vote(self, job_id: str, name: str, vote: Vote) -> None: ...
+    async def decide_approval(self, job_id: str, name: str, decision: str, at: Micros, *, expired: bool) -> None: ...
+
+    async def awaiting_approval(self, tenant: str | None, after: str | None, limit: int) -> list[Job]:
+        """Jobs that wait for an approval, oldest first."""
+        ...

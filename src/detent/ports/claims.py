@@ -1,10 +1,10 @@
-"""Claims: the request of a worker, and the store's answer."""
+"""Claims and leases: the request of a worker, the store's answer, and what is due."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from detent.core.job import Micros
+from detent.core.job import Job, Micros
 
 
 class Claimed(NamedTuple):
@@ -82,9 +82,113 @@ class StoreBatchResult:
     refused: list[Success] = field(default_factory=list)
 
 
+class ClaimLimits(Protocol):
+    """Whether limits kept jobs from the last claim, and the time at which a rate limit allows the next start."""
+
+    held_back: bool
+    opens_at: Micros | None
+
+
 @dataclass(frozen=True, slots=True)
 class Extended:
     """The lost leases, and the cancel requests (JSON {actor, reason, at}) of the others, by job id."""
 
     lost: frozenset[str] = frozenset()
     cancels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Suspect(NamedTuple):
+    """A claimable or leased job whose last executions were lost. losses: how many in a row."""
+
+    queue: str
+    job_type: str
+    losses: int
+    id: str
+
+
+class HeldJob(NamedTuple):
+    """A job that a worker holds. since: when this execution started."""
+
+    id: str
+    worker: str
+    contract: str
+    queue: str
+    job_type: str
+    tenant_id: str
+    execution_no: int
+    since: Micros
+    lease_until: Micros
+
+
+class HeldJobs(NamedTuple):
+    """The held jobs of one queue and type, and since when the oldest is held."""
+
+    queue: str
+    job_type: str
+    number: int
+    since: Micros
+
+
+class ClaimTable(Protocol):
+    """Claims, successes and leases."""
+
+    async def claim(self, request: ClaimRequest) -> list[Claimed]: ...
+
+    async def succeed(self, successes: Sequence[Success]) -> list[Success]:
+        """Settle plain successes; returns those whose token does not hold a leased job."""
+        ...
+
+    async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
+        """Extend the leases {id: token} in one batch."""
+        ...
+
+    async def check_leases(self, held: Mapping[str, str]) -> Extended:
+        """The answer of `extend`, without extending."""
+        ...
+
+    async def expire_leases(self, held: Mapping[str, str]) -> None:
+        """End these leases {id: token} now, because their holder is lost: another worker may reclaim the jobs."""
+        ...
+
+    async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]: ...
+
+    async def reclaimable(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
+        """Jobs of these contracts with an expired lease that this request may claim."""
+        ...
+
+    async def has_ready_suspect(self) -> bool:
+        """True if a suspect may be claimed now, by some worker."""
+        ...
+
+    async def suspects(self) -> list[Suspect]:
+        """At most 1,000."""
+        ...
+
+    async def held_jobs(self, limit: int) -> list[HeldJob]: ...
+    async def held_by_type(self) -> list[HeldJobs]: ...
+
+
+class DueTable(Protocol):
+    """Jobs that become claimable, wake, or pass their deadline with time."""
+
+    async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]: ...
+
+    async def past_deadline(self, limit: int, contracts: Sequence[str]) -> list[Job]:
+        """Jobs that are not leased and whose start deadline has passed."""
+        ...
+
+    async def next_due(self) -> Micros | None:
+        """The next time at which a job becomes claimable or a blocked job wakes."""
+        ...
+
+    async def next_wake(self) -> Micros | None:
+        """The next time at which a blocked job wakes."""
+        ...
+
+    async def any_leased_or_due(self, job_types: Sequence[str], horizon: Micros) -> bool:
+        """True if a job of these types is leased, or due within the horizon."""
+        ...
+
+    async def oldest_due(self) -> dict[int, Micros]:
+        """Lane group -> since when its oldest due job is due."""
+        ...

@@ -1,4 +1,4 @@
-"""Limits and tenant quotas, as a transaction stores them."""
+"""Limits, tenant quotas and pauses, as a transaction stores them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -16,29 +16,47 @@ class TenantQuota(NamedTuple):
     max_payload: int | None = None
 
 
-class LimitTx(Protocol):
-    """Limits and tenant quotas within a transaction."""
+class DeclaredLimit(NamedTuple):
+    """A limit with its declaration in application code, as text, or None."""
 
-    async def limits(self) -> list[tuple[Limit, str | None]]:
-        """Every limit with its declaration in application code, as text, or None."""
+    limit: Limit
+    declared: str | None
+
+
+class MeterUse(NamedTuple):
+    """A meter, and the number of held jobs that it counts."""
+
+    meter: Meter
+    held: int
+
+
+class Pause(NamedTuple):
+    kind: str
+    name: str
+    actor: str
+    reason: str | None
+    at: Micros
+
+
+class LimitTable(Protocol):
+    async def list_limits(self) -> list[DeclaredLimit]: ...
+
+    async def put_limit(self, limit: Limit, declared: str | None = None) -> None:
+        """Insert a limit, or change the numbers of the limit with this scope; it is counted from the next claim on."""
+        ...
+
+    async def drop_limit(self, limit_id: int) -> None: ...
+
+    async def meters_of(self, jobs: Sequence[Job]) -> list[MeterUse]:
+        """The meters of every limit that applies to these jobs."""
         ...
 
     async def drop_idle_meters(self, before: Micros) -> int:
         """Delete meters that were not used since; returns their number."""
         ...
 
-    async def put_limit(self, limit: Limit, declared: str | None = None) -> None: ...
 
-    async def drop_limit(self, limit_id: int) -> None: ...
-
-    async def meters_of(self, jobs: Sequence[Job]) -> list[tuple[Meter, int]]:
-        """(meter, number of held jobs) of every limit that applies to these jobs."""
-        ...
-
-    async def past_deadline(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        """Jobs that are not leased and whose start deadline has passed."""
-        ...
-
+class QuotaTable(Protocol):
     async def tenants(self) -> list[TenantQuota]: ...
 
     async def lock_quotas(self, tenants: Sequence[str]) -> list[TenantQuota]:
@@ -50,5 +68,10 @@ class LimitTx(Protocol):
         ...
 
     async def put_tenant(self, quota: TenantQuota) -> None: ...
-
     async def drop_tenant(self, tenant_id: str) -> None: ...
+
+
+class PauseTable(Protocol):
+    async def pause(self, kind: str, name: str, actor: str, reason: str | None) -> None: ...
+    async def resume(self, kind: str, name: str) -> None: ...
+    async def list_pauses(self) -> list[Pause]: ...

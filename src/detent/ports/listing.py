@@ -1,9 +1,9 @@
-"""Filters and rows of listings: jobs, workers, backlog."""
+"""Filters and rows of listings (jobs, workers, backlog), and the workers with their commands and losses."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from detent.core.job import Micros
+from detent.core.job import Loss, Micros
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +55,31 @@ class Backlog(NamedTuple):
     later: int
     held: int
     oldest_due: Micros | None
+
+
+class WorkerCommand(NamedTuple):
+    """A command for one worker. drain: finish the running jobs, then exit; stop: as on SIGTERM."""
+
+    worker: str
+    act: str
+    actor: str
+    reason: str | None
+    at: Micros
+
+
+class WorkerTable(Protocol):
+    """Registered workers, the commands sent to them, and the jobs that were taken back from lost workers."""
+
+    async def put_worker(self, worker: WorkerRow) -> None: ...
+    async def list_workers(self) -> list[WorkerRow]: ...
+    async def drop_worker(self, worker_id: str) -> None: ...
+    async def put_command(self, command: WorkerCommand) -> None: ...
+    async def command_of(self, worker: str) -> WorkerCommand | None: ...
+    async def commands(self) -> list[WorkerCommand]: ...
+    async def add_loss(self, loss: Loss) -> None: ...
+    async def losses(self, since: Micros, limit: int) -> list[Loss]: ...
+    async def drop_losses(self, before: Micros) -> None: ...
+
+    async def drop_old_workers(self, before: Micros) -> None:
+        """Delete workers whose last heartbeat is older, and commands that no worker has read since."""
+        ...

@@ -1,7 +1,7 @@
 """Pruning: its cursor along the primary key, and the deletions."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from detent.core.job import Micros
 
@@ -26,17 +26,22 @@ class Prunable(NamedTuple):
     first_run: int | None
 
 
-class PruneTx(Protocol):
-    """Pruning within a transaction."""
+class PruneRule(NamedTuple):
+    """Which ended jobs may be pruned; None: any. before: the time before which they ended; None: keep them."""
 
+    contract: str | None
+    queue: str | None
+    job_type: str | None
+    status: str | None
+    before: Micros | None
+
+
+class PruneTable(Protocol):
     async def prune_cursor(self, scope: str) -> PruneCursor | None: ...
+    async def put_prune_cursor(self, scope: str, cursor: PruneCursor) -> None: ...
 
-    async def put_prune_cursor(self, scope: str, mark: PruneCursor) -> None: ...
-
-    async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[Any]) -> list[Prunable]:
-        """The next jobs by id between `after` and `until`, and whether the first rule that matches lets them be pruned.
-
-        A rule: contract, queue, job_type, status (None: any), and the time before which the job ended (None: keep)."""
+    async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[PruneRule]) -> list[Prunable]:
+        """The next jobs by id between these, and whether the first rule that matches lets them be pruned."""
         ...
 
     async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:

@@ -1,21 +1,41 @@
 """Schedules and their fires, as a transaction stores them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
 from detent.core.job import Micros
 from detent.core.schedule import Advance, Fire, Schedule
 
-if TYPE_CHECKING:
-    from .listing import Filter
+from .listing import Filter
 
 
-class ScheduleTx(Protocol):
-    """Schedules and fires within a transaction."""
+class MissedSchedule(NamedTuple):
+    """A schedule whose next fire is overdue, or that missed one recently."""
 
-    now: Micros
+    tenant_id: str
+    name: str
+    next_fire_at: Micros | None
+    misfires: int
+    last_misfire_at: Micros | None
+    last_error: str | None
 
-    async def schedules(self, filter: "Filter") -> list[Schedule]:
+    @property
+    def label(self) -> str:
+        return self.name if self.tenant_id == "default" else f"{self.tenant_id}/{self.name}"
+
+    def late(self, now: Micros) -> Micros:
+        return max(0, now - self.next_fire_at) if self.next_fire_at is not None else 0
+
+
+class OldFire(NamedTuple):
+    """The time of a fire, and whether its job still exists."""
+
+    at: Micros
+    has_job: bool
+
+
+class ScheduleTable(Protocol):
+    async def list_schedules(self, filter: Filter) -> list[Schedule]:
         """Newest first; the filter's phase and status are ignored."""
         ...
 
@@ -46,6 +66,32 @@ class ScheduleTx(Protocol):
         """
         ...
 
+    async def drop_schedule(self, schedule_id: str) -> None: ...
+
+    async def missed_schedules(self, since: Micros) -> list[MissedSchedule]:
+        """Schedules whose fire is overdue, or that missed a fire since this time."""
+        ...
+
+
+class FireTable(Protocol):
+    async def add_fires(self, fires: Sequence[Fire]) -> int:
+        """Insert the fires that do not exist yet; returns their number."""
+        ...
+
+    async def list_fires(self, schedule_id: str, first: Micros | None, last: Micros | None, limit: int) -> list[Fire]:
+        """Newest first, both ends included; fires are kept longer than their jobs."""
+        ...
+
+    async def unfinished_fires(self, schedule_ids: Sequence[str], limit: int) -> dict[str, list[str]]:
+        """Schedule id -> ids of unfinished jobs among those of its last `limit` fires."""
+        ...
+
+    async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[OldFire]:
+        """The oldest fires before a time."""
+        ...
+
+    async def drop_fires(self, schedule_id: str, upto: Micros) -> None: ...
+
     async def postpone_fires(self, errors: Sequence[tuple[Schedule, str]], retry_at: Micros) -> None:
         """Keep these fires due and retry them at `retry_at`, except those that another process handled."""
         ...
@@ -55,23 +101,3 @@ class ScheduleTx(Protocol):
     ) -> None:
         """Add to the counters of a schedule. last: the newest fire and its job id."""
         ...
-
-    async def drop_schedule(self, schedule_id: str) -> None: ...
-
-    async def add_fires(self, fires: Sequence[Fire]) -> int:
-        """Insert the fires that do not exist yet; returns their number."""
-        ...
-
-    async def fires(self, schedule_id: str, first: Micros | None, last: Micros | None, limit: int) -> list[Fire]:
-        """Newest first, both ends included; fires are kept longer than their jobs."""
-        ...
-
-    async def unfinished_fires(self, schedule_ids: Sequence[str], limit: int) -> dict[str, list[str]]:
-        """Schedule id -> ids of unfinished jobs among those of its last `limit` fires."""
-        ...
-
-    async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[tuple[Micros, bool]]:
-        """The oldest fires before a time, and whether their jobs still exist."""
-        ...
-
-    async def drop_fires(self, schedule_id: str, upto: Micros) -> None: ...

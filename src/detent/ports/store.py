@@ -6,7 +6,8 @@ from typing import Any, Protocol, TypeVar
 from detent.core.contract.model import Contract
 from detent.core.job import Change, Micros, Step
 
-from .claims import ClaimRequest, StoreBatchResult, Success
+from .claims import ClaimLimits, ClaimRequest, StoreBatchResult, Success
+from .tx import Tx
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ class OpenTransaction(Protocol):
 
     connection: Any
 
-    async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
+    async def commit(self, act: Callable[[Tx], Awaitable[T]]) -> T:
         """Run a last act in the transaction, then commit; if either fails, everything is rolled back."""
         ...
 
@@ -40,13 +41,13 @@ class Store(Protocol):
     """True: a batch skips rows that another transaction has locked."""
     max_batches_in_flight: int
     """How many settle-and-claim batches of one worker should run concurrently."""
+    claim_limits: ClaimLimits
 
     async def open(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> None:
         """own: contracts of the application, which take precedence; builtin: added if they are missing."""
         ...
 
     async def close(self) -> None: ...
-
     def now(self) -> Micros: ...
 
     async def uptime(self) -> float:
@@ -57,10 +58,8 @@ class Store(Protocol):
         """A store on the same database for another event loop; may return itself."""
         ...
 
-    async def write(self, act: Callable[[Any], Awaitable[T]]) -> T: ...
-
-    async def read(self, act: Callable[[Any], Awaitable[T]]) -> T: ...
-
+    async def write(self, act: Callable[[Tx], Awaitable[T]]) -> T: ...
+    async def read(self, act: Callable[[Tx], Awaitable[T]]) -> T: ...
     async def insert(self, changes: Sequence[Change]) -> set[str]: ...
 
     async def record_step(self, step: Step, token: str) -> bool:
@@ -68,10 +67,6 @@ class Store(Protocol):
         ...
 
     async def begin(self) -> OpenTransaction: ...
-
-    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
-        """(True if limits kept jobs from the last claim, the time at which a rate limit allows the next start)."""
-        ...
 
     def watch(self) -> "Watch":
         """Watch for commits from now on. To miss none: create the watch, then read, then wait."""

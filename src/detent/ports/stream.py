@@ -1,11 +1,11 @@
-"""The stream port: messages between orchestrator and workers, and the operations a stream server must offer."""
+"""The stream port: messages between orchestrator and workers, the outbox in which they wait, and a stream server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from detent.core.errors import DetentError
-from detent.core.job import DeadLetter
+from detent.core.job import DeadLetter, Micros
 
 
 class StreamUnavailable(DetentError):
@@ -113,16 +113,8 @@ class Health(NamedTuple):
     consumers: int
 
 
-class StreamTransport(Protocol):
-    """A stream server, used from one event loop. Every call may raise StreamUnavailable and may be repeated."""
-
-    settings: StreamSettings
-
-    def sibling(self) -> "StreamTransport":
-        """A transport to the same server for another event loop."""
-        ...
-
-    async def close(self) -> None: ...
+class TaskStream(Protocol):
+    """The stream of tasks and its consumers, the workers."""
 
     async def read(self, consumer: str, count: int, block: float | None = None) -> list[Delivery]:
         """New messages. block: wait up to this many seconds for the first one."""
@@ -150,11 +142,11 @@ class StreamTransport(Protocol):
         """Append these tasks to the stream; the run id of the server process that took them."""
         ...
 
-    async def publish_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> str: ...
+    async def published_tasks(self) -> set[tuple[str, int]]:
+        """(task_id, retry_count) of every message on the task stream."""
+        ...
 
-    async def read_results(self, consumer: str, count: int, block: float) -> list[Result]: ...
-
-    async def acknowledge_results(self, ids: Sequence[str]) -> None: ...
+    async def length(self) -> int: ...
 
     async def claim_idle_messages(self, consumer: str, limit: int) -> list[IdleMessage]:
         """Claim messages that have been idle for the visibility timeout."""
@@ -166,20 +158,84 @@ class StreamTransport(Protocol):
 
     async def pending(self, message_ids: Sequence[str]) -> list[Pending]: ...
 
-    async def published_tasks(self) -> set[tuple[str, int]]:
-        """(task_id, retry_count) of every message on the task stream."""
-        ...
 
+class ResultStream(Protocol):
+    """The streams from the workers: results, and dead letters for readers outside."""
+
+    async def publish_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> str: ...
+    async def read_results(self, consumer: str, count: int, block: float) -> list[Result]: ...
+    async def acknowledge_results(self, ids: Sequence[str]) -> None: ...
+
+
+class StreamMaintenance(Protocol):
     async def ensure_epoch(self, new_epoch: str) -> tuple[str, str]:
         """(epoch, run id of the server process). The epoch becomes `new_epoch` if the server has none."""
         ...
 
-    async def length(self) -> int: ...
-
     async def trim(self) -> None: ...
-
     async def remove_idle_consumers(self, idle_seconds: float) -> None: ...
-
     async def health(self) -> list[Health]: ...
 
-    async def server(self) -> Mapping[str, Any]: ...
+
+class StreamTransport(Protocol):
+    """A stream server, used from one event loop. Every call may raise StreamUnavailable and may be repeated."""
+
+    settings: StreamSettings
+    tasks: TaskStream
+    results: ResultStream
+    maintenance: StreamMaintenance
+
+    def sibling(self) -> "StreamTransport":
+        """A transport to the same server for another event loop."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class OutboxItem(NamedTuple):
+    """One row of the outbox: the kind of message to publish about a job, as of that version."""
+
+    job_id: str
+    kind: str
+    version: int
+    due_at: Micros
+
+
+class ClaimableJob(NamedTuple):
+    id: str
+    version: int
+    failures: int
+
+
+class OutboxTable(Protocol):
+    """The outbox and stream tasks; used by the orchestrator."""
+
+    async def put_outbox_items(self, outbox_items: Sequence[OutboxItem]) -> None: ...
+
+    async def take_outbox_items(self, limit: int, hold: Micros) -> list[OutboxItem]:
+        """Due items, hidden from other orchestrators for `hold`."""
+        ...
+
+    async def drop_outbox_items(self, outbox_items: Sequence[OutboxItem], stream: str, run_id: str) -> int:
+        """Delete items that were published to the server process `run_id`; returns how many.
+
+        An item that was put again since it was taken stays. None is deleted if the stored epoch of the stream names
+        another process: the messages may be on a former primary that nobody reads.
+        """
+        ...
+
+    async def count_outbox_items(self) -> int: ...
+
+    async def claimable(self, contracts: Sequence[str]) -> list[ClaimableJob]:
+        """Every claimable job of these contracts."""
+        ...
+
+    async def note_heartbeats(self, held: Mapping[str, str], names: Mapping[str, str], older_than: Micros) -> None:
+        """Write a note {contract: name} for each of these leases {id: token} that is older than `older_than`."""
+        ...
+
+    async def epoch(self, name: str) -> str | None: ...
+
+    async def put_epoch(self, name: str, epoch: str, expected: str | None) -> bool:
+        """Compare and set; False if the stored epoch is not the expected one."""
+        ...

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from detent.core.approval import Approval, Vote
 from detent.core.contract.model import Move
 from detent.core.job import CHILDREN, ApprovalRequest, Change, Job, Micros
-from detent.ports.children import ChildState
+from detent.ports.children import ChildCount, ChildState
 from detent.ports.claims import Success
 
 from .named_queries import NamedQueries
@@ -70,8 +71,7 @@ class ChildrenQueries(NamedQueries):
 
     async def cancellable_children(self, parent_id: str, where_to: Sequence[str], limit: int) -> list[Job]:
         statuses_json = json.dumps(list(where_to))
-        rows = await self.query("cancellable_children", parent_id=parent_id, where_to=statuses_json, limit=limit)
-        return [job_from(row) for row in rows]
+        return await self.fetch_jobs("cancellable_children", parent_id=parent_id, where_to=statuses_json, limit=limit)
 
     async def all_children_cancelled(self, parent_id: str, where_to: Sequence[str]) -> bool:
         statuses_json = json.dumps(list(where_to))
@@ -80,17 +80,15 @@ class ChildrenQueries(NamedQueries):
         await self.change("drop_child_cancel", parent_id=parent_id)
         return True
 
-    async def children(self, parent_id: str, after: str | None = None, limit: int = 100) -> list[Job]:
-        where, values = ("true", {}) if after is None else ("id > :after", {"after": after})
-        rows = await self.query("children", where, parent_id=parent_id, **values, limit=limit)
-        return [job_from(row) for row in rows]
+    async def list_children(self, parent_id: str, after: str | None = None, limit: int = 100) -> list[Job]:
+        where = "true" if after is None else "id > :after"
+        return await self.fetch_jobs("children", where, parent_id=parent_id, after=after, limit=limit)
 
-    async def count_children(self, parent_id: str) -> list[tuple[str, str, str, str, int]]:
-        rows = await self.query("count_children", parent_id=parent_id)
-        return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
+    async def count_children(self, parent_id: str) -> list[ChildCount]:
+        return await self.fetch(ChildCount, "count_children", parent_id=parent_id)
 
     async def child_states(self, ids: Sequence[str]) -> list[ChildState]:
-        return [ChildState(*row) for row in await self.query("child_states", ids=json.dumps(list(ids)))]
+        return await self.fetch(ChildState, "child_states", ids=json.dumps(list(ids)))
 
 
 class ApprovalQueries(ChildrenQueries):
@@ -104,45 +102,16 @@ class ApprovalQueries(ChildrenQueries):
         return [await self._with_votes(row) for row in await self.query("approvals_of", job_id=job_id)]
 
     async def _with_votes(self, row: Sequence[Any]) -> Approval:
-        (
-            job_id,
-            name,
-            summary,
-            about,
-            digest,
-            roles,
-            quorum,
-            on_expiry,
-            requested_at,
-            deadline,
-            decision,
-            at,
-            expired,
-        ) = row
+        job_id, name, summary, about, digest, roles, quorum, on_expiry, *times, decision, at, expired = row
         request = ApprovalRequest(summary, about, digest, tuple(json.loads(roles)), quorum, on_expiry)
-        rows = await self.query("votes", job_id=job_id, name=name)
-        votes = tuple(
-            Vote(person, bool(approved), reason, None if own is None else tuple(json.loads(own)), voted_at)
-            for person, approved, reason, own, voted_at in rows
-        )
-        return Approval(job_id, name, request, requested_at, deadline, decision, at, bool(expired), votes)
+        votes = await self.fetch(_vote, "votes", job_id=job_id, name=name)
+        return Approval(job_id, name, request, times[0], times[1], decision, at, bool(expired), tuple(votes))
 
     async def put_approval(self, approval: Approval) -> None:
-        request = approval.request
+        values = {**asdict(approval.request), "roles": json.dumps(approval.request.roles, ensure_ascii=False)}
+        values |= {"asked_at": approval.requested_at, "deadline": approval.deadline}
         await self.change("drop_votes", job_id=approval.job_id, name=approval.name)
-        await self.change(
-            "put_approval",
-            job_id=approval.job_id,
-            name=approval.name,
-            summary=request.summary,
-            about=request.about,
-            digest=request.digest,
-            roles=json.dumps(request.roles, ensure_ascii=False),
-            quorum=request.quorum,
-            on_expiry=request.on_expiry,
-            asked_at=approval.requested_at,
-            deadline=approval.deadline,
-        )
+        await self.change("put_approval", job_id=approval.job_id, name=approval.name, **values)
 
     async def put_vote(self, job_id: str, name: str, vote: Vote) -> None:
         roles = None if vote.roles is None else json.dumps(vote.roles, ensure_ascii=False)
@@ -153,8 +122,10 @@ class ApprovalQueries(ChildrenQueries):
         await self.change("decide_approval", job_id=job_id, name=name, decision=decision, at=at, expired=expired)
 
     async def awaiting_approval(self, tenant: str | None, after: str | None, limit: int) -> list[Job]:
-        filters = {"tenant_id": tenant, "after": after}
         tests = {"tenant_id": "tenant_id = :tenant_id", "after": "id > :after"}
-        values = {name: value for name, value in filters.items() if value is not None}
-        where = " AND ".join(tests[name] for name in values) or "true"
-        return [job_from(row) for row in await self.query("awaiting_approval", where, **values, limit=limit)]
+        rows = await self.matching("awaiting_approval", tests, tenant_id=tenant, after=after, limit=limit)
+        return [job_from(row) for row in rows]
+
+
+def _vote(person: str, approved: bool, reason: str | None, roles: str | None, at: Micros) -> Vote:
+    return Vote(person, bool(approved), reason, None if roles is None else tuple(json.loads(roles)), at)

@@ -77,7 +77,7 @@ WHERE id = :id AND attempts = :attempts;
 DELETE FROM alert_deliveries WHERE due_at IS NULL AND created_at < :before;
 
 -- name: put_order
-INSERT INTO worker_orders (worker, act, actor, reason, at) VALUES (:worker, :act, :actor, :reason, :now)
+INSERT INTO worker_orders (worker, act, actor, reason, at) VALUES (:worker, :act, :actor, :reason, :at)
 ON CONFLICT (worker) DO UPDATE SET act = excluded.act, actor = excluded.actor, reason = excluded.reason, at = excluded.at;
 
 -- name: order_of
@@ -103,9 +103,6 @@ INSERT INTO losses ({loss_columns}) VALUES ({loss_places}) ON CONFLICT DO NOTHIN
 -- name: losses
 -- Index: losses_at.
 SELECT {loss_columns} FROM losses WHERE at >= :since ORDER BY at DESC, job_id LIMIT :limit;
-
--- name: count_losses
-SELECT count(*) FROM losses WHERE at >= :since;
 
 -- name: drop_losses
 DELETE FROM losses WHERE at < :before;

@@ -1,23 +1,16 @@
-"""The part of a transaction that the stream orchestrator uses: outbox, leases, dead letters; alike in every store."""
+"""The part of a transaction that the stream orchestrator uses: outbox and leases; alike in every store."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from detent.core.job import DEAD_LETTER, Change, DeadLetter, Micros
-from detent.ports.outbox import OutboxItem
+from detent.core.job import DEAD_LETTER, Change, Micros
+from detent.ports.stream import ClaimableJob, OutboxItem
+
+from .named_queries import NamedQueries
 
 
-class OutboxQueries:
-    """Outbox items and what else the orchestrator needs; `query` and `change` come from the store."""
-
-    now: Micros
-
-    async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[tuple[Any, ...]]:
-        raise NameError(name)
-
-    async def change(self, name: str, /, **values: Any) -> int:
-        raise NameError(name)
+class OutboxQueries(NamedQueries):
+    """Outbox items and what else the orchestrator needs."""
 
     async def write_outbox(self, changes: Iterable[Change]) -> None:
         """Insert the outbox items of these changes, in the transaction that applies them."""
@@ -29,28 +22,17 @@ class OutboxQueries:
         await self.change("put_outbox_items", outbox_items=json.dumps(sorted(outbox_items)))
 
     async def take_outbox_items(self, limit: int, hold: Micros) -> list[OutboxItem]:
-        rows = await self.query("take_outbox_items", limit=limit, hold=hold, now=self.now)
-        return sorted(OutboxItem(*row) for row in rows)
+        return sorted(await self.fetch(OutboxItem, "take_outbox_items", limit=limit, hold=hold, now=self.now))
 
     async def drop_outbox_items(self, outbox_items: Sequence[OutboxItem], stream: str, run_id: str) -> int:
         values = {"outbox_items": json.dumps(sorted(outbox_items)), "stream": stream, "run_id": run_id}
         return await self.change("drop_outbox_items", **values)
 
     async def count_outbox_items(self) -> int:
-        number: int = (await self.query("count_outbox_items"))[0][0]
-        return number
+        return await self.number("count_outbox_items")
 
-    async def claimable(self, contracts: Sequence[str]) -> list[tuple[str, int, int]]:
-        rows = await self.query("claimable", contracts=json.dumps(list(contracts)), now=self.now)
-        return [(row[0], row[1], row[2]) for row in rows]
-
-    async def open_dead_letters(self, contracts: Sequence[str]) -> list[tuple[str, int]]:
-        return [
-            (row[0], row[1]) for row in await self.query("open_dead_letters", contracts=json.dumps(list(contracts)))
-        ]
-
-    async def dead_letters_of(self, ids: Sequence[str]) -> list[DeadLetter]:
-        return [DeadLetter(*row) for row in await self.query("dead_letters_of", ids=json.dumps(list(ids)))]
+    async def claimable(self, contracts: Sequence[str]) -> list[ClaimableJob]:
+        return await self.fetch(ClaimableJob, "claimable", contracts=json.dumps(list(contracts)), now=self.now)
 
     async def expire_leases(self, held: Mapping[str, str]) -> None:
         await self.change("expire_leases", held=json.dumps(dict(sorted(held.items()))), now=self.now)

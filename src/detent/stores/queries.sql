@@ -144,12 +144,7 @@ SELECT kind, name, actor, reason, at FROM pauses ORDER BY kind, name;
 INSERT INTO audit (at, actor, act, subject, tenant_id, reason, data) VALUES (:now, :actor, :act, :subject, :tenant_id, :reason, :data);
 
 -- name: audit
-SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit ORDER BY n DESC LIMIT :limit;
-
--- name: audit_of
--- Index: audit_subject.
-SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit WHERE subject = :subject ORDER BY n DESC LIMIT :limit;
--- name: audit_page
+-- Index for a subject: audit_subject.
 SELECT n, at, actor, act, subject, tenant_id, reason, data FROM audit WHERE {where} ORDER BY n DESC LIMIT :limit;
 
 -- name: put_worker

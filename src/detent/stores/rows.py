@@ -6,35 +6,43 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from detent.core.alerts import Alert, Delivery
 from detent.core.contract.model import Phase
-from detent.core.job import DeadLetter, Event, Job, Loss, Note, Signal, Step
-from detent.core.options.job_options import STORED_WITH_JOBS
-from detent.ports.listing import WorkerRow
+from detent.core.job import Event, Job, Note, Signal, Step
 
 T = TypeVar("T")
-JOB_COLUMNS = tuple(f.name for f in fields(Job))
-EVENT_COLUMNS = tuple(f.name for f in fields(Event))
-NOTE_COLUMNS = tuple(f.name for f in fields(Note))
-WORKER_COLUMNS = tuple(f.name for f in fields(WorkerRow))
-ALERT_COLUMNS = tuple(f.name for f in fields(Alert))
-DELIVERY_COLUMNS = tuple(f.name for f in fields(Delivery))
-LOSS_COLUMNS = tuple(f.name for f in fields(Loss))
-DEAD_COLUMNS = tuple(f.name for f in fields(DeadLetter))
+
+
+def columns_of(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+JOB_COLUMNS, EVENT_COLUMNS, NOTE_COLUMNS = columns_of(Job), columns_of(Event), columns_of(Note)
 
 FIXED = frozenset(
     {
         "id",
         "contract",
         "job_type",
+        "queue",
+        "tenant_id",
         "payload",
         "created_at",
+        "priority",
+        "limit_key",
         "max_retries",
+        "timeout_ms",
+        "idempotency_key",
+        "idempotency_scope",
+        "task_id",
         "task_attempt",
         "schedule_type",
         "scheduled_at",
+        "trace_id",
+        "traceparent",
+        "parent_id",
+        "requeued_from",
+        "effect_root",
         "deadline_at",
-        *STORED_WITH_JOBS,
     }
 )
 """Columns of a job that never change after the insert."""
@@ -86,12 +94,12 @@ def note_values(note: Note) -> dict[str, Any]:
     return {**{name: getattr(note, name) for name in NOTE_COLUMNS}, "data": as_text(note.data)}
 
 
-def signal_from(row: Sequence[Any]) -> Signal:
+def signal_from(*row: Any) -> Signal:
     job_id, name, data, actor, at, timed_out = row
     return Signal(job_id, name, data, actor, at, bool(timed_out))
 
 
-def step_from(row: Sequence[Any]) -> Step:
+def step_from(*row: Any) -> Step:
     job_id, name, digest, result, finished, execution_no, at = row
     return Step(job_id, name, digest, result, bool(finished), execution_no, at)
 

@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from detent.core.job import Micros
 from detent.core.schedule import Advance, Fire, Schedule
 from detent.ports.listing import Filter
+from detent.ports.schedules import MissedSchedule, OldFire
 
 from .named_queries import NamedQueries
+from .rows import columns_of
 
-SCHEDULE_COLUMNS = tuple(field.name for field in fields(Schedule))
+SCHEDULE_COLUMNS = columns_of(Schedule)
 PROGRESS = (
     "next_fire_at",
     "last_fire_at",
@@ -28,17 +30,13 @@ DECIDED = tuple(name for name in SCHEDULE_COLUMNS if name not in (*PROGRESS, "id
 
 
 class ScheduleQueries(NamedQueries):
-    """Schedules and fires; the transaction class provides `now`, `query` and `change`."""
+    """Schedules and fires."""
 
-    contains: str
-
-    async def schedules(self, filter: Filter) -> list[Schedule]:
-        filters = {name: getattr(filter, name) for name in _FILTERS if getattr(filter, name) is not None}
-        where = " AND ".join(_FILTERS[name].replace("{contains}", self.contains) for name in filters) or "true"
-        return [Schedule(*row) for row in await self.query("schedules", where, **filters, limit=filter.limit)]
+    async def list_schedules(self, filter: Filter) -> list[Schedule]:
+        return [Schedule(*row) for row in await self.matching("schedules", _FILTERS, **asdict(filter))]
 
     async def schedules_matching(self, reference: str) -> list[Schedule]:
-        return [Schedule(*row) for row in await self.query("schedules_matching", reference=reference)]
+        return await self.fetch(Schedule, "schedules_matching", reference=reference)
 
     async def next_fire(self, contracts: Sequence[str]) -> Micros | None:
         rows = await self.query("next_fire", contracts=json.dumps(list(contracts)))
@@ -46,8 +44,10 @@ class ScheduleQueries(NamedQueries):
 
     async def due_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
         names = json.dumps(list(contracts))
-        rows = await self.query("due_schedules", now=self.now, limit=limit, contracts=names)
-        return [Schedule(*row) for row in rows]
+        return await self.fetch(Schedule, "due_schedules", now=self.now, limit=limit, contracts=names)
+
+    async def missed_schedules(self, since: Micros) -> list[MissedSchedule]:
+        return await self.fetch(MissedSchedule, "missed_schedules", now=self.now, since=since)
 
     async def put_schedule(self, schedule: Schedule) -> bool:
         return await self.change("put_schedule", **asdict(schedule)) == 1
@@ -76,28 +76,23 @@ class ScheduleQueries(NamedQueries):
     async def add_fires(self, fires: Sequence[Fire]) -> int:
         return await self.change("add_fires", rows=json.dumps(fires))
 
-    async def fires(self, schedule_id: str, first: Micros | None, last: Micros | None, limit: int) -> list[Fire]:
-        ends = {"first": first, "last": last}
-        values = {name: moment for name, moment in ends.items() if moment is not None}
-        signs = {"first": ">=", "last": "<="}
-        where = " AND ".join(f"fire_at {signs[name]} :{name}" for name in values) or "true"
-        rows = await self.query("fires", where, schedule_id=schedule_id, **values, limit=limit)
-        return [Fire(*row) for row in rows]
+    async def list_fires(self, schedule_id: str, first: Micros | None, last: Micros | None, limit: int) -> list[Fire]:
+        tests = {"first": "fire_at >= :first", "last": "fire_at <= :last"}
+        values = {"schedule_id": schedule_id, "first": first, "last": last, "limit": limit}
+        return [Fire(*row) for row in await self.matching("fires", tests, **values)]
 
     async def unfinished_fires(self, schedule_ids: Sequence[str], limit: int) -> dict[str, list[str]]:
         jobs: dict[str, list[str]] = {}
-        rows = (
-            await self.query("unfinished_fires", ids=json.dumps(list(schedule_ids)), limit=limit)
-            if schedule_ids
-            else []
-        )
-        for schedule_id, job_id in rows:
+        if not schedule_ids:
+            return jobs
+        ids = json.dumps(list(schedule_ids))
+        for schedule_id, job_id in await self.query("unfinished_fires", ids=ids, limit=limit):
             jobs.setdefault(schedule_id, []).append(job_id)
         return jobs
 
-    async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[tuple[Micros, bool]]:
+    async def old_fires(self, schedule_id: str, before: Micros, limit: int) -> list[OldFire]:
         rows = await self.query("old_fires", schedule_id=schedule_id, before=before, limit=limit)
-        return [(row[0], bool(row[1])) for row in rows]
+        return [OldFire(row[0], bool(row[1])) for row in rows]
 
     async def drop_fires(self, schedule_id: str, upto: Micros) -> None:
         await self.change("drop_fires", schedule_id=schedule_id, upto=upto)

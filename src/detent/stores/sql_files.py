@@ -5,7 +5,7 @@ from importlib.resources import files
 
 
 @cache
-def load_queries(package: str = __package__) -> dict[str, str]:
+def load_queries(package: str = __name__.rpartition(".")[0]) -> dict[str, str]:
     """Query name -> text, for all .sql files of a package. Lines that start with `--` are left out of the text."""
     queries: dict[str, list[str]] = {}
     lines: list[str] = []

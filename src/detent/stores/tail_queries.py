@@ -17,14 +17,12 @@ class TailQueries(NamedQueries):
     """For stores with one writer: event numbers are in commit order, so all events above the last number are new."""
 
     async def tail(self, after: Position, limit: int) -> tuple[list[TailEvent], Position]:
-        """The next events, and the position to continue from."""
         rows = await self.query("tail", after=after.commit, limit=limit)
         events = [_tail_event(Position(row[0]), row[1:]) for row in rows]
         return events, events[-1].position if events else after
 
     async def tail_end(self) -> Position:
-        """The position after the last committed event."""
-        return Position((await self.query("tail_end"))[0][0])
+        return Position(await self.number("tail_end"))
 
 
 def _tail_event(position: Position, row: tuple[object, ...]) -> TailEvent:

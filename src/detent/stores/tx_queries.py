@@ -1,33 +1,32 @@
 """The operations of a transaction that are the same in every store: named queries with named values."""
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from detent.core.alerts import Alert, Delivery
 from detent.core.contract.io import contract_from
 from detent.core.contract.model import Contract
 from detent.core.errors import VersionConflict
-from detent.core.job import Change, DeadLetter, Event, Job, Micros, Note, Signal, SignalKey, Step
-from detent.ports.access import Audit
-from detent.ports.claims import ClaimRequest, Extended
-from detent.ports.listing import Backlog, Filter, WorkerRow
-from detent.ports.pruning import Prunable, PruneCursor
+from detent.core.job import Change, DeadLetter, Event, Job, Loss, Micros, Note, Signal, SignalKey, Step
+from detent.ports.claims import Claimed, ClaimRequest, Extended, HeldJob, HeldJobs, Success, Suspect
+from detent.ports.listing import Backlog, Filter, WorkerCommand, WorkerRow
+from detent.ports.pruning import Prunable, PruneCursor, PruneRule
+from detent.ports.tx import OpenDeadLetter, StatusCount, Tx
 
 from .access_queries import TOKEN_COLUMNS, AccessQueries
 from .children_queries import ApprovalQueries
 from .lanes import FIRST_SUSPECT_LANE, GROUP_MASK, PARTY_BITS, PARTY_MASK, lane
 from .limit_queries import LimitQueries
+from .metrics_queries import MetricsQueries
+from .named_queries import Row
 from .outbox_queries import OutboxQueries
 from .rows import (
-    ALERT_COLUMNS,
-    DEAD_COLUMNS,
-    DELIVERY_COLUMNS,
     JOB_COLUMNS,
-    LOSS_COLUMNS,
     MUTABLE,
-    WORKER_COLUMNS,
-    as_text,
+    columns_of,
     event_from,
     event_values,
     job_from,
@@ -35,10 +34,10 @@ from .rows import (
     note_values,
     signal_from,
     step_from,
-    with_json,
 )
 from .schedule_queries import DECIDED, SCHEDULE_COLUMNS, ScheduleQueries
 from .tail_queries import TAIL_COLUMNS, TailQueries
+from .verify_queries import VerifyQueries
 
 _INTERNED_COLUMNS = {
     "lane_group": ("contract", "queue", "job_type"),
@@ -46,26 +45,22 @@ _INTERNED_COLUMNS = {
     "lane_mark": ("kind", "name"),
 }
 
+_COLUMNS = {
+    "": JOB_COLUMNS,
+    "dead_": columns_of(DeadLetter),
+    "worker_": columns_of(WorkerRow),
+    "schedule_": SCHEDULE_COLUMNS,
+    "token_": TOKEN_COLUMNS,
+    "alert_": columns_of(Alert),
+    "delivery_": columns_of(Delivery),
+    "loss_": columns_of(Loss),
+}
 PLACEHOLDERS = {
-    "{columns}": ", ".join(JOB_COLUMNS),
-    "{places}": ", ".join(f":{name}" for name in JOB_COLUMNS),
+    **{f"{{{prefix}columns}}": ", ".join(names) for prefix, names in _COLUMNS.items()},
+    **{f"{{{prefix}places}}": ", ".join(f":{name}" for name in names) for prefix, names in _COLUMNS.items()},
     "{assignments}": ", ".join(f"{name} = :{name}" for name in MUTABLE),
-    "{dead_columns}": ", ".join(DEAD_COLUMNS),
-    "{dead_places}": ", ".join(f":{name}" for name in DEAD_COLUMNS),
-    "{worker_columns}": ", ".join(WORKER_COLUMNS),
-    "{worker_places}": ", ".join(f":{name}" for name in WORKER_COLUMNS),
-    "{schedule_columns}": ", ".join(SCHEDULE_COLUMNS),
-    "{schedule_places}": ", ".join(f":{name}" for name in SCHEDULE_COLUMNS),
     "{decided}": ", ".join(f"{name} = :{name}" for name in DECIDED),
     "{tail_columns}": TAIL_COLUMNS,
-    "{token_columns}": ", ".join(TOKEN_COLUMNS),
-    "{token_places}": ", ".join(f":{name}" for name in TOKEN_COLUMNS),
-    "{alert_columns}": ", ".join(ALERT_COLUMNS),
-    "{alert_places}": ", ".join(f":{name}" for name in ALERT_COLUMNS),
-    "{delivery_columns}": ", ".join(DELIVERY_COLUMNS),
-    "{delivery_places}": ", ".join(f":{name}" for name in DELIVERY_COLUMNS),
-    "{loss_columns}": ", ".join(LOSS_COLUMNS),
-    "{loss_places}": ", ".join(f":{name}" for name in LOSS_COLUMNS),
 }
 
 
@@ -76,18 +71,37 @@ def fill_placeholders(text: str) -> str:
     return text
 
 
-class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, OutboxQueries, LimitQueries):
+class TxQueries(
+    ApprovalQueries,
+    ScheduleQueries,
+    AccessQueries,
+    TailQueries,
+    OutboxQueries,
+    LimitQueries,
+    MetricsQueries,
+    VerifyQueries,
+):
     """Everything but inserts, claims and plain successes. A subclass per store runs the named queries."""
 
     dead_letter_query = "dead_letter"
     """The query that reads one dead letter in a transaction that may change it."""
     above_all_ids = "\U0010ffff"
     """A text that sorts after every id."""
-    contains = "instr"
-    """SQL function (text, substring) -> position of the substring, 0 if absent."""
 
     async def lock(self, ids: Sequence[str], *, wait: bool = True) -> dict[str, Job]:
         return {row[0]: job_from(row) for row in await self.query("lock", ids=json.dumps(list(ids)))}
+
+    @abstractmethod
+    async def insert(self, changes: Sequence[Change]) -> set[str]:
+        """Insert new jobs; returns the ids that existed already (a repeated submit), which are not changed."""
+
+    @abstractmethod
+    async def succeed(self, successes: Sequence[Success]) -> list[Success]:
+        """Settle plain successes; returns those whose token does not hold a leased job."""
+
+    @abstractmethod
+    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+        """Lease due jobs that the request accepts."""
 
     async def lane_of(self, job: Job) -> int:
         """The lane number of a job; creates its lane group, party and marks if they are new."""
@@ -112,8 +126,7 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         """The id of a lane group, party or mark; inserts it if it is new."""
         if await self.change(f"add_{table}", **values):
             await self.change("raise_lane_version")
-        number: int = (await self.query(f"find_{table}", **values))[0][0]
-        return number
+        return await self.number(f"find_{table}", **values)
 
     async def apply(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -158,8 +171,7 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         return await self.change("take_all_keys", owned=json.dumps(sorted(owned)), now=self.now)
 
     async def next_attempt(self, task_id: str) -> int:
-        number: int = (await self.query("next_attempt", task_id=task_id))[0][0]
-        return number
+        return await self.number("next_attempt", task_id=task_id)
 
     async def extend(self, held: Mapping[str, str], lease: Micros) -> Extended:
         text = json.dumps(dict(held))
@@ -172,14 +184,36 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         return Extended(lost, {row[0]: row[1] for row in await self.query("cancels", held=text)})
 
     async def put_worker(self, worker: WorkerRow) -> None:
-        await self.change("put_worker", **{name: getattr(worker, name) for name in WORKER_COLUMNS})
+        await self.change("put_worker", **asdict(worker))
 
-    async def workers(self) -> list[WorkerRow]:
-        return [WorkerRow(*row) for row in await self.query("workers")]
+    async def list_workers(self) -> list[WorkerRow]:
+        return await self.fetch(WorkerRow, "workers")
 
     async def drop_worker(self, worker_id: str) -> None:
         await self.change("drop_worker", id=worker_id)
         await self.change("drop_order", worker=worker_id)
+
+    async def put_command(self, command: WorkerCommand) -> None:
+        await self.change("put_order", **command._asdict())
+
+    async def command_of(self, worker: str) -> WorkerCommand | None:
+        return await self.fetch_one(WorkerCommand, "order_of", worker=worker)
+
+    async def commands(self) -> list[WorkerCommand]:
+        return await self.fetch(WorkerCommand, "orders")
+
+    async def add_loss(self, loss: Loss) -> None:
+        await self.change("add_loss", **asdict(loss))
+
+    async def losses(self, since: Micros, limit: int) -> list[Loss]:
+        return await self.fetch(Loss, "losses", since=since, limit=limit)
+
+    async def drop_losses(self, before: Micros) -> None:
+        await self.change("drop_losses", before=before)
+
+    async def drop_old_workers(self, before: Micros) -> None:
+        await self.change("drop_workers", before=before)
+        await self.change("drop_orders", before=before)
 
     async def next_due(self) -> Micros | None:
         moments = [(await self.query("next_due", phase=phase))[0][0] for phase in ("claimable", "blocked")]
@@ -193,51 +227,36 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         rows = await self.query("any_leased_or_due", types=json.dumps(list(job_types)), now=self.now, horizon=horizon)
         return bool(rows[0][0])
 
+    async def oldest_due(self) -> dict[int, Micros]:
+        return {row[0]: row[1] for row in await self.query("oldest_due", now=self.now)}
+
     async def promote(self, limit: int) -> int:
         return await self.change("promote", now=self.now, limit=limit)
 
     async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        names = json.dumps(list(contracts))
-        rows = await self.query("expired", now=self.now, limit=limit, contracts=names)
-        return [job_from(row) for row in rows]
+        return await self.fetch_jobs("expired", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
 
     async def has_ready_suspect(self) -> bool:
         return bool(await self.query("ready_suspect", first=FIRST_SUSPECT_LANE))
 
-    async def suspects(self) -> list[tuple[str, str, int, str]]:
-        return [(row[0], row[1], row[2], row[3]) for row in await self.query("suspects", first=FIRST_SUSPECT_LANE)]
+    async def suspects(self) -> list[Suspect]:
+        return await self.fetch(Suspect, "suspects", first=FIRST_SUSPECT_LANE)
+
+    async def held_jobs(self, limit: int) -> list[HeldJob]:
+        return await self.fetch(HeldJob, "held_jobs", limit=limit)
+
+    async def held_by_type(self) -> list[HeldJobs]:
+        return await self.fetch(HeldJobs, "long_held")
 
     async def reclaimable(self, request: ClaimRequest, contracts: Sequence[str]) -> list[Job]:
         await self.refresh_lane_cache()
         groups = self.lane_cache.allowed_groups(request, contracts)
-        values: dict[str, Any] = {
-            "groups": json.dumps(list(groups)),
-            "paused": json.dumps(sorted(self.lane_cache.paused_parties)),
-        }
-        values |= {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK}
-        rows = await self.query("reclaimable", now=self.now, limit=request.limit, **values)
-        return [job_from(row) for row in rows]
-
-    async def refresh_lane_cache(self) -> None:
-        """Read groups, pauses and limits again if lane_version has changed since the last read."""
-        version = (await self.query("lane_version"))[0][0]
-        cache = self.lane_cache
-        if cache.version == version:
-            return
-        groups = {row[0]: (row[1], row[2], row[3]) for row in await self.query("lane_groups")}
-        paused: dict[str, set[str]] = {}
-        for kind, name, *_ in await self.query("pauses"):
-            paused.setdefault(kind, set()).add(name)
-        parties = {row[0] for row in await self.query("paused_parties")}
-        await self.refresh_limits()
-        # Assigned together and last: other claims use this cache while we read.
-        cache.groups, cache.paused, cache.paused_parties, cache.version = groups, paused, parties, version
+        values = {"groups": json.dumps(list(groups)), "paused": json.dumps(sorted(self.lane_cache.paused_parties))}
+        masks = {"shift": PARTY_BITS, "group_mask": GROUP_MASK, "party_mask": PARTY_MASK}
+        return await self.fetch_jobs("reclaimable", now=self.now, limit=request.limit, **values, **masks)
 
     async def due_blocked(self, limit: int, contracts: Sequence[str]) -> list[Job]:
-        return [
-            job_from(row)
-            for row in await self.query("due_blocked", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
-        ]
+        return await self.fetch_jobs("due_blocked", now=self.now, limit=limit, contracts=json.dumps(list(contracts)))
 
     async def events(self, job_id: str) -> list[Event]:
         return [event_from(row) for row in await self.query("events", job_id=job_id)]
@@ -246,29 +265,25 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         return [note_from(row) for row in await self.query("notes", job_id=job_id)]
 
     async def signal(self, job_id: str, name: str) -> Signal | None:
-        rows = await self.query("signal", job_id=job_id, name=name)
-        return signal_from(rows[0]) if rows else None
+        return await self.fetch_one(signal_from, "signal", job_id=job_id, name=name)
 
     async def add_signal(self, signal: Signal) -> None:
         await self.change("add_signal", **asdict(signal))
 
     async def missed_signals(self, after: SignalKey | None, limit: int) -> tuple[list[str], SignalKey | None]:
-        where, values = "true", {}
-        if after is not None:
-            where, values = "(job_id, name) > (:job_id, :name)", {"job_id": after[0], "name": after[1]}
-        rows = await self.query("signals_after", where, **values, limit=limit)
+        where = "(job_id, name) > (:job_id, :name)" if after else "true"
+        job_id, name = after or (None, None)
+        rows = await self.query("signals_after", where, job_id=job_id, name=name, limit=limit)
         return [row[0] for row in rows[:-1]], (rows[-1][0], rows[-1][1]) if rows else None
 
     async def count_signals(self, job_id: str) -> int:
-        number: int = (await self.query("count_signals", job_id=job_id))[0][0]
-        return number
+        return await self.number("count_signals", job_id=job_id)
 
     async def step(self, job_id: str, name: str) -> Step | None:
-        rows = await self.query("step", job_id=job_id, name=name)
-        return step_from(rows[0]) if rows else None
+        return await self.fetch_one(step_from, "step", job_id=job_id, name=name)
 
-    async def steps(self, job_id: str) -> list[Step]:
-        return [step_from(row) for row in await self.query("steps", job_id=job_id)]
+    async def list_steps(self, job_id: str) -> list[Step]:
+        return await self.fetch(step_from, "steps", job_id=job_id)
 
     async def put_step(self, step: Step) -> None:
         await self.change("put_step", **asdict(step))
@@ -277,20 +292,19 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
         return await self.change("record_step", **asdict(step), token=token, now=self.now) == 1
 
     async def dead_letter(self, dlq_id: str) -> DeadLetter | None:
-        rows = await self.query(self.dead_letter_query, id=dlq_id)
-        return DeadLetter(*rows[0]) if rows else None
+        return await self.fetch_one(DeadLetter, self.dead_letter_query, id=dlq_id)
 
     async def put_dead_letter(self, item: DeadLetter) -> None:
         await self.change("put_dead_letter", **asdict(item))
 
-    async def dead_letters(self, filter: Filter) -> list[DeadLetter]:
+    async def list_dead_letters(self, filter: Filter) -> list[DeadLetter]:
         return [DeadLetter(*row) for row in await self._filtered("dead_letters", filter, _DEAD_LETTER_FILTERS)]
 
     async def count_dead_letters(self, filter: Filter) -> dict[str, int]:
         rows = await self._filtered("count_dead_letters", replace(filter, before=None), _DEAD_LETTER_FILTERS)
         return {row[0]: row[1] for row in rows}
 
-    async def jobs(self, filter: Filter) -> list[Job]:
+    async def list_jobs(self, filter: Filter) -> list[Job]:
         return [job_from(row) for row in await self._filtered("jobs", filter, _JOB_FILTERS)]
 
     async def job_window(self, filter: Filter, scan: int) -> tuple[list[Job], str | None]:
@@ -305,62 +319,51 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
 
     async def _window(
         self, name: str, filter: Filter, tests: Mapping[str, str], above_all_ids: str, scan: int
-    ) -> tuple[list[tuple[Any, ...]], str | None]:
+    ) -> tuple[list[Row], str | None]:
         ends = {"before": filter.before or above_all_ids, "scan": scan}
         rows = await self._filtered(name, filter, tests, **ends)
         last = await self.query(f"{name}_end", **ends)
         return rows, last[0][0] if last else None
 
-    async def _filtered(
-        self, name: str, filter: Filter, tests: Mapping[str, str], **more: Any
-    ) -> list[tuple[Any, ...]]:
-        filters = {field: getattr(filter, field) for field in tests if getattr(filter, field) is not None}
-        where = " AND ".join(tests[field].replace("{contains}", self.contains) for field in filters) or "true"
-        return await self.query(name, where, **filters, **more, limit=filter.limit)
+    async def _filtered(self, name: str, filter: Filter, tests: Mapping[str, str], **more: Any) -> list[Row]:
+        return await self.matching(name, tests, **{**asdict(filter), **more})
 
-    async def counts(self) -> list[tuple[str, str, str, int]]:
-        return [(row[0], row[1], row[2], row[3]) for row in await self.query("counts")]
+    async def counts(self, tenant: str | None = None) -> list[StatusCount]:
+        query = "counts" if tenant is None else "counts_of_tenant"
+        return await self.fetch(StatusCount, query, tenant=tenant)
 
-    async def dead_letter_counts(self) -> dict[str, int]:
-        return {row[0]: row[1] for row in await self.query("dead_letter_counts")}
+    async def dead_letter_counts(self, tenant: str | None = None) -> dict[str, int]:
+        query = "dead_letter_counts" if tenant is None else "dead_letters_of_tenant"
+        return {row[0]: row[1] for row in await self.query(query, tenant=tenant)}
+
+    async def open_dead_letters(self, contracts: Sequence[str]) -> list[OpenDeadLetter]:
+        return await self.fetch(OpenDeadLetter, "open_dead_letters", contracts=json.dumps(list(contracts)))
+
+    async def dead_letters_of(self, ids: Sequence[str]) -> list[DeadLetter]:
+        return await self.fetch(DeadLetter, "dead_letters_of", ids=json.dumps(list(ids)))
+
+    async def ping(self) -> None:
+        await self.query("lane_version")
 
     async def backlog(self) -> list[Backlog]:
-        rows = await self.query("backlog", now=self.now, shift=PARTY_BITS, mask=GROUP_MASK)
-        return [Backlog(*row) for row in rows]
+        return await self.fetch(Backlog, "backlog", now=self.now, shift=PARTY_BITS, mask=GROUP_MASK)
 
     async def jobs_ahead(self, job_id: str, at_most: int) -> int:
-        number: int = (await self.query("jobs_ahead", id=job_id, at_most=at_most))[0][0]
-        return number
+        return await self.number("jobs_ahead", id=job_id, at_most=at_most)
 
     async def contracts(self) -> dict[str, Contract]:
         return {name: contract_from(json.loads(text)) for name, text, _ in await self.query("contracts")}
 
-    async def pause(self, kind: str, name: str, actor: str, reason: str | None) -> None:
-        await self.change("pause", kind=kind, name=name, actor=actor, reason=reason, now=self.now)
-        await self.change("raise_lane_version")
-
-    async def resume(self, kind: str, name: str) -> None:
-        await self.change("resume", kind=kind, name=name)
-        await self.change("raise_lane_version")
-
-    async def pauses(self) -> list[tuple[str, str, str, str | None, Micros]]:
-        return [(row[0], row[1], row[2], row[3], row[4]) for row in await self.query("pauses")]
-
     async def prune_cursor(self, scope: str) -> PruneCursor | None:
-        rows = await self.query("pruning", scope=scope)
-        return PruneCursor(*rows[0]) if rows else None
+        return await self.fetch_one(PruneCursor, "pruning", scope=scope)
 
     async def put_prune_cursor(self, scope: str, cursor: PruneCursor) -> None:
         await self.change("put_pruning", scope=scope, **cursor._asdict())
 
-    async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[Any]) -> list[Prunable]:
-        ends = {"after": after or None, "until": until}
-        tests = [f"j.id {sign} :{end}" for end, sign in (("after", ">"), ("until", "<")) if ends[end] is not None]
-        values = {name: value for name, value in ends.items() if value is not None}
-        where = " AND ".join(tests) or "true"
-        rows = await self.query(
-            "prune_candidates", where, **values, rules=json.dumps([list(rule) for rule in rules]), limit=limit
-        )
+    async def prunable(self, after: str, until: str | None, limit: int, rules: Sequence[PruneRule]) -> list[Prunable]:
+        tests = {"after": "j.id > :after", "until": "j.id < :until"}
+        values = {"after": after or None, "until": until, "rules": json.dumps(rules), "limit": limit}
+        rows = await self.matching("prune_candidates", tests, **values)
         return [Prunable(row[0], row[1], bool(row[2]), row[3]) for row in rows]
 
     async def drop_jobs(self, ids: Sequence[str]) -> dict[str, int]:
@@ -381,17 +384,21 @@ class TxQueries(ApprovalQueries, ScheduleQueries, AccessQueries, TailQueries, Ou
     async def drop_kept_keys(self, limit: int) -> int:
         return await self.change("drop_kept_keys", now=self.now, limit=limit)
 
-    async def add_audit(self, entry: Audit) -> None:
-        values = {**asdict(entry), "data": as_text(entry.data)}
-        await self.change("add_audit", now=self.now, **values)
 
-    async def audit(self, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
-        rows = await self.query("audit", limit=limit)
-        return [(n, at, with_json(Audit, rest)) for n, at, *rest in rows]
+class StoreTx(Tx):
+    """What a store passes to an act. Every topic is the object that runs the queries."""
 
-    async def audit_of(self, subject: str, limit: int = 100) -> list[tuple[int, Micros, Audit]]:
-        rows = await self.query("audit_of", subject=subject, limit=limit)
-        return [(n, at, with_json(Audit, rest)) for n, at, *rest in rows]
+    __slots__ = ("queries", *Tx.__annotations__)
+
+    def __init__(self, queries: TxQueries) -> None:
+        self.queries = queries
+        self.now = queries.now
+        self.jobs = self.stats = self.log = self.keys = self.claims = self.due = queries
+        self.signals = self.steps = self.dead_letters = self.children = self.awaited = self.approvals = queries
+        self.schedules = self.fires = self.outbox = self.pruning = self.limits = self.quotas = queries
+        self.pauses = self.workers = self.audit = self.tokens = self.answers = queries
+        self.log_positions = self.event_counts = self.series = self.alerts = self.intervals = queries
+        self.verification = queries
 
 
 _PRUNED_UNCOUNTED = ("approvals", "votes", "family_news")

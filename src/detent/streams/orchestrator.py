@@ -20,8 +20,7 @@ from detent.engine.streams.deliveries import (
 )
 from detent.engine.streams.poisoned_messages import dead_letter_message
 from detent.ports.clock import Clock
-from detent.ports.outbox import OutboxItem
-from detent.ports.stream import Delivery, IdleMessage, Result, StreamTransport, TaskMessage
+from detent.ports.stream import Delivery, IdleMessage, OutboxItem, Result, StreamTransport, TaskMessage
 from detent.ports.tx import Tx
 from detent.system.backoff import Backoff
 from detent.system.batcher import batch_then_each
@@ -89,10 +88,10 @@ class Orchestrator:
 
     async def publish_outbox(self) -> int:
         """Publish a batch of due outbox items to the stream; returns how many items the batch had."""
-        if await self.transport.length() >= self.transport.settings.max_length:
+        if await self.transport.tasks.length() >= self.transport.settings.max_length:
             return 0
         outbox_items = await self.engine.store.write(
-            lambda tx: tx.take_outbox_items(BATCH, int(_HOLD_SECONDS * SECOND))
+            lambda tx: tx.outbox.take_outbox_items(BATCH, int(_HOLD_SECONDS * SECOND))
         )
         if not outbox_items:
             return 0
@@ -101,11 +100,11 @@ class Orchestrator:
         now = self.engine.store.now()
         tasks = [jobs[item.job_id] for item in done if item.kind == TASK and item.job_id in jobs]
         messages = [_message(job) for job in tasks if _is_claimable_now(job, now)]
-        run_ids = {await self.transport.publish(messages)}
+        run_ids = {await self.transport.tasks.publish(messages)}
         dead = [outbox_item.job_id for outbox_item in done if outbox_item.kind == DEAD_LETTER]
         if dead:
-            dead_letters = await self.engine.store.read(lambda tx: tx.dead_letters_of(dead))
-            run_ids.add(await self.transport.publish_dead_letters(dead_letters))
+            dead_letters = await self.engine.store.read(lambda tx: tx.dead_letters.dead_letters_of(dead))
+            run_ids.add(await self.transport.results.publish_dead_letters(dead_letters))
         if done and len(run_ids) == 1:  # else a failover came between: what is left is published again
             await self._drop_outbox_items(done, run_ids.pop())
         self.published += len(messages)
@@ -114,13 +113,13 @@ class Orchestrator:
     async def _drop_outbox_items(self, outbox_items: Sequence[OutboxItem], run_id: str) -> None:
         """Delete published items, if the server that took them is still the one of the stream."""
         stream = self.transport.settings.task_stream
-        if not await self.engine.store.write(lambda tx: tx.drop_outbox_items(outbox_items, stream, run_id)):
+        if not await self.engine.store.write(lambda tx: tx.outbox.drop_outbox_items(outbox_items, stream, run_id)):
             await self.check_epoch()
-            await self.engine.store.write(lambda tx: tx.drop_outbox_items(outbox_items, stream, run_id))
+            await self.engine.store.write(lambda tx: tx.outbox.drop_outbox_items(outbox_items, stream, run_id))
 
     async def _results_loop(self) -> None:
         while True:
-            results = await self.transport.read_results(self.id, BATCH, _POLL_SECONDS)
+            results = await self.transport.results.read_results(self.id, BATCH, _POLL_SECONDS)
             if results:
                 await self.apply_results(results)
 
@@ -143,8 +142,8 @@ class Orchestrator:
             problem = result.problem or _unknown_task(result.task_id)
             stream = self.transport.settings.result_stream
             await self._dead_letter(stream, result.id, result.fields, "RESULT_INVALID", problem)
-        await self.transport.acknowledge(applied.ended)
-        await self.transport.acknowledge_results([result.id for result in results])
+        await self.transport.tasks.acknowledge(applied.ended)
+        await self.transport.results.acknowledge_results([result.id for result in results])
         self.results_applied += len(results)
         return [None] * len(results)
 
@@ -162,30 +161,32 @@ class Orchestrator:
             now = self._clock.monotonic()
             if now >= self._next_trim:
                 self._next_trim = now + _TRIM_SECONDS
-                await self.transport.trim()
+                await self.transport.maintenance.trim()
             if now >= self._next_removal:
                 self._next_removal = now + _REMOVE_CONSUMERS_SECONDS
-                await self.transport.remove_idle_consumers(_CONSUMER_IDLE_SECONDS)
+                await self.transport.maintenance.remove_idle_consumers(_CONSUMER_IDLE_SECONDS)
             await asyncio.sleep(pause)
 
     async def check_epoch(self) -> None:
         """Publish missing messages again if the server lost its epoch key (all data) or restarted (its last writes)."""
-        epoch, run_id = await self.transport.ensure_epoch(self.engine.ids.token())
+        epoch, run_id = await self.transport.maintenance.ensure_epoch(self.engine.ids.token())
         name, current = self.transport.settings.task_stream, f"{epoch}/{run_id}"
-        stored: str | None = await self.engine.store.read(lambda tx: tx.epoch(name))
+        stored: str | None = await self.engine.store.read(lambda tx: tx.outbox.epoch(name))
         if stored == current:
             return
         if stored is not None:
             self._reclaim_grace.start("the stream server was restarted")
-        on_stream = await self.transport.published_tasks()
+        on_stream = await self.transport.tasks.published_tasks()
         self.republished += await self.engine.store.write(lambda tx: self._republish(tx, on_stream, current, stored))
 
     async def _republish(self, tx: Tx, on_stream: set[tuple[str, int]], current: str, stored: str | None) -> int:
         """Put claimable tasks that are not on the stream into the outbox; after a loss of data, dead letters too."""
-        if not await tx.put_epoch(self.transport.settings.task_stream, current, stored):  # another orchestrator did it
+        if not await tx.outbox.put_epoch(
+            self.transport.settings.task_stream, current, stored
+        ):  # another orchestrator did it
             return 0
         contracts = [name for name, contract in self.engine.contracts.items() if contract.uses_stream]
-        claimable = await tx.claimable(contracts)
+        claimable = await tx.outbox.claimable(contracts)
         outbox_items = [
             OutboxItem(job_id, TASK, version, tx.now)
             for job_id, version, failures in claimable
@@ -194,16 +195,16 @@ class Orchestrator:
         if stored is None or stored.partition("/")[0] != current.partition("/")[0]:
             outbox_items += [
                 OutboxItem(job_id, DEAD_LETTER, version, tx.now)
-                for job_id, version in await tx.open_dead_letters(contracts)
+                for job_id, version in await tx.dead_letters.open_dead_letters(contracts)
             ]
-        await tx.put_outbox_items(outbox_items)
+        await tx.outbox.put_outbox_items(outbox_items)
         if stored is not None and outbox_items:
             log.warning("the stream server lost %d messages; they are published again", len(outbox_items))
         return len(outbox_items)
 
     async def reclaim(self) -> int:
         """Publish messages of lost consumers again, under new ids; returns how many idle messages were claimed."""
-        idle_messages: list[IdleMessage] = await self.transport.claim_idle_messages(self.id, BATCH)
+        idle_messages: list[IdleMessage] = await self.transport.tasks.claim_idle_messages(self.id, BATCH)
         if not idle_messages:
             return 0
         messages: SortedIdleMessages = await self.engine.store.write(
@@ -211,9 +212,9 @@ class Orchestrator:
         )
         for delivery in messages.unknown:
             await self.dead_letter_delivery(delivery)
-        await self.transport.return_to_consumers(messages.alive)
-        await self.transport.republish([message.delivery for message in messages.again])
-        await self.transport.acknowledge([message.delivery.message_id for message in messages.drop])
+        await self.transport.tasks.return_to_consumers(messages.alive)
+        await self.transport.tasks.republish([message.delivery for message in messages.again])
+        await self.transport.tasks.acknowledge([message.delivery.message_id for message in messages.drop])
         now = self._clock.monotonic()
         self._republished_at |= {message.delivery.message_id: now for message in messages.again}
         for consumer, number in Counter(message.consumer for message in messages.again).items():
@@ -229,7 +230,7 @@ class Orchestrator:
         expired = [job for job in expired if job.token not in self._republished_at]
         if not expired:
             return
-        pending = await self.transport.pending([job.token for job in expired if job.token])
+        pending = await self.transport.tasks.pending([job.token for job in expired if job.token])
         lost = await self.engine.store.write(lambda tx: resolve_expired_leases(tx, expired, pending, self._lease))
         self._republished_at |= {job.token: now for job in expired if job.token and job.id in lost}
         self.reclaimed += len(lost)
@@ -240,7 +241,7 @@ class Orchestrator:
             problem = delivery.problem or _unknown_task(delivery.task_id)
             stream = self.transport.settings.task_stream
             await self._dead_letter(stream, delivery.message_id, delivery.fields, code, problem)
-        await self.transport.acknowledge([delivery.message_id])
+        await self.transport.tasks.acknowledge([delivery.message_id])
 
     async def _dead_letter(
         self, stream: str, message_id: str, fields: Mapping[bytes, bytes], code: str, problem: str
@@ -253,9 +254,9 @@ class Orchestrator:
 
 async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], dict[str, set[str]]]:
     paused: dict[str, set[str]] = {}
-    for kind, name, *_ in await tx.pauses():
+    for kind, name, *_ in await tx.pauses.list_pauses():
         paused.setdefault(kind, set()).add(name)
-    return await tx.lock(sorted({outbox_item.job_id for outbox_item in outbox_items})), paused
+    return await tx.jobs.lock(sorted({outbox_item.job_id for outbox_item in outbox_items})), paused
 
 
 def _is_paused(job: Job | None, paused: dict[str, set[str]]) -> bool:

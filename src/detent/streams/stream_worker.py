@@ -60,11 +60,11 @@ class StreamWorker(Worker):
             return await super().run(handle_signals=handle_signals)
         finally:
             with suppress(StreamUnavailable):
-                await self.transport.republish(list(self._unclaimed.values()))
+                await self.transport.tasks.republish(list(self._unclaimed.values()))
                 if self._ack_task is not None:
                     await self._ack_task
                 await self._send_acks()
-                await self.transport.remove_consumer(self.id)
+                await self.transport.tasks.remove_consumer(self.id)
             await self.transport.close()
 
     def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
@@ -99,7 +99,7 @@ class StreamWorker(Worker):
         deliveries = self._reserve(limit)
         if limit > len(deliveries):
             try:
-                self._add_unclaimed(await self.transport.read(self.id, limit - len(deliveries)))
+                self._add_unclaimed(await self.transport.tasks.read(self.id, limit - len(deliveries)))
             except StreamUnavailable as error:
                 log.warning("cannot read the stream: %s", error)
             deliveries += self._reserve(limit - len(deliveries))
@@ -151,7 +151,7 @@ class StreamWorker(Worker):
             tools = ", ".join(sorted(self.handlers)) or "none"
             failure = Failure("TOOL_UNKNOWN", f"this worker has no tool {claimed.job_type!r}; it has {tools}")
         elif message is not None and message.payload != claimed.payload.encode():
-            problem = self.transport.payload_problem(message.payload)
+            problem = self.transport.tasks.payload_problem(message.payload)
             failure = Failure("SCHEMA_INVALID", problem, "Poison", retryable=False) if problem else None
         if failure is None:
             return True
@@ -169,7 +169,7 @@ class StreamWorker(Worker):
         while self._acks:
             ids, self._acks = self._acks[-_MAX_PENDING_ACKS:], []
             try:
-                await self.transport.acknowledge(ids)
+                await self.transport.tasks.acknowledge(ids)
             except StreamUnavailable:
                 self._acks = ids + self._acks
                 if self._closing:
@@ -188,7 +188,7 @@ class StreamWorker(Worker):
                 continue
             self._start_waiting_for_notification()
             try:
-                deliveries = await self.transport.read(self.id, room, _BLOCK_SECONDS)
+                deliveries = await self.transport.tasks.read(self.id, room, _BLOCK_SECONDS)
                 backoff.reset()
             except StreamUnavailable as error:
                 log.warning("cannot read the stream, trying again in %.2f s: %s", backoff.seconds, error)
@@ -201,7 +201,7 @@ class StreamWorker(Worker):
     async def _no_work_left(self) -> bool:
         """True if no task of this worker's types is leased, claimable or due soon, on the stream or in the outbox."""
         try:
-            rows = await self.engine.store.read(lambda tx: tx.backlog())
+            rows = await self.engine.store.read(lambda tx: tx.stats.backlog())
         except DetentError as error:
             log.warning("checking for remaining work failed: %s", error)
             return False
@@ -239,14 +239,14 @@ class StreamLeaseListener:
     async def on_heartbeat(self, engine: Engine, held: Mapping[str, str]) -> None:
         unclaimed = list(self._worker._unclaimed)
         try:
-            await self._transport.keep_alive(self._worker.id, [*held.values(), *unclaimed])
+            await self._transport.tasks.keep_alive(self._worker.id, [*held.values(), *unclaimed])
         except StreamUnavailable as error:
             log.warning("the heartbeat did not reach the stream server: %s", error)
         now = engine.store.now()
         if held and now - self._noted_at >= self._note_every:
             self._noted_at = now
             names = {name: c.heartbeat_note for name, c in engine.contracts.items() if c.heartbeat_note}
-            await engine.store.write(lambda tx: tx.note_heartbeats(held, names, self._note_every))
+            await engine.store.write(lambda tx: tx.outbox.note_heartbeats(held, names, self._note_every))
 
     async def close(self) -> None:
         await self._transport.close()

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from detent.client.app import Detent
 from detent.client.job import JobDefinition
@@ -16,6 +16,7 @@ from detent.core.contract.model import Contract
 from detent.core.job import Change, Job, Micros, Step
 from detent.ports.claims import ClaimRequest, StoreBatchResult, Success
 from detent.ports.store import OpenTransaction, Store, Watch
+from detent.ports.tx import Tx
 
 from .single_step_worker import SimulatedProcess, SingleStepWorker
 
@@ -224,15 +225,16 @@ class CrashPointStore:
         self.contracts = store.contracts
         self.skips_locked_rows = store.skips_locked_rows
         self.max_batches_in_flight = 1
+        self.claim_limits = store.claim_limits
         self._store = store
         self._process = process
         self._log = log
 
-    async def write(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        return await self.call("write", lambda methods: self._store.write(lambda tx: act(_DescribedTx(tx, methods))))
+    async def write(self, act: Callable[[Tx], Awaitable[T]]) -> T:
+        return await self.call("write", lambda methods: self._store.write(lambda tx: act(_described(tx, methods))))
 
-    async def read(self, act: Callable[[Any], Awaitable[T]]) -> T:
-        return await self.call("read", lambda methods: self._store.read(lambda tx: act(_DescribedTx(tx, methods))))
+    async def read(self, act: Callable[[Tx], Awaitable[T]]) -> T:
+        return await self.call("read", lambda methods: self._store.read(lambda tx: act(_described(tx, methods))))
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         return await self.call("submit", lambda methods: self._store.insert(changes))
@@ -243,9 +245,6 @@ class CrashPointStore:
             return await self._store.record_step(step, token)
 
         return await self.call("write", record)
-
-    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
-        return self._store.limits_on_last_claim()
 
     async def settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
         return await self.call("settle_and_claim", lambda methods: self._store.settle_and_claim(successes, request))
@@ -298,9 +297,9 @@ class _CrashPointTransaction:
         self._transaction = transaction
         self._store = store
 
-    async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
+    async def commit(self, act: Callable[[Tx], Awaitable[T]]) -> T:
         async def commit(methods: list[str]) -> T:
-            return await self._transaction.commit(lambda tx: act(_DescribedTx(tx, methods)))
+            return await self._transaction.commit(lambda tx: act(_described(tx, methods)))
 
         return await self._store.call("commit", commit)
 
@@ -308,21 +307,27 @@ class _CrashPointTransaction:
         await self._transaction.rollback()
 
 
-class _DescribedTx:
-    """A transaction that lists the methods called on it."""
+def _described(tx: Tx, methods: list[str]) -> Tx:
+    return cast("Tx", _DescribedTx(tx, methods))
 
-    def __init__(self, tx: Any, methods: list[str]) -> None:
+
+class _DescribedTx:
+    """A transaction, or a topic of it, that lists the methods called on it."""
+
+    def __init__(self, tx: object, methods: list[str]) -> None:
         self._tx = tx
         self._methods = methods
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._tx, name)
-        if not callable(attribute):
+        if name == "now":
             return attribute
+        if not callable(attribute):
+            return _DescribedTx(attribute, self._methods)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if name != "lock":
-                self._methods.append(f"{name} {_describe(args)}".rstrip())
+                self._methods.append(f"{name.removeprefix('list_')} {_describe(args)}".rstrip())
             return attribute(*args, **kwargs)
 
         return call

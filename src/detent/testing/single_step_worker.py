@@ -192,7 +192,7 @@ class SingleStepWorker:
         if await self.engine.process_child_events():
             return
         if job.phase is Phase.BLOCKED and job.wait_kind == CHILDREN:
-            children = await self.store.read(lambda tx: tx.children(job.id, limit=MAX_EXECUTIONS))
+            children = await self.store.read(lambda tx: tx.children.list_children(job.id, limit=MAX_EXECUTIONS))
             unfinished = [child for child in children if child.phase is not Phase.FINAL]
             leased = [child for child in unfinished if child.phase is Phase.LEASED]
             if unfinished:

@@ -9,10 +9,9 @@ from typing import Protocol
 
 from detent.core.errors import DetentError
 from detent.engine import Engine
-from detent.engine.reads.workers import WorkerCommand, command_for
 from detent.handler.lease import LeaseClock, Reading
 from detent.ports.claims import Extended
-from detent.ports.listing import WorkerRow
+from detent.ports.listing import WorkerCommand, WorkerRow
 from detent.ports.tx import Tx
 
 from .state import HeartbeatAnswer
@@ -110,9 +109,9 @@ class Heartbeat:
         row = replace(self._row(), seen_at=self._engine.store.now())
 
         async def act(tx: Tx) -> tuple[Extended, WorkerCommand | None]:
-            await tx.put_worker(row)
-            command = await command_for(tx, row.id)
-            return await tx.extend(held, int(self._lease * 1_000_000)) if held else Extended(), command
+            await tx.workers.put_worker(row)
+            command = await tx.workers.command_of(row.id)
+            return await tx.claims.extend(held, int(self._lease * 1_000_000)) if held else Extended(), command
 
         self._report(held, *await self._engine.store.write(act), extended_at)
         self.beats += 1
@@ -124,7 +123,7 @@ class Heartbeat:
         held, worker = self._leases(), self._row().id
 
         async def act(tx: Tx) -> tuple[Extended, WorkerCommand | None]:
-            return await tx.check_leases(held) if held else Extended(), await command_for(tx, worker)
+            return await tx.claims.check_leases(held) if held else Extended(), await tx.workers.command_of(worker)
 
         self._report(held, *await self._engine.store.read(act))
 

@@ -104,7 +104,7 @@ class Sweeper:
             log.warning("job %s waited although its signal is on record; it was woken", job.id)
 
     async def _seconds_until_due(self, next_fire: Micros | None) -> float:
-        next_wake: Micros | None = await self._engine.store.read(lambda tx: tx.next_wake())
+        next_wake: Micros | None = await self._engine.store.read(lambda tx: tx.due.next_wake())
         now = self._engine.store.now()
         # What is overdue and was not woken cannot be woken here: check the less often, the longer it is overdue.
         pauses = [abs(moment - now) / 1_000_000 for moment in (next_wake, next_fire) if moment is not None]

@@ -127,7 +127,7 @@ class Worker:
             if signals is not None:
                 signals.restore()
             with suppress(DetentError):
-                await self.engine.store.write(lambda tx: tx.drop_worker(self.id))
+                await self.engine.store.write(lambda tx: tx.workers.drop_worker(self.id))
         return 0 if self.state.done else 1
 
     def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
@@ -397,8 +397,8 @@ class Worker:
             self.idle.set()
 
     async def _seconds_until_due(self) -> float:
-        due: int | None = await self.engine.store.read(lambda tx: tx.next_due())
-        opens = self.engine.store.limits_on_last_claim()[1]
+        due: int | None = await self.engine.store.read(lambda tx: tx.due.next_due())
+        opens = self.engine.store.claim_limits.opens_at
         due = min((moment for moment in (due, opens) if moment is not None), default=None)
         if due is None:
             return _POLL_SECONDS
@@ -407,10 +407,10 @@ class Worker:
 
     async def _no_work_left(self) -> bool:
         types = list(self.handlers)
-        if self.engine.store.limits_on_last_claim()[0]:
+        if self.engine.store.claim_limits.held_back:
             return False
         try:
-            return not await self.engine.store.read(lambda tx: tx.any_leased_or_due(types, _IDLE_HORIZON))
+            return not await self.engine.store.read(lambda tx: tx.due.any_leased_or_due(types, _IDLE_HORIZON))
         except DetentError as error:
             log.warning("checking for remaining work failed: %s", error)
             return False

@@ -36,7 +36,7 @@ async def main(url: str, name: str, dies_at: int) -> None:
         held += done.later
         if not held:
             lost = await engine.expire(200)
-            left = await engine.store.read(lambda tx: tx.any_leased_or_due(["noop"], 10_000_000))
+            left = await engine.store.read(lambda tx: tx.due.any_leased_or_due(["noop"], 10_000_000))
             if not lost and not left and not await engine.claim(engine.claim_request(name, 0)):
                 break
             await engine.store.watch().changed(0.05) if not lost else None

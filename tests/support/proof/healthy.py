@@ -108,7 +108,7 @@ async def build_on(store: Store, clock: ManualClock) -> None:
         _held,
     ):
         await build_part(builder)
-    statuses = {(name, status) for name, status, *_ in await builder.store.read(lambda tx: tx.counts())}
+    statuses = {(name, status) for name, status, *_ in await builder.store.read(lambda tx: tx.stats.counts())}
     passing = {"dlq_pending", "dlq_recorded"}
     missing = {
         (name, status)
@@ -238,7 +238,7 @@ async def _dead_letters(builder: DatabaseBuilder) -> None:
         assert job.dlq_id
 
         async def put_step(tx: Tx, job_id: str = job.id) -> None:
-            await tx.put_step(Step(job_id, "charge", "d", "1", True, 1, tx.now))
+            await tx.steps.put_step(Step(job_id, "charge", "d", "1", True, 1, tx.now))
 
         await engine.store.write(put_step)
         new_job = (await engine.dead_letters.requeue(job.dlq_id, Scope("ann"), take_steps=True)).job

@@ -109,7 +109,7 @@ def _database_checks(url: str, store: Store) -> Iterator[Finding]:
 
 async def _read_snapshot(engine: Engine) -> Snapshot:
     async def read(tx: Tx) -> tuple[list[Job], list[Job]]:
-        return await tx.expired(_MAX_EXPIRED, list(engine.contracts)), await tx.jobs(Filter(limit=1))
+        return await tx.claims.expired(_MAX_EXPIRED, list(engine.contracts)), await tx.jobs.list_jobs(Filter(limit=1))
 
     stats = await engine.stats.read()
     expired, newest = await engine.store.read(read)

@@ -28,7 +28,7 @@ async def findings(engine: Engine) -> list[Finding]:
     except DetentError as error:
         return [Finding("settings", False, error.message, "fix the file; until then workers do not start")]
     inputs = await engine.store.read(partial(alerts.read_inputs, engine))
-    last_passes = {row[0]: row[1] for row in await engine.store.read(lambda tx: tx.query("turns"))}
+    last_passes = await engine.store.read(lambda tx: tx.intervals.last_runs())
     lost = await engine.workers.recoveries(inputs.now - _HOUR)
     return [
         Finding("settings", True, settings.path or "no settings file, using the defaults"),

@@ -45,13 +45,13 @@ def read_streams(url: str | None) -> StreamsOverview | None:
 
 
 async def _count_outbox_items(engine: Engine) -> int:
-    return await engine.store.read(lambda tx: tx.count_outbox_items())
+    return await engine.store.read(lambda tx: tx.outbox.count_outbox_items())
 
 
 async def _read_health(settings: StreamSettings) -> list[Health]:
     transport = stream_transport_from(settings)
     try:
-        return await transport.health()
+        return await transport.maintenance.health()
     finally:
         await transport.close()
 

@@ -122,7 +122,7 @@ async def _watch(url: str | None, filter: Filter, every: float) -> None:
 
 async def _render(engine: Engine, filter: Filter) -> RenderableType:
     page, _ = await engine.jobs.page(filter, seconds=inf)
-    counts = await engine.store.read(lambda tx: tx.counts())
+    counts = await engine.store.read(lambda tx: tx.stats.counts())
     totals = {phase: sum(n for _, _, counted_phase, n in counts if counted_phase == phase) for phase in Phase}
     now = engine.store.now()
     head = Text("   ".join(f"{phase} {number}" for phase, number in totals.items()), style="bold")

@@ -12,7 +12,7 @@ from detent.core.access import Scope
 from detent.core.job import Micros
 from detent.engine import Engine
 from detent.engine.reads.queues import read_queues
-from detent.engine.reads.why import Pause
+from detent.ports.limits import Pause
 
 from .limits import format_limit, limit_group, tenant_group
 
@@ -89,7 +89,7 @@ def resume(target: PauseTarget, actor: Actor = None, *, connection: ConnectionOp
     kind, name = target.kind_and_name()
 
     async def act(engine: Engine) -> bool:
-        pauses = await engine.store.read(lambda tx: tx.pauses())
+        pauses = await engine.store.read(lambda tx: tx.pauses.list_pauses())
         was_paused = any((kind, name) == (pause[0], pause[1]) for pause in pauses)
         if was_paused:
             await engine.limits.resume(kind, name, Scope(actor_or_user(actor)))

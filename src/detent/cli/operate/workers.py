@@ -12,7 +12,7 @@ from detent.core.job import Micros
 from detent.engine import Engine
 from detent.engine.reads import workers as worker_acts
 from detent.engine.reads.why import is_live, queues_of, span, types_of
-from detent.ports.listing import WorkerRow
+from detent.ports.listing import WorkerCommand, WorkerRow
 
 group = typer.Typer(help="List, drain and stop workers.", invoke_without_command=True)
 WorkerId = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id, see `detent workers`.")]
@@ -85,7 +85,7 @@ def stop(
 
 
 def _send_command(worker: str, act: str, reason: str | None, actor: str | None, url: str | None, as_json: bool) -> None:
-    async def send(engine: Engine) -> worker_acts.WorkerCommand:
+    async def send(engine: Engine) -> WorkerCommand:
         return await engine.workers.send_command(worker, act, Scope(actor_or_user(actor), reason))
 
     command = on_engine(url, send)

@@ -13,6 +13,7 @@ from detent.client.app import Detent
 from detent.core.times import iso
 from detent.engine import Engine
 from detent.ports.listing import Filter
+from detent.ports.tx import StatusCount
 from detent.web.http.serving import make_server
 from detent.web.http.settings import Settings
 from detent.worker.worker import Worker
@@ -53,7 +54,7 @@ async def _show(app: Detent, engine: Engine, worker: Worker) -> None:
 
 
 async def _render(app: Detent, engine: Engine, worker: Worker) -> Group:
-    counts = await engine.store.read(lambda tx: tx.counts())
+    counts = await engine.store.read(lambda tx: tx.stats.counts())
     jobs = await engine.jobs.list(Filter(limit=12))
     dead_letters = await engine.dead_letters.list(Filter(limit=3))
     head = (
@@ -65,7 +66,7 @@ async def _render(app: Detent, engine: Engine, worker: Worker) -> Group:
     )
 
 
-def _counts_table(counts: list[tuple[str, str, str, int]]) -> Table:
+def _counts_table(counts: list[StatusCount]) -> Table:
     table = Table("contract", "status", "phase", "jobs", title="jobs by status")
     for contract, status, phase, number in sorted(counts):
         table.add_row(contract, status, phase, str(number))

@@ -12,7 +12,8 @@ from detent.engine.reads import responses
 from detent.engine.reads.responses import show
 from detent.engine.runtime import Service, operators_only
 from detent.engine.submit.submission import check_name
-from detent.ports.access import AccessTx, Audit
+from detent.ports.access import Audit
+from detent.ports.tx import Tx
 from detent.system.ids import new_secret
 
 PREFIX = "detent_"
@@ -66,7 +67,7 @@ class Tokens(Service):
         names = _role_names(roles)
         bearer_secret = PREFIX + new_secret()
 
-        async def act(tx: AccessTx) -> Token:
+        async def act(tx: Tx) -> Token:
             until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
             name = person.strip()
             token = Token(
@@ -81,9 +82,9 @@ class Tokens(Service):
                 until,
                 roles=names,
             )
-            await tx.put_token(token)
+            await tx.tokens.put_token(token)
             data = {"person": name, "role": role, "payloads": payloads, **({"roles": list(names)} if names else {})}
-            await tx.add_audit(Audit(scope.actor, "token.create", token.id, tenant, None, data))
+            await tx.audit.add_audit(Audit(scope.actor, "token.create", token.id, tenant, None, data))
             return token
 
         return await self._runtime.store.write(act), bearer_secret
@@ -91,8 +92,8 @@ class Tokens(Service):
     async def revoke(self, token_id: str, scope: Scope) -> Token:
         """Revoke a token; this is final and idempotent."""
 
-        async def act(tx: AccessTx) -> Token:
-            token = await tx.token(token_id)
+        async def act(tx: Tx) -> Token:
+            token = await tx.tokens.token(token_id)
             if token is None:
                 raise NotFound(
                     f"token {token_id!r} does not exist; `detent token list` lists all tokens", code="TOKEN_NOT_FOUND"
@@ -101,8 +102,8 @@ class Tokens(Service):
             if token.revoked_at is not None:
                 return token
             token = replace(token, revoked_at=tx.now)
-            await tx.put_token(token)
-            await tx.add_audit(
+            await tx.tokens.put_token(token)
+            await tx.audit.add_audit(
                 Audit(scope.actor, "token.revoke", token.id, token.tenant_id, None, {"person": token.person})
             )
             return token
@@ -110,8 +111,8 @@ class Tokens(Service):
         return await self._runtime.store.write(act)
 
     async def list(self) -> builtins.list[Token]:
-        async def act(tx: AccessTx) -> builtins.list[Token]:
-            return [token for token in await tx.tokens() if self.tenant in (None, token.tenant_id)]
+        async def act(tx: Tx) -> builtins.list[Token]:
+            return [token for token in await tx.tokens.list_tokens() if self.tenant in (None, token.tenant_id)]
 
         return await self._runtime.store.read(act)
 
@@ -119,8 +120,8 @@ class Tokens(Service):
     async def find(self, bearer_secret: str) -> Token | None:
         digest = digest_of(bearer_secret)
 
-        async def act(tx: AccessTx) -> Token | None:
-            return await tx.token_by_digest(digest)
+        async def act(tx: Tx) -> Token | None:
+            return await tx.tokens.token_by_digest(digest)
 
         return await self._runtime.store.read(act)
 
@@ -128,8 +129,8 @@ class Tokens(Service):
     async def exist(self) -> bool:
         """True if a token was ever created, even if all are revoked: the API must then keep requiring a token."""
 
-        async def act(tx: AccessTx) -> bool:
-            return await tx.any_token()
+        async def act(tx: Tx) -> bool:
+            return await tx.tokens.any_token()
 
         return await self._runtime.store.read(act)
 

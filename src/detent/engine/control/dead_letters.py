@@ -17,7 +17,7 @@ from detent.engine.submit.prepare import Submitted, prepare
 from detent.engine.submit.submission import Submission
 from detent.engine.submit.submit import submit_within_quotas
 from detent.ports.access import Audit
-from detent.ports.tx import Tx
+from detent.ports.tx import DeadLetterTable, Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +40,30 @@ async def requeue(
     delay: float = 0.0,
 ) -> Submitted:
     """Create a new job with reset counters, linked to the dead letter and with the same effect keys."""
-    item = await find_dead_letter(tx, dlq_id, runtime.tenant_of(scope))
+    item = await find_dead_letter(tx.dead_letters, dlq_id, runtime.tenant_of(scope))
     contract = runtime.contract(item.contract)
     if new_id is not None and item.requeued_as == new_id:  # the same call committed before and its reply was lost
-        return Submitted((await tx.lock([new_id]))[new_id])
+        return Submitted((await tx.jobs.lock([new_id]))[new_id])
     if item.status != DeadLetterStatus.OPEN:
         raise DeadLetterConflict(
             f"dead letter {dlq_id} is {item.status}, only an open one can be requeued",
             code=contract.code("dlq_requeue_conflict"),
             status=item.status,
         )
-    await quotas.lock_quotas(tx, [item.tenant_id])
-    origin = (await tx.lock([item.job_id])).get(item.job_id)
+    await quotas.lock_quotas(tx.quotas, [item.tenant_id])
+    origin = (await tx.jobs.lock([item.job_id])).get(item.job_id)
     content = json.loads(item.payload) if payload is None else payload
     submission = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, delay=delay)
     submission = replace(submission, requeued_from=dlq_id)
     submitted = await _submit_copy(runtime, tx, submission, origin, item.job_id, scope.actor, new_id)
     if take_steps:
-        for step in await tx.steps(item.job_id):
-            await tx.put_step(replace(step, job_id=submitted.job.id))
-    await tx.put_dead_letter(
+        for step in await tx.steps.list_steps(item.job_id):
+            await tx.steps.put_step(replace(step, job_id=submitted.job.id))
+    await tx.dead_letters.put_dead_letter(
         replace(item, status=DeadLetterStatus.REQUEUED, updated_at=tx.now, requeued_as=submitted.job.id)
     )
     data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
-    await tx.add_audit(Audit(scope.actor, "dlq.requeue", dlq_id, item.tenant_id, scope.reason, data))
+    await tx.audit.add_audit(Audit(scope.actor, "dlq.requeue", dlq_id, item.tenant_id, scope.reason, data))
     return submitted
 
 
@@ -81,14 +81,14 @@ async def requeue_job(
     contract = runtime.contract(job.contract)
     if job.phase is not Phase.FINAL:
         return await refuse(tx, job, illegal_move(contract, job, "requeue"), MOVE_REFUSED, scope.actor)
-    item = await tx.dead_letter(job.dlq_id) if job.dlq_id else None
+    item = await tx.dead_letters.dead_letter(job.dlq_id) if job.dlq_id else None
     if item is not None:
         return await requeue(runtime, tx, item.id, scope, payload=payload, new_id=new_id)
     content = json.loads(job.payload) if payload is None else payload
     submission = Submission(job.job_type, content, job.contract, job.queue, job.tenant_id, requeued_from=job.id)
     submitted = await _submit_copy(runtime, tx, submission, job, job.id, scope.actor, new_id)
     data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
-    await tx.add_audit(Audit(scope.actor, "job.requeue", job.id, job.tenant_id, scope.reason, data))
+    await tx.audit.add_audit(Audit(scope.actor, "job.requeue", job.id, job.tenant_id, scope.reason, data))
     return submitted
 
 
@@ -110,7 +110,7 @@ async def _submit_copy(
 
 async def discard(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
     """Discard at once, or propose and then confirm by another person, as the contract requires."""
-    item = await find_dead_letter(tx, dlq_id, runtime.tenant_of(scope))
+    item = await find_dead_letter(tx.dead_letters, dlq_id, runtime.tenant_of(scope))
     contract = runtime.contract(item.contract)
     required = contract.code("approval_required")
     if item.status != DeadLetterStatus.OPEN:
@@ -124,15 +124,15 @@ async def discard(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope) -> Discar
     people = contract.dead_letters.discard_people if contract.dead_letters else 1
     if people > 1 and item.proposed_by is None:
         item = replace(item, proposed_by=person, proposed_reason=reason, updated_at=tx.now)
-        await tx.put_dead_letter(item)
-        await tx.add_audit(Audit(person, "dlq.discard.propose", dlq_id, item.tenant_id, reason))
+        await tx.dead_letters.put_dead_letter(item)
+        await tx.audit.add_audit(Audit(person, "dlq.discard.propose", dlq_id, item.tenant_id, reason))
         return Discard(item, confirmed=False)
     if people > 1 and item.proposed_by == person:
         raise ApprovalRequired(f"{person} proposed this discard; another person must confirm it", code=required)
     item = replace(item, status=DeadLetterStatus.DISCARDED, updated_at=tx.now)
-    await tx.put_dead_letter(item)
+    await tx.dead_letters.put_dead_letter(item)
     data = {"proposed_by": item.proposed_by, "proposed_reason": item.proposed_reason}
-    await tx.add_audit(Audit(person, "dlq.discard", dlq_id, item.tenant_id, reason, data))
+    await tx.audit.add_audit(Audit(person, "dlq.discard", dlq_id, item.tenant_id, reason, data))
     return Discard(item, confirmed=True)
 
 
@@ -142,8 +142,8 @@ def check_discard(scope: Scope, code: str | None = None) -> None:
         raise ApprovalRequired("a discard needs a named person and a reason", code=code)
 
 
-async def find_dead_letter(tx: Tx, dlq_id: str, tenant: str | None) -> DeadLetter:
-    item = await tx.dead_letter(dlq_id)
+async def find_dead_letter(dead_letters: DeadLetterTable, dlq_id: str, tenant: str | None) -> DeadLetter:
+    item = await dead_letters.dead_letter(dlq_id)
     if item is None:
         raise NotFound(f"dead letter {dlq_id!r} does not exist", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
     if tenant is not None and item.tenant_id != tenant:

@@ -27,8 +27,8 @@ async def cancel(runtime: Runtime, tx: Tx, job_id: str, scope: Scope, *, force: 
     if job.status in contract.cancel_requests and not force:
         change = request_cancel(job, tx.now, scope.actor, scope.reason)
         if change.notes:
-            await tx.apply([change])
-            await tx.add_audit(Audit(scope.actor, "job.cancel", job.id, job.tenant_id, scope.reason))
+            await tx.jobs.apply([change])
+            await tx.audit.add_audit(Audit(scope.actor, "job.cancel", job.id, job.tenant_id, scope.reason))
         return change
     return await move_job(tx, contract, job, Move.CANCEL, Facts(scope.actor, scope.reason), "job.cancel")
 
@@ -48,11 +48,11 @@ async def abort(runtime: Runtime, tx: Tx, job_id: str, scope: Scope) -> Change |
 
 async def reopen(runtime: Runtime, tx: Tx, job_id: str, scope: Scope) -> Change | Refused:
     job = await runtime.find(tx, job_id, scope)
-    tenant_quotas = await quotas.lock_quotas(tx, [job.tenant_id])
+    tenant_quotas = await quotas.lock_quotas(tx.quotas, [job.tenant_id])
     facts = Facts(scope.actor, scope.reason)
     result = await move_job(tx, runtime.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
     if isinstance(result, Change):
-        await quotas.check_backlogs(tx, tenant_quotas, [job.tenant_id])
+        await quotas.check_backlogs(tx.quotas, tenant_quotas, [job.tenant_id])
     return result
 
 
@@ -111,7 +111,7 @@ async def signal(runtime: Runtime, tx: Tx, job_id: str, name: str, scope: Scope,
         raise not_supported(contract, "a wait, so its jobs take no signals")
     waiting = job.phase is Phase.BLOCKED
     awaited = job.awaited_signal == name
-    if await tx.signal(job.id, name):
+    if await tx.signals.signal(job.id, name):
         return (await wake_signalled(contract, tx, job, scope.actor)).after if awaited else job, False
     if job.phase is Phase.FINAL:
         raise SignalRefused(
@@ -121,12 +121,12 @@ async def signal(runtime: Runtime, tx: Tx, job_id: str, name: str, scope: Scope,
         raise SignalRefused(
             f"job {job.id} waits for {job.wait_name!r}, not {name!r}", code="SIGNAL_KEY_MISMATCH", http_status=400
         )
-    if not awaited and await tx.count_signals(job.id) >= MAX_SIGNALS:
+    if not awaited and await tx.signals.count_signals(job.id) >= MAX_SIGNALS:
         raise SignalRefused(f"job {job.id} already has {MAX_SIGNALS} signals, the maximum", code="SIGNAL_LIMIT")
     at = max(tx.now, job.updated_at)
-    await tx.add_signal(Signal(job.id, name, text, scope.actor, at))
+    await tx.signals.add_signal(Signal(job.id, name, text, scope.actor, at))
     note = Note(job.id, job.version, "signal.received", at, scope.actor, job.execution_no, {"name": name})
-    await tx.add_notes([note])
+    await tx.log.add_notes([note])
     return (await wake_signalled(contract, tx, job, scope.actor)).after if awaited else job, True
 
 
@@ -135,6 +135,6 @@ async def move_job(tx: Tx, contract: Contract, job: Job, move: Move, facts: Fact
         change = decide(contract, job, move, tx.now, facts)
     except DetentError as error:
         return await refuse(tx, job, error, MOVE_REFUSED, facts.actor)
-    await tx.apply([change])
-    await tx.add_audit(Audit(facts.actor or "unknown", act, job.id, job.tenant_id, facts.reason))
+    await tx.jobs.apply([change])
+    await tx.audit.add_audit(Audit(facts.actor or "unknown", act, job.id, job.tenant_id, facts.reason))
     return change

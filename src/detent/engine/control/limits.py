@@ -31,8 +31,8 @@ class Limits(Service):
             raise InvalidInput(f"{kind!r} cannot be paused; use one of {', '.join(PAUSABLE)}", code="PAUSE_INVALID")
 
         async def act(tx: Tx) -> None:
-            await tx.pause(kind, name, scope.actor, scope.reason)
-            await tx.add_audit(Audit(scope.actor, f"{kind}.pause", name, None, scope.reason))
+            await tx.pauses.pause(kind, name, scope.actor, scope.reason)
+            await tx.audit.add_audit(Audit(scope.actor, f"{kind}.pause", name, None, scope.reason))
 
         await self._runtime.run(act)
 
@@ -40,8 +40,8 @@ class Limits(Service):
         self._check_target(kind, name)
 
         async def act(tx: Tx) -> None:
-            await tx.resume(kind, name)
-            await tx.add_audit(Audit(scope.actor, f"{kind}.resume", name))
+            await tx.pauses.resume(kind, name)
+            await tx.audit.add_audit(Audit(scope.actor, f"{kind}.resume", name))
 
         await self._runtime.run(act)
 
@@ -56,10 +56,10 @@ class Limits(Service):
 
     async def _store_limit(self, limit: Limit, scope: Scope, declared: str | None = None) -> Limit:
         async def act(tx: Tx) -> Limit:
-            await tx.put_limit(limit, declared)
+            await tx.limits.put_limit(limit, declared)
             entry = Audit(scope.actor, "limit.set", limit.describe(), limit.tenant_id, scope.reason, limit.as_dict())
-            await tx.add_audit(entry)
-            return next(stored for stored, _ in await tx.limits() if stored.scope == limit.scope)
+            await tx.audit.add_audit(entry)
+            return next(stored for stored, _ in await tx.limits.list_limits() if stored.scope == limit.scope)
 
         return await self._runtime.run(act)
 
@@ -68,7 +68,9 @@ class Limits(Service):
         """Store the limits declared in code. An operator's change is kept until the declaration itself changes."""
         if not limits:
             return
-        declared = {limit.scope: text for limit, text in await self._runtime.store.read(lambda tx: tx.limits())}
+        declared = {
+            limit.scope: text for limit, text in await self._runtime.store.read(lambda tx: tx.limits.list_limits())
+        }
         for limit in limits:
             declaration = json.dumps(limit.as_dict(), sort_keys=True)
             if declared.get(limit.scope) != declaration:
@@ -76,7 +78,7 @@ class Limits(Service):
 
     @operators_only
     async def list(self) -> builtins.list[Limit]:
-        return [limit for limit, _ in await self._runtime.store.read(lambda tx: tx.limits())]
+        return [limit for limit, _ in await self._runtime.store.read(lambda tx: tx.limits.list_limits())]
 
     @operators_only
     async def remove(self, scope: Scope, **options: Any) -> Limit:
@@ -84,14 +86,18 @@ class Limits(Service):
         requested = _limit({**options, "concurrency": 1})
 
         async def act(tx: Tx) -> Limit:
-            limit = next((stored for stored, _ in await tx.limits() if stored.scope == requested.scope), None)
+            limit = next(
+                (stored for stored, _ in await tx.limits.list_limits() if stored.scope == requested.scope), None
+            )
             if limit is None:
                 target = replace(requested, concurrency=None).describe()
                 raise NotFound(
                     f"there is no limit on {target}; `detent queues limit list` lists all limits", code="NO_LIMIT"
                 )
-            await tx.drop_limit(limit.id)
-            await tx.add_audit(Audit(scope.actor, "limit.remove", limit.describe(), limit.tenant_id, scope.reason))
+            await tx.limits.drop_limit(limit.id)
+            await tx.audit.add_audit(
+                Audit(scope.actor, "limit.remove", limit.describe(), limit.tenant_id, scope.reason)
+            )
             return limit
 
         return await self._runtime.run(act)
@@ -114,10 +120,12 @@ class Limits(Service):
             check_number(value, name, _LEAST[name], MAX_NUMBER, "QUOTA_INVALID")
 
         async def act(tx: Tx) -> TenantQuota:
-            old = {quota.tenant_id: quota for quota in await tx.tenants()}.get(tenant, TenantQuota(tenant))
+            old = {quota.tenant_id: quota for quota in await tx.quotas.tenants()}.get(tenant, TenantQuota(tenant))
             quota = old._replace(**changes)
-            await tx.put_tenant(quota)
-            await tx.add_audit(Audit(scope.actor, "tenant.set_quota", tenant, tenant, scope.reason, quota._asdict()))
+            await tx.quotas.put_tenant(quota)
+            await tx.audit.add_audit(
+                Audit(scope.actor, "tenant.set_quota", tenant, tenant, scope.reason, quota._asdict())
+            )
             return quota
 
         quota = await self._runtime.run(act)
@@ -126,7 +134,7 @@ class Limits(Service):
 
     async def quotas(self) -> builtins.list[TenantQuota]:
         """The tenants that have a weight or a quota."""
-        rows = await self._runtime.store.read(lambda tx: tx.tenants())
+        rows = await self._runtime.store.read(lambda tx: tx.quotas.tenants())
         return [quota for quota in rows if self.tenant in (None, quota.tenant_id)]
 
     @operators_only
@@ -134,10 +142,10 @@ class Limits(Service):
         """Remove a tenant's weight and quotas; False if it had none."""
 
         async def act(tx: Tx) -> bool:
-            exists = any(quota.tenant_id == tenant for quota in await tx.tenants())
+            exists = any(quota.tenant_id == tenant for quota in await tx.quotas.tenants())
             if exists:
-                await tx.drop_tenant(tenant)
-                await tx.add_audit(Audit(scope.actor, "tenant.forget", tenant, tenant, scope.reason))
+                await tx.quotas.drop_tenant(tenant)
+                await tx.audit.add_audit(Audit(scope.actor, "tenant.forget", tenant, tenant, scope.reason))
             return exists
 
         return await self._runtime.run(act)

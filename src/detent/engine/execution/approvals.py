@@ -80,7 +80,7 @@ class Approvals(Service):
         """All approvals the job has requested, with their votes."""
 
         async def act(tx: Tx) -> list[Approval]:
-            return await tx.approvals_of((await self._runtime.find(tx, job_id)).id)
+            return await tx.approvals.approvals_of((await self._runtime.find(tx, job_id)).id)
 
         return await self._runtime.store.read(act)
 
@@ -116,9 +116,9 @@ def approval_view(approval: Approval) -> dict[str, Any]:
 
 async def expire(tx: Tx, contract: Contract, job: Job) -> Change:
     """Decide an approval whose deadline passed by its declared default, and wake the job."""
-    approval = await tx.approval(job.id, job.wait_name or "")
+    approval = await tx.approvals.approval(job.id, job.wait_name or "")
     decision = approval.request.on_expiry if approval else "fail"
-    await tx.decide_approval(job.id, job.wait_name or "", decision, max(tx.now, job.updated_at), expired=True)
+    await tx.approvals.decide_approval(job.id, job.wait_name or "", decision, max(tx.now, job.updated_at), expired=True)
     data = {"approved": decision == APPROVE, "decision": decision, "name": job.wait_name}
     return decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason="expired", data=data))
 
@@ -140,7 +140,9 @@ async def _decide_approval(
         raise ApprovalRequired(f"to {act} a job, name the actor", code=contract.code("approval_required"))
     if job.status not in contract.approval_statuses:
         return await refuse(tx, job, illegal_move(contract, job, act), MOVE_REFUSED, scope.actor)
-    approval = await tx.approval(job.id, job.wait_name) if job.wait_kind == APPROVAL and job.wait_name else None
+    approval = (
+        await tx.approvals.approval(job.id, job.wait_name) if job.wait_kind == APPROVAL and job.wait_name else None
+    )
     _check_digest(job, approval, digest)
     if approval is not None:
         check_name(scope.actor, "actor")
@@ -182,15 +184,15 @@ async def _vote(tx: Tx, contract: Contract, job: Job, approval: Approval, vote: 
     decision = verdict(approval.request, votes)
     roles = None if vote.roles is None else list(vote.roles)
     note_data = {"name": approval.name, "digest": approval.request.digest, "reason": vote.reason, "roles": roles}
-    await tx.put_vote(job.id, approval.name, vote)
+    await tx.approvals.put_vote(job.id, approval.name, vote)
     name = "approval.given" if vote.approved else contract.approval_notes.get("rejected") or "approval.rejected"
-    await tx.add_notes([Note(job.id, job.version, name, at, vote.person, job.execution_no, note_data)])
+    await tx.log.add_notes([Note(job.id, job.version, name, at, vote.person, job.execution_no, note_data)])
     act = "job.approve" if vote.approved else "job.reject"
     if decision is None:
         data = {"digest": approval.request.digest, "missing": replace(approval, votes=tuple(votes)).missing}
-        await tx.add_audit(Audit(vote.person, act, job.id, job.tenant_id, vote.reason, data))
+        await tx.audit.add_audit(Audit(vote.person, act, job.id, job.tenant_id, vote.reason, data))
         return unchanged(job)
-    await tx.decide_approval(job.id, approval.name, decision, at, expired=False)
+    await tx.approvals.decide_approval(job.id, approval.name, decision, at, expired=False)
     by = [v.person for v in votes if v.approved == (decision == APPROVE)]
     data = {"approved": decision == APPROVE, "name": approval.name, "digest": approval.request.digest, "by": by}
     return await move_job(tx, contract, job, Move.WAKE, Facts(vote.person, vote.reason, data=data), act)
@@ -204,13 +206,13 @@ async def _decide_without_vote(
     if started:
         decision = {"approved": approved, "actor": actor, "reason": reason}
         name = job.wait_name or "approval"
-        if await tx.signal(job.id, name):  # an earlier hold of the same handler has used this name
+        if await tx.signals.signal(job.id, name):  # an earlier hold of the same handler has used this name
             name = f"{name}:{job.version}"
-        await tx.add_signal(Signal(job.id, name, json.dumps(decision), actor, tx.now))
+        await tx.signals.add_signal(Signal(job.id, name, json.dumps(decision), actor, tx.now))
     note = contract.approval_notes.get("rejected")
     if not approved and note:
         data = {"reason": reason}
-        await tx.add_notes([Note(job.id, job.version, note, max(tx.now, job.updated_at), actor, 0, data)])
+        await tx.log.add_notes([Note(job.id, job.version, note, max(tx.now, job.updated_at), actor, 0, data)])
     move = Move.WAKE if approved or started else Move.REJECT
     failure = None if move is Move.WAKE else Failure("APPROVAL_REJECTED", reason or f"rejected by {actor}", "Rejected")
     due_at: Micros | None = None
@@ -227,10 +229,10 @@ async def _inbox(
 ) -> list[OpenApproval]:
     approvals: list[OpenApproval] = []
     while len(approvals) < limit:
-        jobs = await tx.awaiting_approval(runtime.tenant, after, limit)
+        jobs = await tx.approvals.awaiting_approval(runtime.tenant, after, limit)
         for job in jobs:
             if job.status in runtime.contract(job.contract).approval_statuses:
-                approval = await tx.approval(job.id, job.wait_name) if job.wait_name else None
+                approval = await tx.approvals.approval(job.id, job.wait_name) if job.wait_name else None
                 if approval is None or may_decide(approval.request, roles):
                     approvals.append(OpenApproval(job, approval))
         if len(jobs) < limit:

@@ -51,7 +51,7 @@ async def _without_existing(
     runtime: Runtime, batch: list[tuple[ChildRequest, Prepared]]
 ) -> list[tuple[ChildRequest, Prepared]]:
     ids = [prepared.change.after.id for _, prepared in batch]
-    existing = await runtime.store.read(lambda tx: tx.lock(ids))
+    existing = await runtime.store.read(lambda tx: tx.jobs.lock(ids))
     for request, prepared in batch:
         job = existing.get(prepared.change.after.id)
         if job is not None and not _is_same_request(job, prepared.change.after):
@@ -72,17 +72,17 @@ def _is_same_request(existing: Job, new_job: Job) -> bool:
 
 async def _insert(parent: Claimed, batch: Sequence[tuple[ChildRequest, Prepared]], tx: Tx) -> set[str]:
     jobs = [prepared.change.after for _, prepared in batch]
-    tenant_quotas = await quotas.lock_quotas(tx, (job.tenant_id for job in jobs))
-    row = (await tx.lock([parent.id])).get(parent.id)
+    tenant_quotas = await quotas.lock_quotas(tx.quotas, (job.tenant_id for job in jobs))
+    row = (await tx.jobs.lock([parent.id])).get(parent.id)
     if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
         raise StaleLease(f"the lease on job {parent.id} was lost; it cannot enqueue children", job_id=parent.id)
     quotas.check_payloads(tenant_quotas, jobs)
     plain = [prepared for _, prepared in batch if not _needs_own_statement(prepared)]
-    present: set[str] = await tx.insert([prepared.change for prepared in plain]) if plain else set()
+    present: set[str] = await tx.jobs.insert([prepared.change for prepared in plain]) if plain else set()
     for _, prepared in batch:
         if _needs_own_statement(prepared):
             await submit_in_transaction(tx, prepared)
-    await quotas.check_backlogs(tx, tenant_quotas, (job.tenant_id for job in jobs if job.id not in present))
+    await quotas.check_backlogs(tx.quotas, tenant_quotas, (job.tenant_id for job in jobs if job.id not in present))
     child_notes = [
         {
             "name": request.name,
@@ -94,7 +94,7 @@ async def _insert(parent: Claimed, batch: Sequence[tuple[ChildRequest, Prepared]
     ]
     data = {"count": len(batch) - len(present), "children": child_notes}
     at = max(tx.now, row.updated_at)
-    await tx.add_notes([Note(row.id, row.version, ENQUEUED, at, row.worker, row.execution_no, data)])
+    await tx.log.add_notes([Note(row.id, row.version, ENQUEUED, at, row.worker, row.execution_no, data)])
     return present
 
 
@@ -103,12 +103,16 @@ def _needs_own_statement(prepared: Prepared) -> bool:
     return bool(prepared.keys) or prepared.contract.task_attempts
 
 
+async def _child_states(ids: Sequence[str], tx: Tx) -> list[ChildState]:
+    return await tx.children.child_states(ids)
+
+
 async def child_states(runtime: Runtime, parent_id: str, ids: Sequence[str]) -> dict[str, ChildState]:
     """The states of these children; raises InvalidInput for a job that is not a child of the parent."""
     states: dict[str, ChildState] = {}
     for start in range(0, len(ids), _READ_BATCH):
-        part = ids[start : start + _READ_BATCH]
-        states |= {state.id: state for state in await runtime.store.read(lambda tx, part=part: tx.child_states(part))}  # type: ignore[misc]
+        read = partial(_child_states, ids[start : start + _READ_BATCH])
+        states |= {state.id: state for state in await runtime.store.read(read)}
     for job_id in ids:
         if job_id not in states or states[job_id].parent_id != parent_id:
             raise InvalidInput(
@@ -123,11 +127,11 @@ async def cancel_children(runtime: Runtime, parent: Claimed, ids: Sequence[str],
     statuses = cancellable_statuses(runtime.contracts.values())
 
     async def act(tx: Tx) -> set[str]:
-        row = (await tx.lock([parent.id])).get(parent.id)
+        row = (await tx.jobs.lock([parent.id])).get(parent.id)
         if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
             raise StaleLease(f"the lease on job {parent.id} was lost; it cannot cancel its children", job_id=parent.id)
         affected: set[str] = set()
-        for child in (await tx.lock(ids)).values():
+        for child in (await tx.jobs.lock(ids)).values():
             cancellable = f"{child.contract} {child.status}" in statuses and child.phase is not Phase.FINAL
             if cancellable and child.cancel_requested is None and child.parent_id == parent.id:
                 affected |= await cancel_child(runtime.contracts, tx, child, reason)

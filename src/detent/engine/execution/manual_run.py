@@ -57,7 +57,7 @@ async def run_manually(runtime: Runtime, job_id: str, how: ManualRun, scope: Sco
         settlement = Settlement(job.id, held.token or token, job.contract, _outcome(runtime, held, how))
         settled = await settle_job(runtime, tx, held, settlement)
         if not isinstance(settled, Refused):
-            await tx.add_audit(Audit(scope.actor, "job.play", job.id, job.tenant_id, None, {"end": str(how)}))
+            await tx.audit.add_audit(Audit(scope.actor, "job.play", job.id, job.tenant_id, None, {"end": str(how)}))
         return settled
 
     job = await runtime.change(act)
@@ -81,7 +81,7 @@ async def _claim(runtime: Runtime, tx: Tx, job: Job, actor: str, token: str) -> 
         change = decide(contract, job, Move.CLAIM, tx.now, facts)
     except DetentError as error:
         return await refuse(tx, job, error, MOVE_REFUSED, actor)
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change.after
 
 

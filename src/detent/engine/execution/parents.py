@@ -37,7 +37,7 @@ async def process_child_events(store: Store, contracts: Contracts, parent_ids: s
     """After a commit: process the parents it affected, then their parents, and so on. On an error the sweep does it."""
     try:
         for _ in range(MAX_ROUNDS):
-            ready = await store.read(lambda tx, ids=parent_ids: tx.parents_ready(sorted(ids)))  # type: ignore[misc]
+            ready = await store.read(lambda tx, ids=parent_ids: tx.awaited.parents_ready(sorted(ids)))  # type: ignore[misc]
             if not ready:
                 return
             parent_ids = await _process_parents(store, contracts, ready)
@@ -47,7 +47,7 @@ async def process_child_events(store: Store, contracts: Contracts, parent_ids: s
 
 async def process_pending_child_events(store: Store, contracts: Contracts, limit: int) -> list[str]:
     """For the sweep: process all parents that have unprocessed ends of children; returns their ids."""
-    parents: list[str] = await store.read(lambda tx: tx.parents_with_ended_children(limit))
+    parents: list[str] = await store.read(lambda tx: tx.awaited.parents_with_ended_children(limit))
     if parents and (next_parents := await _process_parents(store, contracts, parents)):
         await process_child_events(store, contracts, next_parents)
     return parents
@@ -62,29 +62,29 @@ async def _process_parents(store: Store, contracts: Contracts, parents: Sequence
 
 async def process_parent(contracts: Contracts, parent_id: str, tx: Tx) -> ParentUpdate:
     """Process the ended children of one parent: wake it if it waited for them; if it was cancelled, cancel the rest."""
-    job = (await tx.lock([parent_id], wait=False)).get(parent_id)
+    job = (await tx.jobs.lock([parent_id], wait=False)).get(parent_id)
     if job is None:  # locked by a transaction that processes it after its commit; or the parent does not exist
-        if not await tx.child_states([parent_id]):
-            await tx.drop_ended_children(parent_id)
+        if not await tx.children.child_states([parent_id]):
+            await tx.awaited.drop_ended_children(parent_id)
         return ParentUpdate()
-    failed_by_child = await tx.take_ended_children(parent_id)
+    failed_by_child = await tx.awaited.take_ended_children(parent_id)
     woken = None
     if job.phase is Phase.BLOCKED and job.wait_kind == CHILDREN:
         woken = await _wake(contracts, tx, job, failed_by_child)
-    if not await tx.has_children_to_cancel(parent_id):
+    if not await tx.children.has_children_to_cancel(parent_id):
         return ParentUpdate(woken)
     return ParentUpdate(woken, frozenset(await _cancel_children_of(contracts, tx, job)))
 
 
 async def _wake(contracts: Contracts, tx: Tx, job: Job, failed_by_child: dict[str, bool]) -> Job | None:
-    ended = await tx.stop_awaiting(job.id, list(failed_by_child)) if failed_by_child else {}
+    ended = await tx.awaited.stop_awaiting(job.id, list(failed_by_child)) if failed_by_child else {}
     failed = sum(failed_by_child[child] for child in ended)
     wakes_on = next(iter(ended.values()), "")
-    if not should_wake(wakes_on, len(ended), failed, await tx.awaits_children(job.id)):
+    if not should_wake(wakes_on, len(ended), failed, await tx.awaited.awaits_children(job.id)):
         return None
     facts = Facts(actor=ACTOR, reason="children ended")
     change = decide(find_contract(contracts, job.contract), job, Move.WAKE, tx.now, facts)
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change.after
 
 
@@ -93,9 +93,9 @@ async def _cancel_children_of(contracts: Contracts, tx: Tx, parent: Job) -> set[
     statuses = cancellable_statuses(contracts.values())
     reason = f"its parent {parent.id} was cancelled"
     affected: set[str] = set()
-    for child in await tx.cancellable_children(parent.id, statuses, CANCEL_BATCH):
+    for child in await tx.children.cancellable_children(parent.id, statuses, CANCEL_BATCH):
         affected |= await cancel_child(contracts, tx, child, reason)
-    return affected if await tx.all_children_cancelled(parent.id, statuses) else affected | {parent.id}
+    return affected if await tx.children.all_children_cancelled(parent.id, statuses) else affected | {parent.id}
 
 
 async def cancel_child(contracts: Contracts, tx: Tx, child: Job, reason: str) -> set[str]:
@@ -105,7 +105,7 @@ async def cancel_child(contracts: Contracts, tx: Tx, child: Job, reason: str) ->
         change = request_cancel(child, tx.now, ACTOR, reason)
     else:
         change = decide(contract, child, Move.CANCEL, tx.now, Facts(actor=ACTOR, reason=reason))
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change.affected_parents
 
 

@@ -24,7 +24,7 @@ from detent.core.outcome import (
 from detent.engine.refusal import SETTLE_REFUSED, Refused, refuse, unwrap
 from detent.engine.runtime import Runtime
 from detent.engine.submit.submission import check_name
-from detent.ports.tx import Tx
+from detent.ports.tx import LogTable, Tx
 
 from .steps import orphaned_step_notes
 from .waits import not_supported, wait_for_approval, wait_for_children, wait_for_signal
@@ -104,7 +104,7 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
     contract = runtime.contract(job.contract)
     digest = digest_of(settlement.outcome)
     if job.phase is not Phase.LEASED or job.token != settlement.token:
-        if job.token == settlement.token and await _is_repeated(tx, contract, job, settlement.outcome, digest):
+        if job.token == settlement.token and await _is_repeated(tx.log, contract, job, settlement.outcome, digest):
             return unchanged(job)
         error = StaleLease(
             f"the lease on job {job.id} was lost, its result is not recorded; stop working on it",
@@ -120,20 +120,20 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
     if change is None:
         return unchanged(job)
     change = apply_requested_cancel(contract, change, tx.now)
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change
 
 
 async def settle_or_raise(runtime: Runtime, tx: Tx, settlement: Settlement, orphans: list[str]) -> None:
     """Settle at the end of a handler's transaction. A refusal is raised instead of noted, so all of it rolls back."""
     check_outcome(settlement.outcome)
-    job = (await tx.lock([settlement.id])).get(settlement.id)
+    job = (await tx.jobs.lock([settlement.id])).get(settlement.id)
     if job is None or job.phase is not Phase.LEASED or job.token != settlement.token:
         raise StaleLease(
             f"the lease on job {settlement.id} was lost; its transaction is rolled back", job_id=settlement.id
         )
     if orphans:
-        await tx.add_notes(await orphaned_step_notes(tx, job, orphans))
+        await tx.log.add_notes(await orphaned_step_notes(tx, job, orphans))
     unwrap(await settle_job(runtime, tx, job, settlement))
 
 
@@ -142,10 +142,10 @@ def digest_of(outcome: Outcome) -> str:
     return blake2b(repr(outcome).encode(), digest_size=9).hexdigest()
 
 
-async def _is_repeated(tx: Tx, contract: Contract, job: Job, outcome: Outcome, digest: str) -> bool:
+async def _is_repeated(log: LogTable, contract: Contract, job: Job, outcome: Outcome, digest: str) -> bool:
     if isinstance(outcome, Succeeded):
         return contract.succeeded(job.status) and job.result == outcome.result
-    events = await tx.events(job.id)
+    events = await log.events(job.id)
     return any(
         event.execution_no == job.execution_no and (event.data or {}).get("settlement") == digest for event in events
     )

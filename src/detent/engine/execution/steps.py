@@ -6,7 +6,7 @@ from detent.core.job import Job, Note, Step
 from detent.engine.refusal import Refused, refuse, unwrap
 from detent.engine.runtime import Runtime
 from detent.ports.claims import Claimed
-from detent.ports.tx import Tx
+from detent.ports.tx import StepTable, Tx
 
 STEP_REFUSED = "step.refused"
 STEP_ORPHANED = "step.orphaned"
@@ -21,7 +21,7 @@ async def recorded_steps(runtime: Runtime, claimed: Claimed) -> list[Step]:
     """All steps the job has recorded."""
     if has_no_recorded_steps(claimed):
         return []
-    return await runtime.store.read(lambda tx: tx.steps(claimed.id))
+    return await runtime.store.read(lambda tx: tx.steps.list_steps(claimed.id))
 
 
 async def record_step(runtime: Runtime, step: Step, token: str) -> None:
@@ -30,15 +30,15 @@ async def record_step(runtime: Runtime, step: Step, token: str) -> None:
         unwrap(await runtime.store.write(lambda tx: _record_after_lock(tx, step, token)))
 
 
-async def record_step_or_raise(tx: Tx, step: Step, token: str) -> None:
+async def record_step_or_raise(steps: StepTable, step: Step, token: str) -> None:
     """Write one step in a handler's transaction. A refusal is raised instead of noted, so all of it rolls back."""
-    if not await tx.record_step(step, token):
+    if not await steps.record_step(step, token):
         raise _stale(step)
 
 
 async def note_refusal(runtime: Runtime, step: Step, error: StaleLease) -> None:
     async def act(tx: Tx) -> None:
-        job = (await tx.lock([step.job_id])).get(step.job_id)
+        job = (await tx.jobs.lock([step.job_id])).get(step.job_id)
         if job is not None:
             await refuse(tx, job, error, STEP_REFUSED, None)
 
@@ -48,11 +48,11 @@ async def note_refusal(runtime: Runtime, step: Step, error: StaleLease) -> None:
 async def _record_after_lock(tx: Tx, step: Step, token: str) -> Refused | None:
     """Record the step under the row lock. The first try failed because the row was locked, because this step was
     already recorded by a call whose reply was lost, or because the lease is lost."""
-    job = (await tx.lock([step.job_id])).get(step.job_id)
+    job = (await tx.jobs.lock([step.job_id])).get(step.job_id)
     if job is None:
         return Refused(StaleLease(f"job {step.job_id} no longer exists; stop working on it", job_id=step.job_id))
     leased = job.token == token and job.phase is Phase.LEASED
-    if leased and (await tx.record_step(step, token) or await _is_already_recorded(tx, step)):
+    if leased and (await tx.steps.record_step(step, token) or await _is_already_recorded(tx.steps, step)):
         return None
     return await refuse(tx, job, _stale(step), STEP_REFUSED, None)
 
@@ -65,9 +65,9 @@ def _stale(step: Step) -> StaleLease:
     )
 
 
-async def _is_already_recorded(tx: Tx, step: Step) -> bool:
+async def _is_already_recorded(steps: StepTable, step: Step) -> bool:
     """A step name is used once per execution, so a record of this name and execution is this step."""
-    stored = await tx.step(step.job_id, step.name)
+    stored = await steps.step(step.job_id, step.name)
     return stored is not None and stored.execution_no == step.execution_no and stored.digest == step.digest
 
 
@@ -75,15 +75,15 @@ async def note_orphaned_steps(runtime: Runtime, claimed: Claimed, names: list[st
     """Write one note for each recorded step that the handler's code no longer runs."""
 
     async def act(tx: Tx) -> None:
-        job = (await tx.lock([claimed.id])).get(claimed.id)
+        job = (await tx.jobs.lock([claimed.id])).get(claimed.id)
         if job is not None and job.token == claimed.token and job.phase is Phase.LEASED:
-            await tx.add_notes(await orphaned_step_notes(tx, job, names))
+            await tx.log.add_notes(await orphaned_step_notes(tx, job, names))
 
     await runtime.store.write(act)
 
 
 async def orphaned_step_notes(tx: Tx, job: Job, names: list[str]) -> list[Note]:
-    noted = {(note.data or {}).get("name") for note in await tx.notes(job.id) if note.name == STEP_ORPHANED}
+    noted = {(note.data or {}).get("name") for note in await tx.log.notes(job.id) if note.name == STEP_ORPHANED}
     at = max(tx.now, job.updated_at)
     new_names = [name for name in names if name not in noted]
     return [Note(job.id, job.version, STEP_ORPHANED, at, job.worker, job.execution_no, {"name": n}) for n in new_names]

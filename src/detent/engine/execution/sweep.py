@@ -9,7 +9,7 @@ from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Signal, Signa
 from detent.core.outcome import after_loss, fail_after_interruptions
 from detent.engine.reads.workers import record_losses
 from detent.engine.runtime import Runtime
-from detent.ports.claims import Claimed, ClaimRequest
+from detent.ports.claims import Claimed, ClaimRequest, ClaimTable
 from detent.ports.tx import Tx
 
 from . import approvals
@@ -24,11 +24,11 @@ async def expire(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
     """Take jobs back from workers whose lease has expired. The contract decides if this counts as a failure."""
     names = [c.name for c in runtime.contracts.values() if c.loss.move is not Move.RECLAIM]
     changed = []
-    for job in await tx.expired(limit, names):
+    for job in await tx.claims.expired(limit, names):
         facts = Facts(actor=ACTOR, dlq_id=runtime.ids.job(), data={"worker": job.worker})
         contract = runtime.contract(job.contract)
         change = apply_requested_cancel(contract, after_loss(contract, job, tx.now, facts, runtime.jitter), tx.now)
-        await tx.apply([change])
+        await tx.jobs.apply([change])
         changed.append(change)
     await record_losses(tx, changed)
     return changed
@@ -37,14 +37,14 @@ async def expire(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
 async def cancel_past_deadline(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
     """Cancel jobs that were not started by their deadline."""
     changed = []
-    for job in await tx.past_deadline(limit, list(runtime.contracts)):
+    for job in await tx.due.past_deadline(limit, list(runtime.contracts)):
         contract = runtime.contract(job.contract)
         if not contract.edge(job.status, Move.CANCEL):
             continue
         failure = Failure(TOO_LATE, "the job was not started by its deadline", "DeadlineExceeded")
         facts = Facts(actor=ACTOR, reason="deadline", failure=failure, charged=False)
         change = decide(contract, job, Move.CANCEL, tx.now, facts)
-        await tx.apply([change])
+        await tx.jobs.apply([change])
         changed.append(change)
     return changed
 
@@ -52,20 +52,20 @@ async def cancel_past_deadline(runtime: Runtime, tx: Tx, limit: int) -> list[Cha
 async def wake(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
     """Wake blocked jobs that are due (scheduled, or their wait timed out) and cancel jobs past their deadline."""
     changed = await cancel_past_deadline(runtime, tx, limit)
-    for job in await tx.due_blocked(limit, list(runtime.contracts)):
+    for job in await tx.due.due_blocked(limit, list(runtime.contracts)):
         contract = runtime.contract(job.contract)
         if job.wait_kind == APPROVAL:
             change = await approvals.expire(tx, contract, job)
-            await tx.apply([change])
+            await tx.jobs.apply([change])
             changed.append(change)
             continue
         reason = None
         if job.wait_name:
-            reason = "signalled" if await tx.signal(job.id, job.wait_name) else "timeout"
+            reason = "signalled" if await tx.signals.signal(job.id, job.wait_name) else "timeout"
             if reason == "timeout":
-                await tx.add_signal(Signal(job.id, job.wait_name, "null", ACTOR, tx.now, timed_out=True))
+                await tx.signals.add_signal(Signal(job.id, job.wait_name, "null", ACTOR, tx.now, timed_out=True))
         change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason=reason))
-        await tx.apply([change])
+        await tx.jobs.apply([change])
         changed.append(change)
     return changed
 
@@ -77,11 +77,11 @@ async def wake_missed_signals(
 
     No act of the engine leaves a job like this. Rows written in another way can: a restore, SQL, an older version.
     """
-    missed, end = await tx.missed_signals(after, limit)
+    missed, end = await tx.signals.missed_signals(after, limit)
     woken = []
-    for job in (await tx.lock(missed, wait=False)).values():
+    for job in (await tx.jobs.lock(missed, wait=False)).values():
         contract = runtime.contracts.get(job.contract)
-        if contract and job.awaited_signal and await tx.signal(job.id, job.awaited_signal):
+        if contract and job.awaited_signal and await tx.signals.signal(job.id, job.awaited_signal):
             woken.append(await wake_signalled(contract, tx, job, ACTOR))
     return woken, end
 
@@ -99,13 +99,13 @@ async def reclaim(runtime: Runtime, tx: Tx, request: ClaimRequest) -> list[Chang
     if not names:
         return []
     changed: list[Change] = []
-    for job in await tx.reclaimable(request, names):
+    for job in await tx.claims.reclaimable(request, names):
         if job.token == request.token:  # claimed a moment ago by this request, before the process was stopped
             continue
         change = _reclaim(runtime, tx, request, job)
         if change.after.phase is Phase.LEASED and not _may_join(request, change.after, leased(changed)):
             continue
-        await tx.apply([change])
+        await tx.jobs.apply([change])
         changed.append(change)
     await record_losses(tx, changed)
     return changed
@@ -142,9 +142,9 @@ def _may_join(request: ClaimRequest, job: Job, claimed: Sequence[Job]) -> bool:
     return not job.suspect or (request.suspects and not has_suspect)
 
 
-async def claim_suspect(tx: Tx, request: ClaimRequest) -> list[Claimed]:
+async def claim_suspect(claims: ClaimTable, request: ClaimRequest) -> list[Claimed]:
     """Claim one suspect. It is never claimed with another: if it kills its worker, no other job is lost with it."""
-    return await tx.claim(replace(request, limit=1, only_suspects=True))
+    return await claims.claim(replace(request, limit=1, only_suspects=True))
 
 
 def claimed_of(job: Job, token: str) -> Claimed:

@@ -15,7 +15,7 @@ from detent.ports.tx import Tx
 
 async def wait_for_signal(tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -> Change:
     change = decide(contract, job, _wait_move(contract, job, wait), tx.now, replace(facts, wait=wait))
-    if await tx.signal(job.id, wait.name):
+    if await tx.signals.signal(job.id, wait.name):
         return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="signalled"))
     return change
 
@@ -34,7 +34,7 @@ def not_supported(contract: Contract, what: str) -> NotSupported:
 async def wake_signalled(contract: Contract, tx: Tx, job: Job, actor: str | None) -> Change:
     """Wake a locked job whose signal is on record."""
     change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=actor, reason="signalled"))
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change
 
 
@@ -44,7 +44,7 @@ async def wait_for_approval(tx: Tx, contract: Contract, job: Job, wait: Wait, fa
     assert request is not None, "an approval wait has a request"
     if not contract.edge(job.status, Move.HOLD):
         raise approval_not_supported(contract)
-    stored = await tx.approval(job.id, wait.name)
+    stored = await tx.approvals.approval(job.id, wait.name)
     if stored is not None and stored.decision is not None and stored.request.digest != request.digest:
         raise question_changed(job.id, wait.name)
     if stored is not None and stored.request == request and stored.decision is None and stored.deadline is not None:
@@ -54,7 +54,7 @@ async def wait_for_approval(tx: Tx, contract: Contract, job: Job, wait: Wait, fa
     if stored is not None and stored.decision is not None:
         return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="decided before"))
     if stored is None or stored.request != request:
-        await tx.put_approval(Approval(job.id, wait.name, request, after.updated_at, after.due_at))
+        await tx.approvals.put_approval(Approval(job.id, wait.name, request, after.updated_at, after.due_at))
     data: dict[str, Any] = {
         "name": wait.name,
         "summary": request.summary,
@@ -83,13 +83,13 @@ def approval_not_supported(contract: Contract) -> NotSupported:
 async def wait_for_children(runtime: Runtime, tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -> Change:
     change = decide(contract, job, _wait_move(contract, job, wait), tx.now, replace(facts, wait=wait))
     children = list(dict.fromkeys(wait.children))
-    left = await tx.await_children(job.id, children, wait.wakes_on)
+    left = await tx.awaited.await_children(job.id, children, wait.wakes_on)
     ended = len(children) - left
     failed = 0
     if ended and left and wait.wakes_on == FAILURE:
         succeeded = [f"{c.name} {status}" for c in runtime.contracts.values() for status in c.success_statuses]
-        failed = int(await tx.any_failed(children, sorted(succeeded)))
+        failed = int(await tx.children.any_failed(children, sorted(succeeded)))
     if not should_wake(wait.wakes_on, ended, failed, left > 0):
         return change
-    await tx.stop_awaiting(job.id, children)
+    await tx.awaited.stop_awaiting(job.id, children)
     return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="children ended"))

@@ -3,38 +3,23 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from detent.core.alerts import Measurement, Rule
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Loss, Micros
 from detent.core.times import SECOND
-from detent.engine.reads.why import Pause, handles, is_live, serves, span
+from detent.engine.reads.why import handles, is_live, serves, span
 from detent.engine.refusal import MOVE_REFUSED
+from detent.ports.claims import HeldJobs, Suspect
+from detent.ports.limits import Pause
 from detent.ports.listing import WorkerRow
+from detent.ports.metrics import Group, Key, RecentCount
+from detent.ports.schedules import MissedSchedule
 
-from .event_counts import EVENTS, NOTES, SLOT, UNKNOWN, Group, Key, edge_of
+from .event_counts import EVENTS, NOTES, SLOT, UNKNOWN, edge_of
 
 _FAILURES = (Move.RETRY, Move.FAIL)
 _ENDS = (Move.SUCCEED, *_FAILURES)
-
-
-class MissedSchedule(NamedTuple):
-    """A schedule whose next fire is overdue, or that missed one recently."""
-
-    tenant_id: str
-    name: str
-    next_fire_at: Micros | None
-    misfires: int
-    last_misfire_at: Micros | None
-    last_error: str | None
-
-    @property
-    def label(self) -> str:
-        return self.name if self.tenant_id == "default" else f"{self.tenant_id}/{self.name}"
-
-    def late(self, now: Micros) -> Micros:
-        return max(0, now - self.next_fire_at) if self.next_fire_at is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +31,14 @@ class Readings:
     groups: Mapping[int, Group]
     tenants: Mapping[int, str]
     sums: Mapping[tuple[str, Key], int]
-    slots: list[tuple[int, str, Key, int]]
+    slots: list[RecentCount]
     due: list[tuple[Group, Micros]]
     """Groups with due jobs, and since when the oldest is due."""
     workers: list[WorkerRow]
     pauses: list[Pause]
-    running: list[tuple[str, str, int, Micros]]
-    """(queue, job_type, how many are held, since when the oldest is)"""
+    running: list[HeldJobs]
     losses: list[Loss]
-    suspects: list[tuple[str, str, int, str]]
-    """(queue, job_type, losses in a row, id)"""
+    suspects: list[Suspect]
     missed: list[MissedSchedule]
 
     def recent(self, log: str, seconds: float) -> Iterator[tuple[Key, int]]:

@@ -2,21 +2,20 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from detent.core.alerts import DEFAULT_RULES, Alert, AlertStep, Delivery, Measurement, Rule, advance
 from detent.core.errors import InvalidInput
-from detent.core.job import Loss
 from detent.core.times import SECOND, iso
-from detent.engine.reads.why import Pause
 from detent.engine.runtime import Runtime
+from detent.ports.metrics import AlertTable
 from detent.ports.tx import Tx
 from detent.system.backoff import Backoff
 
-from .alert_kinds import KINDS, MissedSchedule, Readings
-from .event_counts import SLOT, EventCounter, Key, read_groups
+from .alert_kinds import KINDS, Readings
+from .event_counts import SLOT, EventCounter, read_groups
 
 MAX_SUBJECTS = 50
 """Most subjects per rule with an alert, the worst first: a thousand broken tenants are one problem."""
@@ -29,26 +28,23 @@ KEEP_DELIVERIES = 7 * 86_400 * SECOND
 
 async def read_inputs(engine: Runtime, tx: Tx) -> Readings:
     """Read the inputs of rules and metrics; the cost does not grow with the number of finished jobs."""
-    groups = await read_groups(tx)
+    groups = await read_groups(tx.event_counts)
     longest = 2 * 3_600 * SECOND
-    losses = [Loss(*row) for row in await tx.query("losses", since=tx.now - longest, limit=_MAX_LOSSES)]
+    oldest_due = await tx.due.oldest_due()
     return Readings(
         now=tx.now,
         contracts=engine.contracts,
         groups=groups,
-        tenants={row[0]: row[1] for row in await tx.query("lane_parties")},
-        sums={(row[0], Key(*row[1:6])): row[6] for row in await tx.query("tallies")},
-        slots=[
-            (row[0], row[1], Key(*row[2:7]), row[7])
-            for row in await tx.query("tally_slots", since=(tx.now - longest) // SLOT)
-        ],
-        due=[(groups[row[0]], row[1]) for row in await tx.query("oldest_due", now=tx.now) if row[0] in groups],
-        workers=await tx.workers(),
-        pauses=[Pause(*row) for row in await tx.pauses()],
-        running=[(row[0], row[1], row[2], row[3]) for row in await tx.query("long_held")],
-        losses=losses,
-        suspects=await tx.suspects(),
-        missed=[MissedSchedule(*row) for row in await tx.query("missed_schedules", now=tx.now, since=tx.now - longest)],
+        tenants=await tx.event_counts.party_tenants(),
+        sums=await tx.event_counts.event_totals(),
+        slots=await tx.event_counts.recent_counts((tx.now - longest) // SLOT),
+        due=[(groups[group], since) for group, since in oldest_due.items() if group in groups],
+        workers=await tx.workers.list_workers(),
+        pauses=await tx.pauses.list_pauses(),
+        running=await tx.claims.held_by_type(),
+        losses=await tx.workers.losses(tx.now - longest, _MAX_LOSSES),
+        suspects=await tx.claims.suspects(),
+        missed=await tx.schedules.missed_schedules(tx.now - longest),
     )
 
 
@@ -77,30 +73,30 @@ def _worst(measurements: Iterable[Measurement]) -> dict[str, Measurement]:
 async def _decide(
     engine: Runtime, measured: list[tuple[Rule, dict[str, Measurement]]], sinks: Mapping[str, Any], tx: Tx
 ) -> list[AlertStep]:
-    stored = {(alert.rule, alert.subject): alert for alert in await _read_alerts(tx)}
+    stored = {(alert.rule, alert.subject): alert for alert in await tx.alerts.list_alerts()}
     news = []
     for rule, measurements in measured:
         stored_subjects = {subject for name, subject in stored if name == rule.name}
         for subject in dict.fromkeys((*measurements, *stored_subjects)):
             before = stored.get((rule.name, subject))
             step = advance(rule, subject, before, measurements.get(subject), tx.now)
-            if await _store_alert(tx, before, step.after) and step.notify and step.after:
+            if await _store_alert(tx.alerts, before, step.after) and step.notify and step.after:
                 labels = measurements[subject].labels if subject in measurements else _labels(subject)
                 await _add_deliveries(engine, tx, rule, step.after, labels, sinks)
                 news.append(AlertStep(step.after, step.notify, labels))
-    await tx.change("drop_deliveries", before=tx.now - KEEP_DELIVERIES)
-    await tx.change("drop_tally_slots", before=(tx.now - 2 * 3_600 * SECOND) // SLOT)
+    await tx.alerts.drop_deliveries(tx.now - KEEP_DELIVERIES)
+    await tx.event_counts.drop_recent_counts((tx.now - 2 * 3_600 * SECOND) // SLOT)
     return news
 
 
-async def _store_alert(tx: Tx, before: Alert | None, after: Alert | None) -> bool:
+async def _store_alert(alerts: AlertTable, before: Alert | None, after: Alert | None) -> bool:
     """False if the alert did not change, or another process has changed it first."""
     if after is before:
         return False
     if after is None:
         assert before is not None
-        return await tx.change("drop_alert", rule=before.rule, subject=before.subject, version=before.version) == 1
-    return await tx.change("add_alert" if before is None else "change_alert", **asdict(after)) == 1
+        return await alerts.drop_alert(before)
+    return await (alerts.add_alert(after) if before is None else alerts.change_alert(after))
 
 
 async def _add_deliveries(
@@ -110,7 +106,7 @@ async def _add_deliveries(
     for name, sink in sinks.items():
         if sink.accepts(alert.severity):
             delivery = Delivery(engine.ids.job(), alert.rule, alert.subject, name, body, tx.now, tx.now)
-            await tx.change("add_delivery", **asdict(delivery))
+            await tx.alerts.add_delivery(delivery)
 
 
 def _labels(subject: str) -> dict[str, str]:
@@ -123,19 +119,17 @@ async def take_delivery(engine: Runtime, names: Iterable[str]) -> Delivery | Non
     sink_names = set(names)
 
     async def act(tx: Tx) -> Delivery | None:
-        for row in await tx.query("due_deliveries", now=tx.now, limit=100):
-            delivery = Delivery(*row)
-            until = tx.now + int(_DELIVERY_LEASE_SECONDS * SECOND)
-            values = {"id": delivery.id, "attempts": delivery.attempts, "until": until}
-            if delivery.sink in sink_names and await tx.change("take_delivery", **values):
-                return Delivery(**{**asdict(delivery), "attempts": delivery.attempts + 1})
+        until = tx.now + int(_DELIVERY_LEASE_SECONDS * SECOND)
+        for delivery in await tx.alerts.due_deliveries(100):
+            if delivery.sink in sink_names and await tx.alerts.take_delivery(delivery, until):
+                return replace(delivery, attempts=delivery.attempts + 1)
         return None
 
     return await engine.store.write(act)
 
 
 async def any_delivery_due(engine: Runtime) -> bool:
-    return bool(await engine.store.read(lambda tx: tx.query("due_deliveries", now=tx.now, limit=1)))
+    return bool(await engine.store.read(lambda tx: tx.alerts.due_deliveries(1)))
 
 
 async def finish_delivery(engine: Runtime, delivery: Delivery, error: str | None) -> bool:
@@ -146,8 +140,7 @@ async def finish_delivery(engine: Runtime, delivery: Delivery, error: str | None
     async def act(tx: Tx) -> None:
         due_at = None if error is None or given_up else tx.now + int(backoff.seconds * SECOND)
         done = tx.now if error is None else None
-        values = {"id": delivery.id, "attempts": delivery.attempts, "last_error": error and error[:500]}
-        await tx.change("end_delivery", due_at=due_at, delivered_at=done, **values)
+        await tx.alerts.end_delivery(delivery, due_at, done, error and error[:500])
 
     await engine.store.write(act)
     return error is None or given_up
@@ -158,29 +151,21 @@ async def claim_interval(engine: Runtime, name: str, seconds: float) -> bool:
     span = int(seconds * SECOND)
 
     async def is_due(tx: Tx) -> bool:
-        at = {row[0]: row[1] for row in await tx.query("turns")}.get(name, 0)
-        return bool(at <= tx.now - span)
+        return (await tx.intervals.last_runs()).get(name, 0) <= tx.now - span
 
-    async def act(tx: Tx) -> bool:
-        await tx.change("first_turn", name=name)
-        return await tx.change("take_turn", name=name, latest=tx.now - span, now=tx.now) == 1
-
-    return await engine.store.read(is_due) and await engine.store.write(act)
+    return await engine.store.read(is_due) and await engine.store.write(
+        lambda tx: tx.intervals.take_interval(name, tx.now - span)
+    )
 
 
 async def list_alerts(engine: Runtime) -> list[Alert]:
     """All pending and firing alerts, and those resolved last."""
-    return await engine.store.read(_read_alerts)
+    return await engine.store.read(lambda tx: tx.alerts.list_alerts())
 
 
 async def list_deliveries(engine: Runtime, limit: int = 50) -> list[Delivery]:
     """Past and pending deliveries to sinks, newest first."""
-    rows = await engine.store.read(lambda tx: tx.query("deliveries", limit=limit))
-    return [Delivery(*row) for row in rows]
-
-
-async def _read_alerts(tx: Tx) -> list[Alert]:
-    return [Alert(*row) for row in await tx.query("alerts")]
+    return await engine.store.read(lambda tx: tx.alerts.list_deliveries(limit))
 
 
 def alert_view(alert: Alert) -> dict[str, Any]:

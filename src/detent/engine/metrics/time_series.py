@@ -1,15 +1,15 @@
 """Throughput and latency in slots of ten seconds, summed from the log in commit order and kept for a week."""
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.times import SECOND, iso
 from detent.engine.runtime import Runtime
+from detent.ports.metrics import Group, SlotSums, Timed
 from detent.ports.tx import Tx
 
-from .event_counts import EVENTS, UNKNOWN, Group, edge_of, read_groups
+from .event_counts import EVENTS, UNKNOWN, edge_of, read_groups
 from .log_follower import LogFollower
 
 LOG = "series"
@@ -18,24 +18,6 @@ KEEP_SLOTS = 8 * 86_400 * SECOND // SLOT
 SPANS = {"hour": (3_600, 30), "day": (86_400, 900), "week": (604_800, 7_200)}
 """Name of a span -> (its length in seconds, seconds per point)."""
 _TARGET_EVENTS = 5_000
-_COLUMNS = 8
-SUBMITTED, SUCCEEDED, FAILED, RETRIED, WAITS, WAITED, RUNS, RAN = range(_COLUMNS)
-
-
-class Timed(NamedTuple):
-    """Events of one kind in one slot. took: total microseconds that their jobs spent in the source status."""
-
-    lane_group: int
-    source: str
-    event: str
-    target: str
-    before: str
-    slot: int
-    number: int
-    took: int
-
-
-SlotSums = dict[int, list[int]]
 
 
 class SeriesRecorder:
@@ -50,44 +32,44 @@ class SeriesRecorder:
         """Sum new events in at most `steps` ranges; True if the end of the log was reached."""
         return await self._follower.catch_up(steps)
 
-    async def _sum_range(self, tx: Tx, values: dict[str, Any]) -> tuple[int, SlotSums]:
-        rows = [Timed(*row) for row in await tx.query("time_events", **values, slot=SLOT)]
+    async def _sum_range(self, tx: Tx, position: int, until: int) -> tuple[int, dict[int, SlotSums]]:
+        rows = await tx.series.time_events(position, until, SLOT)
         if any(row.lane_group not in self._groups for row in rows):
-            self._groups = await read_groups(tx)
+            self._groups = await read_groups(tx.event_counts)
         return sum(row.number for row in rows), sum_events(rows, self._groups, self._engine.contracts)
 
 
-async def _add_sums(tx: Tx, slot_sums: SlotSums) -> None:
+async def _add_sums(tx: Tx, sums: dict[int, SlotSums]) -> None:
     oldest = tx.now // SLOT - KEEP_SLOTS
-    rows = [[slot, *sums] for slot, sums in slot_sums.items() if slot >= oldest]
-    if rows:
-        await tx.change("add_series", rows=json.dumps(rows))
-    await tx.change("drop_series", before=oldest)
+    await tx.series.add_series({slot: slot_sums for slot, slot_sums in sums.items() if slot >= oldest})
+    await tx.series.drop_series(oldest)
 
 
-def sum_events(rows: Iterable[Timed], groups: Mapping[int, Group], contracts: Mapping[str, Contract]) -> SlotSums:
+def sum_events(
+    rows: Iterable[Timed], groups: Mapping[int, Group], contracts: Mapping[str, Contract]
+) -> dict[int, SlotSums]:
     """Sum events per slot by the meaning of their contract's edge; events without an edge are left out."""
-    sums: SlotSums = {}
+    sums: dict[int, SlotSums] = {}
     for row in rows:
         contract = contracts.get(groups.get(row.lane_group, UNKNOWN).contract)
         edge = edge_of(contract, row.source, row.event, row.target)
         if contract is None or edge is None:
             continue
-        slot_sums = sums.setdefault(row.slot, [0] * _COLUMNS)
+        slot_sums = sums.setdefault(row.slot, SlotSums())
         if edge.source is None:
-            slot_sums[SUBMITTED] += row.number
+            slot_sums.submitted += row.number
         if edge.move is Move.CLAIM and not _waited_for_retry(contract, row):
-            slot_sums[WAITS] += row.number
-            slot_sums[WAITED] += row.took
+            slot_sums.waits += row.number
+            slot_sums.waited += row.took
         if edge.source is not None and contract.phase(edge.source) is Phase.LEASED:
-            slot_sums[RUNS] += row.number
-            slot_sums[RAN] += row.took
+            slot_sums.runs += row.number
+            slot_sums.ran += row.took
         if edge.move is Move.RETRY:
-            slot_sums[RETRIED] += row.number
+            slot_sums.retried += row.number
         elif edge.move is Move.SUCCEED:
-            slot_sums[SUCCEEDED] += row.number
+            slot_sums.succeeded += row.number
         elif edge.move is not Move.CANCEL and contract.phase(edge.target) is Phase.FINAL:
-            slot_sums[FAILED] += row.number
+            slot_sums.failed += row.number
     return sums
 
 
@@ -101,24 +83,23 @@ async def series_view(engine: Runtime, span: str) -> dict[str, Any]:
     seconds, width = SPANS[span]
     slots = width * SECOND // SLOT
 
-    async def read(tx: Tx) -> tuple[int, list[Any]]:
+    async def read(tx: Tx) -> tuple[int, dict[int, SlotSums]]:
         last = tx.now // (width * SECOND)
         first = last - seconds // width
-        return last, await tx.query("series", width=slots, first=first * slots, last=last * slots)
+        return last, await tx.series.read_series(slots, first * slots, last * slots)
 
-    last, rows = await engine.store.read(read)
-    sums = {row[0]: [int(value) for value in row[1:]] for row in rows}
-    points = [_point(at, width, sums.get(at, [0] * _COLUMNS)) for at in range(last - seconds // width, last)]
+    last, sums = await engine.store.read(read)
+    points = [_point(at, width, sums.get(at, SlotSums())) for at in range(last - seconds // width, last)]
     return {"span": span, "at": iso(last * width * SECOND), "bucket_seconds": width, "points": points}
 
 
-def _point(number: int, width: int, sums: list[int]) -> dict[str, Any]:
+def _point(number: int, width: int, sums: SlotSums) -> dict[str, Any]:
     return {
         "at": iso(number * width * SECOND),
-        "submitted": sums[SUBMITTED],
-        "ended_well": sums[SUCCEEDED],
-        "ended_badly": sums[FAILED],
-        "retries": sums[RETRIED],
-        "wait_ms": round(sums[WAITED] / sums[WAITS] / 1_000, 3) if sums[WAITS] else None,
-        "run_ms": round(sums[RAN] / sums[RUNS] / 1_000, 3) if sums[RUNS] else None,
+        "submitted": sums.submitted,
+        "ended_well": sums.succeeded,
+        "ended_badly": sums.failed,
+        "retries": sums.retried,
+        "wait_ms": round(sums.waited / sums.waits / 1_000, 3) if sums.waits else None,
+        "run_ms": round(sums.ran / sums.runs / 1_000, 3) if sums.runs else None,
     }

@@ -7,10 +7,11 @@ from detent.core.job import Micros
 from detent.core.limits import Limit
 from detent.core.times import iso
 from detent.engine.runtime import Runtime
+from detent.ports.limits import Pause
 from detent.ports.listing import Backlog, WorkerRow
 from detent.ports.tx import Tx
 
-from .why import Pause, is_live, serves
+from .why import is_live, serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,9 @@ def pause_view(pause: Pause) -> dict[str, Any]:
 
 async def read_queues(runtime: Runtime) -> Queues:
     async def read(tx: Tx) -> Queues:
-        live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
-        pauses = [Pause(*row) for row in await tx.pauses()]
-        limits = [limit for limit, _ in await tx.limits()]
-        return Queues(tx.now, await tx.backlog(), pauses, live, limits)
+        live = [worker for worker in await tx.workers.list_workers() if is_live(worker, tx.now)]
+        pauses = await tx.pauses.list_pauses()
+        limits = [limit for limit, _ in await tx.limits.list_limits()]
+        return Queues(tx.now, await tx.stats.backlog(), pauses, live, limits)
 
     return await runtime.store.read(read)

@@ -8,19 +8,20 @@ from detent.core.contract.model import Phase
 from detent.core.job import Micros
 from detent.core.times import iso
 from detent.engine.runtime import Runtime, Service, operators_only
+from detent.ports.limits import Pause
 from detent.ports.listing import Backlog, WorkerRow
-from detent.ports.tx import Tx
+from detent.ports.tx import StatusCount, Tx
 
 from .queues import Queues, pause_view, read_queues
-from .why import Pause, is_live
+from .why import is_live
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The numbers of one transaction; counts are (contract, status, phase, number of jobs)."""
+    """The numbers of one transaction."""
 
     now: Micros
-    counts: list[tuple[str, str, str, int]]
+    counts: list[StatusCount]
     backlog: list[Backlog]
     dead_letters: dict[str, int]
     workers: list[WorkerRow]
@@ -47,9 +48,13 @@ class Statistics(Service):
 
 async def read_stats(engine: Runtime) -> Stats:
     async def read(tx: Tx) -> Stats:
-        counts, backlog, dead_letters = await tx.counts(), await tx.backlog(), await tx.dead_letter_counts()
+        counts, backlog, dead_letters = (
+            await tx.stats.counts(),
+            await tx.stats.backlog(),
+            await tx.dead_letters.dead_letter_counts(),
+        )
         return Stats(
-            tx.now, counts, backlog, dead_letters, await tx.workers(), [Pause(*row) for row in await tx.pauses()]
+            tx.now, counts, backlog, dead_letters, await tx.workers.list_workers(), await tx.pauses.list_pauses()
         )
 
     return await engine.store.read(read)
@@ -93,8 +98,7 @@ async def stats_of_tenant(engine: Runtime, tenant: str) -> dict[str, Any]:
     """The statistics a tenant may see: its jobs and dead letters, without workers, queues and pauses."""
 
     async def read(tx: Tx) -> Stats:
-        counts = [tuple(row) for row in await tx.query("counts_of_tenant", tenant=tenant)]
-        dead_letters = {row[0]: row[1] for row in await tx.query("dead_letters_of_tenant", tenant=tenant)}
+        counts, dead_letters = await tx.stats.counts(tenant), await tx.dead_letters.dead_letter_counts(tenant)
         return Stats(tx.now, counts, [], dead_letters, [], [])
 
     view = stats_view(await engine.store.read(read))

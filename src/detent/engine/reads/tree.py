@@ -49,16 +49,16 @@ async def read_tree(runtime: Runtime, job_id: str) -> JobTree:
 
 async def _read_tree(tx: Tx, job: Job, name: str, after: list[str], depth: int) -> JobTree:
     node = JobTree(job, name, after)
-    counts = await tx.count_children(job.id)
+    counts = await tx.children.count_children(job.id)
     number = sum(count[-1] for count in counts)
     if number > MAX_CHILDREN_SHOWN or (number and depth <= 1):
         node.child_counts = [(job_type, status, count) for job_type, _, status, _, count in counts]
         return node
     if not number:
         return node
-    notes = [note.data or {} for note in await tx.notes(job.id) if note.name == ENQUEUED]
+    notes = [note.data or {} for note in await tx.log.notes(job.id) if note.name == ENQUEUED]
     named = {child["id"]: child for data in notes for child in data.get("children", ())}
-    children = await tx.children(job.id, limit=MAX_CHILDREN_SHOWN)
+    children = await tx.children.list_children(job.id, limit=MAX_CHILDREN_SHOWN)
     order = {job_id: place for place, job_id in enumerate(named)}
     for child in sorted(children, key=lambda job: (order.get(job.id, len(order)), job.id)):
         named_child = named.get(child.id, {})

@@ -3,16 +3,17 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from detent.core.approval import Approval
 from detent.core.contract.model import Contract, Phase
 from detent.core.job import APPROVAL, CHILDREN, Job, Micros, Note
-from detent.core.limits import Meter
 from detent.core.times import SECOND, iso
 from detent.engine.execution.approvals import approval_view
 from detent.engine.execution.steps import STEP_ORPHANED
 from detent.engine.runtime import Runtime
+from detent.ports.children import ChildCount
+from detent.ports.limits import MeterUse, Pause
 from detent.ports.listing import WorkerRow
 from detent.ports.tx import Tx
 
@@ -37,14 +38,6 @@ class Why:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class Pause(NamedTuple):
-    kind: str
-    name: str
-    actor: str
-    reason: str | None
-    at: Micros
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All inputs of the explanation, read in one transaction."""
@@ -56,10 +49,10 @@ class Snapshot:
     live: list[WorkerRow]
     ahead: int
     notes: list[Note] = field(default_factory=list)
-    meters: list[tuple[Meter, int]] = field(default_factory=list)
+    meters: list[MeterUse] = field(default_factory=list)
     """The meters of the limits that apply to the job, and how many jobs each counts."""
     approval: Approval | None = None
-    children: list[tuple[str, str, str, str, int]] = field(default_factory=list)
+    children: list[ChildCount] = field(default_factory=list)
 
 
 async def why(runtime: Runtime, job_id: str, *, payloads: bool = True) -> Why:
@@ -67,18 +60,22 @@ async def why(runtime: Runtime, job_id: str, *, payloads: bool = True) -> Why:
 
     async def act(tx: Tx) -> Snapshot:
         job = await runtime.find(tx, job_id)
-        pauses = [Pause(*row) for row in await tx.pauses()]
-        live = [worker for worker in await tx.workers() if is_live(worker, tx.now)]
-        ahead = await tx.jobs_ahead(job.id, MAX_AHEAD) if job.phase is Phase.CLAIMABLE else 0
-        notes = await tx.notes(job.id)
+        pauses = await tx.pauses.list_pauses()
+        live = [worker for worker in await tx.workers.list_workers() if is_live(worker, tx.now)]
+        ahead = await tx.stats.jobs_ahead(job.id, MAX_AHEAD) if job.phase is Phase.CLAIMABLE else 0
+        notes = await tx.log.notes(job.id)
         if not payloads:
             job, notes = redact_job(job), [redact_note(note) for note in notes]
-        meters = await tx.meters_of([job]) if job.phase is Phase.CLAIMABLE else []
+        meters = await tx.limits.meters_of([job]) if job.phase is Phase.CLAIMABLE else []
         snapshot = Snapshot(tx.now, job, runtime.contract(job.contract), pauses, live, ahead, notes, meters)
         if job.wait_kind == APPROVAL:
-            approval = await tx.approval(job.id, job.wait_name or "")
+            approval = await tx.approvals.approval(job.id, job.wait_name or "")
             return replace(snapshot, approval=approval if payloads or approval is None else _redact_approval(approval))
-        return replace(snapshot, children=await tx.count_children(job.id)) if job.wait_kind == CHILDREN else snapshot
+        return (
+            replace(snapshot, children=await tx.children.count_children(job.id))
+            if job.wait_kind == CHILDREN
+            else snapshot
+        )
 
     return explain(await runtime.store.read(act))
 

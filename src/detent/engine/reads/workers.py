@@ -1,8 +1,8 @@
 """Workers: the jobs they hold, the commands sent to them, and the jobs that were taken back from lost workers."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from detent.core.access import Scope
 from detent.core.contract.model import Phase
@@ -12,7 +12,8 @@ from detent.core.times import SECOND, iso
 from detent.engine.metrics.event_counts import count_losses
 from detent.engine.runtime import Runtime, Service, operators_only
 from detent.ports.access import Audit
-from detent.ports.listing import WorkerRow
+from detent.ports.claims import HeldJob
+from detent.ports.listing import WorkerCommand, WorkerRow
 from detent.ports.tx import Tx
 
 from .why import is_live, queues_of, types_of
@@ -23,33 +24,6 @@ _MAX_HELD_JOBS = 10_000
 _MAX_LOSSES = 10_000
 KEEP_LOSSES = 7 * 86_400 * SECOND
 KEEP_WORKERS = 86_400 * SECOND
-
-
-class WorkerCommand(NamedTuple):
-    """A command for one worker. drain: finish the running jobs, then exit; stop: as on SIGTERM."""
-
-    worker: str
-    act: str
-    actor: str
-    reason: str | None
-    at: Micros
-
-
-class HeldJob(NamedTuple):
-    """A job that a worker holds. since: when this execution started."""
-
-    id: str
-    worker: str
-    contract: str
-    queue: str
-    job_type: str
-    tenant_id: str
-    execution_no: int
-    since: Micros
-    lease_until: Micros
-
-    def view(self) -> dict[str, Any]:
-        return {**self._asdict(), "since": iso(self.since), "lease_until": iso(self.lease_until)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +55,7 @@ class WorkerOverview:
             "lease_seconds": row.lease / SECOND,
             "started_at": iso(row.started_at),
             "seen_at": iso(row.seen_at),
-            "held": [job.view() for job in self.held.get(row.id, [])],
+            "held": [_held_job_view(job) for job in self.held.get(row.id, [])],
             "order": {**command._asdict(), "at": iso(command.at)} if command else None,
         }
 
@@ -109,14 +83,17 @@ class Workers(Service):
         await self._runtime.store.write(_delete_old_worker_rows)
 
 
+def _held_job_view(job: HeldJob) -> dict[str, Any]:
+    return {**job._asdict(), "since": iso(job.since), "lease_until": iso(job.lease_until)}
+
+
 async def read_workers(engine: Runtime) -> WorkerOverview:
     async def act(tx: Tx) -> WorkerOverview:
         held: dict[str, list[HeldJob]] = {}
-        for row in await tx.query("held_jobs", limit=_MAX_HELD_JOBS):
-            job = HeldJob(*row)
+        for job in await tx.claims.held_jobs(_MAX_HELD_JOBS):
             held.setdefault(job.worker, []).append(job)
-        commands = {row[0]: WorkerCommand(*row) for row in await tx.query("orders")}
-        return WorkerOverview(tx.now, await tx.workers(), held, commands)
+        commands = {command.worker: command for command in await tx.workers.commands()}
+        return WorkerOverview(tx.now, await tx.workers.list_workers(), held, commands)
 
     return await engine.store.read(act)
 
@@ -127,28 +104,24 @@ async def send_command(engine: Runtime, worker: str, act: str, scope: Scope) -> 
         raise InvalidInput(f"unknown worker command {act!r}; use {' or '.join(COMMANDS)}", code="WORKER_ORDER_INVALID")
 
     async def write(tx: Tx) -> WorkerCommand:
-        row = next((row for row in await tx.workers() if row.id == worker), None)
+        row = next((row for row in await tx.workers.list_workers() if row.id == worker), None)
         if row is None or not is_live(row, tx.now):
             raise NotFound(
                 f"no live worker has the id {worker!r}; `detent workers` lists all workers", code="WORKER_NOT_FOUND"
             )
-        await tx.change("put_order", worker=worker, act=act, actor=actor, reason=reason, now=tx.now)
-        await tx.add_audit(Audit(actor, f"worker.{act}", worker, None, reason))
-        return WorkerCommand(worker, act, actor, reason, tx.now)
+        command = WorkerCommand(worker, act, actor, reason, tx.now)
+        await tx.workers.put_command(command)
+        await tx.audit.add_audit(Audit(actor, f"worker.{act}", worker, None, reason))
+        return command
 
     return await engine.store.write(write)
-
-
-async def command_for(tx: Tx, worker: str) -> WorkerCommand | None:
-    rows = await tx.query("order_of", worker=worker)
-    return WorkerCommand(*rows[0]) if rows else None
 
 
 async def record_losses(tx: Tx, changes: Sequence[Change]) -> None:
     """Record the jobs taken back from workers, in the transaction that takes them back."""
     if not changes:
         return
-    seen_at = {row.id: row.seen_at for row in await tx.workers()}
+    seen_at = {row.id: row.seen_at for row in await tx.workers.list_workers()}
     charged = 0
     for change in changes:
         before, after = change.before, change.after
@@ -170,8 +143,8 @@ async def record_losses(tx: Tx, changes: Sequence[Change]) -> None:
             given_up=after.phase is Phase.FINAL,
             target=after.status,
         )
-        await tx.change("add_loss", **asdict(loss))
-    await count_losses(tx, charged, len(changes) - charged)
+        await tx.workers.add_loss(loss)
+    await count_losses(tx.event_counts, charged, len(changes) - charged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +195,12 @@ class Recovery:
 
 
 async def recoveries(engine: Runtime, since: Micros) -> list[Recovery]:
-    rows = await engine.store.read(lambda tx: tx.query("losses", since=since, limit=_MAX_LOSSES))
     by_worker: dict[str, list[Loss]] = {}
-    for row in rows:
-        loss = Loss(*row)
+    for loss in await engine.store.read(lambda tx: tx.workers.losses(since, _MAX_LOSSES)):
         by_worker.setdefault(loss.worker, []).append(loss)
     return [Recovery(worker, losses) for worker, losses in by_worker.items()]
 
 
 async def _delete_old_worker_rows(tx: Tx) -> None:
-    await tx.change("drop_losses", before=tx.now - KEEP_LOSSES)
-    await tx.change("drop_workers", before=tx.now - KEEP_WORKERS)
-    await tx.change("drop_orders", before=tx.now - KEEP_WORKERS)
+    await tx.workers.drop_losses(tx.now - KEEP_LOSSES)
+    await tx.workers.drop_old_workers(tx.now - KEEP_WORKERS)

@@ -80,7 +80,7 @@ async def backfill(
 
 
 async def _without_job(schedule: Schedule, part: list[Micros], tx: Tx) -> list[Micros]:
-    fired = {fire.fire_at for fire in await tx.fires(schedule.id, part[0], part[-1], MAX_FIRES * 10)}
+    fired = {fire.fire_at for fire in await tx.fires.list_fires(schedule.id, part[0], part[-1], MAX_FIRES * 10)}
     return [moment for moment in part if moment not in fired]
 
 
@@ -107,7 +107,7 @@ async def _create_jobs(
     if job_ids:
         data = {"from": iso(moments[0]), "to": iso(moments[-1]), "jobs": len(job_ids)}
         subject, tenant = options.schedule.id, options.schedule.tenant_id
-        await tx.add_audit(Audit(scope.actor, "schedule.backfill", subject, tenant, scope.reason, data))
+        await tx.audit.add_audit(Audit(scope.actor, "schedule.backfill", subject, tenant, scope.reason, data))
     return job_ids
 
 

@@ -65,11 +65,11 @@ def error_after(schedule: Schedule, planned: Plan) -> str | None:
 
 async def fire_batch(runtime: Runtime, contracts: Sequence[str], limit: int, tx: Tx) -> FiredBatch:
     """Fire up to `limit` due schedules. Raises IdempotencyConflict if a fire or its key exists: fire fewer then."""
-    due = plan_all(await tx.due_schedules(limit, contracts), tx.now)
+    due = plan_all(await tx.schedules.due_schedules(limit, contracts), tx.now)
     exclusive = [one.schedule.id for one in due if one.schedule.overlap != Overlap.ALLOW]
-    running = await tx.unfinished_fires(exclusive, OVERLAP_LOOKBACK)
-    tenant_quotas = await quotas.lock_quotas(tx, (one.schedule.tenant_id for one in due)) if due else []
-    room = await quotas.room_in_backlogs(tx, tenant_quotas)
+    running = await tx.fires.unfinished_fires(exclusive, OVERLAP_LOOKBACK)
+    tenant_quotas = await quotas.lock_quotas(tx.quotas, (one.schedule.tenant_id for one in due)) if due else []
+    room = await quotas.room_in_backlogs(tx.quotas, tenant_quotas)
     batch: list[_Due] = []
     full: list[tuple[Schedule, QuotaExceeded]] = []
     left: list[tuple[Schedule, Plan]] = []
@@ -105,7 +105,7 @@ async def postpone(refused: Sequence[tuple[Schedule, QuotaExceeded]], tx: Tx) ->
     """Retry fires later that a backlog quota refused."""
     errors = [(schedule, f"{error.code}: {error.message}") for schedule, error in refused]
     if errors:
-        await tx.postpone_fires(errors, tx.now + QUOTA_RETRY_DELAY)
+        await tx.fires.postpone_fires(errors, tx.now + QUOTA_RETRY_DELAY)
 
 
 def log_postponed(refused: Iterable[tuple[Schedule, QuotaExceeded]]) -> None:
@@ -131,7 +131,7 @@ def _prepare(runtime: Runtime, one: _Due, running: bool, tenant_quotas: list[Ten
 
 async def _write(tx: Tx, batch: Sequence[_Due]) -> list[Job]:
     """The compare-and-set of the schedules comes first: a process that loses it writes nothing."""
-    if batch and await tx.advance_schedules([one.advance() for one in batch]) < len(batch):
+    if batch and await tx.schedules.advance_schedules([one.advance() for one in batch]) < len(batch):
         raise VersionConflict("a due schedule was fired or changed meanwhile; the next sweep tries again")
     prepared = [p for one in batch for p in one.prepared]
     if not prepared:
@@ -141,6 +141,6 @@ async def _write(tx: Tx, batch: Sequence[_Due]) -> list[Job]:
         for one in batch
         for moment, job in zip(one.moments, one.jobs, strict=True)
     ]
-    if await tx.add_fires(fires) < len(fires) or await submit_batch(tx, prepared) is None:
+    if await tx.fires.add_fires(fires) < len(fires) or await submit_batch(tx, prepared) is None:
         raise IdempotencyConflict("a fire of this batch or its key exists; its schedule is fired alone")
     return [p.change.after for p in prepared]

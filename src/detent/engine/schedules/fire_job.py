@@ -38,7 +38,7 @@ async def make_job(
 ) -> Job | None:
     """Create the job of a fire; None if this fire has created one before. later: additional delay of the job."""
     prepared = prepare_job(runtime, schedule, moment, tx.now, actor, later)
-    if not await tx.add_fires([Fire(schedule.id, moment, prepared.change.after.id, tx.now)]):
+    if not await tx.fires.add_fires([Fire(schedule.id, moment, prepared.change.after.id, tx.now)]):
         return None
     (submitted,) = await submit_within_quotas(tx, [prepared])
     if submitted.hit:

@@ -42,7 +42,7 @@ async def fire_due(runtime: Runtime, limit: int) -> Fired:
 
 
 async def _read_next(contracts: list[str], tx: Tx) -> tuple[Micros, Micros | None]:
-    return tx.now, await tx.next_fire(contracts)
+    return tx.now, await tx.schedules.next_fire(contracts)
 
 
 async def _fire_batch_or_fewer(runtime: Runtime, contracts: list[str], limit: int) -> FiredBatch:
@@ -60,7 +60,7 @@ async def _fire_batch_or_fewer(runtime: Runtime, contracts: list[str], limit: in
 
 
 async def _first_due(contracts: list[str], tx: Tx) -> FiredBatch:
-    planned = plan_all(await tx.due_schedules(1, contracts), tx.now)
+    planned = plan_all(await tx.schedules.due_schedules(1, contracts), tx.now)
     return FiredBatch([], left=[(one.schedule, one.plan) for one in planned])
 
 
@@ -84,18 +84,20 @@ async def _fire_or_postpone(runtime: Runtime, schedule: Schedule, planned: Plan)
             missed=planned.missed + len(planned.fires), last_missed=max(planned.fires, default=planned.last_missed)
         )
         skipped = Advance(schedule, missed, f"{error.code}: {error.message}")
-        await runtime.store.write(lambda tx: tx.advance_schedules([skipped]))
+        await runtime.store.write(lambda tx: tx.schedules.advance_schedules([skipped]))
         return []
 
 
 async def _fire(runtime: Runtime, tx: Tx, schedule: Schedule, planned: Plan) -> list[Job]:
     """The compare-and-set of the schedule's row comes first: a process that loses it writes nothing."""
-    if not await tx.advance_schedules([Advance(schedule, planned, schedule.last_error)]):
+    if not await tx.schedules.advance_schedules([Advance(schedule, planned, schedule.last_error)]):
         return []
     new_jobs: list[tuple[Micros, Job]] = []
     overlapped = 0
     exclusive = schedule.overlap != Overlap.ALLOW
-    running = (await tx.unfinished_fires([schedule.id], OVERLAP_LOOKBACK)).get(schedule.id, []) if exclusive else []
+    running = (
+        (await tx.fires.unfinished_fires([schedule.id], OVERLAP_LOOKBACK)).get(schedule.id, []) if exclusive else []
+    )
     for moment in planned.fires:
         if running and schedule.overlap == Overlap.SKIP:
             overlapped += 1
@@ -107,13 +109,13 @@ async def _fire(runtime: Runtime, tx: Tx, schedule: Schedule, planned: Plan) -> 
             new_jobs.append((moment, job))
             running = [] if schedule.overlap == Overlap.ALLOW else [job.id]
     last = (new_jobs[-1][0], new_jobs[-1][1].id) if new_jobs else None
-    await tx.record_fires(schedule.id, len(new_jobs), overlapped, last, error_after(schedule, planned))
+    await tx.fires.record_fires(schedule.id, len(new_jobs), overlapped, last, error_after(schedule, planned))
     return [job for _, job in new_jobs]
 
 
 async def _cancel(runtime: Runtime, tx: Tx, schedule: Schedule, job_id: str) -> None:
     """Cancel the job of an earlier fire. Does not wait for a locked row: the next sweep retries the fire."""
-    if job_id not in await tx.lock([job_id], wait=False):
+    if job_id not in await tx.jobs.lock([job_id], wait=False):
         raise VersionConflict(f"job {job_id} is locked by another transaction; the fire is retried", job_id=job_id)
     scope = Scope(f"schedule:{schedule.name}", "replaced by the next fire")
     await job_control.cancel(runtime, tx, job_id, scope)

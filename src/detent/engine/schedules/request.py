@@ -94,7 +94,7 @@ def _build_schedule(
 
 async def find_schedule(tx: Tx, reference: str, tenant: str | None) -> Schedule:
     """Look up a schedule by id or name; a name that several tenants use needs the tenant."""
-    matches = await tx.schedules_matching(reference)
+    matches = await tx.schedules.schedules_matching(reference)
     allowed = [schedule for schedule in matches if tenant is None or schedule.tenant_id == tenant]
     if len(allowed) == 1:
         return allowed[0]

@@ -70,15 +70,15 @@ class Schedules(Service):
                 )
             if paused:
                 schedule = replace(schedule, paused_at=tx.now, next_fire_at=None)
-            if not await tx.put_schedule(schedule):
-                existing = [s for s in await tx.schedules_matching(schedule_id) if s.id == schedule_id]
+            if not await tx.schedules.put_schedule(schedule):
+                existing = [s for s in await tx.schedules.schedules_matching(schedule_id) if s.id == schedule_id]
                 if existing:
                     return existing[0]
                 raise ScheduleExists(
                     f"a schedule named {request.name!r} exists; choose another name, or edit that one",
                     name=request.name,
                 )
-            await tx.add_audit(
+            await tx.audit.add_audit(
                 Audit(scope.actor, "schedule.add", schedule.id, schedule.tenant_id, scope.reason, definition(schedule))
             )
             return schedule
@@ -143,8 +143,8 @@ class Schedules(Service):
 
         async def act(tx: Tx) -> Schedule:
             schedule = await self._find(tx, reference, scope)
-            await tx.drop_schedule(schedule.id)
-            await tx.add_audit(
+            await tx.schedules.drop_schedule(schedule.id)
+            await tx.audit.add_audit(
                 Audit(
                     scope.actor, "schedule.remove", schedule.id, schedule.tenant_id, scope.reason, definition(schedule)
                 )
@@ -159,14 +159,14 @@ class Schedules(Service):
 
     async def list(self, filter: Filter) -> builtins.list[Schedule]:
         chosen = self._runtime.within_tenant(filter)
-        return await self._runtime.store.read(lambda tx: tx.schedules(chosen))
+        return await self._runtime.store.read(lambda tx: tx.schedules.list_schedules(chosen))
 
     async def fires(self, reference: str, *, before: Micros | None = None, limit: int = 50) -> builtins.list[Fire]:
         """The fires that created jobs, newest first."""
 
         async def act(tx: Tx) -> builtins.list[Fire]:
             schedule = await self._find(tx, reference)
-            return await tx.fires(schedule.id, None, None if before is None else before - 1, limit)
+            return await tx.fires.list_fires(schedule.id, None, None if before is None else before - 1, limit)
 
         return await self._runtime.store.read(act)
 
@@ -201,7 +201,9 @@ class Schedules(Service):
     async def _declare(self, request: ScheduleRequest, tx: Tx) -> Schedule:
         text = json.dumps(asdict(request), default=str, sort_keys=True, ensure_ascii=False)
         key = (request.tenant_id, request.name)
-        before = next((s for s in await tx.schedules_matching(request.name) if (s.tenant_id, s.name) == key), None)
+        before = next(
+            (s for s in await tx.schedules.schedules_matching(request.name) if (s.tenant_id, s.name) == key), None
+        )
         if before is not None and before.declared == text:
             return before
         new = build_schedule(
@@ -212,11 +214,11 @@ class Schedules(Service):
             await _change(tx, before, after, "schedule.declare", Scope(DECLARED_BY), _differences(before, after))
             return after
         new = replace(new, declared=text)
-        if not await tx.put_schedule(new):
+        if not await tx.schedules.put_schedule(new):
             raise VersionConflict(
                 f"another process declared schedule {request.name!r} at the same moment; repeat the call"
             )
-        await tx.add_audit(Audit(DECLARED_BY, "schedule.declare", new.id, new.tenant_id, None, definition(new)))
+        await tx.audit.add_audit(Audit(DECLARED_BY, "schedule.declare", new.id, new.tenant_id, None, definition(new)))
         return new
 
     async def _find(self, tx: Tx, reference: str, scope: Scope | None = None) -> Schedule:
@@ -289,9 +291,9 @@ async def _change(
     scope: Scope,
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    if not await tx.change_schedule(before, after):
+    if not await tx.schedules.change_schedule(before, after):
         raise VersionConflict(f"schedule {before.name!r} was changed meanwhile; read it and repeat", name=before.name)
-    await tx.add_audit(Audit(scope.actor, act, after.id, after.tenant_id, scope.reason, data))
+    await tx.audit.add_audit(Audit(scope.actor, act, after.id, after.tenant_id, scope.reason, data))
 
 
 def definition(schedule: Schedule) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from detent.engine.execution.sweep import claimed_of
 from detent.engine.refusal import SETTLE_REFUSED, refuse
 from detent.engine.runtime import Runtime
 from detent.ports.claims import Claimed
-from detent.ports.outbox import OutboxItem
-from detent.ports.stream import Delivery, IdleMessage, Pending, Result
+from detent.ports.stream import Delivery, IdleMessage, OutboxItem, Pending, Result
 from detent.ports.tx import Tx
 
 
@@ -44,7 +43,7 @@ async def receive_deliveries(
     Dropping a message of an unfinished job is safe: the job is published again when its lease expires.
     """
     received = ReceivedDeliveries()
-    jobs = await tx.lock([delivery.task_id for delivery in deliveries])
+    jobs = await tx.jobs.lock([delivery.task_id for delivery in deliveries])
     for delivery in deliveries:
         job = jobs.get(delivery.task_id)
         if job is None or not runtime.contract(job.contract).uses_stream:
@@ -73,7 +72,7 @@ async def _claim_or_reclaim(runtime: Runtime, tx: Tx, job: Job, claimer: StreamC
         change = _reclaim(runtime, contract, job, claimer, token, tx.now)
     else:
         return None
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change.after
 
 
@@ -112,7 +111,7 @@ async def apply_results(
 ) -> AppliedResults:
     """Apply the results of workers that use only the stream, in the order of the stream."""
     applied = AppliedResults()
-    jobs = await tx.lock(sorted({result.task_id for result in results}))
+    jobs = await tx.jobs.lock(sorted({result.task_id for result in results}))
     for result in results:
         job = jobs.get(result.task_id)
         if job is None or not result.message_id or not runtime.contract(job.contract).uses_stream:
@@ -179,8 +178,8 @@ class SortedIdleMessages:
 async def sort_idle_messages(runtime: Runtime, tx: Tx, idle_messages: Sequence[IdleMessage]) -> SortedIdleMessages:
     """A Detent worker is lost when its lease has expired; any other worker when its message is idle on the stream."""
     sorted_messages = SortedIdleMessages()
-    detent_workers = {worker.id for worker in await tx.workers()}
-    jobs = await tx.lock(sorted({message.delivery.task_id for message in idle_messages}))
+    detent_workers = {worker.id for worker in await tx.workers.list_workers()}
+    jobs = await tx.jobs.lock(sorted({message.delivery.task_id for message in idle_messages}))
     for message in idle_messages:
         message_id = message.delivery.message_id
         job = jobs.get(message.delivery.task_id)
@@ -193,19 +192,21 @@ async def sort_idle_messages(runtime: Runtime, tx: Tx, idle_messages: Sequence[I
             # The consumer never reported its claim: log it, so that the history shows the delivery.
             facts = Facts(worker=message.consumer, token=message_id, lease=0)
             change = decide(runtime.contract(job.contract), job, Move.CLAIM, tx.now, facts)
-            await tx.apply([change])
+            await tx.jobs.apply([change])
             jobs[job.id] = change.after
             sorted_messages.again.append(message)
         else:
             sorted_messages.drop.append(message)
     lost = {message.delivery.task_id: message.delivery.message_id for message in sorted_messages.again}
     if lost:
-        await tx.expire_leases(lost)
+        await tx.claims.expire_leases(lost)
     return sorted_messages
 
 
 async def expired_stream_leases(runtime: Runtime, tx: Tx, limit: int) -> list[Job]:
-    return await tx.expired(limit, [name for name, contract in runtime.contracts.items() if contract.uses_stream])
+    return await tx.claims.expired(
+        limit, [name for name, contract in runtime.contracts.items() if contract.uses_stream]
+    )
 
 
 async def resolve_expired_leases(tx: Tx, jobs: Sequence[Job], pending: Sequence[Pending], lease: Micros) -> list[str]:
@@ -214,7 +215,7 @@ async def resolve_expired_leases(tx: Tx, jobs: Sequence[Job], pending: Sequence[
     Returns the ids of the tasks that are published again.
     """
     idle = {entry.message_id: entry.idle_ms for entry in pending}
-    rows = await tx.lock(sorted(job.id for job in jobs))
+    rows = await tx.jobs.lock(sorted(job.id for job in jobs))
     without_message = []
     for job in jobs:
         row = rows.get(job.id)
@@ -224,6 +225,6 @@ async def resolve_expired_leases(tx: Tx, jobs: Sequence[Job], pending: Sequence[
         if idle_ms is None:
             without_message.append(row)
         elif (left := lease - idle_ms * 1_000) > 0:
-            await tx.extend({row.id: row.token}, left)
-    await tx.put_outbox_items([OutboxItem(row.id, TASK, row.version, tx.now) for row in without_message])
+            await tx.claims.extend({row.id: row.token}, left)
+    await tx.outbox.put_outbox_items([OutboxItem(row.id, TASK, row.version, tx.now) for row in without_message])
     return [row.id for row in without_message]

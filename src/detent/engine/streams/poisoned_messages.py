@@ -32,7 +32,7 @@ async def dead_letter_message(
     left unchanged, then the result is None.
     """
     task_id = fields.get(b"task_id", b"").decode("ascii", "replace")
-    job = (await tx.lock([task_id])).get(task_id) if task_id else None
+    job = (await tx.jobs.lock([task_id])).get(task_id) if task_id else None
     if job is not None and runtime.contract(job.contract).uses_stream:
         return await _fail(runtime, tx, job, worker, origin, code, problem) if job.phase is Phase.CLAIMABLE else None
     contract = stream_contract(runtime)
@@ -62,7 +62,7 @@ async def _fail(
     change = add_move(
         contract, claimed, Move.FAIL, tx.now, Facts(actor=worker, failure=failure, dlq_id=runtime.ids.job(), data=data)
     )
-    await tx.apply([change])
+    await tx.jobs.apply([change])
     return change.after
 
 

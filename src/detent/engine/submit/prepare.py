@@ -14,7 +14,7 @@ from detent.core.options.job_options import STORED_WITH_JOBS
 from detent.core.uniform_batch import UniformBatch
 from detent.engine.execution.waits import not_supported
 from detent.engine.runtime import Runtime
-from detent.ports.tx import Tx
+from detent.ports.tx import JobTable, Tx
 
 from .submission import Submission, check_submission, deadline_of, moment_of, payload_text
 
@@ -163,18 +163,18 @@ def needs_transaction(prepared: Prepared) -> bool:
 async def submit_in_transaction(tx: Tx, prepared: Prepared) -> Submitted:
     """Create the job inside a transaction, or return the existing job if its key is taken (a hit)."""
     job = prepared.change.after
-    owners = await tx.key_owners(prepared.keys)
+    owners = await tx.keys.key_owners(prepared.keys)
     others = [owner for owner in owners.values() if owner != job.id]
     if others:
-        return await _hit(tx, prepared, owners)
+        return await _hit(tx.jobs, prepared, owners)
     if owners:  # this job's id owns the key: the same call committed before and its reply was lost
-        return await resolve_existing_id(tx, prepared)
+        return await resolve_existing_id(tx.jobs, prepared)
     if prepared.contract.task_attempts:
-        prepared = prepared.as_attempt(await tx.next_attempt(job.task_id or job.id))
-    if not await tx.take_keys(prepared.keys, job.id):
+        prepared = prepared.as_attempt(await tx.jobs.next_attempt(job.task_id or job.id))
+    if not await tx.keys.take_keys(prepared.keys, job.id):
         raise VersionConflict("another call took the idempotency key at the same moment; repeat the call")
-    if await tx.insert([prepared.change]):
-        return await resolve_existing_id(tx, prepared)
+    if await tx.jobs.insert([prepared.change]):
+        return await resolve_existing_id(tx.jobs, prepared)
     return Submitted(prepared.change.after)
 
 
@@ -184,21 +184,21 @@ async def submit_batch(tx: Tx, prepared: Sequence[Prepared]) -> list[Submitted] 
     plain = all(p.submission.id is None and not (p.contract.task_attempts and p.submission.task_id) for p in prepared)
     if not plain or len(keys) < sum(len(p.keys) for p in prepared):
         return None
-    if await tx.key_owners(list(keys)):
+    if await tx.keys.key_owners(list(keys)):
         return None
-    if await tx.take_all_keys([(*key, job_id) for key, job_id in keys.items()]) < len(keys):
+    if await tx.keys.take_all_keys([(*key, job_id) for key, job_id in keys.items()]) < len(keys):
         raise VersionConflict("another call took an idempotency key at the same moment; repeat the call")
-    await tx.insert([p.change for p in prepared])
+    await tx.jobs.insert([p.change for p in prepared])
     return [Submitted(p.change.after) for p in prepared]
 
 
 _SAME_REQUEST = ("contract", "job_type", "tenant_id", "payload", "idempotency_key", "idempotency_scope", "task_id")
 
 
-async def resolve_existing_id(tx: Tx, prepared: Prepared) -> Submitted:
+async def resolve_existing_id(jobs: JobTable, prepared: Prepared) -> Submitted:
     """The job id exists: return the stored job if it came from the same request, else raise IdempotencyConflict."""
     job = prepared.change.after
-    existing = (await tx.lock([job.id]))[job.id]
+    existing = (await jobs.lock([job.id]))[job.id]
     same = all(getattr(existing, field) == getattr(job, field) for field in _SAME_REQUEST)
     if not same:
         raise IdempotencyConflict(
@@ -207,11 +207,11 @@ async def resolve_existing_id(tx: Tx, prepared: Prepared) -> Submitted:
     return Submitted(existing)
 
 
-async def _hit(tx: Tx, prepared: Prepared, owners: dict[tuple[str, str], str]) -> Submitted:
+async def _hit(jobs: JobTable, prepared: Prepared, owners: dict[tuple[str, str], str]) -> Submitted:
     contract, submission = prepared.contract, prepared.submission
     code = contract.code("idempotency_conflict")
-    jobs = await tx.lock(sorted(set(owners.values())))
-    existing = jobs.get(owners[next(key for key in prepared.keys if key in owners)])
+    locked = await jobs.lock(sorted(set(owners.values())))
+    existing = locked.get(owners[next(key for key in prepared.keys if key in owners)])
     if existing is None:
         raise IdempotencyConflict("the key belongs to a job that was pruned; use a new key", code=code)
     if existing.tenant_id != submission.tenant_id:

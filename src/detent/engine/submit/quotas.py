@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from detent.core.errors import InvalidInput, QuotaExceeded
 from detent.core.job import Job, Micros
 from detent.core.times import SECOND
-from detent.ports.limits import TenantQuota
+from detent.ports.limits import QuotaTable, TenantQuota
 from detent.ports.store import Store
-from detent.ports.tx import Tx
 
 _CACHE_TIME: Micros = SECOND
 """How long a process caches the tenant quotas, so how late it can notice a quota that another process set."""
@@ -25,7 +24,7 @@ class QuotaCache:
     async def quotas(self) -> dict[str, TenantQuota]:
         now = self._store.now()
         if self._quotas is None or not self._read_at <= now < self._read_at + _CACHE_TIME:
-            rows = await self._store.read(lambda tx: tx.tenants())
+            rows = await self._store.read(lambda tx: tx.quotas.tenants())
             self._quotas = {
                 quota.tenant_id: quota for quota in rows if quota.max_backlog is not None or quota.max_payload
             }
@@ -36,12 +35,12 @@ class QuotaCache:
         self._quotas = None
 
 
-async def lock_quotas(tx: Tx, tenants: Iterable[str]) -> list[TenantQuota]:
+async def lock_quotas(quotas: QuotaTable, tenants: Iterable[str]) -> list[TenantQuota]:
     """Lock and return these tenants' quotas; no other transaction creates jobs under them until the commit.
 
     Lock order: quotas before job rows where possible, because a submit with a taken key locks them in this order.
     """
-    return await tx.lock_quotas(sorted(set(tenants)))
+    return await quotas.lock_quotas(sorted(set(tenants)))
 
 
 def check_payloads(tenant_quotas: Iterable[TenantQuota], jobs: Iterable[Job]) -> None:
@@ -67,24 +66,26 @@ class Room:
     error: QuotaExceeded
 
 
-async def room_in_backlogs(tx: Tx, tenant_quotas: Iterable[TenantQuota]) -> dict[str, Room]:
+async def room_in_backlogs(quotas: QuotaTable, tenant_quotas: Iterable[TenantQuota]) -> dict[str, Room]:
     """Tenant -> room, for tenants with a backlog quota. It stays exact while their quotas are locked."""
     return {
         quota.tenant_id: Room(
-            max(0, quota.max_backlog - await tx.backlog_of(quota.tenant_id, quota.max_backlog)), _exceeded(quota)
+            max(0, quota.max_backlog - await quotas.backlog_of(quota.tenant_id, quota.max_backlog)), _exceeded(quota)
         )
         for quota in tenant_quotas
         if quota.max_backlog is not None
     }
 
 
-async def check_backlogs(tx: Tx, tenant_quotas: Iterable[TenantQuota], tenants_with_new_jobs: Iterable[str]) -> None:
+async def check_backlogs(
+    quotas: QuotaTable, tenant_quotas: Iterable[TenantQuota], tenants_with_new_jobs: Iterable[str]
+) -> None:
     """Call this after the inserts: the new jobs count towards the backlog."""
     tenants = set(tenants_with_new_jobs)
     for quota in tenant_quotas:
         if quota.max_backlog is None or quota.tenant_id not in tenants:
             continue
-        if await tx.backlog_of(quota.tenant_id, quota.max_backlog + 1) > quota.max_backlog:
+        if await quotas.backlog_of(quota.tenant_id, quota.max_backlog + 1) > quota.max_backlog:
             raise _exceeded(quota)
 
 

@@ -29,10 +29,10 @@ async def submit_prepared(runtime: Runtime, prepared: list[Prepared]) -> list[Su
 
 async def submit_within_quotas(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
     """Submit, and check the quotas of the jobs' tenants. A hit creates no job, so the backlog quota ignores it."""
-    tenant_quotas = await quotas.lock_quotas(tx, (p.submission.tenant_id for p in prepared))
+    tenant_quotas = await quotas.lock_quotas(tx.quotas, (p.submission.tenant_id for p in prepared))
     quotas.check_payloads(tenant_quotas, (p.change.after for p in prepared))
     submitted = await _submit_all(tx, prepared)
-    await quotas.check_backlogs(tx, tenant_quotas, (s.job.tenant_id for s in submitted if not s.hit))
+    await quotas.check_backlogs(tx.quotas, tenant_quotas, (s.job.tenant_id for s in submitted if not s.hit))
     return submitted
 
 
@@ -43,6 +43,6 @@ async def _submit_all(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
 
 async def _resolve_existing_ids(tx: Tx, prepared: list[Prepared], present: set[str]) -> list[Submitted]:
     return [
-        await resolve_existing_id(tx, p) if p.change.after.id in present else Submitted(p.change.after)
+        await resolve_existing_id(tx.jobs, p) if p.change.after.id in present else Submitted(p.change.after)
         for p in prepared
     ]

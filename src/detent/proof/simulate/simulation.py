@@ -265,7 +265,7 @@ class WaitResolver(Process):
 
     async def _resolve_waits(self) -> None:
         engine = self.simulation.engine
-        for kind, name, *_ in await engine.store.read(lambda tx: tx.pauses()):
+        for kind, name, *_ in await engine.store.read(lambda tx: tx.pauses.list_pauses()):
             await engine.limits.resume(kind, name, Scope("closer"))
         while True:
             await Pause(2 * SECOND)

@@ -1,11 +1,12 @@
 """Checks of parents and their children, and of approval requests and their votes."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from detent.core.approval import APPROVE
 from detent.ports.store import Store
 from detent.ports.tx import Tx
+from detent.ports.verification import AdriftChild, ApprovalRow, MissingApproval, StrandedParent, StrayVote
 
 from .rules import Report
 
@@ -15,58 +16,48 @@ Finding = tuple[str, str, str]
 
 async def check_children_and_approvals(store: Store, report: Report, chunk: int) -> None:
     """Each check is a single query, so it sees a change of several rows completely or not at all."""
-    for rule, query in _QUERIES.items():
-        for job_id, detail in await store.read(lambda tx, query=query: _run(tx, query, chunk)):  # type: ignore[misc]
-            report.add(job_id, None, rule, detail)
-    after: tuple[str, str] | None = None
+    for rule, (kind, detail) in _CHECKS.items():
+        for job_id, *subjects in await store.read(partial(_faults, kind, chunk)):
+            report.add(job_id, None, rule, detail.format(*subjects))
+    last: ApprovalRow | None = None
     while True:
-        rows = await store.read(lambda tx, after=after: _approvals(tx, after, chunk))  # type: ignore[misc]
+        rows = await store.read(partial(_approvals, last, chunk))
         for row in rows:
-            for job_id, rule, detail in _check_approval(*row):
-                report.add(job_id, None, rule, detail)
+            for job_id, rule, text in _check_approval(row):
+                report.add(job_id, None, rule, text)
         if len(rows) < chunk:
             return
-        after = (rows[-1][0], rows[-1][1])
+        last = rows[-1]
 
 
-_QUERIES = {
-    "parent-stranded": "verify_stranded",
-    "awaited-adrift": "verify_adrift",
-    "approval-missing": "verify_asking",
-    "approval-orphan": "verify_votes",
+Fault = StrandedParent | AdriftChild | MissingApproval | StrayVote
+_CHECKS: dict[str, tuple[type[Fault], str]] = {
+    "parent-stranded": (
+        StrandedParent,
+        "it waits for children under {!r}, but all of them have ended and no child event is pending",
+    ),
+    "awaited-adrift": (
+        AdriftChild,
+        "child {} is awaited, but the job does not wait for children, or is not its parent",
+    ),
+    "approval-missing": (
+        MissingApproval,
+        "it waits for the approval {!r}, but has no undecided approval request of that name",
+    ),
+    "approval-orphan": (StrayVote, "{1} voted on {0!r}, but no approval request has that name"),
 }
 
 
-async def _run(tx: Tx, query: str, limit: int) -> list[tuple[str, str]]:
-    return [(row[0], _DETAILS[query].format(*row[1:])) for row in await tx.query(query, limit=limit)]
+async def _faults(kind: type[Fault], limit: int, tx: Tx) -> Sequence[Fault]:
+    return await tx.verification.faults(kind, limit)
 
 
-_DETAILS = {
-    "verify_stranded": "it waits for children under {!r}, but all of them have ended and no child event is pending",
-    "verify_adrift": "child {} is awaited, but the job does not wait for children, or is not its parent",
-    "verify_asking": "it waits for the approval {!r}, but has no undecided approval request of that name",
-    "verify_votes": "{1} voted on {0!r}, but no approval request has that name",
-}
+async def _approvals(last: ApprovalRow | None, limit: int, tx: Tx) -> list[ApprovalRow]:
+    return await tx.verification.page(ApprovalRow, last, limit)
 
 
-async def _approvals(tx: Tx, after: tuple[str, str] | None, limit: int) -> list[Any]:
-    if after is None:
-        return await tx.query("verify_questions", "true", limit=limit)
-    where = "(a.job_id, a.name) > (:job_id, :name)"
-    return await tx.query("verify_questions", where, job_id=after[0], name=after[1], limit=limit)
-
-
-def _check_approval(
-    job_id: str,
-    name: str,
-    quorum: int,
-    decision: str | None,
-    expired: bool,
-    on_expiry: str,
-    approvals: int,
-    rejections: int,
-    owner: str | None,
-) -> Iterator[Finding]:
+def _check_approval(row: ApprovalRow) -> Iterator[Finding]:
+    job_id, name, quorum, decision, expired, on_expiry, approvals, rejections, owner = row
     if owner is None:
         yield job_id, "approval-orphan", f"approval request {name!r} of a job that does not exist"
     if decision is None:

@@ -3,39 +3,38 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from detent.core.job import DeadLetterStatus, Job
+from detent.core.job import Job
+from detent.ports.verification import DeadLetterLink, DeadLetterRow, DiscardEntry, JobRow, RequeuedRow
 
 from .fold import ContractTable, FoldedLog
-from .rows import CONTRACT, DLQ_ID, ID, TENANT, Row
 from .rules import Report
 
-Rows = Iterable[Row]
+REQUEUED, DISCARDED = "requeued", "discarded"
 PROPOSE, CONFIRM = "dlq.discard.propose", "dlq.discard"
 
 
-def by_job(rows: Rows) -> dict[str, list[Row]]:
-    """Rows of the query verify_dead_letters, grouped by job."""
-    groups: dict[str, list[Row]] = defaultdict(list)
+def by_job(rows: Iterable[DeadLetterRow]) -> dict[str, list[DeadLetterRow]]:
+    groups: dict[str, list[DeadLetterRow]] = defaultdict(list)
     for row in rows:
-        groups[row[1]].append(row)
+        groups[row.job_id].append(row)
     return groups
 
 
-def check_dead_letters(row: Row, folded: FoldedLog, dead_letters: Sequence[Row], report: Report) -> None:
+def check_dead_letters(row: JobRow, folded: FoldedLog, dead_letters: Sequence[DeadLetterRow], report: Report) -> None:
     """A job must have one dead letter for each time that it failed according to its log."""
-    job_id, dlq_id = row[ID], row[DLQ_ID]
+    job_id, dlq_id = row.id, row.dlq_id
     retry_counts = folded.dead_letter_counts
     if not retry_counts:
         if dlq_id is not None or dead_letters:
-            name = dlq_id or dead_letters[0][0]
+            name = dlq_id or dead_letters[0].id
             report.add(job_id, None, "dead-letter-unearned", f"dead letter {name}, but the job never failed")
         return
-    counts = [dead_letter[4] for dead_letter in dead_letters]
+    counts = [dead_letter.retries for dead_letter in dead_letters]
     for count in sorted(set(counts)):
         if counts.count(count) > 1:
             detail = f"{counts.count(count)} dead letters for retry count {count}"
             report.add(job_id, None, "dead-letter-twice", detail)
-    if dlq_id is None or dlq_id not in [dead_letter[0] for dead_letter in dead_letters]:
+    if dlq_id is None or dlq_id not in [dead_letter.id for dead_letter in dead_letters]:
         problem = "is empty" if dlq_id is None else f"is {dlq_id}, which does not exist or belongs to another job"
         report.add(job_id, None, "dead-letter-missing", f"the job failed, but its dlq_id {problem}")
     elif len(dead_letters) < len(retry_counts):
@@ -44,7 +43,7 @@ def check_dead_letters(row: Row, folded: FoldedLog, dead_letters: Sequence[Row],
     for dead_letter_id, _, contract, tenant, count in dead_letters:
         problems = [
             f"{name} {actual!r} instead of {expected!r}"
-            for name, actual, expected in (("contract", contract, row[CONTRACT]), ("tenant", tenant, row[TENANT]))
+            for name, actual, expected in (("contract", contract, row.contract), ("tenant", tenant, row.tenant_id))
             if actual != expected
         ]
         if count not in retry_counts:
@@ -53,8 +52,8 @@ def check_dead_letters(row: Row, folded: FoldedLog, dead_letters: Sequence[Row],
             report.add(job_id, None, "dead-letter-differs", f"dead letter {dead_letter_id} has {'; '.join(problems)}")
 
 
-def check_requeued(rows: Rows, origins: Mapping[str, Job], pruned: str, report: Report) -> None:
-    """Rows of the query verify_requeued: a job was requeued from a dead letter that names it, or from a job."""
+def check_requeued(rows: Iterable[RequeuedRow], origins: Mapping[str, Job], pruned: str, report: Report) -> None:
+    """A job was requeued from a dead letter that names it, or from a job."""
     for job_id, origin, dlq_id, requeued_as in rows:
         if dlq_id is None and origin not in origins and origin > pruned:
             detail = f"requeued from {origin}, which is neither a dead letter nor a job"
@@ -65,9 +64,13 @@ def check_requeued(rows: Rows, origins: Mapping[str, Job], pruned: str, report: 
 
 
 def check_dead_letter_rows(
-    rows: Rows, new_jobs: Mapping[str, Job], tables: Mapping[str, ContractTable], pruned: str, report: Report
+    rows: Iterable[DeadLetterLink],
+    new_jobs: Mapping[str, Job],
+    tables: Mapping[str, ContractTable],
+    pruned: str,
+    report: Report,
 ) -> None:
-    """Rows of the query verify_fates: each dead letter's job exists and names it; a requeued one names its new job."""
+    """Each dead letter's job exists and names it; a requeued one names its new job."""
     for dlq_id, job_id, contract, status, new_id, owner, named in rows:
         if owner is None:
             report.add(job_id, None, "dead-letter-orphan", f"dead letter {dlq_id} belongs to a job that is gone")
@@ -78,7 +81,7 @@ def check_dead_letter_rows(
             report.add(job_id, None, "dead-letter-differs", detail)
         new_job = new_jobs.get(new_id or "")
         missing = new_id is not None and not new_job and new_id > pruned
-        if (status == DeadLetterStatus.REQUEUED) != (new_id is not None) or missing:
+        if (status == REQUEUED) != (new_id is not None) or missing:
             detail = f"dead letter {dlq_id} is {status} and its requeued_as is {new_id or 'empty'}"
             report.add(job_id, None, "requeue-link", f"{detail}{', a job that does not exist' if missing else ''}")
         elif new_job and new_job.requeued_from != dlq_id:
@@ -87,13 +90,18 @@ def check_dead_letter_rows(
             report.add(job_id, None, "requeue-link", detail)
 
 
-def check_discards(rows: Rows, audit: Rows, tables: Mapping[str, ContractTable], report: Report) -> None:
-    """The discarded rows of verify_fates, compared with the audit log."""
+def check_discards(
+    rows: Iterable[DeadLetterLink],
+    audit: Iterable[DiscardEntry],
+    tables: Mapping[str, ContractTable],
+    report: Report,
+) -> None:
+    """The discarded dead letters, compared with the audit log."""
     acts: dict[str, list[tuple[str, str, str | None]]] = defaultdict(list)
     for subject, act, actor, reason in audit:
         acts[subject].append((act, actor, reason))
     for dlq_id, job_id, contract, status, *_ in rows:
-        if status != DeadLetterStatus.DISCARDED:
+        if status != DISCARDED:
             continue
         rule = tables[contract].contract.dead_letters if contract in tables else None
         required = rule.discard_people if rule else 1

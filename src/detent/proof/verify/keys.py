@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from detent.core.contract.model import Contract
+from detent.ports.verification import AttemptRow, JobRow, KeyRow
 
 from .fold import ContractTable
-from .rows import ATTEMPT, CONTRACT, ID, KEY, SCOPE, TASK, TENANT, Row
 from .rules import Report
 
 Pair = tuple[str, str]
@@ -22,10 +22,9 @@ class ExpectedKeys:
         self._spaces: dict[tuple[Any, ...], str] = {}
         self.expected: list[tuple[Pair, str]] = []
 
-    def add(self, row: Row, contract: Contract) -> None:
-        job_id = row[ID]
-        for pair in self.pairs(contract, job_id, row[TENANT], row[KEY], row[SCOPE], row[TASK]):
-            self.expected.append((pair, job_id))
+    def add(self, row: JobRow, contract: Contract) -> None:
+        columns = (row.tenant_id, row.idempotency_key, row.idempotency_scope, row.task_id)
+        self.expected += [(pair, row.id) for pair in self.pairs(contract, row.id, *columns)]
 
     def pairs(
         self, contract: Contract, job_id: str, tenant: str, key: str | None, scope: str | None, task: str | None
@@ -67,9 +66,9 @@ def check_expected_keys(expected: Iterable[tuple[Pair, str]], owners: Mapping[Pa
 
 
 def check_key_rows(
-    rows: Iterable[Row], tables: Mapping[str, ContractTable], expected_keys: ExpectedKeys, report: Report
+    rows: Iterable[KeyRow], tables: Mapping[str, ContractTable], expected_keys: ExpectedKeys, report: Report
 ) -> None:
-    """Rows of the query verify_keys: the owner of each key exists and has that key."""
+    """The owner of each key exists and has that key."""
     for space, key, owner, job_id, contract, tenant, job_key, scope, task in rows:
         if job_id is None:
             report.add(owner, None, "key-without-job", f"the key {key!r} in {space} belongs to a job that is gone")
@@ -91,7 +90,7 @@ class AttemptSequence:
         self._task: str | None = None
         self._last = 0
 
-    def check(self, rows: Iterable[Row]) -> None:
+    def check(self, rows: Iterable[AttemptRow]) -> None:
         for task, attempt, job_id in rows:
             expected = self._last + 1 if task == self._task else (attempt if self._pruned else 1)
             if attempt != expected:
@@ -100,7 +99,7 @@ class AttemptSequence:
             self._task, self._last = task, attempt
 
 
-def check_attempt(row: Row, table: ContractTable, report: Report) -> None:
-    if (row[ATTEMPT] is not None) != table.contract.task_attempts:
-        rule = f"{row[CONTRACT]} {'numbers' if table.contract.task_attempts else 'does not number'} a task's attempts"
-        report.add(row[ID], None, "attempt-missing", f"{rule}, the job's task_attempt is {row[ATTEMPT]}")
+def check_attempt(row: JobRow, table: ContractTable, report: Report) -> None:
+    if (row.task_attempt is not None) != table.contract.task_attempts:
+        rule = f"{row.contract} {'numbers' if table.contract.task_attempts else 'does not number'} a task's attempts"
+        report.add(row.id, None, "attempt-missing", f"{rule}, the job's task_attempt is {row.task_attempt}")

@@ -3,70 +3,60 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from detent.core.contract.model import Phase
 from detent.core.times import iso
+from detent.ports.verification import EventRow, JobRow
 
 from .fold import ContractTable, Fault, FoldedLog, flags_of
 
-Row = tuple[Any, ...]
-"""A job in the column order of the query verify_jobs."""
-Log = Sequence[tuple[Any, ...]]
-"""Its events in the column order of the query verify_events: job_id, seq, at, data, then the columns of a shape."""
-
-ID, CONTRACT, VERSION, UPDATED_AT, DLQ_ID, REQUEUED_FROM = 0, 1, 4, 10, 21, 22
-TENANT, KEY, SCOPE, TASK, ATTEMPT = 23, 24, 25, 26, 27
-SEQ, AT, DATA = 1, 2, 3
-STATE = slice(2, 9)
-SHAPE = slice(4, None)
+Log = Sequence[EventRow]
 CLAIMABLE, LEASED, BLOCKED, FINAL = (phase.value for phase in Phase)
 
 
 def fold_log(table: ContractTable, log: Log) -> FoldedLog:
-    shape = [event[SHAPE] if event[DATA] is None else (*event[SHAPE], flags_of(event[DATA])) for event in log]
+    shape = [event.shape if event.data is None else (*event.shape, flags_of(event.data)) for event in log]
     return table.fold(tuple(shape))
 
 
-def agrees(row: Row, log: Log, folded: FoldedLog, table: ContractTable) -> bool:
+def agrees(row: JobRow, log: Log, folded: FoldedLog, table: ContractTable) -> bool:
     """True if and only if `differences` yields nothing. Optimized, because almost every job passes."""
     faults, state, first_claim, final, _, _, follows = folded
-    if faults or state != row[STATE]:
+    if faults or state != row.state:
         return False
-    (
-        _, _, status, phase, version, executions, failures, retries, _, created, updated, started, finished,
-        token, worker, lease, due, ready, retry_at, wait, budget, _, _, _, _, _, _, _,
-    ) = row  # fmt: skip
-    times = [event[AT] for event in log]
+    phase, lease, retry_at, budget = row.phase, row.lease_until, row.next_retry_at, row.max_retries
+    times = [event.at for event in log]
     last = log[-1]
-    if created != times[0] or updated != last[AT] or last[SEQ] != version or times != sorted(times):
+    if row.created_at != times[0] or row.updated_at != last.at or last.seq != row.version or times != sorted(times):
         return False
-    if started != (None if first_claim < 0 else times[first_claim]):
+    if row.started_at != (None if first_claim < 0 else times[first_claim]):
         return False
-    if finished != (None if final < 0 else times[final]):
+    if row.finished_at != (None if final < 0 else times[final]):
         return False
-    if retries > budget or failures > budget + 1 or (table.frozen is not None and budget != table.frozen):
+    if row.retries > budget or row.failures > budget + 1 or (table.frozen is not None and budget != table.frozen):
         return False
     if follows and any(times[index] != times[index - 1] for index in follows):
         return False
-    if (retry_at is not None) != (status in table.timed) or (retry_at is not None and retry_at != due):
+    if (retry_at is not None) != (row.status in table.timed) or (retry_at is not None and retry_at != row.due_at):
         return False
     if phase == FINAL:
-        return not (worker or ready) and lease is None and wait is None and bool(token) == (executions > 0)
-    if last[DATA] is not None and any(_check_event_data(JobCase(row, log, folded, table))):
+        free = lease is None and not (row.has_worker or row.ready) and row.wait_name is None
+        return free and bool(row.has_token) == (row.execution_no > 0)
+    if last.data is not None and any(_check_event_data(JobCase(row, log, folded, table))):
         return False
     if phase == LEASED:
-        return bool(token and worker and lease is not None and lease >= updated and not ready and wait is None)
-    if worker or lease is not None or bool(token) != (executions > 0):
+        held = row.has_token and row.has_worker and lease is not None and lease >= row.updated_at
+        return bool(held and not row.ready and row.wait_name is None)
+    if row.has_worker or lease is not None or bool(row.has_token) != (row.execution_no > 0):
         return False
-    return due is not None and wait is None if phase == CLAIMABLE else not ready
+    return row.due_at is not None and row.wait_name is None if phase == CLAIMABLE else not row.ready
 
 
 @dataclass(frozen=True, slots=True)
 class JobCase:
     """One job with everything `differences` needs to check it."""
 
-    row: Row
+    row: JobRow
     log: Log
     folded: FoldedLog
     table: ContractTable
@@ -87,15 +77,15 @@ def _check_numbers(case: JobCase) -> Iterator[Fault]:
         yield Fault(None, "creation-first", "the job has no events at all")
         return
     for index, event in enumerate(case.log):
-        if event[SEQ] != index + 1:
-            yield Fault(index, "seq-gap", f"event number {event[SEQ]}, expected {index + 1}")
+        if event.seq != index + 1:
+            yield Fault(index, "seq-gap", f"event number {event.seq}, expected {index + 1}")
             break
-    if case.row[VERSION] != case.log[-1][SEQ]:
-        yield Fault(None, "version-differs", f"version {case.row[VERSION]}, the last event is {case.log[-1][SEQ]}")
+    if case.row.version != case.log[-1].seq:
+        yield Fault(None, "version-differs", f"version {case.row.version}, the last event is {case.log[-1].seq}")
 
 
 def _check_status(case: JobCase) -> Iterator[Fault]:
-    status, phase = case.row[2:4]
+    status, phase = case.row.status, case.row.phase
     if case.log and status != case.folded.state[0]:
         yield Fault(None, "status-differs", f"the row has {status}, the log leads to {case.folded.state[0]}")
     expected = case.table.phases.get(status, phase)
@@ -105,7 +95,7 @@ def _check_status(case: JobCase) -> Iterator[Fault]:
 
 def _check_invariants(case: JobCase) -> Iterator[Fault]:
     """The invariants of the formal contract, on the row and its last event, for every contract."""
-    phase, logged = case.row[3], case.folded.state[1]
+    phase, logged = case.row.phase, case.folded.state[1]
     last = case.folded.state[0] or "nothing"
     if phase == BLOCKED and logged != BLOCKED:
         yield Fault(None, "waiting-unlogged", f"the job is blocked, but its last event led to {last}")
@@ -120,13 +110,13 @@ def _check_invariants(case: JobCase) -> Iterator[Fault]:
 
 def _check_counters(case: JobCase) -> Iterator[Fault]:
     names = ("executions", "failures", "retries", "interruptions")
-    for name, actual, expected in zip(names, case.row[5:9], case.folded.state[3:], strict=True):
+    for name, actual, expected in zip(names, case.row.state[3:], case.folded.state[3:], strict=True):
         if actual != expected:
             yield Fault(None, f"{name}-differ", f"the row has {actual}, the log gives {expected}")
 
 
 def _check_budget(case: JobCase) -> Iterator[Fault]:
-    failures, retries, budget = case.row[6], case.row[7], case.row[20]
+    failures, retries, budget = case.row.failures, case.row.retries, case.row.max_retries
     if retries > budget or failures > budget + 1:
         yield Fault(None, "budget-exceeded", f"{failures} failures and {retries} retries with max_retries {budget}")
     if case.table.frozen is not None and budget != case.table.frozen:
@@ -136,47 +126,51 @@ def _check_budget(case: JobCase) -> Iterator[Fault]:
 def _check_times(case: JobCase) -> Iterator[Fault]:
     if not case.log:
         return
-    times: list[int | None] = [event[AT] for event in case.log]
+    row = case.row
+    times: list[int | None] = [event.at for event in case.log]
     for index in range(1, len(case.log)):
-        if case.log[index][AT] < case.log[index - 1][AT]:
+        if case.log[index].at < case.log[index - 1].at:
             yield Fault(index, "time-backwards", f"{iso(times[index])} after {iso(times[index - 1])}")
     logged_times = {"created": times[0], "updated": times[-1]}
     times.append(None)  # the index -1 (no such event) now gives None
     logged_times |= {"started": times[case.folded.started], "finished": times[case.folded.finished]}
-    for (name, logged), actual in zip(logged_times.items(), case.row[9:13], strict=True):
+    for (name, logged), actual in zip(
+        logged_times.items(), (row.created_at, row.updated_at, row.started_at, row.finished_at), strict=True
+    ):
         if actual != logged:
             yield Fault(None, f"{name}-differs", f"{name}_at is {iso(actual)}, the log gives {iso(logged)}")
 
 
 def _check_follows(case: JobCase) -> Iterator[Fault]:
     for index in case.folded.follows:
-        if index and case.log[index][AT] != case.log[index - 1][AT]:
-            times = f"{iso(case.log[index][AT])}, the edge before at {iso(case.log[index - 1][AT])}"
-            yield Fault(index, "follow-at-once", f"{case.log[index][4]} was logged at {times}")
+        if index and case.log[index].at != case.log[index - 1].at:
+            times = f"{iso(case.log[index].at)}, the edge before at {iso(case.log[index - 1].at)}"
+            yield Fault(index, "follow-at-once", f"{case.log[index].event} was logged at {times}")
 
 
 def _check_lease(case: JobCase) -> Iterator[Fault]:
-    phase, executions, updated = case.row[3], case.row[5], case.row[UPDATED_AT]
-    token, worker, lease = case.row[13:16]
+    row = case.row
+    phase, token, worker, lease = row.phase, row.has_token, row.has_worker, row.lease_until
     if phase == LEASED:
         missing = [name for name, value in (("token", token), ("worker", worker), ("lease", lease)) if not value]
         if missing:
             yield Fault(None, "lease-missing", f"the job is leased without {' and '.join(missing)}")
-        elif lease < updated:
-            yield Fault(None, "lease-missing", f"the lease ends at {iso(lease)}, before it began at {iso(updated)}")
+        elif lease is not None and lease < row.updated_at:
+            began = iso(row.updated_at)
+            yield Fault(None, "lease-missing", f"the lease ends at {iso(lease)}, before it began at {began}")
         return
     if worker or lease is not None:
         yield Fault(None, "lease-left", f"the job is {phase}, but still has a {'worker' if worker else 'lease'}")
-    if bool(token) != (executions > 0):
-        yield Fault(None, "token-unearned", f"{'a' if token else 'no'} token after {executions} executions")
+    if bool(token) != (row.execution_no > 0):
+        yield Fault(None, "token-unearned", f"{'a' if token else 'no'} token after {row.execution_no} executions")
 
 
 def _check_due(case: JobCase) -> Iterator[Fault]:
-    status, phase = case.row[2:4]
-    due, ready, retry_at, wait = case.row[16:20]
+    status, phase = case.row.status, case.row.phase
+    due, retry_at, wait = case.row.due_at, case.row.next_retry_at, case.row.wait_name
     if phase == CLAIMABLE and due is None:
         yield Fault(None, "due-missing", "the job is claimable but has no due time, so it will never be claimed")
-    if ready and phase != CLAIMABLE:
+    if case.row.ready and phase != CLAIMABLE:
         yield Fault(None, "due-missing", f"the job is {phase}, but marked ready")
     if (retry_at is not None) != (status in case.table.timed):
         has = "has" if retry_at is not None else "has no"
@@ -189,11 +183,11 @@ def _check_due(case: JobCase) -> Iterator[Fault]:
 
 def _check_event_data(case: JobCase) -> Iterator[Fault]:
     """The row must agree with the data of the last event, as long as the job is not final."""
-    if not case.log or case.log[-1][DATA] is None or case.row[3] == FINAL:
+    if not case.log or case.log[-1].data is None or case.row.phase == FINAL:
         return
-    due, wait = case.row[16], case.row[19]
+    due, wait = case.row.due_at, case.row.wait_name
     try:
-        data = json.loads(case.log[-1][DATA])
+        data = json.loads(case.log[-1].data)
     except ValueError as error:
         yield Fault(len(case.log) - 1, "data-unreadable", f"the data is not JSON: {error}")
         return

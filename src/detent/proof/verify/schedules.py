@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping
 from detent.core.errors import DetentError
 from detent.core.schedule import FIRE_KEY, Schedule, fire_key, next_fire
 from detent.core.times import iso
+from detent.ports.verification import FiredRow, FireRow, JobRow
 
-from .rows import ID, KEY, Row
 from .rules import Report
 
 _KEY = re.compile(re.escape(FIRE_KEY) + r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
-def scheduled_jobs(rows: Iterable[Row]) -> dict[str, str]:
+def scheduled_jobs(rows: Iterable[JobRow]) -> dict[str, str]:
     """{job id: key} of the jobs that have the key of a fire."""
-    return {row[ID]: row[KEY] for row in rows if row[KEY] and _KEY.fullmatch(row[KEY])}
+    return {row.id: key for row in rows if (key := row.idempotency_key) and _KEY.fullmatch(key)}
 
 
-def check_scheduled_jobs(jobs: Mapping[str, str], fires: Iterable[Row], report: Report) -> None:
-    """fires: rows of the query verify_fired. Every job with the key of a fire is the job of that fire."""
+def check_scheduled_jobs(jobs: Mapping[str, str], fires: Iterable[FiredRow], report: Report) -> None:
+    """Every job with the key of a fire is the job of that fire."""
     keys = {job_id: fire_key(schedule_id, fire_at) for schedule_id, fire_at, job_id in fires}
     for job_id, key in jobs.items():
         if keys.get(job_id) != key:
@@ -27,8 +27,8 @@ def check_scheduled_jobs(jobs: Mapping[str, str], fires: Iterable[Row], report: 
             report.add(job_id, None, "fire-missing", detail)
 
 
-def check_fires(rows: Iterable[Row], pruned: str, report: Report) -> None:
-    """Rows of the query verify_fires: the job of a fire exists unless it was pruned, and has its time and key."""
+def check_fires(rows: Iterable[FireRow], pruned: str, report: Report) -> None:
+    """The job of a fire exists unless it was pruned, and has its time and key."""
     for schedule_id, fire_at, job_id, existing_id, scheduled_at, key in rows:
         if existing_id is None:
             if job_id > pruned:

@@ -1,5 +1,6 @@
 """Settles, promotes and claims in one statement (settle_and_claim.sql); the contracts' statuses are parameters."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -207,9 +208,9 @@ class PlainClaimTx(PostgresTxQueries):
         self.wrote |= result.wrote
         return result.claimed
 
+    @abstractmethod
     async def _claim_limited(self, request: ClaimRequest) -> list[Claimed]:
         """A claim within limits; see limited_claim.py."""
-        raise NameError("_claim_limited")
 
     async def _set_plan_options(self) -> None:
         if not self._plan_options_set:

@@ -149,6 +149,9 @@ SELECT s.value, j.id::text FROM json_array_elements_text(:ids::json) s
 CROSS JOIN LATERAL (SELECT job_id FROM fires WHERE schedule_id = s.value ORDER BY fire_at DESC LIMIT :limit) f
 JOIN jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
 
+-- name: uptime
+SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8;
+
 -- name: key_owners
 -- The jobs that own these [space, key] pairs.
 SELECT k.space, k.key, k.job_id FROM json_array_elements(:pairs::json) p

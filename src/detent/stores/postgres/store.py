@@ -12,10 +12,10 @@ from detent.core.contract.model import Contract
 from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
 from detent.core.uniform_batch import UniformBatch
-from detent.ports.claims import Claimed, ClaimRequest, StoreBatchResult, Success
+from detent.ports.claims import Claimed, ClaimLimits, ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
 from detent.stores.lanes import LaneCache
-from detent.stores.tx_queries import TxQueries
+from detent.stores.tx_queries import StoreTx, TxQueries
 from detent.system.clock import SystemClock
 from detent.system.retry import CONFLICT
 
@@ -43,12 +43,11 @@ from .limited_claim import PostgresTx, claim_within_limits
 from .lost_claims import LostClaims, remaining_request
 from .migrate import ensure_schema, register
 from .notifications import Listener, Notifier, ServerWatch, SideConnection, Waiters
-from .tx import PostgresTxQueries
 from .user_transaction import UserTransaction, UserTransactions
 
 log = logging.getLogger("detent.postgres")
 T = TypeVar("T")
-Act = Callable[[PostgresTx], Awaitable[T]]
+Act = Callable[[StoreTx], Awaitable[T]]
 _SLOW_CLAIM_SECONDS = 0.02
 _FLOOR_SECONDS = 1.0
 _ACQUIRE_SECONDS = 10.0
@@ -92,6 +91,7 @@ class PostgresStore:
         self._claim_connections: list[Connection] = []
         self._claim_slots = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
         self._lane_cache = LaneCache()
+        self.claim_limits: ClaimLimits = self._lane_cache
         self._hosts = Hosts(url)
         self._floors_since = 0.0
         self._edges = Edges({})
@@ -100,7 +100,7 @@ class PostgresStore:
         self._reading: dict[Connection, float] = {}
         """Connections in read-only transactions, and since when."""
         self._lost_claims = LostClaims()
-        self._lanes = PostgresTxQueries(None, 0, self._lane_cache, self._texts, self._intern_apart)
+        self._lanes = self._tx(None, writes=True)
         """Without a connection: used only for `lane_of`."""
         self._insert_batcher = InsertBatcher(
             lambda: self._connect(POOL_SETTINGS), self._single_statement, self._connection_lost
@@ -179,11 +179,8 @@ class PostgresStore:
         return self._offset + int(self._clock.monotonic() * 1_000_000)
 
     async def uptime(self) -> float:
-        async def act(tx: PostgresTx) -> float:
-            text = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8"
-            return await tx.connection.fetchval(text)  # type: ignore[no-any-return]
-
-        return await self.read(act)
+        ((seconds,),) = await self.read(lambda tx: tx.queries.query("uptime"))
+        return float(seconds)
 
     def sibling(self) -> "PostgresStore":
         return PostgresStore(
@@ -200,7 +197,7 @@ class PostgresStore:
             async with self._transaction("read_committed") as connection:
                 tx = self._tx(connection, writes=True)
                 claims = tx.claims
-                value = await act(tx)
+                value = await act(StoreTx(tx))
         except Exception as error:
             store_error = translate(error)
             self._lost_claims.add(claims, store_error)
@@ -212,14 +209,14 @@ class PostgresStore:
     async def read(self, act: Act[T]) -> T:
         try:
             async with self._transaction("repeatable_read", readonly=True) as connection:
-                return await act(self._tx(connection, writes=False))
+                return await act(StoreTx(self._tx(connection, writes=False)))
         except Exception as error:
             raise translate(error) from error
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         samples, repeats = ([changes.first], len(changes)) if isinstance(changes, UniformBatch) else (changes, 1)
         if any(change.notes or change.outbox_item for change in samples):
-            return await self.write(lambda tx: tx.insert(changes))
+            return await self.write(lambda tx: tx.jobs.insert(changes))
         if self._pool is None:
             raise StoreUnavailable("the store is closed; open it first")
         lanes = [await self._lanes.lane_of(change.after) for change in samples]
@@ -257,7 +254,7 @@ class PostgresStore:
     async def _adopt(self, request: ClaimRequest) -> list[Claimed]:
         """Jobs leased by an earlier claim of this worker whose result was lost; their leases are extended."""
         tokens = self._lost_claims.tokens(request.worker)
-        rows = await self.write(lambda tx: tx.query("adopt", tokens=tokens, lease=request.lease))
+        rows = await self.write(lambda tx: tx.queries.query("adopt", tokens=tokens, lease=request.lease))
         return self._lost_claims.adopt(request.worker, rows, self._clock.monotonic())
 
     async def _settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
@@ -316,9 +313,9 @@ class PostgresStore:
     async def _settle_then_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
         """Settle and claim as an ordinary transaction of several statements, for use behind PgBouncer."""
 
-        async def act(tx: PostgresTx) -> StoreBatchResult:
-            refused = await tx.succeed(successes) if successes else []
-            return StoreBatchResult(await tx.claim(request) if request else [], refused)
+        async def act(tx: StoreTx) -> StoreBatchResult:
+            refused = await tx.claims.succeed(successes) if successes else []
+            return StoreBatchResult(await tx.claims.claim(request) if request else [], refused)
 
         return await self.write(act)
 
@@ -368,7 +365,7 @@ class PostgresStore:
             self._claim_connections.append(connection)
 
     async def _refresh_lane_cache(self) -> None:
-        await self.read(lambda tx: tx.refresh_lane_cache())
+        await self.read(lambda tx: tx.queries.refresh_lane_cache())
 
     async def _claim_connection(self) -> Connection:
         while self._claim_connections:
@@ -502,10 +499,12 @@ class PostgresStore:
             edges=self._edges,
         )
 
-    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
-        return self._lane_cache.held_back, self._lane_cache.opens_at
-
     def transaction_on(
+        self, connection: CallerConnection, run: Callable[[Coroutine[Any, Any, int]], int] | None = None
+    ) -> StoreTx:
+        return StoreTx(self.queries_on(connection, run))
+
+    def queries_on(
         self, connection: CallerConnection, run: Callable[[Coroutine[Any, Any, int]], int] | None = None
     ) -> PostgresTx:
         """A transaction on the caller's connection; the caller commits it.
@@ -523,8 +522,7 @@ class PostgresStore:
 
         async def act(connection: Connection) -> int:
             async with read_committed(connection):
-                tx = PostgresTxQueries(connection, self.now(), self._lane_cache, self._texts, self._intern_apart)
-                return await TxQueries.intern(tx, table, values)
+                return await TxQueries.intern(self._tx(connection, writes=True), table, values)
 
         return await CONFLICT.run(lambda: self._translated(self._side_connection.run(act)))
 

@@ -25,7 +25,7 @@ _TAIL_PLAN = "SET LOCAL enable_bitmapscan = on; SET LOCAL plan_cache_mode = forc
 """A BRIN index needs a bitmap scan, which is off for all other statements of the pool."""
 
 
-_SHORT_READS = frozenset({"lane_version", "next_due", "any_leased_or_due", "check_leases", "tenants"})
+_SHORT_READS = frozenset({"lane_version", "next_due", "any_leased_or_due", "check_leases", "tenants", "uptime"})
 """Read by workers and submits all the time: they have the time limit of other statements."""
 
 
@@ -35,7 +35,7 @@ class PostgresTail(TailQueries):
     connection: Any
 
     async def tail(self, after: Position, limit: int) -> tuple[list[TailEvent], Position]:
-        horizon: int = (await self.query("tail_horizon"))[0][0]
+        horizon = await self.number("tail_horizon")
         await self.connection.execute(_TAIL_PLAN)
         position, window = after, _TAIL_WINDOW
         while position.commit < horizon:
@@ -59,8 +59,7 @@ class PostgresTail(TailQueries):
         return events
 
     async def tail_end(self) -> Position:
-        horizon: int = (await self.query("tail_horizon"))[0][0]
-        return end_of_commit(horizon - 1)
+        return end_of_commit(await self.number("tail_horizon") - 1)
 
 
 class PostgresTxQueries(PostgresTail, TxQueries):
@@ -125,12 +124,12 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         lost = frozenset(row[0] for row in rows if row[1])
         return Extended(lost | (held.keys() - uuids.keys()), {row[0]: row[2] for row in rows if not row[1]})
 
-    async def jobs(self, filter: Filter) -> list[Job]:
+    async def list_jobs(self, filter: Filter) -> list[Job]:
         if filter.before is not None and not is_uuid(filter.before):
             raise InvalidInput(
                 f"{filter.before!r} is not a cursor; pass the next_cursor of the previous page", code="CURSOR_INVALID"
             )
-        return await super().jobs(filter)
+        return await super().list_jobs(filter)
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         lanes = [await self.lane_of(change.after) for change in changes]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 
 from detent.core.errors import InvalidInput
+from detent.stores.tx_queries import StoreTx
 
 from .caller_connection import AsyncpgConnection
 from .connections import LONG_SECONDS, STATEMENT_SECONDS, read_committed, terminate_idle
@@ -68,7 +69,7 @@ class UserTransaction:
         async with asyncio.timeout(STATEMENT_SECONDS):
             await self._transaction.start()
 
-    async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
+    async def commit(self, act: Callable[[StoreTx], Awaitable[T]]) -> T:
         """Run a last act in the transaction and commit it; if either fails, everything is rolled back."""
         if self._over or not self.connection.is_in_transaction():
             await self.rollback()
@@ -76,16 +77,16 @@ class UserTransaction:
                 "this transaction is over: user code ended it; do not run COMMIT or ROLLBACK in ctx.transaction()",
                 code="TRANSACTION_OVER",
             )
-        tx = self._store.transaction_on(AsyncpgConnection(self.connection))
+        queries = self._store.queries_on(AsyncpgConnection(self.connection))
         try:
             async with asyncio.timeout(LONG_SECONDS):
-                value = await act(tx)
+                value = await act(StoreTx(queries))
                 await self._transaction.commit()
         except BaseException as error:
             await self.rollback()
             raise translate(error) from error
         await self._release()
-        self._store.notify_commit(other_processes=tx.made_ready)
+        self._store.notify_commit(other_processes=queries.made_ready)
         return value
 
     async def rollback(self) -> None:

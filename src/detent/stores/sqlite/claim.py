@@ -30,7 +30,6 @@ class SqliteTx(SqliteTxQueries):
     """The transaction that the store passes to the engine."""
 
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
-        """Settle plain successes; returns those whose token does not hold a leased job."""
         refused: list[Success] = []
         batches: dict[tuple[str, bool], list[Success]] = defaultdict(list)
         for success in successes:
@@ -147,7 +146,7 @@ class SqliteTx(SqliteTxQueries):
             assert meter is not None, "it was inserted in this transaction"
             snapshot.meters[key] = meter
         values = {"at_most": at_most, "now": self.now, "dated": self.lane_cache.has_deadlines}
-        counted = [(value, (await self.query("available", lane=value, **values))[0][0]) for value in lanes]
+        counted = [(value, await self.number("available", lane=value, **values)) for value in lanes]
         return [ClaimableLane(value, number) for value, number in counted if number]
 
     async def _update_meters(self, snapshot: ClaimSnapshot, plan: ClaimPlan, at: Micros) -> None:

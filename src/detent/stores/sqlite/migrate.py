@@ -17,7 +17,7 @@ from .tx import SQL
 
 
 def migrations() -> list[tuple[int, str]]:
-    folder = files(__package__).joinpath("migrations")
+    folder = files(__name__.rpartition(".")[0]).joinpath("migrations")
     migration_files = [(int(f.name[:4]), f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".sql")]
     return sorted(migration_files)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import methodcaller
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -12,8 +12,11 @@ import apsw
 from detent.core.contract.model import Contract
 from detent.core.errors import StoreUnavailable
 from detent.core.job import Change, Micros, Step
-from detent.ports.claims import ClaimRequest, StoreBatchResult, Success
+from detent.ports.claims import ClaimLimits, ClaimRequest, StoreBatchResult, Success
 from detent.ports.clock import Clock
+from detent.ports.tx import Tx
+from detent.stores.lanes import LaneCache
+from detent.stores.tx_queries import StoreTx
 from detent.system.batcher import Batcher
 from detent.system.clock import SteadyClock
 
@@ -56,6 +59,7 @@ class SqliteStore:
         self.contracts: dict[str, Contract] = {}
         self.skips_locked_rows = False
         self.max_batches_in_flight = 1
+        self.claim_limits: ClaimLimits = LaneCache()
         self._clock = clock or SteadyClock()
         self._may_migrate = may_migrate
         self._transaction_seconds = transaction_seconds
@@ -118,6 +122,8 @@ class SqliteStore:
 
     def _use_contracts(self, contracts: dict[str, Contract]) -> None:
         self.contracts = contracts
+        if self._writer is not None:
+            self.claim_limits = self._writer.lane_cache
         for session in (self._writer, self._reader):
             if session is not None:
                 session.contracts = contracts
@@ -150,11 +156,11 @@ class SqliteStore:
     def sibling(self) -> "SqliteStore":
         return self
 
-    async def write(self, act: Act[T]) -> T:
-        return await self._on(self._writer, act)
+    async def write(self, act: Callable[[Tx], Awaitable[T]]) -> T:
+        return await self._on(self._writer, lambda tx: act(StoreTx(tx)))
 
-    async def read(self, act: Act[T]) -> T:
-        return await self._on(self._reader, act)
+    async def read(self, act: Callable[[Tx], Awaitable[T]]) -> T:
+        return await self._on(self._reader, lambda tx: act(StoreTx(tx)))
 
     async def _on(self, session: Session | None, act: Act[T], *, short: bool = False, relaxed: bool = False) -> T:
         """Run an act on a session. Short ones wait for other calls of this event loop iteration, to share a commit."""
@@ -194,13 +200,9 @@ class SqliteStore:
             return StoreBatchResult(claimed, refused)
 
         if successes:
-            return await self.write(act)
+            return await self._on(self._writer, act)
         # A lost claim only costs a repeated run under a new token, so its commit need not wait for the disk.
         return await self._on(self._writer, act, short=True, relaxed=True)
-
-    def limits_on_last_claim(self) -> tuple[bool, Micros | None]:
-        lane_cache = self._writer.lane_cache if self._writer else None
-        return (lane_cache.held_back, lane_cache.opens_at) if lane_cache else (False, None)
 
     def watch(self) -> "FileWatch":
         return FileWatch(self)

@@ -11,11 +11,11 @@ from detent.core.contract.model import Contract
 from detent.core.job import Change, Event, Micros
 from detent.core.uniform_batch import UniformBatch
 from detent.stores.lanes import LaneCache
+from detent.stores.named_queries import Row
 from detent.stores.rows import CREATED, as_text, created_values
 from detent.stores.sql_files import load_queries
 from detent.stores.tx_queries import TxQueries, fill_placeholders
 
-Row = tuple[Any, ...]
 _CREATED_PLACEHOLDERS = {"{created}": ", ".join(CREATED), "{created_places}": ", ".join("?" * len(CREATED))}
 
 
@@ -48,10 +48,10 @@ class SqliteTxQueries(TxQueries):
         self.connection = connection
         self.registered_contracts = contracts
 
-    def rows(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, name: str, *values: Any) -> list[Row]:
         return self.connection.execute(SQL[name], values).fetchall()
 
-    async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[tuple[Any, ...]]:
+    async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Row]:
         text = SQL[name] if where is None else SQL[name].replace("{where}", where)
         return self.connection.execute(text, values).fetchall()
 
@@ -60,7 +60,6 @@ class SqliteTxQueries(TxQueries):
         return self.connection.changes()
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
-        """Insert new jobs; returns the ids that existed already (a repeated submit), which are not changed."""
         if isinstance(changes, UniformBatch) and changes.first.outbox_item is None:
             return self._insert(*await self._uniform_rows(changes))
         rows = [(*created_values(change.after), await self.lane_of(change.after)) for change in changes]
@@ -95,7 +94,7 @@ class SqliteTxQueries(TxQueries):
         return present
 
 
-def _event_row(event: Event) -> tuple[Any, ...]:
+def _event_row(event: Event) -> Row:
     return (
         event.job_id,
         event.seq,

@@ -12,6 +12,8 @@ import apsw
 
 from detent.core.errors import InvalidInput, TransactionTooLong
 from detent.ports.clock import Clock
+from detent.ports.tx import Tx
+from detent.stores.tx_queries import StoreTx
 
 if TYPE_CHECKING:
     from .claim import SqliteTx
@@ -57,7 +59,7 @@ class UserTransaction:
 
         return await self._on_writer_thread(checked_work)
 
-    async def commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
+    async def commit(self, act: Callable[[Tx], Awaitable[T]]) -> T:
         """Run a last act in the transaction and commit it; if either fails, everything is rolled back."""
         return await self._on_writer_thread(lambda: self._commit(act))
 
@@ -117,13 +119,13 @@ class UserTransaction:
         if self._over is not None:
             raise self._over
 
-    def _commit(self, act: Callable[[Any], Awaitable[T]]) -> T:
+    def _commit(self, act: Callable[[Tx], Awaitable[T]]) -> T:
         from .session import run_now, translate
 
         self._check_open()
         try:
             self._tx.now = self._clock.now()
-            value = run_now(act(self._tx))
+            value = run_now(act(StoreTx(self._tx)))
             self._session.commit()
         except BaseException as error:
             self._rollback()

@@ -6,7 +6,18 @@ from typing import Any, TypeVar
 from redis.exceptions import ResponseError
 
 from detent.core.job import DeadLetter
-from detent.ports.stream import Delivery, Health, IdleMessage, Pending, Result, StreamSettings, TaskMessage
+from detent.ports.stream import (
+    Delivery,
+    Health,
+    IdleMessage,
+    Pending,
+    Result,
+    ResultStream,
+    StreamMaintenance,
+    StreamSettings,
+    TaskMessage,
+    TaskStream,
+)
 
 from . import maintenance, reclaim
 from .address import close_pool, connection_pool
@@ -22,6 +33,9 @@ class RedisStreamTransport:
 
     def __init__(self, settings: StreamSettings) -> None:
         self.settings = settings
+        self.tasks: TaskStream = self
+        self.results: ResultStream = self
+        self.maintenance: StreamMaintenance = self
         self._pool = connection_pool(settings.url)
         self.connection = RedisConnection(self._pool)
         self._tasks = RedisConnection(self._pool)

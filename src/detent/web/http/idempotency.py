@@ -5,18 +5,21 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
 
 from detent.core.errors import DetentError, InvalidInput
 from detent.core.times import SECOND
+from detent.ports.store import Store
+from detent.ports.tx import Tx
 
 from .problems import problem_of
 
 if TYPE_CHECKING:
     from .route import ApiRequest
+    from .settings import Settings
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _DROP_EXPIRED_AT_ONCE = 20
@@ -58,7 +61,7 @@ async def run_idempotent(request: "ApiRequest", run: Callable[[], Awaitable[Resp
         if response.status_code < 500 and response.status_code != 429:
             until = store.now() + int(settings.answers_kept_seconds * SECOND)
             row = (response.status_code, response.media_type or "application/json", bytes(response.body), until)
-            await store.write(lambda tx: tx.keep_answer(owner, key, *row))
+            await store.write(lambda tx: tx.answers.keep_answer(owner, key, *row))
             kept = True
         return response
     finally:
@@ -78,28 +81,29 @@ async def _response_of(run: Callable[[], Awaitable[Response]], trace_id: str) ->
         return problem_of(error, trace_id)
 
 
-async def _release(store: Any, owner: str, key: str) -> None:
+async def _release(store: Store, owner: str, key: str) -> None:
     """Free the key for a retry. Its row keeps the fresh id, so a write whose commit is in doubt is not repeated."""
     with suppress(DetentError):
-        await store.write(lambda tx: tx.release_answer(owner, key))
+        await store.write(lambda tx: tx.answers.release_answer(owner, key))
 
 
 async def _reserve(
-    tx: Any, owner: str, key: str, digest: str, fresh_id: str, settings: Any
+    tx: Tx, owner: str, key: str, digest: str, fresh_id: str, settings: "Settings"
 ) -> tuple[str, tuple[int, str, bytes] | None]:
     """(the id for what the request creates, the stored response or None)."""
     until = tx.now + int(settings.answers_kept_seconds * SECOND)
-    await tx.drop_old_answers(_DROP_EXPIRED_AT_ONCE)
-    if await tx.reserve_answer(owner, key, digest, fresh_id, until):
+    await tx.answers.drop_old_answers(_DROP_EXPIRED_AT_ONCE)
+    if await tx.answers.reserve_answer(owner, key, digest, fresh_id, until):
         return fresh_id, None
-    first_digest, first_id, status, media_type, body, reserved_at = await tx.answer(owner, key)
-    if first_digest != digest:
+    first = await tx.answers.answer(owner, key)
+    assert first is not None, "the key is reserved"
+    if first.digest != digest:
         raise KeyReused("this Idempotency-Key was sent with another request; use a new key for a new request")
-    if status is not None:
-        return first_id, (status, media_type, body)
-    abandoned = tx.now - reserved_at > settings.answer_lost_seconds * SECOND
-    if abandoned and await tx.take_over_answer(owner, key, reserved_at, until):
-        return first_id, None
+    if first.status is not None:
+        return first.fresh_id, (first.status, first.media, first.body)
+    abandoned = tx.now - first.made_at > settings.answer_lost_seconds * SECOND
+    if abandoned and await tx.answers.take_over_answer(owner, key, first.made_at, until):
+        return first.fresh_id, None
     raise KeyInUse("the first request with this Idempotency-Key has not finished; retry later")
 
 

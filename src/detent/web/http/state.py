@@ -9,7 +9,6 @@ from detent.core.errors import DetentError
 from detent.engine import Engine
 from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import load_settings
-from detent.ports.tx import Tx
 from detent.system.clock import SystemClock
 from detent.web.live.event_stream import EventTail
 from detent.web.live.job_counts import JobCounter, SharedCounts
@@ -116,7 +115,4 @@ async def _uptime(engine: Engine) -> None:
 
 
 async def _read(engine: Engine) -> None:
-    async def read_version(tx: Tx) -> None:
-        await tx.query("lane_version")
-
-    await engine.store.read(read_version)
+    await engine.store.read(lambda tx: tx.stats.ping())

@@ -97,7 +97,7 @@ class EventTail:
 
     async def _read_after(self, after: Position) -> tuple[list[Frame], Position]:
         engine = await self._web.engine()
-        events, position = await engine.store.read(lambda tx: tx.tail(after, _PAGE))
+        events, position = await engine.store.read(lambda tx: tx.log.tail(after, _PAGE))
         return [frame_of(engine.contract(event.job.contract), event) for event in events], position
 
     async def _wait(self, seconds: float) -> bool:
@@ -125,7 +125,7 @@ class EventTail:
         while self.listeners:
             try:
                 if not started:
-                    self._floor = self._head = await engine.store.read(lambda tx: tx.tail_end())
+                    self._floor = self._head = await engine.store.read(lambda tx: tx.log.tail_end())
                     self._dropped += len(self._frames)
                     self._frames, self._bytes, started = [], 0, True
                     self._ready.set()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from detent.core.job import Micros
+from detent.ports.tx import StatusCount
 from detent.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -20,10 +21,10 @@ _REUSE_FACTOR = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Rows of (contract, status, phase, number of jobs), and when they were counted."""
+    """The counts, and when they were made."""
 
     at: Micros
-    rows: list[tuple[str, str, str, int]]
+    rows: list[StatusCount]
 
 
 class JobCounter:
@@ -48,7 +49,7 @@ class JobCounter:
     async def _count(self) -> None:
         started = self._clock.monotonic()
         engine = await self._web.engine()
-        rows = await engine.store.read(lambda tx: tx.counts())
+        rows = await engine.store.read(lambda tx: tx.stats.counts())
         self._last = Counts(engine.store.now(), rows)
         now = self._clock.monotonic()
         self._fresh_until = now + max(_FRESH_SECONDS, (now - started) * _REUSE_FACTOR)

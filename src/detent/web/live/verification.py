@@ -40,7 +40,7 @@ class Verifier:
         self._run_info = {"started_at": started, "started_by": person, "ended_at": None, "error": None}
         self._task = asyncio.create_task(self._run(), name="detent-web-verify")
         self._web.track(self._task)
-        await engine.store.write(lambda tx: tx.add_audit(Audit(person, "verify", "database")))
+        await engine.store.write(lambda tx: tx.audit.add_audit(Audit(person, "verify", "database")))
 
     async def wait(self) -> None:
         """Wait until the running verification has finished."""

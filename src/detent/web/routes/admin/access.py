@@ -73,15 +73,14 @@ async def list_audit_entries(request: ApiRequest, query: Annotated[AuditFilter, 
     """List the actions of people, newest first. The log of a job is at GET /jobs/{job_id}/events."""
     engine = await request.engine()
     before = int(query.cursor) if query.cursor else None
-    rows = await engine.store.read(
-        lambda tx: tx.audit_page(before, query.limit + 1, request.caller.tenant, query.subject)
-    )
+    filters = {"tenant": request.caller.tenant, "subject": query.subject}
+    rows = await engine.store.read(lambda tx: tx.audit.list_audit(query.limit + 1, before=before, **filters))
     page = rows[: query.limit]
     items = [
         {"n": n, "at": iso(at), **{name: getattr(entry, name) for name in _FIELDS}, "data": entry.data}
         for n, at, entry in page
     ]
-    return json_response({"items": items, "next_cursor": str(page[-1][0]) if len(rows) > query.limit else None})
+    return json_response({"items": items, "next_cursor": str(page[-1].number) if len(rows) > query.limit else None})
 
 
 _FIELDS = ("actor", "act", "subject", "tenant_id", "reason")

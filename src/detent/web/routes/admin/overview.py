@@ -54,6 +54,6 @@ def _counts_view(counts: Counts | None) -> dict[str, Any]:
 
 async def _dead_letters_and_workers(tx: Tx) -> dict[str, Any]:
     return {
-        "dead_letters": await tx.dead_letter_counts(),
-        "workers": live_workers_view(await tx.workers(), tx.now),
+        "dead_letters": await tx.dead_letters.dead_letter_counts(),
+        "workers": live_workers_view(await tx.workers.list_workers(), tx.now),
     }

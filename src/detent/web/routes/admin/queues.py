@@ -54,7 +54,7 @@ async def resume_queue(request: ApiRequest, name: TargetName, query: Annotated[P
     """Resume a queue, a job type or a tenant. 404 PAUSE_NOT_FOUND if it is not paused."""
     _check_tenant(request, query.kind, name)
     engine = await request.engine()
-    pauses = await engine.store.read(lambda tx: tx.pauses())
+    pauses = await engine.store.read(lambda tx: tx.pauses.list_pauses())
     if (query.kind, name) not in {(pause[0], pause[1]) for pause in pauses}:
         raise NotFound(f"{query.kind.replace('_', ' ')} {name!r} is not paused", code="PAUSE_NOT_FOUND")
     await engine.limits.resume(query.kind, name, Scope(request.caller.person))

@@ -30,9 +30,9 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> Response:
     job = await engine.jobs.get(job_id)
 
     async def read_detail(tx: Tx) -> tuple[list[Step], list[Approval], list[Job], int]:
-        children = await tx.children(job.id, None, _MAX_CHILDREN)
-        total = sum(row[-1] for row in await tx.count_children(job.id)) if children else 0
-        return await tx.steps(job.id), await tx.approvals_of(job.id), children, total
+        children = await tx.children.list_children(job.id, None, _MAX_CHILDREN)
+        total = sum(row.number for row in await tx.children.count_children(job.id)) if children else 0
+        return await tx.steps.list_steps(job.id), await tx.approvals.approvals_of(job.id), children, total
 
     steps, approvals, children, total = await engine.store.read(read_detail)
     contract = engine.contract(job.contract)

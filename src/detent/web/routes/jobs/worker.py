@@ -87,7 +87,7 @@ async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> Response:
     queues = None if body.queues is None else sorted(set(body.queues))
     job_types = sorted(set(body.job_types))
     row = _worker_row(request, engine, worker, job_types, queues, body.limit, body.lease_seconds)
-    await engine.store.write(lambda tx: tx.put_worker(row))
+    await engine.store.write(lambda tx: tx.workers.put_worker(row))
     loop = asyncio.get_running_loop()
     wait_until = loop.time() + body.wait_seconds
     while True:

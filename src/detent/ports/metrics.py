@@ -1,0 +1,183 @@
+"""Event counts, time series, alerts and their deliveries, as a transaction stores them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from detent.core.alerts import Alert, Delivery
+from detent.core.job import Micros
+
+
+class Group(NamedTuple):
+    """Jobs of one contract, queue and job type."""
+
+    contract: str
+    queue: str
+    job_type: str
+
+
+class Key(NamedTuple):
+    """One edge taken by jobs of one group. party: the tenant's number for FAIL edges, else 0."""
+
+    lane_group: int
+    party: int
+    source: str
+    event: str
+    target: str
+
+
+class LogPosition(NamedTuple):
+    """Up to where a log is counted. version: raised when pruning has counted entries after the position."""
+
+    position: int = 0
+    version: int = 0
+
+
+class CountedEntries(NamedTuple):
+    """Log entries of one kind in one time slot."""
+
+    lane: int | None
+    lane_group: int
+    party: int
+    source: str
+    event: str
+    target: str
+    slot: int
+    number: int
+
+
+class FrequentCounts(NamedTuple):
+    """The events of a range: all of them, the first and last slot, and the number of each frequent kind."""
+
+    total: int
+    first: int | None
+    last: int | None
+    numbers: Sequence[int]
+
+
+class RecentCount(NamedTuple):
+    slot: int
+    log: str
+    key: Key
+    number: int
+
+
+class Timed(NamedTuple):
+    """Events of one kind in one slot. took: total microseconds that their jobs spent in the source status."""
+
+    lane_group: int
+    source: str
+    event: str
+    target: str
+    before: str
+    slot: int
+    number: int
+    took: int
+
+
+@dataclass(slots=True)
+class SlotSums:
+    """What happened in a time slot. waited, ran: the total microseconds of the `waits` and `runs`."""
+
+    submitted: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    retried: int = 0
+    waits: int = 0
+    waited: int = 0
+    runs: int = 0
+    ran: int = 0
+
+
+class LogPositionTable(Protocol):
+    """Up to where each log ("events", "notes", "series") is counted."""
+
+    async def log_position(self, log: str) -> LogPosition: ...
+
+    async def log_end(self, log: str) -> int:
+        """The end of the events or the notes. Prepares the transaction for reading a range before it."""
+        ...
+
+    async def advance_log(self, log: str, since: LogPosition, until: int) -> bool:
+        """Compare and set; False if another process has counted this range, or it must be counted again."""
+        ...
+
+    async def lock_logs(self, logs: Sequence[str]) -> None: ...
+
+    async def recount_log(self, log: str) -> None:
+        """A process that is counting must start again."""
+        ...
+
+    async def clamp_log(self, log: str) -> None:
+        """Move the position back to the end of the log if it is beyond it."""
+        ...
+
+
+class EventCountTable(Protocol):
+    async def count_log(self, log: str, position: int, until: int, slot: Micros) -> list[CountedEntries]: ...
+
+    async def count_frequent(
+        self, kinds: Sequence[CountedEntries], position: int, until: int, slot: Micros
+    ) -> FrequentCounts:
+        """Count at most eight kinds of events in one pass, without sorting."""
+        ...
+
+    async def count_uncounted(self, log: str, ids: Sequence[str], slot: Micros) -> list[CountedEntries]:
+        """Entries of these jobs after the log's position."""
+        ...
+
+    async def add_counts(self, log: str, sums: Mapping[Key, int]) -> None: ...
+    async def add_recent_counts(self, log: str, slots: Mapping[tuple[int, Key], int]) -> None: ...
+
+    async def event_totals(self) -> dict[tuple[str, Key], int]:
+        """(log, key) -> number of entries."""
+        ...
+
+    async def recent_counts(self, since: int) -> list[RecentCount]: ...
+    async def drop_recent_counts(self, before: int) -> None: ...
+    async def lane_groups(self) -> dict[int, Group]: ...
+    async def party_tenants(self) -> dict[int, str]: ...
+
+
+class SeriesTable(Protocol):
+    async def time_events(self, position: int, until: int, slot: Micros) -> list[Timed]: ...
+    async def add_series(self, sums: Mapping[int, SlotSums]) -> None: ...
+
+    async def read_series(self, width: int, first: int, last: int) -> dict[int, SlotSums]:
+        """Sums per `width` slots, from slot `first` to before `last`."""
+        ...
+
+    async def drop_series(self, before: int) -> None: ...
+
+
+class AlertTable(Protocol):
+    """Alerts; changes are compare-and-set on the version. Deliveries: on the number of attempts."""
+
+    async def list_alerts(self) -> list[Alert]: ...
+    async def add_alert(self, alert: Alert) -> bool: ...
+    async def change_alert(self, alert: Alert) -> bool: ...
+    async def drop_alert(self, alert: Alert) -> bool: ...
+    async def add_delivery(self, delivery: Delivery) -> None: ...
+    async def list_deliveries(self, limit: int) -> list[Delivery]: ...
+
+    async def due_deliveries(self, limit: int) -> list[Delivery]:
+        """Due deliveries; of several about one alert to one sink, the first."""
+        ...
+
+    async def take_delivery(self, delivery: Delivery, until: Micros) -> bool: ...
+
+    async def end_delivery(
+        self, delivery: Delivery, due_at: Micros | None, delivered_at: Micros | None, error: str | None
+    ) -> None: ...
+
+    async def drop_deliveries(self, before: Micros) -> None: ...
+
+
+class IntervalTable(Protocol):
+    """When periodic tasks ran last; one process runs each."""
+
+    async def last_runs(self) -> dict[str, Micros]: ...
+
+    async def take_interval(self, name: str, latest: Micros) -> bool:
+        """True if the last run was at `latest` or before; then the current time is recorded."""
+        ...

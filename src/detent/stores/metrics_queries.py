@@ -1,0 +1,145 @@
+"""The part of a transaction that stores event counts, time series, alerts and periodic tasks; alike in every store."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple
+
+from detent.core.alerts import Alert, Delivery
+from detent.core.job import Micros
+from detent.ports.metrics import (
+    CountedEntries,
+    FrequentCounts,
+    Group,
+    Key,
+    LogPosition,
+    RecentCount,
+    SlotSums,
+    Timed,
+)
+
+from .named_queries import NamedQueries
+
+_PLACES = "abcdefgh"
+"""Suffixes of the parameters of count_hot_events, which counts eight kinds of events without sorting."""
+_NO_EVENTS = CountedEntries(-1, 0, 0, "", "", "", 0, 0)
+
+
+class MetricsQueries(NamedQueries):
+    async def log_position(self, log: str) -> LogPosition:
+        return {row[0]: LogPosition(row[1], row[2]) for row in await self.query("tails")}.get(log, LogPosition())
+
+    async def log_end(self, log: str) -> int:
+        await self.query("tail_mode")
+        return await self.number(f"tail_end_{log}")
+
+    async def advance_log(self, log: str, since: LogPosition, until: int) -> bool:
+        await self.change("first_tail", log=log)
+        return await self.change("advance_tail", log=log, **since._asdict(), until=until) == 1
+
+    async def lock_logs(self, logs: Sequence[str]) -> None:
+        for log in logs:
+            await self.change("first_tail", log=log)
+        await self.query("lock_tails")
+
+    async def recount_log(self, log: str) -> None:
+        await self.change("recount_tail", log=log)
+
+    async def clamp_log(self, log: str) -> None:
+        await self.change(f"clamp_tail_{log}")
+
+    async def count_log(self, log: str, position: int, until: int, slot: Micros) -> list[CountedEntries]:
+        return await self.fetch(CountedEntries, f"count_{log}", position=position, until=until, slot=slot)
+
+    async def count_frequent(
+        self, kinds: Sequence[CountedEntries], position: int, until: int, slot: Micros
+    ) -> FrequentCounts:
+        values: dict[str, int | str | None] = {"position": position, "until": until, "slot": slot}
+        for place, suffix in enumerate(_PLACES):  # an unused place gets values that match no event
+            kind = kinds[place] if place < len(kinds) else _NO_EVENTS
+            values |= {f"lane_{suffix}": kind.lane, f"source_{suffix}": kind.source, f"event_{suffix}": kind.event}
+        ((total, first, last, *numbers),) = await self.query("count_hot_events", **values)
+        return FrequentCounts(total, first, last, numbers)
+
+    async def count_uncounted(self, log: str, ids: Sequence[str], slot: Micros) -> list[CountedEntries]:
+        return await self.fetch(CountedEntries, f"count_going_{log}", ids=json.dumps(list(ids)), slot=slot)
+
+    async def add_counts(self, log: str, sums: Mapping[Key, int]) -> None:
+        if sums:
+            rows = [[*key, number] for key, number in sums.items()]
+            await self.change("add_tallies", log=log, rows=json.dumps(rows))
+
+    async def add_recent_counts(self, log: str, slots: Mapping[tuple[int, Key], int]) -> None:
+        if slots:
+            rows = [[slot, *key, number] for (slot, key), number in slots.items()]
+            await self.change("add_tally_slots", log=log, rows=json.dumps(rows))
+
+    async def event_totals(self) -> dict[tuple[str, Key], int]:
+        return {(row[0], Key(*row[1:6])): row[6] for row in await self.query("tallies")}
+
+    async def recent_counts(self, since: int) -> list[RecentCount]:
+        rows = await self.query("tally_slots", since=since)
+        return [RecentCount(row[0], row[1], Key(*row[2:7]), row[7]) for row in rows]
+
+    async def drop_recent_counts(self, before: int) -> None:
+        await self.change("drop_tally_slots", before=before)
+
+    async def lane_groups(self) -> dict[int, Group]:
+        return {row[0]: Group(*row[1:]) for row in await self.query("lane_groups")}
+
+    async def party_tenants(self) -> dict[int, str]:
+        return {row[0]: row[1] for row in await self.query("lane_parties")}
+
+    async def time_events(self, position: int, until: int, slot: Micros) -> list[Timed]:
+        return await self.fetch(Timed, "time_events", position=position, until=until, slot=slot)
+
+    async def add_series(self, sums: Mapping[int, SlotSums]) -> None:
+        if sums:
+            rows = [[slot, *astuple(slot_sums)] for slot, slot_sums in sums.items()]
+            await self.change("add_series", rows=json.dumps(rows))
+
+    async def read_series(self, width: int, first: int, last: int) -> dict[int, SlotSums]:
+        rows = await self.query("series", width=width, first=first, last=last)
+        return {row[0]: SlotSums(*map(int, row[1:])) for row in rows}
+
+    async def drop_series(self, before: int) -> None:
+        await self.change("drop_series", before=before)
+
+    async def list_alerts(self) -> list[Alert]:
+        return await self.fetch(Alert, "alerts")
+
+    async def add_alert(self, alert: Alert) -> bool:
+        return await self.change("add_alert", **asdict(alert)) == 1
+
+    async def change_alert(self, alert: Alert) -> bool:
+        return await self.change("change_alert", **asdict(alert)) == 1
+
+    async def drop_alert(self, alert: Alert) -> bool:
+        return await self.change("drop_alert", rule=alert.rule, subject=alert.subject, version=alert.version) == 1
+
+    async def add_delivery(self, delivery: Delivery) -> None:
+        await self.change("add_delivery", **asdict(delivery))
+
+    async def list_deliveries(self, limit: int) -> list[Delivery]:
+        return await self.fetch(Delivery, "deliveries", limit=limit)
+
+    async def due_deliveries(self, limit: int) -> list[Delivery]:
+        return await self.fetch(Delivery, "due_deliveries", now=self.now, limit=limit)
+
+    async def take_delivery(self, delivery: Delivery, until: Micros) -> bool:
+        return await self.change("take_delivery", id=delivery.id, attempts=delivery.attempts, until=until) == 1
+
+    async def end_delivery(
+        self, delivery: Delivery, due_at: Micros | None, delivered_at: Micros | None, error: str | None
+    ) -> None:
+        times = {"due_at": due_at, "delivered_at": delivered_at}
+        await self.change("end_delivery", id=delivery.id, attempts=delivery.attempts, **times, last_error=error)
+
+    async def drop_deliveries(self, before: Micros) -> None:
+        await self.change("drop_deliveries", before=before)
+
+    async def last_runs(self) -> dict[str, Micros]:
+        return {row[0]: row[1] for row in await self.query("turns")}
+
+    async def take_interval(self, name: str, latest: Micros) -> bool:
+        await self.change("first_turn", name=name)
+        return await self.change("take_turn", name=name, latest=latest, now=self.now) == 1

@@ -1,0 +1,137 @@
+"""The part of a transaction that `verify` reads: rows of jobs and their logs, and links between tables."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from detent.ports.verification import (
+    AdriftChild,
+    ApprovalRow,
+    AttemptRow,
+    DeadLetterLink,
+    DeadLetterRow,
+    DiscardEntry,
+    EventRow,
+    FiredRow,
+    FireRow,
+    JobRange,
+    JobRow,
+    KeyRow,
+    MissingApproval,
+    RequeuedRow,
+    Scope,
+    StrandedParent,
+    StrayNote,
+    StrayOutboxItem,
+    StraySignal,
+    StrayStep,
+    StrayVote,
+    UnnamedTakeover,
+)
+
+from .named_queries import NamedQueries
+
+T = TypeVar("T")
+_OF_JOBS: dict[type, tuple[str, str]] = {
+    DeadLetterRow: ("verify_dead_letters", "job_id"),
+    RequeuedRow: ("verify_requeued", "j.id"),
+    FiredRow: ("verify_fired", "job_id"),
+    StrayNote: ("verify_notes", "n.job_id"),
+    StraySignal: ("verify_signals", "s.job_id"),
+    StrayOutboxItem: ("verify_outbox_items", "o.job_id"),
+    StrayStep: ("verify_steps", "s.job_id"),
+}
+"""Row -> (query, its column of job ids)."""
+_PAGES: dict[type, tuple[str, tuple[str, ...]]] = {
+    KeyRow: ("verify_keys", ("k.space", "k.key")),
+    AttemptRow: ("verify_tasks", ("task_id", "task_attempt", "id")),
+    FireRow: ("verify_fires", ("f.schedule_id", "f.fire_at")),
+    ApprovalRow: ("verify_questions", ("a.job_id", "a.name")),
+}
+"""Row -> (query, the columns it is ordered by, which are the first columns of the row)."""
+_FAULTS: dict[type, str] = {
+    StrandedParent: "verify_stranded",
+    AdriftChild: "verify_adrift",
+    MissingApproval: "verify_asking",
+    StrayVote: "verify_votes",
+}
+
+
+class VerifyQueries(NamedQueries):
+    async def last_pruned_id(self) -> str:
+        return (await self.query("verify_pruned"))[0][0] or ""
+
+    async def count_job_rows(self, scope: Scope) -> int:
+        return await self.number("verify_size", _all(_tests(scope, "id")), **_values(scope))
+
+    async def job_rows(self, jobs: JobRange, limit: int) -> list[JobRow]:
+        tests = _tests(jobs.scope, "id") + ([] if jobs.after is None else ["id > :after"])
+        return await self.fetch(JobRow, "verify_jobs", _all(tests), **_values(*jobs), limit=limit)
+
+    async def rows_of(self, kind: type[T], jobs: JobRange) -> list[T]:
+        if kind is EventRow:
+            return await self.fetch(kind, "verify_events", _events_in_range(jobs), **_values(*jobs))
+        name, column = _OF_JOBS[kind]
+        return await self.fetch(kind, name, _in_range(jobs, column), **_values(*jobs))
+
+    async def unnamed_takeovers(self, jobs: JobRange, events: Sequence[str]) -> list[UnnamedTakeover]:
+        values = {**_values(*jobs), "events": json.dumps(list(events))}
+        return await self.fetch(UnnamedTakeover, "verify_takeovers", _in_range(jobs, "e.job_id"), **values)
+
+    async def dead_letter_links(self, scope: Scope, after: str | None, limit: int) -> list[DeadLetterLink]:
+        where = _all(_dead_letter_tests(scope, after))
+        return await self.fetch(DeadLetterLink, "verify_fates", where, **_values(scope, after), limit=limit)
+
+    async def discard_entries(self, scope: Scope, after: str | None, upto: str) -> list[DiscardEntry]:
+        where = _all([*_dead_letter_tests(scope, after), "l.id <= :upto"])
+        return await self.fetch(DiscardEntry, "verify_discards", where, **_values(scope, after, upto))
+
+    async def page(self, kind: type[T], after: T | None, limit: int) -> list[T]:
+        name, columns = _PAGES[kind]
+        values: dict[str, Any] = {}
+        if isinstance(after, tuple):
+            values = dict(zip((column.replace(".", "_") for column in columns), after, strict=False))
+        where = f"({', '.join(columns)}) > ({', '.join(f':{name}' for name in values)})" if values else "true"
+        return await self.fetch(kind, name, where, **values, limit=limit)
+
+    async def faults(self, kind: type[T], limit: int) -> list[T]:
+        return await self.fetch(kind, _FAULTS[kind], limit=limit)
+
+
+def _tests(scope: Scope, job_column: str, prefix: str = "") -> list[str]:
+    """SQL conditions for a scope."""
+    tests = {
+        f"{prefix}contract = :contract": scope.contract,
+        f"{prefix}updated_at >= :since": scope.since,
+        f"{job_column} = :job": scope.job_id,
+    }
+    return [test for test, value in tests.items() if value is not None]
+
+
+def _values(scope: Scope, after: str | None = None, upto: str | None = None) -> dict[str, Any]:
+    values = {"contract": scope.contract, "since": scope.since, "job": scope.job_id, "after": after, "upto": upto}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _in_range(jobs: JobRange, column: str) -> str:
+    """An SQL condition on a column of job ids."""
+    if jobs.scope.job_id is not None:
+        return f"{column} = :job"
+    ends = {f"{column} > :after": jobs.after, f"{column} <= :upto": jobs.upto}
+    return _all([test for test, value in ends.items() if value is not None])
+
+
+def _events_in_range(jobs: JobRange) -> str:
+    tests = _tests(jobs.scope, "id")
+    if jobs.scope.job_id is not None or not tests:
+        return _in_range(jobs, "job_id")
+    return f"job_id IN (SELECT id FROM jobs WHERE {_all([*tests, _in_range(jobs, 'id')])})"
+
+
+def _dead_letter_tests(scope: Scope, after: str | None) -> list[str]:
+    tests = _tests(scope, "l.job_id", "l.")
+    return [*tests, "l.id > :after"] if after else tests
+
+
+def _all(tests: Sequence[str]) -> str:
+    return " AND ".join(tests) or "true"
