@@ -96,7 +96,7 @@ def test_errors_are_one_line_and_an_exit_code(cli: Cli, arguments: tuple[str, ..
 
 
 def test_an_internal_error_is_one_line_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detent.engine.Engine.jobs", lambda *_: 1 / 0)
+    monkeypatch.setattr("detent.engine.jobs.Jobs.page", lambda *_, **__: 1 / 0)
     assert cli("jobs", "list", code=1).err.startswith("INTERNAL: ZeroDivisionError")
     monkeypatch.setenv("DETENT_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
