@@ -148,24 +148,5 @@ async def claim_suspect(claims: ClaimTable, request: ClaimRequest) -> list[Claim
 
 
 def claimed_of(job: Job, token: str) -> Claimed:
-    return Claimed(
-        job.id,
-        token,
-        job.contract,
-        job.job_type,
-        job.queue,
-        job.tenant_id,
-        job.payload,
-        job.execution_no,
-        job.retries,
-        job.version,
-        job.timeout_ms,
-        job.trace_id,
-        job.effect_root or job.id,
-        job.idempotency_key,
-        job.cancel_requested,
-        job.due_at,
-        job.traceparent,
-        job.parent_id,
-        job.suspect,
-    )
+    values = {name: getattr(job, name) for name in Claimed._fields}
+    return Claimed(**{**values, "token": token, "effect_root": job.effect_root or job.id})
