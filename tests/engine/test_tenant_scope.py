@@ -215,7 +215,8 @@ async def test_a_new_schedule(engine: Engine, place: Place) -> None:
 async def test_a_scope_limits_an_act_like_a_scoped_engine(engine: Engine, place: Place) -> None:
     job = await submit(engine, tenant_id="acme")
     rival, acme = Scope("ann", tenant="rival"), Scope("ann", tenant="acme")
-    await refused_untouched(place, engine.jobs.cancel(job.id, rival), "TENANT_SCOPE_VIOLATION", 403)
+    for other in (rival, Scope("ann", tenant="")):
+        await refused_untouched(place, engine.jobs.cancel(job.id, other), "TENANT_SCOPE_VIOLATION", 403)
     scoped = engine.scoped(tenant="rival")
     await refused_untouched(place, scoped.jobs.cancel(job.id, acme), "TENANT_SCOPE_VIOLATION", 403)
     await refused(_scope_again(scoped), "TENANT_SCOPE_VIOLATION", 403)

@@ -90,7 +90,7 @@ class Runtime:
     def tenant_for(self, requested: str | None, what: str) -> str | None:
         """The requested tenant; a runtime that is limited to a tenant allows only this one."""
         if self.tenant is None or requested in (None, self.tenant):
-            return requested or self.tenant
+            return self.tenant if requested is None else requested
         raise TenantViolation(f"tenant {self.tenant} has no access to {what}")
 
     def tenant_of_new(self, requested: str, what: str) -> str:
