@@ -106,7 +106,7 @@ class Operator(Client):
 
     async def _operate(self) -> None:
         commands = [self._signal, self._signal, self._signal, self._cancel, self._abort, self._decide]
-        commands += [self._dead_letter, self._reopen, self._pause]
+        commands += [self._dead_letter, self._reopen, self._pause, self._cancel_ended]
         while not self.faults_healed:
             await Pause(self.random.randrange(100 * MS, 2 * SECOND))
             job_ids = sorted(self.simulation.monitor.acknowledged)
@@ -129,9 +129,15 @@ class Operator(Client):
             )
 
     async def _cancel(self, job_id: str) -> None:
-        if self.random.random() < 0.4:
+        if self.random.random() < 0.6:
             force = self.random.random() < 0.3
             await self.call_with_retries(lambda: self.engine.jobs.cancel(job_id, Scope(self.name), force=force))
+
+    async def _cancel_ended(self, job_id: str) -> None:
+        monitor = self.simulation.monitor
+        ended = [other for other in sorted(monitor.acknowledged) if monitor.any_ended([other])]
+        if ended:
+            await self._cancel(self.random.choice(ended))
 
     async def _abort(self, job_id: str) -> None:
         if self.random.random() < 0.5:

@@ -59,6 +59,8 @@ class InvariantMonitor:
             self._check_job(job_id, [event for event in new_events if event.job_id == job_id])
         for finding in (*self._schedules.check_commit(), *self._limits.check_commit(new_events)):
             self.report(*finding)
+        for parent_id, child_id in self._connection.execute(_MISSED_CHILDREN, (str(Phase.FINAL), str(Phase.BLOCKED))):
+            self.report(parent_id, "child.missed", f"waits for {child_id}, which has ended without a notification")
         self._leases = {row[0]: row[1] for row in self._connection.execute(_LEASES, (str(Phase.LEASED),))}
         self._check_steps()
         return bool(new_events)
@@ -135,6 +137,9 @@ class InvariantMonitor:
                 detail = f"{name} is recorded as {step_result}, the job's result contains {job_result}"
                 self.report(job_id, "step.differs", detail)
 
+    def any_ended(self, job_ids: Sequence[str]) -> bool:
+        return any(job_id in self._rows and self._rows[job_id].phase == Phase.FINAL for job_id in job_ids)
+
     def jobs_between_executions(self) -> list[str]:
         """Jobs that have run, have not ended, and are not leased."""
         resting = (Phase.CLAIMABLE, Phase.BLOCKED)
@@ -160,4 +165,9 @@ _STEPS_OF_RESULTS = (
     "WHERE s.finished AND j.result IS NOT NULL"
 )
 _SIGNAL = "SELECT 1 FROM signals WHERE job_id = ? AND name = ?"
+_MISSED_CHILDREN = (
+    "SELECT a.parent_id, a.child_id FROM awaited a JOIN jobs c ON c.id = a.child_id AND c.phase = ? "
+    "JOIN jobs p ON p.id = a.parent_id AND p.phase = ? WHERE NOT EXISTS "
+    "(SELECT 1 FROM family_news n WHERE n.parent_id = a.parent_id AND n.child_id = a.child_id)"
+)
 _LEASES = "SELECT id, lease_until FROM jobs WHERE phase = ?"

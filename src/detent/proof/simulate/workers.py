@@ -6,14 +6,14 @@ virtual-time loop.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detent.core.errors import DetentError, OnceUnfinished, StaleLease, StoreUnavailable
 from detent.core.job import Micros
-from detent.core.outcome import Outcome, Stopped
+from detent.core.outcome import Outcome, Stopped, Waits
 from detent.handler.children import ChildFailed
 from detent.handler.context import Context
 from detent.handler.handler import Options, inspect_handler
@@ -231,6 +231,8 @@ class SimWorker(Process):
         try:
             contract = self.engine.contract(claimed.contract)
             outcome: Outcome = await self._runner.run(HANDLER, contract, claimed, context)
+            if isinstance(outcome, Waits) and self.random.random() < 0.5:
+                await self._until_a_child_ended(outcome.wait.children)
         except asyncio.CancelledError:
             outcome = Stopped()
         if self._running.get(claimed.id, (None, None))[1] is context:
@@ -239,6 +241,13 @@ class SimWorker(Process):
         self._wake_loop.set()
         if not in_time and not isinstance(outcome, Stopped):
             await self._report_late_result(claimed, outcome)
+
+    async def _until_a_child_ended(self, children: Sequence[str]) -> None:
+        """Delay a wait for children, as a busy event loop may, until one of them has ended since it was checked."""
+        for _ in range(50):
+            if not children or self.simulation.monitor.any_ended(children):
+                return
+            await Pause(100 * MS)
 
     async def _report_late_result(self, claimed: Claimed, outcome: Outcome) -> None:
         """Offer a result whose job the worker no longer holds; the engine must refuse it unless the token matches."""
