@@ -119,7 +119,7 @@ async def test_standard_keeps_another_key_while_blocked(engine: Engine, clock: F
     job = await reach(engine, clock, "standard", "waiting")
     after, news = await engine.jobs.signal(job.id, "other", Scope("test"), 5)
     assert (after.status, news) == ("waiting", True)
-    assert await kept(engine, job.id, "other") == (5, None, False)
+    assert await kept(engine, job.id, "other") == (5, "test", False)
 
 
 @pytest.mark.parametrize("status", ["Queued", "Running"])

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from detent.engine.metrics.log_follower import LogFollower
+from detent.ports.metrics import LogPosition
 
 pytestmark = pytest.mark.anyio
 FIRST_RANGE = 4_096
@@ -15,7 +16,7 @@ class Log:
     """A log of numbered entries and the stored position: store, transaction and engine in one."""
 
     def __init__(self, end: int) -> None:
-        self.store = self
+        self.store = self.log_positions = self
         self.end = end
         self.position, self.version = 0, 0
         self.ranges: list[tuple[int, int]] = []
@@ -26,26 +27,22 @@ class Log:
 
     write = read
 
-    async def query(self, name: str) -> list[tuple[Any, ...]]:
-        rows: dict[str, list[tuple[Any, ...]]] = {
-            "tails": [("mine", self.position, self.version), ("other", 99, 9)],
-            "tail_mode": [],
-            "tail_end_events": [(self.end,)],
-        }
-        return rows[name]
+    async def log_position(self, name: str) -> LogPosition:
+        assert name == "mine"
+        return LogPosition(self.position, self.version)
 
-    async def change(self, name: str, *, log: str, **values: int) -> int:
-        if name == "first_tail":
-            return 0
-        assert name == "advance_tail" and log == "mine"
-        if (values["position"], values["version"]) != (self.position, self.version):
-            return 0
-        self.position = values["until"]
-        return 1
+    async def log_end(self, log: str) -> int:
+        assert log == "events"
+        return self.end
+
+    async def advance_log(self, name: str, since: LogPosition, until: int) -> bool:
+        if since != await self.log_position(name):
+            return False
+        self.position = until
+        return True
 
     def follower(self, *, target: int, entries_per_number: float = 1.0) -> LogFollower[tuple[int, int]]:
-        async def read(_tx: Any, values: dict[str, int]) -> tuple[int, tuple[int, int]]:
-            part = values["position"], values["until"]
+        async def read(_tx: Any, *part: int) -> tuple[int, tuple[int, int]]:
             self.ranges.append(part)
             return int((part[1] - part[0]) * entries_per_number), part
 
@@ -88,10 +85,10 @@ async def test_an_empty_part_of_the_log_is_passed_quickly() -> None:
 async def test_of_two_processes_that_read_the_same_range_one_adds_it() -> None:
     log = Log(100)
     first, second = log.follower(target=100), log.follower(target=100)
-    values, summed, _ = await second._read_range(log)  # type: ignore[arg-type]
+    since, until, summed, _ = await second._read_range(log)  # type: ignore[arg-type]
     assert summed is not None
     assert await first.catch_up(1)
-    await second._add_range(values, summed[1], log)  # type: ignore[arg-type]
+    await second._add_range(since, until, summed[1], log)  # type: ignore[arg-type]
     assert log.added == [(0, 100)]
 
 
@@ -99,10 +96,10 @@ async def test_what_was_counted_while_it_was_read_is_read_again() -> None:
     """Pruning raises the version when it has counted entries ahead of the position."""
     log = Log(100)
     follower = log.follower(target=100)
-    values, summed, _ = await follower._read_range(log)  # type: ignore[arg-type]
+    since, until, summed, _ = await follower._read_range(log)  # type: ignore[arg-type]
     assert summed is not None
     log.version += 1
-    await follower._add_range(values, summed[1], log)  # type: ignore[arg-type]
+    await follower._add_range(since, until, summed[1], log)  # type: ignore[arg-type]
     assert log.added == [] and log.position == 0
     assert await follower.catch_up(1) and log.added == [(0, 100)]
 

@@ -80,7 +80,7 @@ async def test_several_may_migrate_at_once(url: str) -> None:
         "async def main():\n"
         "    engine = Engine(PostgresStore(sys.argv[1], may_migrate=True), CONTRACTS)\n"
         "    await engine.open()\n"
-        "    await engine.submit(Submission('mail'))\n"
+        "    await engine.jobs.submit(Submission('mail'))\n"
         "    await engine.close()\n"
         "asyncio.run(main())\n"
     )

@@ -10,7 +10,7 @@ from detent import Cancel, Context, Detent, Fail, Retry, Snooze, SyncContext
 from detent.core.errors import DetentError, JobFailed, StoreRefused, StoreUnavailable
 from detent.core.times import SECOND
 from detent.engine import Engine, Submission
-from detent.stores.sqlite.store import SqliteStore
+from detent.stores.sqlite.claim import SqliteTx
 from support.waiting import until, within
 from support.worker.running import working
 
@@ -283,14 +283,20 @@ async def test_one_outcome_that_cannot_be_stored_does_not_stall_the_others(
     async def work(n: int) -> int:
         return n
 
-    honest = SqliteStore.settle_and_claim
+    honest_succeed, honest_apply = SqliteTx.succeed, SqliteTx.apply
 
-    async def settle_and_claim(self: SqliteStore, successes: Any, request: Any) -> Any:
+    async def succeed(self: SqliteTx, successes: Any) -> Any:
         if any(success.result == "3" for success in successes):
             raise error
-        return await honest(self, successes, request)
+        return await honest_succeed(self, successes)
 
-    monkeypatch.setattr(SqliteStore, "settle_and_claim", settle_and_claim)
+    async def apply(self: SqliteTx, changes: Any) -> None:
+        if any(change.after.result == "3" for change in changes):
+            raise error
+        await honest_apply(self, changes)
+
+    monkeypatch.setattr(SqliteTx, "succeed", succeed)
+    monkeypatch.setattr(SqliteTx, "apply", apply)
     handles = await work.enqueue_many([{"n": n} for n in range(6)])
     async with working(app):
         for n, handle in enumerate(handles):
