@@ -23,6 +23,7 @@ check: $(STAMP) ## format, lint, types, tidy: what pre-commit runs
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/deno fmt --check --quiet
 	$(BIN)/deno check --quiet $(SCRIPTS)
 	$(BIN)/python -m pytest -q tests/test_tidy.py

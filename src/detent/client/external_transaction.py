@@ -99,6 +99,7 @@ async def _check_isolation(caller: Any) -> None:
 
 async def _submit_in_savepoint(caller: Any, tx: Tx, prepared: Prepared) -> Submitted:
     """An error leaves the caller's transaction usable; a lost race is tried again."""
+    race_error: Exception | None = None
     for _ in range(_ATTEMPTS):
         await caller.execute(f"SAVEPOINT {_SAVEPOINT}")
         try:

@@ -186,7 +186,11 @@ def _argument_model(
         )
         for n, p in enumerate(parameters)
     }
-    config = pydantic.ConfigDict(extra="allow" if free_form else "forbid", protected_namespaces=(), **KEEP_NAN)
+    config: pydantic.ConfigDict = {
+        **KEEP_NAN,
+        "extra": "allow" if free_form else "forbid",
+        "protected_namespaces": (),
+    }
     try:
         return pydantic.create_model(f"{name} arguments", __config__=config, **fields)
     except SCHEMA_ERRORS as error:

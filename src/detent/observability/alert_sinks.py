@@ -98,10 +98,10 @@ def verify_signature(secret: str, header: str, body: bytes, *, now: int, toleran
 
     header: the value of Detent-Signature. now: unix seconds.
     """
-    parts = dict(part.partition("=")[::2] for part in header.split(","))
-    if not parts.get("t", "").isdigit() or abs(now - int(parts["t"])) > tolerance:
+    signed_at = next((part[2:] for part in header.split(",") if part.startswith("t=")), "")
+    if not signed_at.isdigit() or abs(now - int(signed_at)) > tolerance:
         return False
-    return hmac.compare_digest(sign(secret, int(parts["t"]), body), header)
+    return hmac.compare_digest(sign(secret, int(signed_at), body), header)
 
 
 @dataclass(frozen=True, slots=True)

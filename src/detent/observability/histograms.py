@@ -74,12 +74,13 @@ class ExecutionHistograms:
 
     def record_pickups(self, claimed: Iterable[Claimed], now: Micros) -> None:
         kind: Kind = ()
+        histogram: Histogram | None = None
         for job in claimed:
             due = job.due_at
             if due is None:
                 continue
             job_kind = job[2:5]
-            if job_kind != kind:
+            if histogram is None or job_kind != kind:
                 kind, histogram = job_kind, self._histogram(self.pickup, job_kind)
             histogram.add((now - due) / 1_000_000 if now > due else 0.0)
 

@@ -123,6 +123,7 @@ class SingleStepWorker:
         signals: {name: data}: sent as soon as the job, or a child of it, waits for this name; for an approval of this
         name, whether it is approved. Raises AssertionError if the job waits for something else or does not end.
         """
+        job: Job | None = None
         for _ in range(MAX_EXECUTIONS):
             while await self.execute_next():
                 pass
@@ -130,7 +131,8 @@ class SingleStepWorker:
             if job.phase is Phase.FINAL:
                 return job
             await self._let_time_pass(job, signals or {})
-        raise AssertionError(f"job {job_id} has not ended after {MAX_EXECUTIONS} executions; it is {job.status}")
+        status = job and job.status
+        raise AssertionError(f"job {job_id} has not ended after {MAX_EXECUTIONS} executions; it is {status}")
 
     async def execute_next(self) -> bool:
         """Claim one job, run it and settle it; False if there was no job to claim."""

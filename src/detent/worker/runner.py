@@ -92,7 +92,11 @@ class Runner:
             self._threads = DaemonThreads()
         first = (SyncContext(context, loop),) if handler.takes_context else ()
         context_copy = copy_context()  # the job of log records, the current span
-        return await loop.run_in_executor(self._threads, context_copy.run, _call, handler.function, first, arguments)
+
+        def call() -> Any:
+            return context_copy.run(_call, handler.function, first, arguments)
+
+        return await loop.run_in_executor(self._threads, call)
 
     async def _in_process(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
         if self._pool is None:

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
 from detent.core.contract.model import Contract, Move
 from detent.core.cron import cron_of, local_instant, zone_of
@@ -29,6 +30,7 @@ from detent.engine.runtime import Runtime
 from detent.engine.submit.submission import Submission, check_name, check_submission, deadline_of
 from detent.ports.tx import Tx
 
+E = TypeVar("E", bound=Enum)
 INVALID = "SCHEDULE_INVALID"
 MAX_SECONDS = 86_400 * 366
 
@@ -267,7 +269,7 @@ def _seconds(value: Any, field: str) -> Micros:
     return round(number * SECOND)
 
 
-def _enum_member(kind: type[Any], value: Any, field: str) -> Any:
+def _enum_member(kind: type[E], value: Any, field: str) -> E:
     try:
         return kind(value)
     except ValueError:

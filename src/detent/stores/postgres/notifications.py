@@ -102,8 +102,9 @@ class Listener:
         while True:
             connection: Connection | None = None
             try:
-                connection = self._connection = await self._connect()
-                await connection.add_listener(CHANNEL, self._on_notification)
+                new_connection = await self._connect()
+                self._connection = connection = new_connection
+                await new_connection.add_listener(CHANNEL, self._on_notification)
                 self.connections += 1
                 if self.connections > 1:
                     log.info("listening again on a new connection")
