@@ -77,6 +77,9 @@ class InvariantMonitor:
             self._check_event(contract, before, event)
         for rule, detail in fold.compare(row):
             self.report(job_id, rule, detail, row.version)
+        if row.phase == Phase.BLOCKED and self._connection.execute(_SIGNAL, (job_id, row.wait_name)).fetchall():
+            # checked here and not at the end only: a sweep wakes such a job within a minute
+            self.report(job_id, "wait.sleeps", f"waits for {row.wait_name!r}, but that signal was sent", row.version)
         if before is not None:
             self._check_settling_token(before, row, new_events)
         else:
@@ -156,4 +159,5 @@ _STEPS_OF_RESULTS = (
     "SELECT s.job_id, s.name, s.result, j.result FROM steps s JOIN jobs j ON j.id = s.job_id "
     "WHERE s.finished AND j.result IS NOT NULL"
 )
+_SIGNAL = "SELECT 1 FROM signals WHERE job_id = ? AND name = ?"
 _LEASES = "SELECT id, lease_until FROM jobs WHERE phase = ?"
