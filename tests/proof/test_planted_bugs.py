@@ -26,7 +26,7 @@ class Budget:
 
 
 BUDGETS = {
-    "settle-without-token": Budget(states=20_000, seeds=20, simulated="men"),
+    "settle-without-token": Budget(states=20_000, seeds=20, simulated="streams"),
     "event-without-row": Budget(),
     "row-without-event": Budget(),
     "version-not-raised": Budget(),
@@ -36,7 +36,7 @@ BUDGETS = {
     "lost-twice-forgotten": Budget(states=None, seeds=10),
     "wait-misses-signal": Budget(seeds=10, simulated="formal"),
     "zombie-step": Budget(states=None, seeds=15, simulated="streams"),
-    "lost-job-runs-on": Budget(states=None, seeds=15),
+    "lost-job-runs-on": Budget(states=None, seeds=20, simulated="streams"),
     "once-not-begun": Budget(states=None, seeds=15, simulated="streams"),
     "parent-misses-child": Budget(states=None, seeds=12, simulated="formal"),
     "dead-letter-forgotten": Budget(),

@@ -188,7 +188,7 @@ def test_a_stalled_process_resumes_later_and_a_killed_one_never() -> None:
     process = Process(loop, "sleeper")
     process.start(sleep_repeatedly)
     loop.run(1 * SECOND)
-    process.stalled_until = 5 * SECOND
+    process.stall(4 * SECOND)
     loop.run(5 * SECOND)
     process.kill()
     loop.run(9 * SECOND)

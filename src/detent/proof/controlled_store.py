@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from detent.core.contract.builtin import CONTRACTS
-from detent.core.contract.model import Contract
+from detent.core.contract.model import Contract, Phase
 from detent.core.job import Micros
 from detent.engine import Engine
 from detent.ports.clock import Clock
@@ -72,19 +72,23 @@ class ControlledStore(SqliteStore):
         self._hooks = hooks
         self.effects: Counter[str] = Counter()
         """External side effects of handlers per job: a rollback does not undo them."""
-        self.repeated_steps: list[tuple[str, str]] = []
-        """(job id, step) for each function of a step that was called although the step is recorded."""
+        self.wrong_step_calls: list[tuple[str, str, str]] = []
+        """(job id, rule, detail) for each function of a step that was called although it must not run."""
 
     @property
     def session(self) -> Session:
         assert self._writer is not None, "the store is open"
         return self._writer
 
-    def step_called(self, job_id: str, name: str) -> None:
-        """The function of a step runs now."""
+    def step_called(self, job_id: str, token: str, name: str) -> None:
+        """The function of a step runs now, in the execution with this token."""
         query = "SELECT 1 FROM steps WHERE job_id = ? AND name = ? AND finished"
         if list(self.session.connection.execute(query, (job_id, name))):
-            self.repeated_steps.append((job_id, name))
+            self.wrong_step_calls.append((job_id, "step.repeated", f"{name} was called although it is recorded"))
+        query = "SELECT token FROM jobs WHERE id = ? AND token <> ? AND phase = ?"
+        for (holder,) in self.session.connection.execute(query, (job_id, token, str(Phase.LEASED))):
+            detail = f"{name} was called by {token} while {holder} held the job"
+            self.wrong_step_calls.append((job_id, "step.lost", detail))
 
     def open_now(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = CONTRACTS) -> None:
         connection = connect(self.path, self.synchronous)

@@ -58,6 +58,7 @@ class Process:
         self.name = name
         self.alive = True
         self.stalled_until: Micros = 0
+        self._stalled_tasks: list[Callable[[], object]] = []
         self.tasks: list[Task] = []
         self.calls_survive = True
         """Whether store calls already sent are still executed after the process has died."""
@@ -67,6 +68,24 @@ class Process:
         self.tasks = [*(other for other in self.tasks if not other.finished), task]
         self.loop.after(0, task.resume)
         return task
+
+    def stall(self, span: Micros) -> None:
+        """Run no task for this long; a second call replaces the end of the first stall."""
+        self.stalled_until = self.loop.time + span
+        self.loop.after(span, self._end_stall)
+
+    def when_not_stalled(self, callback: Callable[[], object]) -> bool:
+        """False if the process is stalled: then the callback is called at the end of the stall."""
+        if self.stalled_until <= self.loop.time:
+            return True
+        self._stalled_tasks.append(callback)
+        return False
+
+    def _end_stall(self) -> None:
+        if self.stalled_until <= self.loop.time:
+            callbacks, self._stalled_tasks = self._stalled_tasks, []
+            for callback in callbacks:
+                callback()
 
     def kill(self) -> None:
         self.alive = False
@@ -94,10 +113,7 @@ class Task:
 
     def resume(self, value: Any = None, error: BaseException | None = None) -> None:
         """Run the coroutine up to its next await; a stalled process resumes when its stall ends."""
-        if self.finished:
-            return
-        if self.process.stalled_until > self.loop.time:
-            self.loop.at(self.process.stalled_until, lambda: self.resume(value, error))
+        if self.finished or not self.process.when_not_stalled(lambda: self.resume(value, error)):
             return
         error, self.thrown = self.thrown or error, None
         self.loop.current = self

@@ -25,8 +25,10 @@ from .monitor import InvariantMonitor
 from .schedules import ScheduleOperator
 from .workers import SimSweeper, SimWorker, count_stale
 
-SCHEDULED_FAULTS = ("crash", "stall", "heart", "stop", "clock")
-"""Faults injected at random times; the other kinds hit a store call."""
+SCHEDULED_FAULTS = ("crash", "stall", "stall", "heart", "stop", "clock")
+"""Faults injected at random times, stalls twice as often as the others; the other kinds hit a store call."""
+_LONGEST_OVERLAP: Micros = SECOND
+"""A stalled worker whose job was claimed again resumes within this time, so that both executions of the job run."""
 DRAIN_TIMEOUT: Micros = 600 * SECOND
 """How long the phase without faults may take; the longest chain of backoffs and waits is far shorter."""
 
@@ -80,8 +82,8 @@ class Simulation:
         for job_id, times in self.store.effects.items():
             if times > 1:
                 self.monitor.report(job_id, "once.twice", f"a once was executed {times} times")
-        for job_id, name in self.store.repeated_steps:
-            self.monitor.report(job_id, "step.repeated", f"{name} was called although it is recorded")
+        for finding in self.store.wrong_step_calls:
+            self.monitor.report(*finding)
         if not self._has_violation():
             self.monitor.final_check()
         if not self._has_violation():
@@ -124,6 +126,9 @@ class Simulation:
         holder = self._grants.setdefault((claimed.id, claimed.token), worker.name)
         if holder != worker.name:
             self.monitor.report(claimed.id, "holder.two", f"{holder} and {worker.name} got the same token")
+        for other in self.workers:
+            if other.stalled_until > self.loop.time and claimed.id in other.state.held:
+                other.stall(self._fault_random.randrange(_LONGEST_OVERLAP))
 
     def on_batch_result(self, worker: SimWorker, settled: list[Settlement], result: BatchResult) -> None:
         self.stale_refused += count_stale(result.refused)
@@ -211,7 +216,7 @@ class Simulation:
         target = busy[int(luck * len(busy))]
         self.count_fault(kind, target.name)
         if kind == "stall":
-            target.stalled_until = self.loop.time + int((2 + luck * 14) * SECOND)
+            target.stall(int((2 + luck * 28) * SECOND))
         elif kind == "heart":
             target.no_heartbeat_until = self.loop.time + int((6 + luck * 10) * SECOND)
         elif kind == "stop":
@@ -229,7 +234,7 @@ class Simulation:
         target = alive[int(luck * len(alive))]
         self.count_fault(kind, target.name)
         if kind == "stall":
-            target.stalled_until = self.loop.time + int((2 + luck * 14) * SECOND)
+            target.stall(int((2 + luck * 28) * SECOND))
         else:
             target.calls_survive = luck < 0.5
             target.kill()

@@ -47,13 +47,14 @@ _LONG_SECONDS = 0.5
 async def work(
     ctx: Context, plan: list[list[Any]], steps: bool = False, family: int = 0, question: int = 0
 ) -> dict[str, Any]:
-    """The handler. Each execution follows one line of the plan, [act, seconds]; after the last line it succeeds.
+    """The handler. Each execution follows one line of the plan, [act, seconds]; after the last line it
+    succeeds, and takes as long as that line.
 
     steps: record a step before and after the act, and run a `once`. family: enqueue children, this many generations
     deep, and wait for them at the end. question: wait for that many approvals.
     """
     number = ctx.execution_no - 1
-    line: list[Any] = plan[number] if number < len(plan) else ["succeed", 0.01]
+    line: list[Any] = plan[number] if number < len(plan) else ["succeed", plan[-1][1] if plan else 0.01]
     act, seconds = line
     result: dict[str, Any] = {TOKEN_FIELD: ctx._claimed.token}
     message = f"{TOKEN_PREFIX}{ctx._claimed.token} in execution {ctx.execution_no}"
@@ -61,8 +62,9 @@ async def work(
         if steps:
             result["first"] = await ctx.step("first", _record_token(ctx, "first"))
         children = await enqueue_children(ctx, HANDLER, plan, family) if family else []
-        for number in range(_SLICES):
-            pause = Pause(int(seconds * SECOND / _SLICES))
+        slices = _SLICES if steps else 1  # without steps, a handler that a stall interrupts ends right after it
+        for number in range(slices):
+            pause = Pause(int(seconds * SECOND / slices))
             await (_pause_once(ctx, pause) if steps and number == 0 else pause)
             if ctx.cancelled and act != "ignore":
                 raise Cancel("asked to stop")
@@ -104,7 +106,7 @@ def _record_token(ctx: Context, name: str) -> Callable[[], dict[str, str]]:
     """A step function whose result is the token under which it ran."""
 
     def act() -> dict[str, str]:
-        ctx._engine.store.step_called(ctx.job_id, name)  # type: ignore[attr-defined]
+        ctx._engine.store.step_called(ctx.job_id, ctx._claimed.token, name)  # type: ignore[attr-defined]
         return {TOKEN_FIELD: ctx._claimed.token}
 
     return act
