@@ -181,9 +181,13 @@ class StreamTransport(Protocol):
     """A stream server, used from one event loop. Every call may raise StreamUnavailable and may be repeated."""
 
     settings: StreamSettings
-    tasks: TaskStream
-    results: ResultStream
-    maintenance: StreamMaintenance
+
+    @property
+    def tasks(self) -> TaskStream: ...
+    @property
+    def results(self) -> ResultStream: ...
+    @property
+    def maintenance(self) -> StreamMaintenance: ...
 
     def sibling(self) -> "StreamTransport":
         """A transport to the same server for another event loop."""

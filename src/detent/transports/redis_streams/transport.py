@@ -33,9 +33,6 @@ class RedisStreamTransport:
 
     def __init__(self, settings: StreamSettings) -> None:
         self.settings = settings
-        self.tasks: TaskStream = self
-        self.results: ResultStream = self
-        self.maintenance: StreamMaintenance = self
         self._pool = connection_pool(settings.url)
         self.connection = RedisConnection(self._pool)
         self._tasks = RedisConnection(self._pool)
@@ -43,6 +40,18 @@ class RedisStreamTransport:
         self._results = RedisConnection(self._pool)
         self._server_info: dict[str, str] | None = None
         self._cursor = reclaim.START
+
+    @property
+    def tasks(self) -> TaskStream:
+        return self
+
+    @property
+    def results(self) -> ResultStream:
+        return self
+
+    @property
+    def maintenance(self) -> StreamMaintenance:
+        return self
 
     @property
     def stream_groups(self) -> tuple[tuple[str, str], tuple[str, str]]:
