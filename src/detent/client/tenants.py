@@ -7,7 +7,7 @@ from detent.core.errors import TenantViolation
 from detent.core.job import Job
 from detent.core.options.job_options import UsingOptions
 from detent.engine import Engine
-from detent.engine.submit.submission import DEFAULT_TENANT
+from detent.engine.submit.submission import DEFAULT_TENANT, check_name
 from detent.ports.listing import Filter
 
 from .app import Detent, P, R
@@ -59,6 +59,7 @@ class TenantApp:
 
     async def ready(self) -> Engine:
         """The engine limited to this tenant: every operation that a tenant may use."""
+        check_name(self.tenant, "tenant")
         return (await self.app.ready()).scoped(tenant=self.tenant)
 
     async def handle(self, job_id: str) -> Handle[Any]:

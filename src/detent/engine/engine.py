@@ -34,7 +34,7 @@ from .runtime import Runtime, Service, affected_parents, operators_only
 from .schedules.schedules import Schedules
 from .submit.prepare import Submitted
 from .submit.quotas import QuotaCache
-from .submit.submission import Submission, check_name
+from .submit.submission import Submission
 
 __all__ = ["BatchResult", "Engine", "History", "Settlement", "Submission", "Submitted"]
 
@@ -96,7 +96,6 @@ class Engine(Runtime):
         """
         if tenant is None or tenant == self.tenant:
             return self
-        check_name(tenant, "tenant")
         self.tenant_for(tenant, f"tenant {tenant}")
         return self._copy(tenant=tenant)
 
