@@ -18,7 +18,6 @@ from detent.observability.settings import Settings
 from detent.ports.claims import Claimed, ClaimRequest, Extended
 from detent.ports.clock import Clock
 from detent.ports.listing import WorkerRow
-from detent.system.backoff import Backoff
 from detent.system.clock import SystemClock
 
 from .background import BackgroundServices
