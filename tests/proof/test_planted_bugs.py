@@ -50,7 +50,7 @@ BUDGETS = {
     "lost-submit": Budget(),
     "heartbeat-revives": Budget(seeds=10, simulated="formal"),
     "backoff-ignored": Budget(),
-    "time-runs-back": Budget(states=None, seeds=10),
+    "time-runs-back": Budget(states=None, seeds=10, simulated="formal"),
     "limit-counted-early": Budget(states=None, seeds=10),
     "late-cancel": Budget(seeds=6, simulated="formal"),
     "fire-without-compare": Budget(states=None, seeds=10),
