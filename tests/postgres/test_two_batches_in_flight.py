@@ -24,8 +24,8 @@ async def test_two_cycles_at_once_run_every_job_once_and_come_to_rest(database: 
     in_flight: list[int] = []
 
     class Watched(WorkerState):
-        def next_batch(self) -> Batch | None:
-            batch = super().next_batch()
+        def next_batch(self, now: float = 0.0, *, may_reclaim: bool = True) -> Batch | None:
+            batch = super().next_batch(now, may_reclaim=may_reclaim)
             in_flight.append(len(self.in_flight))
             return batch
 

@@ -20,7 +20,11 @@ class Budget:
     states: int | None = 3_000
     """None: the explorer does not detect it."""
     steps: int = 12
-    seeds: int = 2
+    slots: int = 1
+    jobs: int = 2
+    """The size of the exploration."""
+    seeds: int | None = 2
+    """None: the simulator does not detect it."""
     simulated: str | None = None
     """The contract simulated; None: drawn by the seed."""
 
@@ -37,6 +41,8 @@ BUDGETS = {
     "wait-misses-signal": Budget(seeds=10, simulated="formal"),
     "zombie-step": Budget(states=None, seeds=15, simulated="streams"),
     "lost-job-runs-on": Budget(states=None, seeds=20, simulated="streams"),
+    "lease-reclaimed-early": Budget(states=None, seeds=4),
+    "late-result-accepted": Budget(states=6_000, slots=2, jobs=1, seeds=None),
     "once-not-begun": Budget(states=None, seeds=15, simulated="streams"),
     "parent-misses-child": Budget(states=None, seeds=30, simulated="formal"),
     "dead-letter-forgotten": Budget(),
@@ -44,7 +50,7 @@ BUDGETS = {
     "lost-submit": Budget(),
     "heartbeat-revives": Budget(seeds=10, simulated="formal"),
     "backoff-ignored": Budget(),
-    "time-runs-back": Budget(states=None, seeds=10),
+    "time-runs-back": Budget(states=None, seeds=10, simulated="formal"),
     "limit-counted-early": Budget(states=None, seeds=10),
     "late-cancel": Budget(seeds=6, simulated="formal"),
     "fire-without-compare": Budget(states=None, seeds=10),
@@ -60,12 +66,13 @@ def test_every_bug_has_a_budget() -> None:
 def test_the_explorer_detects(name: str) -> None:
     budget = BUDGETS[name]
     assert budget.states is not None
-    result = explore(CONTRACTS[budget.contract], states=budget.states, hooks=BUGS[name].hooks)
+    size = {"states": budget.states, "slots": budget.slots, "jobs": budget.jobs}
+    result = explore(CONTRACTS[budget.contract], hooks=BUGS[name].hooks, **size)
     assert result.violation is not None, f"{name} was not detected in {result.states} states"
     assert 0 < len(result.violation.path) <= budget.steps, result.violation.path
 
 
-@pytest.mark.parametrize("name", BUDGETS)
+@pytest.mark.parametrize("name", [name for name, budget in BUDGETS.items() if budget.seeds])
 def test_the_simulator_detects(name: str) -> None:
     runs = list(_until_violation(name, BUDGETS[name]))
     assert not runs[-1].ok, f"{name} was not detected with {len(runs)} seeds"
@@ -73,7 +80,7 @@ def test_the_simulator_detects(name: str) -> None:
 
 
 def _until_violation(name: str, budget: Budget) -> Iterator[Run]:
-    for seed in range(budget.seeds):
+    for seed in range(budget.seeds or 0):
         run = run_seed(seed, contract=budget.simulated, hooks=BUGS[name].hooks)
         yield run
         if not run.ok:

@@ -261,6 +261,21 @@ class RunsOnWithoutLease(WorkerState):
         return interrupt
 
 
+class ReclaimsTooEarly(WorkerState):
+    """Reclaims leases although a reclaim grace is in force."""
+
+    def next_batch(self, now: float = 0.0, *, may_reclaim: bool = True) -> Batch | None:
+        return super().next_batch(now, may_reclaim=True)
+
+
+class AcceptsLateResult(WorkerState):
+    """Takes the result of an execution that has lost its job for the result of the one that holds it now."""
+
+    def handler_ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
+        held = self.held.get(job_id)
+        return super().handler_ended(job_id, held.claimed.token if held else token, outcome)
+
+
 def _with(change: Change, **columns: object) -> Change:
     return replace(change, after=replace(change.after, **columns))  # type: ignore[arg-type]
 
@@ -304,6 +319,16 @@ BUGS: Mapping[str, Bug] = MappingProxyType(
                 "lost-job-runs-on",
                 "an execution that has lost its job runs further steps",
                 replace(DEFAULT_HOOKS, state=RunsOnWithoutLease),
+            ),
+            Bug(
+                "lease-reclaimed-early",
+                "a worker reclaims leases right after an outage or a jump of the clock",
+                replace(DEFAULT_HOOKS, state=ReclaimsTooEarly),
+            ),
+            Bug(
+                "late-result-accepted",
+                "the result of an execution that has lost its job is settled for the current one",
+                replace(DEFAULT_HOOKS, state=AcceptsLateResult),
             ),
             _bug("once-not-begun", "a once is not recorded before it runs", ForgetsBegun),
             _bug(

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from detent.core.errors import DetentError, StaleLease
-from detent.core.job import Failure
+from detent.core.job import Failure, Micros
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped
+from detent.core.times import SECOND
 from detent.engine import BatchResult, Settlement
 from detent.handler.lease import Lease, Reading
 from detent.ports.claims import Claimed, Extended
@@ -15,6 +16,12 @@ from detent.ports.claims import Claimed, Extended
 _SPARE_DEADLINES = 64
 _MIN_SLOTS_TO_SPLIT = 16
 """Below this number of slots a batch may fill all of them; from here on batches are a share of the slots."""
+POLL_SECONDS = 1.0
+"""A worker polls for new jobs this often if no notification arrives."""
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 2.0
+_GIVE_UP_PAUSE_SECONDS = 0.75
+"""A worker that must end gives up on a store that failed until the pause was this long."""
 _OUTCOME_REFUSED = "OutcomeRefused"
 """The error class of the failure that replaces an outcome the engine refused."""
 
@@ -47,7 +54,9 @@ class Batch:
     settled: list[Settlement]
     claim_limit: int
     may_claim_suspect: bool = field(default=False, compare=False)
-    """False while another claim in flight may bring one."""
+    """False while another claim in flight may bring one, and between the times at which suspects are claimed."""
+    reclaim: bool = field(default=False, compare=False)
+    """Also claim jobs whose lease has expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,7 @@ class WorkerState:
     slots: int
     cancel_grace: float = 30.0
     max_in_flight: int = 1
+    lease_seconds: float = 30.0
     held: dict[str, Held] = field(default_factory=dict)
     finished: list[Settlement] = field(default_factory=list)
     _skipped: set[str] = field(default_factory=set)
@@ -82,6 +92,15 @@ class WorkerState:
     in_flight: list[Batch] = field(default_factory=list)
     """Batches that were handed out and have not ended yet."""
     stopping: bool = False
+    grace_over: bool = False
+    """True once the jobs that still ran were handed back."""
+    store_failing: bool = False
+    """True if the last batch failed."""
+    _pause: float = _FIRST_PAUSE_SECONDS
+    _idle_seen_once: bool = False
+    _reclaimed_at: float = float("-inf")
+    _notified: bool = False
+    """True: a notification of new work ended the last wait, not the poll interval."""
     _waiting_suspects: dict[str, Claimed] = field(default_factory=dict)
     """Held suspects that start when this worker holds nothing else, one after the other."""
     _isolated: str | None = None
@@ -104,9 +123,13 @@ class WorkerState:
         return self.stopping and not waiting and not self.in_flight
 
     @property
+    def busy(self) -> bool:
+        return bool(self.held or self.in_flight)
+
+    @property
     def idle(self) -> bool:
         """True if no job is held and nothing is to be settled or claimed."""
-        return not (self.held or self.finished or self.deferred or self.in_flight or self.wants_jobs)
+        return not (self.busy or self.finished or self.deferred or self.wants_jobs)
 
     @property
     def isolating(self) -> bool:
@@ -121,12 +144,17 @@ class WorkerState:
         self._isolated = next(iter(self._waiting_suspects))
         return self._waiting_suspects.pop(self._isolated)
 
-    def notify_work_available(self) -> None:
-        """Jobs may have become claimable; a claim in flight may have missed them."""
+    def notify_work_available(self, *, notified: bool | None = None) -> None:
+        """Jobs may have become claimable; a claim in flight may have missed them. notified: False after a poll."""
         self.wants_jobs = self._work_arrived_since_claim = True
+        if notified is not None:
+            self._notified = notified
 
-    def next_batch(self) -> Batch | None:
-        """The next transaction; None if nothing is to be settled and no job is to be claimed."""
+    def next_batch(self, now: float = 0.0, *, may_reclaim: bool = True) -> Batch | None:
+        """The next transaction; None if nothing is to be settled and no job is to be claimed.
+
+        may_reclaim: False while a reclaim grace is in force.
+        """
         if len(self.in_flight) >= self.max_in_flight:
             return None
         room = self.free - sum(batch.claim_limit for batch in self.in_flight)
@@ -137,12 +165,22 @@ class WorkerState:
         claimable = claim_limit if self.last_claim_full else 0
         if self.in_flight and 2 * max(claimable, len(self.finished)) < self._batch_size:
             return None  # a second transaction for less than half a batch costs more than it gains
+        due = bool(claim_limit) and self._reclaim_is_due(now)
         if claim_limit:
             self._work_arrived_since_claim = False
-        batch = Batch(self.finished, claim_limit, not any(other.may_claim_suspect for other in self.in_flight))
+        if due and may_reclaim:
+            self._reclaimed_at = now
+        may_claim_suspect = due and not any(other.may_claim_suspect for other in self.in_flight)
+        batch = Batch(self.finished, claim_limit, may_claim_suspect, due and may_reclaim)
         self.in_flight.append(batch)
         self.finished = []
         return batch
+
+    def _reclaim_is_due(self, now: float) -> bool:
+        """Expired leases are reclaimed, and suspects claimed, from time to time: new jobs start first."""
+        every = min(POLL_SECONDS / 2, self.lease_seconds / 3)
+        since = now - self._reclaimed_at
+        return since >= 2 * every or (since >= every and not self._notified)
 
     def _remove_in_flight(self, batch: Batch | None) -> Batch:
         assert self.in_flight, "a result without a batch"
@@ -153,6 +191,7 @@ class WorkerState:
     ) -> list[Claimed]:
         """The batch (the oldest, if not given) is committed. Returns the jobs to start."""
         batch = self._remove_in_flight(batch)
+        self._pause, self.store_failing = _FIRST_PAUSE_SECONDS, False
         if batch.claim_limit:
             self.last_claim_full = len(result.claimed) >= batch.claim_limit
             self.wants_jobs = self.last_claim_full or self._work_arrived_since_claim
@@ -180,11 +219,30 @@ class WorkerState:
         interrupts, self._superseded = self._superseded, []
         return interrupts
 
-    def batch_failed(self, batch: Batch | None = None) -> None:
-        """It is unknown whether the batch was committed: send its settlements again, settling is idempotent."""
+    def batch_failed(self, batch: Batch | None = None) -> float | None:
+        """It is unknown whether the batch was committed: send its settlements again, settling is idempotent.
+
+        Returns the seconds to wait before that; None if the worker must end and the store does not answer.
+        """
         batch = self._remove_in_flight(batch)
         self.finished = batch.settled + self.finished
-        self.wants_jobs = True
+        self.wants_jobs = self.store_failing = True
+        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+        return None if self.grace_over and pause >= _GIVE_UP_PAUSE_SECONDS else pause
+
+    def waits_for_change(self, *, idle: bool) -> bool:
+        """For a worker that runs until idle: stop if no work was left before and after a last claim.
+
+        idle: no work is left now. False: go on with the last claim, or end.
+        """
+        if not idle:
+            self._idle_seen_once = False
+            return True
+        if self._idle_seen_once and not self.wants_jobs:
+            self.stop()
+        else:  # one more claim, for jobs that became claimable before the check
+            self._idle_seen_once = self.wants_jobs = True
+        return False
 
     def handler_started(self, job_id: str, now: float, timeout: float | None) -> Held | None:
         """A slot starts the job; None if the worker no longer holds it."""
@@ -206,6 +264,17 @@ class WorkerState:
         del self.held[job_id]
         self.finished.append(Settlement(job_id, token, held.claimed.contract, outcome, held.claimed.parent_id))
         return True
+
+    def reports_late(self, job_id: str, outcome: Outcome) -> bool:
+        """Whether to offer the result of a job that the worker no longer holds: the engine refuses it with a note.
+
+        The worker's own settlement of the job (a timeout, a stop) must be committed first.
+        """
+        return not isinstance(outcome, Stopped) and all(settlement.id != job_id for settlement in self.unsettled())
+
+    def seconds_until_tick(self, now: float, longest: float) -> float:
+        deadline = self.next_deadline()
+        return longest if deadline is None else min(longest, max(0.001, deadline - now))
 
     def next_deadline(self) -> float | None:
         return self._deadlines[0][0] if self._deadlines else None
@@ -285,6 +354,7 @@ class WorkerState:
 
     def hand_back_running(self) -> list[Interrupt]:
         """The shutdown grace is over: hand back the jobs that still run."""
+        self.grace_over = True
         return [self._abandon(held, Stopped(), "worker stops") for held in list(self.held.values())]
 
     def _hand_back(self, held: Held) -> None:
@@ -330,6 +400,15 @@ def _failures_for_refused(settled: Iterable[Settlement], refused: Mapping[str, D
         failure = Failure(error.code, error.message, _OUTCOME_REFUSED, retryable=False)
         failures.append(settlement._replace(outcome=Failed(failure)))
     return failures
+
+
+def seconds_until_due(moments: Iterable[Micros | None], now: Micros, longest: float) -> float:
+    """The pause until the earliest of these moments, at most `longest`.
+
+    What is overdue and was not taken is not for this process: check the less often, the longer it is overdue.
+    """
+    pauses = [abs(moment - now) / SECOND for moment in moments if moment is not None]
+    return max(0.001, min([longest, *pauses])) if pauses else longest
 
 
 def cancel_reason(cancel_request: str) -> str:

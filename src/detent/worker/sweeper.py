@@ -12,6 +12,7 @@ from detent.core.times import SECOND
 from detent.engine import Engine
 
 from .reclaim_grace import ReclaimGrace
+from .state import seconds_until_due
 
 log = logging.getLogger("detent.worker.sweeper")
 BATCH = 200
@@ -105,7 +106,4 @@ class Sweeper:
 
     async def _seconds_until_due(self, next_fire: Micros | None) -> float:
         next_wake: Micros | None = await self._engine.store.read(lambda tx: tx.due.next_wake())
-        now = self._engine.store.now()
-        # What is overdue and was not woken cannot be woken here: check the less often, the longer it is overdue.
-        pauses = [abs(moment - now) / 1_000_000 for moment in (next_wake, next_fire) if moment is not None]
-        return max(0.001, min([self._interval, *pauses])) if pauses else self._interval
+        return seconds_until_due((next_wake, next_fire), self._engine.store.now(), self._interval)

@@ -18,7 +18,6 @@ from detent.observability.settings import Settings
 from detent.ports.claims import Claimed, ClaimRequest, Extended
 from detent.ports.clock import Clock
 from detent.ports.listing import WorkerRow
-from detent.system.backoff import Backoff
 from detent.system.clock import SystemClock
 
 from .background import BackgroundServices
@@ -27,13 +26,11 @@ from .registration import registration_row, worker_name
 from .runner import Runner, outcome_of
 from .shutdown import StopSignals, abandon_task
 from .slots import Slots
-from .state import Batch, Interrupt, WorkerState, cancel_reason
+from .state import POLL_SECONDS, Batch, Interrupt, WorkerState, cancel_reason, seconds_until_due
 
 log = logging.getLogger("detent.worker.worker")
 DEFAULT_SLOTS = 64
-_POLL_SECONDS = 1.0
-_FIRST_PAUSE_SECONDS = 0.05
-_LONGEST_PAUSE_SECONDS = 2.0
+_TICK_SECONDS = 0.1
 _SHUTDOWN_SECONDS = 3.0
 """How long a worker that must end waits for a store that does not answer, and for handlers that do not end."""
 _IDLE_HORIZON: Micros = 5_000_000
@@ -69,8 +66,9 @@ class Worker:
         self.engine = engine
         self.handlers = handlers
         self.id = worker_name(engine.ids)
-        self.state = WorkerState(slots, cancel_grace_seconds, engine.store.max_batches_in_flight)
         self.lease_seconds = lease_seconds or engine.contract(None).lease_seconds
+        in_flight = engine.store.max_batches_in_flight
+        self.state = WorkerState(slots, cancel_grace_seconds, in_flight, self.lease_seconds)
         self.grace_seconds = grace_seconds
         self.until_idle = until_idle
         self.done = 0
@@ -93,12 +91,7 @@ class Worker:
         self._wants_notifications = asyncio.Event()
         self._waits_for_notification = False
         self._stop_calls = 0
-        self._grace_over = False
-        self._idle_seen_once = False
         self._closing = False
-        self._reclaimed_at = float("-inf")
-        self._woken_by_notification = False
-        """True: a notification of new work ended the last wait, not the poll interval."""
         self._started_at = engine.store.now()
         self._lease_clock = LeaseClock(self._clock, self.lease_seconds)
         self._timeout_codes = {name: c.code("timeout") for name, c in engine.contracts.items()}
@@ -190,25 +183,23 @@ class Worker:
         else:
             self.stop()
 
-    def wake(self) -> None:
+    def wake(self, *, notified: bool | None = None) -> None:
         """Jobs may have become claimable."""
-        self.state.notify_work_available()
+        self.state.notify_work_available(notified=notified)
         self._wants_notifications.clear()
         self._waits_for_notification = False
         self.idle.clear()
         self._state_changed.set()
 
     def _hand_back_running(self) -> None:
-        self._grace_over = True
         self._interrupt(self.state.hand_back_running())
         self._state_changed.set()
 
     async def _settle_and_claim_loop(self, *, leads: bool = True) -> None:
         """Settle and claim until the worker is done. Further loops run beside the leading one if the store can."""
-        backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         claimed: list[Claimed] = []
         while not self.state.done:
-            batch = self.state.next_batch()
+            batch = self.state.next_batch(self._clock.monotonic(), may_reclaim=self._reclaim_grace.over)
             new_lease = partial(Lease, self._lease_clock, self._lease_clock.read())
             if batch is not None:
                 self.idle.clear()
@@ -226,18 +217,17 @@ class Worker:
             try:
                 result = await self._batch_result(transaction, batch)
             except Exception as error:
-                self.state.batch_failed(batch)
+                pause = self.state.batch_failed(batch)
                 self._reclaim_grace.store_lost()
-                if self._grace_over and backoff.seconds >= _SHUTDOWN_SECONDS / 4:
+                if pause is None:
                     log.error("stopping without the store: the leases of %d jobs will expire", len(batch.settled))
                     return
-                log.warning("settling and claiming failed, trying again in %.2f s: %s", backoff.seconds, error)
-                await backoff.pause()
+                log.warning("settling and claiming failed, trying again in %.2f s: %s", pause, error)
+                await asyncio.sleep(pause)
                 continue
             self._reclaim_grace.store_back()
-            if backoff.failing:
+            if self.state.store_failing:
                 log.info("the store answers again")
-            backoff.reset()
             self.done += len(batch.settled) - len(result.refused) - len(result.later)
             for job_id, refusal in result.refused.items():
                 self.refused += 1
@@ -260,15 +250,11 @@ class Worker:
         """Wait until the state changes. With `until_idle`, the leading loop stops the worker when no work is left."""
         self._state_changed.clear()
         self._set_idle()
-        if not leads:
-            await self._state_changed.wait()
-        elif not self.until_idle or self.state.held or self.state.in_flight or not await self._no_work_left():
-            self._idle_seen_once = False
-            await self._state_changed.wait()
-        elif self._idle_seen_once and not self.state.wants_jobs:
-            self.state.stop()
-        else:  # one more claim, for jobs that became claimable before the check
-            self._idle_seen_once = self.state.wants_jobs = True
+        if leads and self.until_idle:
+            idle = not self.state.busy and await self._no_work_left()
+            if not self.state.waits_for_change(idle=idle):
+                return
+        await self._state_changed.wait()
 
     async def _batch_result(self, transaction: "asyncio.Task[BatchResult]", batch: Batch) -> BatchResult:
         """The result of a batch. If this task is cancelled, the claimed jobs are still recorded, to be handed back."""
@@ -286,14 +272,6 @@ class Worker:
         return await self.engine.settle_and_claim(batch.settled, request)
 
     def _claim_request(self, batch: Batch) -> ClaimRequest:
-        """Expired leases are reclaimed, and suspects claimed, from time to time: new jobs start first."""
-        now = self._clock.monotonic()
-        every = min(_POLL_SECONDS / 2, self.lease_seconds / 3)
-        since = now - self._reclaimed_at
-        due = since >= 2 * every or (since >= every and not self._woken_by_notification)
-        reclaim = self._reclaim_grace.over and due
-        if reclaim:
-            self._reclaimed_at = now
         return self.engine.claim_request(
             self.id,
             batch.claim_limit,
@@ -301,8 +279,8 @@ class Worker:
             job_types=frozenset(self.handlers),
             queues=self._queues,
             exclude_contracts=self._exclude_contracts,
-            reclaim=reclaim,
-            suspects=due and batch.may_claim_suspect,
+            reclaim=batch.reclaim,
+            suspects=batch.may_claim_suspect,
         )
 
     async def _execute(self, claimed: Claimed, task: asyncio.Task[None]) -> None:
@@ -332,13 +310,11 @@ class Worker:
         self._histograms.record_execution(claimed, self._clock.monotonic() - began)
         in_time = self.state.handler_ended(claimed.id, claimed.token, outcome)
         self._state_changed.set()
-        if not in_time and not isinstance(outcome, Stopped):
+        if not in_time and self.state.reports_late(claimed.id, outcome):
             await self._report_late_result(claimed, outcome)
 
     async def _report_late_result(self, claimed: Claimed, outcome: Outcome) -> None:
         """Settle a job that was taken from this worker: the engine refuses it and writes the note of the refusal."""
-        if any(settlement.id == claimed.id for settlement in self.state.unsettled()):
-            return  # the worker's own settlement (a timeout, a stop) must be committed first
         self.refused += 1
         try:
             await self.engine.settle(claimed.id, claimed.token, outcome)
@@ -369,23 +345,22 @@ class Worker:
         while True:
             self._reclaim_grace.check_clocks()
             self._interrupt(self.state.tick(self._clock.monotonic(), self._timeout_codes))
-            deadline = self.state.next_deadline()
-            pause = 0.1 if deadline is None else min(0.1, max(0.001, deadline - self._clock.monotonic()))
-            await asyncio.sleep(pause)
+            await asyncio.sleep(self.state.seconds_until_tick(self._clock.monotonic(), _TICK_SECONDS))
 
     async def _watch(self) -> None:
         """While slots are free, wait for a notification of new work, at most until the next poll."""
         watch = self.engine.store.watch()
         while True:
             await self._wants_notifications.wait()
+            notified = None
             try:
                 seconds = await self._seconds_until_due()
                 self._start_waiting_for_notification()
-                self._woken_by_notification = await watch.changed(seconds)
+                notified = await watch.changed(seconds)
             except Exception as error:
-                log.warning("waiting for notifications failed, polling every %g s: %s", _POLL_SECONDS, error)
-                await asyncio.sleep(_POLL_SECONDS)
-            self.wake()
+                log.warning("waiting for notifications failed, polling every %g s: %s", POLL_SECONDS, error)
+                await asyncio.sleep(POLL_SECONDS)
+            self.wake(notified=notified)
 
     def _start_waiting_for_notification(self) -> None:
         """`idle` is set only if the wait that follows suspends: a notification may have arrived before it."""
@@ -399,11 +374,7 @@ class Worker:
     async def _seconds_until_due(self) -> float:
         due: int | None = await self.engine.store.read(lambda tx: tx.due.next_due())
         opens = self.engine.store.claim_limits.opens_at
-        due = min((moment for moment in (due, opens) if moment is not None), default=None)
-        if due is None:
-            return _POLL_SECONDS
-        # A job that is overdue and was not claimed is not for this worker: poll the less often, the longer it is due.
-        return min(_POLL_SECONDS, max(0.001, abs(due - self.engine.store.now()) / 1_000_000))
+        return seconds_until_due((due, opens), self.engine.store.now(), POLL_SECONDS)
 
     async def _no_work_left(self) -> bool:
         types = list(self.handlers)

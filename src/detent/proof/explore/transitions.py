@@ -121,8 +121,11 @@ class Transitions:
         self, state: DatabaseState, memory: WorkerMemory
     ) -> Iterator[tuple[str, CallEffect, WorkerMemory]]:
         unchanged = CallEffect(state.snapshot)
-        for words, after, late in self.steps.internal(memory):
-            yield words, self._settle_late(state, late) if late else unchanged, after
+        for words, after, late, accepted in self.steps.internal(memory):
+            if accepted:
+                yield words, unchanged._replace(violation=(accepted, ("late.accepted", _ACCEPTED))), after
+            else:
+                yield words, self._settle_late(state, late) if late else unchanged, after
         yield from self._batch_steps(state, memory)
         leases = self.steps.leases(memory)
         if leases and memory.heartbeat is None:
@@ -198,6 +201,7 @@ class Transitions:
 
 
 _SUCCESS = OUTCOMES["success"]
+_ACCEPTED = "the result of an execution that had lost its job is settled for the execution that holds it"
 _DROPPED = "the reply of an old heartbeat stops a handler whose lease is valid"
 
 

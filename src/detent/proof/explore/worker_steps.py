@@ -25,11 +25,15 @@ MAX_UNSETTLED = 2
 
 
 class WorkerStep(NamedTuple):
-    """A step inside a process and its memory afterwards. late: a lease whose late result is sent to the store."""
+    """A step inside a process and its memory afterwards. late: a lease whose late result is sent to the store.
+
+    accepted: a job that the worker settles with the result of an execution that had lost it, which breaks a rule.
+    """
 
     words: str
     after: WorkerMemory
     late: LeaseRef | None = None
+    accepted: str | None = None
 
 
 class WorkerSteps:
@@ -76,11 +80,13 @@ class WorkerSteps:
         for position, lease in enumerate(memory.abandoned):
             job_id = JOBS[lease.job]
             state = self._restore(memory)
-            state.handler_ended(job_id, "", OUTCOMES["success"])
+            if state.handler_ended(job_id, lease.token, OUTCOMES["success"]):
+                steps.append(WorkerStep(f"accepts the late result of {job_id}", memory, accepted=job_id))
+                continue
             fewer = memory._replace(abandoned=memory.abandoned[:position] + memory.abandoned[position + 1 :])
             after = capture_memory(state, fewer, memory.call)
             steps.append(WorkerStep(f"sees the handler of {job_id} end after the job was lost", after))
-            if not any(settlement.id == job_id for settlement in state.unsettled()):
+            if state.reports_late(job_id, OUTCOMES["success"]):
                 steps.append(WorkerStep(f"sends the late result of {job_id}", after, lease))
         return steps
 

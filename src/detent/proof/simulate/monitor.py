@@ -103,9 +103,10 @@ class InvariantMonitor:
             self.report(event.job_id, "due.early", f"claimed before its due_at {before.due_at}", event.seq)
 
     def _check_settling_token(self, before: JobRow, row: JobRow, new_events: list[EventRow]) -> None:
-        """Handlers write their token into results and error messages; it must be the token the job was leased under."""
+        """Results, errors and reasons name the token of their execution: the one the job was leased under."""
         tokens = [json.loads(row.result)[TOKEN_FIELD]] if row.result and row.result != before.result else []
-        messages = [json.loads(event.data).get("error_message") or "" for event in new_events if event.data]
+        data = [json.loads(event.data) for event in new_events if event.data]
+        messages = [values.get("error_message") or values.get("reason") or "" for values in data]
         tokens += [text.partition(TOKEN_PREFIX)[2].split()[0] for text in messages if TOKEN_PREFIX in text]
         for token in tokens:
             if token != before.token:

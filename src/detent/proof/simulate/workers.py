@@ -67,7 +67,7 @@ async def work(
             pause = Pause(int(seconds * SECOND / slices))
             await (_pause_once(ctx, pause) if steps and number == 0 else pause)
             if ctx.cancelled and act != "ignore":
-                raise Cancel("asked to stop")
+                raise Cancel(message)
             if steps and seconds > _LONG_SECONDS:  # long enough to lose the lease between two steps
                 await ctx.step("slice", _record_token(ctx, f"slice#{number + 1}" if number else "slice"))
         _raise_outcome(act, message)
@@ -99,7 +99,7 @@ def _raise_outcome(act: str, message: str) -> None:
     if act == "snooze":
         raise Snooze(1.0)
     if act == "cancel":
-        raise Cancel("of its own will")
+        raise Cancel(message)
 
 
 def _record_token(ctx: Context, name: str) -> Callable[[], dict[str, str]]:
@@ -128,22 +128,22 @@ HANDLER = inspect_handler(JOB_TYPE, work, Options(), "auto")
 
 
 class SimWorker(Process):
-    """A copy of the worker's loops without asyncio: the same calls on the same WorkerState, in the same order."""
+    """The worker's loops without asyncio: they do what the same WorkerState decides."""
 
     def __init__(self, simulation: "Simulation", name: str) -> None:
         super().__init__(simulation.loop, name)
         self.simulation = simulation
         self.engine = simulation.engine
         self.random = simulation.random_stream(name)
-        self.state = simulation.hooks.state(simulation.config.slots, cancel_grace=4.0)
         self.lease = simulation.config.lease_seconds
+        self.state = simulation.hooks.state(simulation.config.slots, cancel_grace=4.0, lease_seconds=self.lease)
+        self._reclaim_grace = ReclaimGrace(simulation.clock, self.lease)
         self.no_heartbeat_until: Micros = 0
         """Heartbeats are suppressed up to this time (fault "heart")."""
         self._runner = Runner(simulation.config.slots)
         self._running: dict[str, tuple[Task, Context]] = {}
         self._wake_loop = Flag()
         self._notification_pending = False
-        self._reclaim_at: Micros = 0
         self._codes = {contract: c.code("timeout") for contract, c in self.engine.contracts.items()}
         self._lease_clock = LeaseClock(simulation.clock, self.lease)
         self._heartbeat = Heartbeat(
@@ -180,7 +180,8 @@ class SimWorker(Process):
 
     async def _settle_and_claim_loop(self) -> None:
         while not self.state.done:
-            batch = self.state.next_batch()
+            self._reclaim_grace.check_clocks()
+            batch = self.state.next_batch(self.simulation.clock.monotonic(), may_reclaim=self._reclaim_grace.over)
             if batch is None:
                 if (suspect := self.state.next_suspect()) is not None:
                     self.simulation.on_claimed(self, suspect)
@@ -193,9 +194,13 @@ class SimWorker(Process):
             try:
                 result = await self.engine.settle_and_claim(batch.settled, request)
             except DetentError:
-                self.state.batch_failed()
-                await Pause(self.random.randrange(50 * MS, 500 * MS))
+                pause = self.state.batch_failed(batch)
+                self._reclaim_grace.store_lost()
+                if pause is None:
+                    break
+                await Pause(int(pause * SECOND))
                 continue
+            self._reclaim_grace.store_back()
             self.simulation.on_batch_result(self, batch.settled, result)
             to_start = self.state.batch_done(result, batch, new_lease)
             self._interrupt_all(self.state.pop_superseded())
@@ -206,15 +211,15 @@ class SimWorker(Process):
         self.simulation.on_stopped(self)
 
     def _request(self, batch: Batch) -> ClaimRequest:
-        reclaim = self.loop.time >= self._reclaim_at or not self.state.held
-        if reclaim:
-            self._reclaim_at = self.loop.time + SECOND
+        if batch.reclaim and not self._reclaim_grace.over:
+            detail = f"{self.name} reclaims leases during its grace after an outage or a jump of the clock"
+            self.simulation.monitor.report("", "lease.early", detail)
         return self.engine.claim_request(
             self.name,
             batch.claim_limit,
             self.lease,
             job_types=frozenset({JOB_TYPE}),
-            reclaim=reclaim,
+            reclaim=batch.reclaim,
             suspects=batch.may_claim_suspect,
         )
 
@@ -239,7 +244,7 @@ class SimWorker(Process):
             del self._running[claimed.id]
         in_time = self.state.handler_ended(claimed.id, claimed.token, outcome)
         self._wake_loop.set()
-        if not in_time and not isinstance(outcome, Stopped):
+        if not in_time and self.state.reports_late(claimed.id, outcome):
             await self._report_late_result(claimed, outcome)
 
     async def _until_a_child_ended(self, children: Sequence[str]) -> None:
@@ -251,8 +256,6 @@ class SimWorker(Process):
 
     async def _report_late_result(self, claimed: Claimed, outcome: Outcome) -> None:
         """Offer a result whose job the worker no longer holds; the engine must refuse it unless the token matches."""
-        if any(settlement.id == claimed.id for settlement in self.state.unsettled()):
-            return
         try:
             await self.engine.settle(claimed.id, claimed.token, outcome)
         except StaleLease:
@@ -292,9 +295,8 @@ class SimWorker(Process):
     async def _tick_loop(self) -> None:
         while True:
             self._interrupt_all(self.state.tick(self.simulation.clock.monotonic(), self._codes))
-            deadline = self.state.next_deadline()
-            left = 1.0 if deadline is None else deadline - self.simulation.clock.monotonic()
-            await Pause(int(min(1.0, max(0.001, left)) * SECOND))
+            self._reclaim_grace.check_clocks()
+            await Pause(int(self.state.seconds_until_tick(self.simulation.clock.monotonic(), 1.0) * SECOND))
 
     async def _poll_loop(self) -> None:
         while True:
