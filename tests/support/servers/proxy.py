@@ -66,12 +66,20 @@ class Proxy:
         self._loop.run_until_complete(self._settle())
         for writer in self._writers:
             writer.transport.abort()  # not closed: TLS would wait for the goodbye of its peer
+        for transport in self._transports_without_writer():
+            transport.abort()
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._loop.run_until_complete(self._settle())
         self._loop.close()
+
+    def _transports_without_writer(self) -> list[asyncio.Transport]:
+        """Accepted connections whose TLS handshake has not ended: `_meet` never learns of them."""
+        keys = list(self._loop._selector.get_map().values())  # type: ignore[attr-defined]
+        owners = [getattr(handle._callback, "__self__", None) for key in keys for handle in key.data if handle]
+        return [owner for owner in owners if isinstance(owner, asyncio.Transport)]
 
     async def _settle(self) -> None:
         """Let connections that were just accepted reach `_meet`, and those that were aborted close their sockets."""
