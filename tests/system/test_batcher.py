@@ -149,6 +149,33 @@ async def test_an_error_of_the_write_reaches_every_caller_of_the_batch_and_the_n
     assert batcher.idle
 
 
+async def test_a_call_writes_in_its_own_task_while_nothing_else_is_written() -> None:
+    gate, batches = asyncio.Event(), list[list[int]]()
+    writers: list[asyncio.Task[None] | None] = []
+
+    async def write(items: list[int]) -> list[int | Exception]:
+        batches.append(items)
+        writers.append(asyncio.current_task())
+        await gate.wait()
+        return [ValueError("odd") if item == 3 else item for item in items]
+
+    batcher: TaskBatcher[int, int] = TaskBatcher(write, max_size=10)
+    calls = [asyncio.create_task(batcher.write(n)) for n in range(4)]
+    await turns()
+    assert writers == [calls[0]] and not batcher.idle
+    gate.set()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert batches == [[0], [1, 2, 3]] and answers[:3] == [0, 1, 2] and isinstance(answers[3], ValueError)
+    gate.clear()
+    cancelled = asyncio.create_task(batcher.write(4))
+    await turns()
+    waiting = asyncio.create_task(batcher.write(5))
+    await turns()
+    cancelled.cancel()
+    gate.set()
+    assert await waiting == 5 and cancelled.cancelled() and batcher.idle
+
+
 async def test_a_closed_batcher_leaves_nobody_waiting() -> None:
     gate = asyncio.Event()
 

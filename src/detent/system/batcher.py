@@ -93,6 +93,9 @@ class Batcher(Generic[Item, Result]):
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+        self._schedule_next()
+
+    def _schedule_next(self) -> None:
         if self._waiting and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush, self._iterations)
@@ -108,6 +111,20 @@ class TaskBatcher(Batcher[Item, Result]):
         super().__init__(self._start_task, **limits)
         self._write = write
         self._tasks: set[asyncio.Task[None]] = set()
+
+    async def write(self, item: Item) -> Result:
+        """Like `await add(item)`, without a task while nothing else is written: then a cancelled call is not written."""
+        if not self.idle:
+            return await self.add(item)
+        self._free -= 1
+        try:
+            (outcome,) = await self._write([item])
+        finally:
+            self._free += 1
+            self._schedule_next()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def _start_task(self, items: list[Item], done: Callable[[Outcomes[Result]], None]) -> None:
         task = asyncio.create_task(self._write_batch(items, done))

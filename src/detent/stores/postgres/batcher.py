@@ -49,7 +49,7 @@ class InsertBatcher:
         )
 
     async def insert(self, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
-        return await self._batcher.add((changes, lanes))
+        return await self._batcher.write((changes, lanes))
 
     async def _write_batch(self, batch: Sequence[InsertCall]) -> Sequence[set[str] | Exception]:
         return await batch_then_each(batch, self._write, _is_refused)
