@@ -113,7 +113,7 @@ class TaskBatcher(Batcher[Item, Result]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def write(self, item: Item) -> Result:
-        """Like `await add(item)`, but in the caller's task while nothing else is written; cancelling it then ends it."""
+        """Like `await add(item)`, but in the caller's task while nothing else is written."""
         if not self.idle:
             return await self.add(item)
         self._free -= 1
