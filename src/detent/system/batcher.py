@@ -93,12 +93,12 @@ class Batcher(Generic[Item, Result]):
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
-        self._schedule_next()
+        if self._waiting and not self._scheduled:
+            self._schedule_next()
 
     def _schedule_next(self) -> None:
-        if self._waiting and not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush, self._iterations)
+        self._scheduled = True
+        asyncio.get_running_loop().call_soon(self._flush, self._iterations)
 
 
 class TaskBatcher(Batcher[Item, Result]):
@@ -121,7 +121,8 @@ class TaskBatcher(Batcher[Item, Result]):
             (outcome,) = await self._write([item])
         finally:
             self._free += 1
-            self._schedule_next()
+            if self._waiting and not self._scheduled:
+                self._schedule_next()
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
