@@ -62,8 +62,11 @@ class Proxy:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
-        server.close()
+        # Accept no more, let accepted connections reach `_meet`, then close: asyncio 3.11 leaks the socket of a connection
+        # that was accepted but has no transport yet when its server is closed (Server._attach fails).
+        self._loop.remove_reader(server.sockets[0].fileno())
         self._loop.run_until_complete(self._settle())
+        server.close()
         for writer in self._writers:
             writer.transport.abort()  # not closed: TLS would wait for the goodbye of its peer
         for transport in self._transports_without_writer():
