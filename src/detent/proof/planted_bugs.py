@@ -14,7 +14,7 @@ from detent.core.job import Change, Job, Micros, Signal, Step
 from detent.core.outcome import Outcome
 from detent.core.schedule import FIRE_KEY, Advance, Fire, Schedule
 from detent.engine import BatchResult
-from detent.handler.lease import Lease
+from detent.handler.lease import Lease, Reading
 from detent.ports.claims import Claimed, Extended, Success
 from detent.stores.sqlite.claim import SqliteTx
 from detent.worker.state import Batch, Held, Interrupt, WorkerState
@@ -251,9 +251,9 @@ class RunsOnWithoutLease(WorkerState):
     """Tells no handler that its job is lost, and never lets it ask the store."""
 
     def batch_done(
-        self, result: BatchResult, batch: Batch | None = None, new_lease: Callable[[], Lease] = Lease
+        self, result: BatchResult, batch: Batch | None = None, now: float = 0.0, new_lease: Callable[[], Lease] = Lease
     ) -> list[Claimed]:
-        return super().batch_done(result, batch)
+        return super().batch_done(result, batch, now)
 
     def _abandon(self, held: Held, outcome: Outcome | None, reason: str) -> Interrupt:
         interrupt = super()._abandon(held, outcome, reason)
@@ -264,8 +264,8 @@ class RunsOnWithoutLease(WorkerState):
 class ReclaimsTooEarly(WorkerState):
     """Reclaims leases although a reclaim grace is in force."""
 
-    def next_batch(self, now: float = 0.0, *, may_reclaim: bool = True) -> Batch | None:
-        return super().next_batch(now, may_reclaim=True)
+    def _may_reclaim(self, at: Reading) -> bool:
+        return super()._may_reclaim(at) or True
 
 
 class AcceptsLateResult(WorkerState):

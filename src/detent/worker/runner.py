@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextvars import copy_context
+from importlib import import_module
 from typing import Any
 
 from detent.core.contract.model import Contract
@@ -15,6 +16,7 @@ from detent.core.job import Failure
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, Waits
 from detent.core.times import SECOND
 from detent.engine import Engine
+from detent.handler.base_context import BaseContext
 from detent.handler.context import Context
 from detent.handler.handler import Handler
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, Suspend
@@ -101,7 +103,8 @@ class Runner:
     async def _in_process(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
         if self._pool is None:
             self._pool = HandlerProcesses(self._processes)
-        return await self._pool.run(handler, codes, claimed)
+        name = (handler.function.__module__, handler.function.__qualname__)
+        return await self._pool.run(_run_in_process, *name, dict(codes), tuple(claimed))
 
     def close(self) -> None:
         """Threads cannot be interrupted: those that still run are left, with a stale token."""
@@ -122,6 +125,21 @@ async def _store_logs(engine: Engine, claimed: Claimed, capture: Capture) -> Non
 
 def _call(function: Callable[..., Any], first: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
     return function(*first, **arguments)
+
+
+def _run_in_process(module: str, qualname: str, codes: Codes, values: tuple[Any, ...]) -> Outcome:
+    """In the child process: import the job definition by its qualified name and call its function."""
+    definition: Any = import_module(module)
+    for part in qualname.split("."):
+        definition = getattr(definition, part)
+    handler: Handler = definition.handler
+    job = Claimed(*values)
+    current_job.set(job)
+    try:
+        first = (BaseContext(job),) if handler.takes_context else ()
+        return succeeded(handler, handler.function(*first, **handler.call_arguments(job.payload)))
+    except BaseException as error:
+        return outcome_of(error, handler, codes)
 
 
 def succeeded(handler: Handler, value: Any) -> Outcome:

@@ -68,6 +68,8 @@ class Worker:
         self.id = worker_name(engine.ids)
         self.lease_seconds = lease_seconds or engine.contract(None).lease_seconds
         in_flight = engine.store.max_batches_in_flight
+        self._clock = clock or SystemClock()
+        self._lease_clock = LeaseClock(self._clock, self.lease_seconds)
         self.state = WorkerState(slots, cancel_grace_seconds, in_flight, self.lease_seconds)
         self.grace_seconds = grace_seconds
         self.until_idle = until_idle
@@ -76,11 +78,9 @@ class Worker:
         self.draining = False
         self._queues = queues
         self._exclude_contracts = exclude_contracts
-        self._clock = clock or SystemClock()
         self.background = BackgroundServices(
-            engine, self._clock, self.lease_seconds, config or Settings(), metrics_host, metrics_port
+            engine, self._clock, self.state.reclaim_grace, config or Settings(), metrics_host, metrics_port
         )
-        self._reclaim_grace = self.background.reclaim_grace
         self._sweeper = self.background.sweeper if sweep else None
         self._histograms = self.background.histograms
         self._runner = Runner(slots, processes)
@@ -93,7 +93,6 @@ class Worker:
         self._stop_calls = 0
         self._closing = False
         self._started_at = engine.store.now()
-        self._lease_clock = LeaseClock(self._clock, self.lease_seconds)
         self._timeout_codes = {name: c.code("timeout") for name, c in engine.contracts.items()}
 
     async def run(self, *, handle_signals: bool = True) -> int:
@@ -126,13 +125,12 @@ class Worker:
     def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
         return Heartbeat(
             self.engine,
-            self.lease_seconds,
-            lambda: self.state.leases_to_extend(self._clock.monotonic(), self.lease_seconds),
+            self.state,
+            self._lease_clock,
             self._registration_row,
             lambda answer: loop.call_soon_threadsafe(self._on_heartbeat_answer, answer),
-            listener,
             lambda act: loop.call_soon_threadsafe(self._on_command, act),
-            self._lease_clock,
+            listener,
         )
 
     async def _hand_back_remaining(self) -> None:
@@ -199,8 +197,8 @@ class Worker:
         """Settle and claim until the worker is done. Further loops run beside the leading one if the store can."""
         claimed: list[Claimed] = []
         while not self.state.done:
-            batch = self.state.next_batch(self._clock.monotonic(), may_reclaim=self._reclaim_grace.over)
-            new_lease = partial(Lease, self._lease_clock, self._lease_clock.read())
+            reading = self._lease_clock.read()
+            batch = self.state.next_batch(reading)
             if batch is not None:
                 self.idle.clear()
             transaction = asyncio.create_task(self._settle_and_claim(batch)) if batch else None
@@ -218,14 +216,12 @@ class Worker:
                 result = await self._batch_result(transaction, batch)
             except Exception as error:
                 pause = self.state.batch_failed(batch)
-                self._reclaim_grace.store_lost()
                 if pause is None:
                     log.error("stopping without the store: the leases of %d jobs will expire", len(batch.settled))
                     return
                 log.warning("settling and claiming failed, trying again in %.2f s: %s", pause, error)
                 await asyncio.sleep(pause)
                 continue
-            self._reclaim_grace.store_back()
             if self.state.store_failing:
                 log.info("the store answers again")
             self.done += len(batch.settled) - len(result.refused) - len(result.later)
@@ -234,7 +230,8 @@ class Worker:
                 log.warning("job %s: %s", job_id, refusal)
             if self._sweeper is not None:
                 self._sweeper.expect_timeouts(settlement.outcome for settlement in batch.settled)
-            claimed = self.state.batch_done(result, batch, new_lease)
+            new_lease = partial(Lease, self._lease_clock, reading)
+            claimed = self.state.batch_done(result, batch, self._clock.monotonic(), new_lease)
             self._histograms.record_pickups(claimed, self.engine.store.now())
             self._interrupt(self.state.pop_superseded())
             if not claimed:
@@ -343,8 +340,7 @@ class Worker:
     async def _tick(self) -> None:
         """One timer for the deadlines of all jobs."""
         while True:
-            self._reclaim_grace.check_clocks()
-            self._interrupt(self.state.tick(self._clock.monotonic(), self._timeout_codes))
+            self._interrupt(self.state.tick(self._lease_clock.read(), self._timeout_codes))
             await asyncio.sleep(self.state.seconds_until_tick(self._clock.monotonic(), _TICK_SECONDS))
 
     async def _watch(self) -> None:

@@ -137,7 +137,6 @@ class SimWorker(Process):
         self.random = simulation.random_stream(name)
         self.lease = simulation.config.lease_seconds
         self.state = simulation.hooks.state(simulation.config.slots, cancel_grace=4.0, lease_seconds=self.lease)
-        self._reclaim_grace = ReclaimGrace(simulation.clock, self.lease)
         self.no_heartbeat_until: Micros = 0
         """Heartbeats are suppressed up to this time (fault "heart")."""
         self._runner = Runner(simulation.config.slots)
@@ -147,12 +146,7 @@ class SimWorker(Process):
         self._codes = {contract: c.code("timeout") for contract, c in self.engine.contracts.items()}
         self._lease_clock = LeaseClock(simulation.clock, self.lease)
         self._heartbeat = Heartbeat(
-            self.engine,
-            self.lease,
-            self._leases,
-            self._row,
-            self._deliver_heartbeat_answer,
-            lease_clock=self._lease_clock,
+            self.engine, self.state, self._lease_clock, self._row, self._deliver_heartbeat_answer
         )
         for task in (self._settle_and_claim_loop, self._heartbeat_loop, self._tick_loop, self._poll_loop):
             self.start(task)
@@ -180,8 +174,8 @@ class SimWorker(Process):
 
     async def _settle_and_claim_loop(self) -> None:
         while not self.state.done:
-            self._reclaim_grace.check_clocks()
-            batch = self.state.next_batch(self.simulation.clock.monotonic(), may_reclaim=self._reclaim_grace.over)
+            reading = self._lease_clock.read()
+            batch = self.state.next_batch(reading)
             if batch is None:
                 if (suspect := self.state.next_suspect()) is not None:
                     self.simulation.on_claimed(self, suspect)
@@ -190,19 +184,17 @@ class SimWorker(Process):
                 await self._wake_loop
                 continue
             request = self._request(batch) if batch.claim_limit else None
-            new_lease = partial(Lease, self._lease_clock, self._lease_clock.read())
             try:
                 result = await self.engine.settle_and_claim(batch.settled, request)
             except DetentError:
                 pause = self.state.batch_failed(batch)
-                self._reclaim_grace.store_lost()
                 if pause is None:
                     break
                 await Pause(int(pause * SECOND))
                 continue
-            self._reclaim_grace.store_back()
             self.simulation.on_batch_result(self, batch.settled, result)
-            to_start = self.state.batch_done(result, batch, new_lease)
+            new_lease = partial(Lease, self._lease_clock, reading)
+            to_start = self.state.batch_done(result, batch, self.loop.clock.monotonic(), new_lease)
             self._interrupt_all(self.state.pop_superseded())
             for claimed in to_start:
                 self.simulation.on_claimed(self, claimed)
@@ -211,7 +203,7 @@ class SimWorker(Process):
         self.simulation.on_stopped(self)
 
     def _request(self, batch: Batch) -> ClaimRequest:
-        if batch.reclaim and not self._reclaim_grace.over:
+        if batch.reclaim and not self.state.reclaim_grace.over(self.loop.clock.monotonic()):
             detail = f"{self.name} reclaims leases during its grace after an outage or a jump of the clock"
             self.simulation.monitor.report("", "lease.early", detail)
         return self.engine.claim_request(
@@ -281,30 +273,21 @@ class SimWorker(Process):
         self._wake_loop.set()
 
     async def _heartbeat_loop(self) -> None:
-        turn = 0
         while True:
-            await Pause(int(self.lease * SECOND / 6))
-            turn += 1
-            if self.loop.time < self.no_heartbeat_until or (not self.state.held and turn % 4):
-                continue
-            try:
-                await (self._heartbeat._beat() if turn % 2 else self._heartbeat._check())
-            except DetentError:
-                continue
+            await Pause(int(self.state.check_seconds * SECOND))
+            if self.loop.time >= self.no_heartbeat_until:
+                with suppress(DetentError):
+                    await self._heartbeat.send()
 
     async def _tick_loop(self) -> None:
         while True:
-            self._interrupt_all(self.state.tick(self.simulation.clock.monotonic(), self._codes))
-            self._reclaim_grace.check_clocks()
-            await Pause(int(self.state.seconds_until_tick(self.simulation.clock.monotonic(), 1.0) * SECOND))
+            self._interrupt_all(self.state.tick(self._lease_clock.read(), self._codes))
+            await Pause(int(self.state.seconds_until_tick(self.loop.clock.monotonic(), 1.0) * SECOND))
 
     async def _poll_loop(self) -> None:
         while True:
             await Pause(3 * SECOND)
             self.notify(MS)
-
-    def _leases(self) -> dict[str, str]:
-        return self.state.leases_to_extend(self.simulation.clock.monotonic(), self.lease)
 
     def _row(self) -> WorkerRow:
         now = self.simulation.clock.now()
@@ -317,17 +300,15 @@ class SimSweeper(Process):
 
     def __init__(self, simulation: "Simulation", name: str) -> None:
         super().__init__(simulation.loop, name)
-        reclaim_grace = ReclaimGrace(simulation.clock, simulation.config.lease_seconds)
-        self.sweeper = Sweeper(simulation.engine, reclaim_grace, interval=2.0)
+        reclaim_grace = ReclaimGrace(simulation.config.lease_seconds)
+        self.sweeper = Sweeper(simulation.engine, simulation.clock, reclaim_grace, interval=2.0)
         self.start(self._sweep_loop)
 
     async def _sweep_loop(self) -> None:
         while True:
             pause = 2.0
-            try:
+            with suppress(DetentError):
                 pause = await self.sweeper.sweep()
-            except DetentError:
-                self.sweeper.reclaim_grace.store_lost()
             await Pause(max(MS, int(pause * SECOND)))
 
 
