@@ -31,7 +31,7 @@ class Config:
     limits: int = 0
     """Number of limits set, from simulate.limits.LIMITS."""
     faults: tuple[str, ...] = FAULTS
-    lease_seconds: float = 6.0
+    lease_seconds: float = 3.0
 
     @classmethod
     def draw(cls, seed: int, contract: str | None = None) -> "Config":

@@ -28,7 +28,7 @@ from .workers import SimSweeper, SimWorker, count_stale
 
 SCHEDULED_FAULTS = ("crash", "stall", "stall", "heart", "stop", "clock")
 """Faults injected at random times, stalls twice as often as the others; the other kinds hit a store call."""
-_LONGEST_OVERLAP: Micros = SECOND
+_LONGEST_OVERLAP: Micros = SECOND // 3
 """A stalled worker whose job was claimed again resumes within this time, so that both executions of the job run."""
 DRAIN_TIMEOUT: Micros = 600 * SECOND
 """How long the phase without faults may take; the longest chain of backoffs and waits is far shorter."""

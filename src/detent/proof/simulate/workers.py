@@ -268,7 +268,7 @@ class SimWorker(Process):
             if task is None or context is None:
                 continue
             context.request_stop(interrupt.reason)
-            if not interrupt.cooperative and self.random.random() < 0.8:  # 20 % run on, like handlers in threads
+            if not interrupt.cooperative and self.random.random() < 0.5:  # 50 % run on, like handlers in threads
                 task.throw(asyncio.CancelledError())
         self._wake_loop.set()
 
