@@ -7,7 +7,7 @@ import apsw
 
 from detent.core.contract.model import Contract
 from detent.core.limits import JobKind
-from detent.proof.job_checker import EventRow
+from detent.ports.verification import EventRow
 from detent.proof.verify.limits import LimitCheck, Step
 
 LIMITS: tuple[dict[str, Any], ...] = (

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks, Violation, run_all
-from detent.proof.verify.verify import verify
+from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks, Violation
 
 from .config import Config
 from .simulation import Simulation
@@ -74,16 +73,12 @@ class Summary:
         }
 
 
-def run_config(
-    config: Config, hooks: Hooks = DEFAULT_HOOKS, *, keep_trace: bool = False, verified: bool = False
-) -> Run:
-    """Run one simulation; verified: also check the final database with `verify`."""
+def run_config(config: Config, hooks: Hooks = DEFAULT_HOOKS, *, keep_trace: bool = False) -> Run:
+    """Run one simulation."""
     simulation = Simulation(config, hooks, keep_trace=keep_trace)
     monitor = simulation.monitor
     try:
         simulation.run()
-        if verified and not monitor.violations:
-            monitor.violations += _verify_database(simulation)
         jobs: Any = simulation.connection.execute("SELECT count(*) FROM jobs").fetchall()
         return Run(
             config=config,
@@ -101,24 +96,9 @@ def run_config(
         simulation.close()
 
 
-def _verify_database(simulation: Simulation) -> list[Violation]:
-    report = run_all(verify(simulation.engine.store, simulation.engine.contracts))
-    return [
-        Violation(finding.job_id or "", f"verify: {finding.rule}", finding.detail, finding.seq)
-        for finding in report.violations
-    ]
-
-
-def run_seed(
-    seed: int,
-    *,
-    contract: str | None = None,
-    hooks: Hooks = DEFAULT_HOOKS,
-    keep_trace: bool = False,
-    verified: bool = False,
-) -> Run:
+def run_seed(seed: int, *, contract: str | None = None, hooks: Hooks = DEFAULT_HOOKS, keep_trace: bool = False) -> Run:
     """Run the config drawn from a seed; contract: only jobs of this contract."""
-    return run_config(Config.draw(seed, contract), hooks, keep_trace=keep_trace, verified=verified)
+    return run_config(Config.draw(seed, contract), hooks, keep_trace=keep_trace)
 
 
 def simulate(

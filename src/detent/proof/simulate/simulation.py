@@ -16,6 +16,7 @@ from detent.core.job import CHILDREN, Micros
 from detent.engine import BatchResult, Engine, Settlement
 from detent.ports.claims import Claimed
 from detent.proof.controlled_store import DEFAULT_HOOKS, ControlledStore, Hooks, ManualClock, StoreCall, run_all
+from detent.proof.verify.verify import verify
 from detent.system.ids import SeededIds, seeded_random
 
 from .clients import Client, Operator, Producer
@@ -87,6 +88,9 @@ class Simulation:
             self.monitor.report(*finding)
         if not self._has_violation():
             self.monitor.final_check()
+        if not self._has_violation():
+            for finding in run_all(verify(self.store, self.engine.contracts)).violations:
+                self.monitor.report(finding.job_id or "", finding.rule, finding.detail, finding.seq)
         if not self._has_violation():
             for row in self.monitor.unfinished_jobs():
                 detail = f"{row.contract} job never ended, its status is {row.status}"
@@ -274,14 +278,12 @@ class WaitResolver(Process):
             await engine.limits.resume(kind, name, Scope("closer"))
         while True:
             await Pause(2 * SECOND)
-            for row in self.simulation.monitor.unfinished_jobs():
+            for row in self.simulation.monitor.unfinished_jobs(f"wait_kind IS NOT '{CHILDREN}'"):
                 contract = engine.contract(row.contract)
                 try:
                     if row.status in contract.approval_statuses:
                         for person in ("closer", "other closer"):
                             await engine.approvals.approve(row.id, Scope(person))
-                    elif row.wait_kind == CHILDREN:
-                        continue
                     elif row.phase == Phase.BLOCKED and row.wait_name and row.due_at is None:
                         await engine.jobs.signal(row.id, row.wait_name, Scope("closer"))
                 except DetentError:
