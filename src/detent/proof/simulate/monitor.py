@@ -8,14 +8,13 @@ import apsw
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Micros
-from detent.core.limits import Limit
+from detent.core.limits import JobKind, Limit
 from detent.ports.verification import DeadLetterRow, EventRow, JobRow
 from detent.proof.controlled_store import ManualClock, Violation
 from detent.proof.job_checker import EVENTS_QUERY, JOBS_QUERY, check_job
 from detent.proof.verify.fold import ContractTable, flags_of
-from detent.proof.verify.limits import LimitCheck
+from detent.proof.verify.limits import LimitCheck, Step
 
-from .limits import LimitMonitor
 from .schedules import ScheduleMonitor
 from .workers import TOKEN_FIELD, TOKEN_PREFIX
 
@@ -39,7 +38,8 @@ class InvariantMonitor:
         """job id -> (token, result)"""
         self._leases: dict[str, Micros] = {}
         self._schedules = ScheduleMonitor(connection)
-        self._limits = LimitMonitor(connection, contracts, LimitCheck(limits))
+        self._contracts = contracts
+        self._limits = LimitCheck(limits)
         self._total_changes = -1
         self._step_sums: list[Any] = []
         self._steps: dict[tuple[str, str], tuple[Any, Any]] = {}
@@ -61,7 +61,8 @@ class InvariantMonitor:
         self.events += len(new_events)
         for job_id in dict.fromkeys(event.job_id for event in new_events):
             self._check_job(job_id, [event for event in new_events if event.job_id == job_id])
-        for finding in (*self._schedules.check_commit(), *self._limits.check_commit(new_events)):
+        self._check_limits(new_events)
+        for finding in self._schedules.check_commit():
             self.report(*finding)
         for parent_id, child_id in self._connection.execute(_MISSED_CHILDREN, (str(Phase.FINAL), str(Phase.BLOCKED))):
             self.report(parent_id, "child.missed", f"waits for {child_id}, which has ended without a notification")
@@ -117,6 +118,14 @@ class InvariantMonitor:
             if token != holder:
                 self.report(row.id, "settle.stale", f"{token} settled a job held under {holder}", row.version)
 
+    def _check_limits(self, new_events: Sequence[EventRow]) -> None:
+        """What limits bound is counted from the log, in commit order."""
+        for event in new_events:
+            for contract, *kind in self._connection.execute(_KIND, (event.job_id,)):
+                step = Step(event.job_id, event.at, contract, event.source, event.target, JobKind(*kind))
+                for excess in self._limits.feed(step, self._contracts):
+                    self.report(event.job_id, "limit.exceeded", str(excess))
+
     def _token_and_result(self, job_id: str) -> tuple[str | None, str | None]:
         rows: Any = self._connection.execute("SELECT token, result FROM jobs WHERE id = ?", (job_id,)).fetchall()
         return rows[0][0], rows[0][1]
@@ -170,6 +179,7 @@ class InvariantMonitor:
 
 
 _MISSING = object()
+_KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM jobs WHERE id = ?"
 _STEPS = "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase FROM steps s JOIN jobs j ON j.id = s.job_id"
 _STEP_SUMS = "SELECT count(*), sum(finished), sum(at), sum(length(result)) FROM steps"
 _STEPS_OF_RESULTS = (

@@ -1,5 +1,6 @@
 """The simulator's entry points: run a seed, run many seeds, shrink a run that failed."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +43,7 @@ class Summary:
     seeds: int = 0
     jobs: int = 0
     events: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
     stale_refused: int = 0
     violations: list[dict[str, Any]] = field(default_factory=list)
     shrunk: dict[str, Any] | None = None
@@ -56,21 +57,12 @@ class Summary:
         self.jobs += run.jobs
         self.events += run.events
         self.stale_refused += run.stale_refused
-        for kind, number in run.faults.items():
-            self.faults[kind] = self.faults.get(kind, 0) + number
+        self.faults.update(run.faults)
         self.violations += [{"seed": run.config.seed, **violation.as_dict()} for violation in run.violations]
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "seeds": self.seeds,
-            "jobs": self.jobs,
-            "events": self.events,
-            "faults": dict(sorted(self.faults.items())),
-            "stale_refused": self.stale_refused,
-            "violations": self.violations,
-            "shrunk": self.shrunk,
-        }
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {"ok": self.ok, **fields, "faults": dict(sorted(self.faults.items()))}
 
 
 def run_config(config: Config, hooks: Hooks = DEFAULT_HOOKS, *, keep_trace: bool = False) -> Run:

@@ -310,7 +310,3 @@ class SimSweeper(Process):
             with suppress(DetentError):
                 pause = await self.sweeper.sweep()
             await Pause(max(MS, int(pause * SECOND)))
-
-
-def count_stale(refused: dict[str, DetentError]) -> int:
-    return sum(isinstance(error, StaleLease) for error in refused.values())
