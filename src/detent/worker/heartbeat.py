@@ -57,7 +57,9 @@ class Heartbeat:
             state.beat_seconds = listener.beat_seconds
         self._last_command: str | None = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="detent-heartbeat", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._beat_forever()), name="detent-heartbeat", daemon=True
+        )
         self.beats = 0
 
     def start(self) -> None:
@@ -66,9 +68,6 @@ class Heartbeat:
     def stop(self) -> None:
         self._stopped.set()
         self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.run(self._beat_forever())
 
     async def _beat_forever(self) -> None:
         self._engine = self._engine.sibling()

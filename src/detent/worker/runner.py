@@ -4,9 +4,10 @@ import asyncio
 import logging
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextvars import copy_context
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -47,13 +48,13 @@ class Runner:
         current_job.set(claimed)
         if context._engine.tracer is None and not handler.options.capture_logs:
             return await self._run(handler, contract, claimed, context)
-        if handler.options.capture_logs:
-            with capturing() as capture:
-                try:
-                    return await self._traced(handler, contract, claimed, context)
-                finally:
-                    await _store_logs(context._engine, claimed, capture)
-        return await self._traced(handler, contract, claimed, context)
+        if not handler.options.capture_logs:
+            return await self._traced(handler, contract, claimed, context)
+        with capturing() as capture:
+            try:
+                return await self._traced(handler, contract, claimed, context)
+            finally:
+                await _store_logs(context._engine, claimed, capture)
 
     async def _traced(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         tracer = context._engine.tracer
@@ -93,12 +94,8 @@ class Runner:
         if self._threads is None:
             self._threads = DaemonThreads()
         first = (SyncContext(context, loop),) if handler.takes_context else ()
-        context_copy = copy_context()  # the job of log records, the current span
-
-        def call() -> Any:
-            return context_copy.run(_call, handler.function, first, arguments)
-
-        return await loop.run_in_executor(self._threads, call)
+        run = copy_context().run  # with the job of log records and the current span
+        return await loop.run_in_executor(self._threads, partial(run, handler.function, *first, **arguments))
 
     async def _in_process(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
         if self._pool is None:
@@ -121,10 +118,6 @@ async def _store_logs(engine: Engine, claimed: Claimed, capture: Capture) -> Non
             await store_lines(engine, claimed, capture)
         except DetentError as error:
             log.warning("captured log lines could not be stored: %s", error)
-
-
-def _call(function: Callable[..., Any], first: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
-    return function(*first, **arguments)
 
 
 def _run_in_process(module: str, qualname: str, codes: Codes, values: tuple[Any, ...]) -> Outcome:

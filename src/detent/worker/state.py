@@ -326,7 +326,10 @@ class WorkerState:
         """Drop jobs whose lease is lost, confirm the others; pass cancel requests on to their handlers."""
         interrupts = []
         if isinstance(answer, HeartbeatAnswer) and answer.extended_at is not None:
-            self._confirm_leases(answer.tokens.keys() - answer.lost, answer, answer.extended_at)
+            for job_id in answer.tokens.keys() - answer.lost:
+                held = self._held_under_checked_token(job_id, answer)
+                if held is not None:
+                    held.lease.confirm(answer.extended_at)
         for job_id in answer.lost:
             held = self._held_under_checked_token(job_id, answer)
             if held is not None:
@@ -338,12 +341,6 @@ class WorkerState:
                 self._push_deadline(now + self.cancel_grace, held.claimed)
                 interrupts.append(Interrupt(job_id, cancel_request, cooperative=True))
         return interrupts
-
-    def _confirm_leases(self, job_ids: Iterable[str], answer: Extended, at: Reading) -> None:
-        for job_id in job_ids:
-            held = self._held_under_checked_token(job_id, answer)
-            if held is not None:
-                held.lease.confirm(at)
 
     def _held_under_checked_token(self, job_id: str, answer: Extended) -> Held | None:
         """The held job, unless the answer is about an older token of it."""

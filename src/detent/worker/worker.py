@@ -15,9 +15,8 @@ from detent.handler.context import Context
 from detent.handler.handler import Handler
 from detent.handler.lease import Lease, LeaseClock
 from detent.observability.settings import Settings
-from detent.ports.claims import Claimed, ClaimRequest, Extended
+from detent.ports.claims import Claimed, Extended
 from detent.ports.clock import Clock
-from detent.ports.listing import WorkerRow
 from detent.system.clock import SystemClock
 
 from .background import BackgroundServices
@@ -127,7 +126,7 @@ class Worker:
             self.engine,
             self.state,
             self._lease_clock,
-            self._registration_row,
+            partial(registration_row, self, self._queues, self._started_at),
             lambda answer: loop.call_soon_threadsafe(self._on_heartbeat_answer, answer),
             lambda act: loop.call_soon_threadsafe(self._on_command, act),
             listener,
@@ -265,11 +264,9 @@ class Worker:
             raise
 
     async def _settle_and_claim(self, batch: Batch) -> BatchResult:
-        request = self._claim_request(batch) if batch.claim_limit else None
-        return await self.engine.settle_and_claim(batch.settled, request)
-
-    def _claim_request(self, batch: Batch) -> ClaimRequest:
-        return self.engine.claim_request(
+        if not batch.claim_limit:
+            return await self.engine.settle_and_claim(batch.settled, None)
+        request = self.engine.claim_request(
             self.id,
             batch.claim_limit,
             self.lease_seconds,
@@ -279,6 +276,7 @@ class Worker:
             reclaim=batch.reclaim,
             suspects=batch.may_claim_suspect,
         )
+        return await self.engine.settle_and_claim(batch.settled, request)
 
     async def _execute(self, claimed: Claimed, task: asyncio.Task[None]) -> None:
         handler = self.handlers[claimed.job_type]
@@ -381,6 +379,3 @@ class Worker:
         except DetentError as error:
             log.warning("checking for remaining work failed: %s", error)
             return False
-
-    def _registration_row(self) -> WorkerRow:
-        return registration_row(self, self._queues, self._started_at)

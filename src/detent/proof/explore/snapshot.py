@@ -115,8 +115,11 @@ class SnapshotDatabase:
 
     def job_row(self, values: Values) -> JobRow:
         columns = {name: values[position] for name, position in self.positions.items()}
-        given = {"has_token": columns["token"] is not None, "has_worker": columns["worker"] is not None, **columns}
-        return JobRow(**{name: given[name] for name in JobRow._fields})
+        columns["has_worker"] = columns["worker"] is not None
+        columns["has_token"] = columns["token"] is not None
+        if columns["phase"] != Phase.LEASED:  # the token is dropped from a snapshot if no worker remembers it
+            columns["has_token"] = columns["execution_no"] > 0
+        return JobRow(**{name: columns[name] for name in JobRow._fields})
 
     def check(self, snapshot: StateSnapshot) -> list[tuple[str, Finding]]:
         """Every broken rule as (job id, finding); the snapshot must be as read, not normalized."""
@@ -157,10 +160,11 @@ class SnapshotDatabase:
             if row[at["dlq_id"]] is not None:
                 row[at["dlq_id"]] = f"letter of {row[at['id']]}"
             jobs.append(tuple(row))
+        due_at = {row[at["id"]]: "null" if row[at["due_at"]] is None else row[at["due_at"]] for row in jobs}
         dead_letters = [self._with_past_times("dead_letters", values) for values in snapshot.dead_letters]
         return StateSnapshot(
             tuple(jobs),
-            tuple((*e[:3], PAST, _DUE.sub('"was_due":0', e[4]) if e[4] else None, *e[5:]) for e in snapshot.events),
+            tuple((*e[:3], PAST, e[4] and _DUE.sub(f'"due_at":{due_at[e[1]]}', e[4]), *e[5:]) for e in snapshot.events),
             tuple(tuple(self._with_past_times("signals", values)) for values in snapshot.signals),
             tuple((f"letter of {job_id}", job_id, *rest) for _, job_id, *rest in dead_letters),
             tuple(tuple(self._with_past_times("keys", values)) for values in snapshot.keys),

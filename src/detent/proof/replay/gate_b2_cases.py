@@ -34,23 +34,12 @@ class Case:
     """Transitions out of the final status must be refused."""
 
 
+_RETRIED = "running -> retrying -> "
 CASES = (
     Case("RP-001", 0, "queued -> running -> succeeded", 0),
     Case("RP-002", 1, "running -> retrying -> running -> succeeded", 1),
-    Case(
-        "RP-003",
-        3,
-        "running -> retrying -> running -> retrying -> running -> retrying -> running -> succeeded",
-        3,
-    ),
-    Case(
-        "RP-004",
-        4,
-        "running -> retrying -> running -> retrying -> running -> retrying -> running"
-        " -> dlq_pending -> dlq_recorded -> failed",
-        3,
-        dead_letter=True,
-    ),
+    Case("RP-003", 3, _RETRIED * 3 + "running -> succeeded", 3),
+    Case("RP-004", 4, _RETRIED * 3 + "running -> dlq_pending -> dlq_recorded -> failed", 3, dead_letter=True),
     Case("RP-005", 0, "queued -> running -> succeeded", 0, end_again=True),
 )
 

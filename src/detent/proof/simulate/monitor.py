@@ -87,9 +87,6 @@ class InvariantMonitor:
             self.report(job_id, rule, detail, row.version)
         if before is not None:
             self._check_settling_token(row, new_events)
-        else:
-            for finding in self._schedules.check_new_job(job_id):
-                self.report(*finding)
         self._rows[job_id] = row
         self._results[job_id] = self._token_and_result(job_id)
 
