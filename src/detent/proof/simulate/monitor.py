@@ -15,8 +15,8 @@ from detent.proof.job_checker import EVENTS_QUERY, JOBS_QUERY, check_job
 from detent.proof.verify.fold import ContractTable, flags_of
 from detent.proof.verify.limits import LimitCheck, Step
 
+from .handler import TOKEN_FIELD, TOKEN_PREFIX
 from .schedules import ScheduleMonitor
-from .workers import TOKEN_FIELD, TOKEN_PREFIX
 
 
 class InvariantMonitor:

@@ -13,8 +13,8 @@ from detent.core.times import iso
 from detent.engine.schedules.request import ScheduleRequest
 
 from .clients import Client
+from .handler import JOB_TYPE
 from .loop import MS, SECOND, Pause
-from .workers import JOB_TYPE
 
 if TYPE_CHECKING:
     from .simulation import Simulation

@@ -125,10 +125,6 @@ class Simulation:
         self.faults[kind] = self.faults.get(kind, 0) + 1
         self.note(f"fault: {kind}: {target}")
 
-    def acknowledge(self, job_id: str) -> None:
-        """A submit call has returned this job, so it must never be lost."""
-        self.monitor.acknowledged.add(job_id)
-
     def on_claimed(self, worker: SimWorker, claimed: Claimed) -> None:
         holder = self._grants.setdefault((claimed.id, claimed.token), worker.name)
         if holder != worker.name:

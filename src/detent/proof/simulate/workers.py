@@ -1,24 +1,20 @@
-"""Workers and sweepers in virtual time, and the handler they run.
+"""Workers and sweepers in virtual time.
 
 The worker's state machine, engine, heartbeat, runner and context are the real ones; only asyncio is replaced by the
 virtual-time loop.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from detent.core.errors import DetentError, OnceUnfinished, StaleLease, StoreUnavailable
+from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Micros
 from detent.core.outcome import Outcome, Stopped, Waits
-from detent.handler.children import ChildFailed
 from detent.handler.context import Context
-from detent.handler.handler import Options, inspect_handler
 from detent.handler.lease import Lease, LeaseClock
-from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 from detent.handler.steps import Sleep
 from detent.ports.claims import Claimed, ClaimRequest, Extended
 from detent.ports.listing import WorkerRow
@@ -28,103 +24,11 @@ from detent.worker.runner import Runner
 from detent.worker.state import Batch, Interrupt
 from detent.worker.sweeper import Sweeper
 
-from .children import enqueue_children, wait_for_approval
+from .handler import HANDLER, JOB_TYPE
 from .loop import MS, SECOND, Flag, Pause, Process, Task
 
 if TYPE_CHECKING:
     from .simulation import Simulation
-
-JOB_TYPE = "work"
-SIGNAL = "go"
-TOKEN_FIELD = "told_by"
-"""Field of results and step results that holds the token under which the handler ran."""
-TOKEN_PREFIX = "told by "
-"""Precedes that token in error messages."""
-_SLICES = 4
-_LONG_SECONDS = 0.5
-
-
-async def work(
-    ctx: Context, plan: list[list[Any]], steps: bool = False, family: int = 0, question: int = 0
-) -> dict[str, Any]:
-    """The handler. Each execution follows one line of the plan, [act, seconds]; after the last line it
-    succeeds, and takes as long as that line.
-
-    steps: record a step before and after the act, and run a `once`. family: enqueue children, this many generations
-    deep, and wait for them at the end. question: wait for that many approvals.
-    """
-    number = ctx.execution_no - 1
-    line: list[Any] = plan[number] if number < len(plan) else ["succeed", plan[-1][1] if plan else 0.01]
-    act, seconds = line
-    result: dict[str, Any] = {TOKEN_FIELD: ctx._claimed.token}
-    message = f"{TOKEN_PREFIX}{ctx._claimed.token} in execution {ctx.execution_no}"
-    try:
-        if steps:
-            result["first"] = await ctx.step("first", _record_token(ctx, "first"))
-        children = await enqueue_children(ctx, HANDLER, plan, family) if family else []
-        slices = _SLICES if steps else 1  # without steps, a handler that a stall interrupts ends right after it
-        for number in range(slices):
-            pause = Pause(int(seconds * SECOND / slices))
-            await (_pause_once(ctx, pause) if steps and number == 0 else pause)
-            if ctx.cancelled and act != "ignore":
-                raise Cancel(message)
-            if steps and seconds > _LONG_SECONDS:  # long enough to lose the lease between two steps
-                await ctx.step("slice", _record_token(ctx, f"slice#{number + 1}" if number else "slice"))
-        _raise_outcome(act, message)
-        if act == "wait":
-            await ctx.wait_for(SIGNAL, timeout=20.0)
-        if act == "wait long":
-            await ctx.wait_for(SIGNAL)
-        if act == "sleep":
-            await ctx.sleep(3.0)
-        if question:
-            await wait_for_approval(ctx, question)
-        await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
-        if steps:
-            result["last"] = await ctx.step("last", _record_token(ctx, "last"))
-    except ChildFailed:
-        raise Fail(message, code="CHILD_FAILED") from None
-    except (StoreUnavailable, WaitTimeout) as error:
-        raise Retry(f"{message}: {type(error).__name__}") from None
-    return result
-
-
-def _raise_outcome(act: str, message: str) -> None:
-    if act == "retry":
-        raise Retry(message)
-    if act == "retry soon":
-        raise Retry(message, after=0.5)
-    if act == "fail":
-        raise Fail(message, code="HOPELESS")
-    if act == "snooze":
-        raise Snooze(1.0)
-    if act == "cancel":
-        raise Cancel(message)
-
-
-def _record_token(ctx: Context, name: str) -> Callable[[], dict[str, str]]:
-    """A step function whose result is the token under which it ran."""
-
-    def act() -> dict[str, str]:
-        ctx._engine.store.step_called(ctx.job_id, ctx._claimed.token, name)  # type: ignore[attr-defined]
-        return {TOKEN_FIELD: ctx._claimed.token}
-
-    return act
-
-
-async def _pause_once(ctx: Context, pause: Pause) -> None:
-    """Run the pause as a `once` and count how often it really ran."""
-    effects: Counter[str] = ctx._engine.store.effects  # type: ignore[attr-defined]
-
-    async def act() -> None:
-        effects[ctx.job_id] += 1
-        await pause
-
-    with suppress(OnceUnfinished):
-        await ctx.once("only", act)
-
-
-HANDLER = inspect_handler(JOB_TYPE, work, Options(), "auto")
 
 
 class SimWorker(Process):

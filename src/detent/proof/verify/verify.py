@@ -17,6 +17,7 @@ from detent.ports.store import Store
 from detent.ports.tx import KeyTable, Tx
 from detent.ports.verification import (
     EVERYTHING,
+    ApprovalRow,
     AttemptRow,
     DeadLetterLink,
     DeadLetterRow,
@@ -35,7 +36,7 @@ from detent.ports.verification import (
     VerificationTable,
 )
 
-from .children_and_approvals import check_children_and_approvals
+from .children_and_approvals import FAULTS, check_approvals
 from .dead_letters import DISCARDED, by_job, check_dead_letter_rows, check_dead_letters, check_discards, check_requeued
 from .fold import ContractTable
 from .keys import AttemptSequence, ExpectedKeys, check_attempt, check_expected_keys, check_key_rows
@@ -75,7 +76,7 @@ async def verify(
         await run.tasks()
         await run.fires()
         await run.schedules()
-        await check_children_and_approvals(store, run.report, chunk)
+        await run.children_and_approvals()
     return run.report
 
 
@@ -247,6 +248,15 @@ class _Run:
 
     async def fires(self) -> None:
         await self._table(FireRow, lambda rows: check_fires(rows, self.pruned, self.report))
+
+    async def children_and_approvals(self) -> None:
+        for rule, (kind, detail) in FAULTS.items():
+            for job_id, *subjects in await self.store.read(partial(self._faults, kind)):
+                self.report.add(job_id, None, rule, detail.format(*subjects))
+        await self._table(ApprovalRow, lambda rows: check_approvals(rows, self.report))
+
+    async def _faults(self, kind: type[T], tx: Tx) -> list[T]:
+        return await tx.verification.faults(kind, self.chunk)
 
     async def schedules(self) -> None:
         async def check_page(last: Schedule | None, tx: Tx) -> list[Schedule]:
