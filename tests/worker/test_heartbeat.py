@@ -11,7 +11,6 @@ import pytest
 from detent import Context, Detent
 from detent.core.errors import StoreUnavailable
 from detent.handler.lease import LeaseClock, Reading
-from detent.ports.claims import Extended
 from detent.system.clock import SystemClock
 from detent.worker.heartbeat import Heartbeat
 from detent.worker.registration import registration_row
@@ -24,7 +23,7 @@ from support.worker.running import working
 pytestmark = pytest.mark.anyio
 
 
-def heartbeat_of(worker: Worker, on_answer: Callable[[Extended], object]) -> Heartbeat:
+def heartbeat_of(worker: Worker, on_answer: Callable[[HeartbeatAnswer], object]) -> Heartbeat:
     row = partial(registration_row, worker, None, 0)
     return Heartbeat(worker.engine, worker.state, LeaseClock(SystemClock(), 6.0), row, on_answer)
 
@@ -76,14 +75,14 @@ async def test_a_failed_heartbeat_is_repeated_instead_of_a_check(app: Detent, mo
 
 
 async def test_an_answer_carries_the_tokens_it_checked(app: Detent) -> None:
-    answers: list[Extended] = []
+    answers: list[HeartbeatAnswer] = []
     worker = await app.worker()
     worker.state.held["no-such-job"] = Held(claimed("no-such-job"))
     heartbeat = heartbeat_of(worker, answers.append)
     await heartbeat.send()
     await heartbeat.send()
     extended, checked = answers
-    assert isinstance(extended, HeartbeatAnswer) and extended.extended_at is not None
+    assert extended.extended_at is not None
     assert checked == replace(extended, extended_at=None)
     assert checked == HeartbeatAnswer(frozenset({"no-such-job"}), {}, {"no-such-job": "t1"})
 

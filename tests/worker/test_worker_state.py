@@ -8,7 +8,6 @@ from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Su
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Settlement
 from detent.handler.lease import Reading
-from detent.ports.claims import Extended
 from detent.worker.state import Batch, HeartbeatAnswer, Interrupt, WorkerState, seconds_until_due
 from support.worker.claims import CODES, answer, at, claimed
 
@@ -154,7 +153,9 @@ def test_deadlines_of_ended_jobs_do_not_pile_up() -> None:
 def test_a_lost_lease_drops_the_job_without_a_settlement() -> None:
     state = with_jobs("a", "b", start=False)
     state.handler_started("a", 0.0, None)
-    interrupts = state.heartbeat_answered(Extended(frozenset({"a", "b", "unknown"})), 0.0)
+    interrupts = state.heartbeat_answered(
+        HeartbeatAnswer(frozenset({"a", "b", "unknown"}), {}, dict.fromkeys("ab", "t1")), 0.0
+    )
     assert {(interrupt.id, interrupt.cooperative) for interrupt in interrupts} == {("a", False), ("b", False)}
     assert not state.held and not state.finished
     assert state.abandoned == 1, "b never started"
@@ -194,7 +195,7 @@ def test_a_cancel_is_requested_once_then_forced() -> None:
     state.next_batch()
     state.batch_done(answer("a"))
     state.handler_started("a", 0.0, None)
-    cancel_answer = Extended(cancels={"a": '{"actor":"ann"}', "unknown": "{}"})
+    cancel_answer = HeartbeatAnswer(cancels={"a": '{"actor":"ann"}', "unknown": "{}"}, tokens={"a": "t1"})
     assert state.heartbeat_answered(cancel_answer, 1.0) == [Interrupt("a", '{"actor":"ann"}', cooperative=True)]
     assert state.heartbeat_answered(cancel_answer, 2.0) == [], "once"
     assert state.next_deadline() == 6.0
@@ -379,7 +380,7 @@ def test_a_suspect_that_waits_is_handed_back_or_lost_like_any_other(act: str) ->
         state.stop()
         assert outcomes(state) == [("suspect", "t1", Stopped())]
     else:
-        state.heartbeat_answered(Extended(frozenset({"suspect"})), 0.0)
+        state.heartbeat_answered(HeartbeatAnswer(frozenset({"suspect"}), {}, {"suspect": "t1"}), 0.0)
     assert not state.isolating
     state.handler_ended("a", "t1", DONE)
     state.next_batch()

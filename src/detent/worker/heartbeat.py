@@ -41,7 +41,7 @@ class Heartbeat:
         state: WorkerState,
         lease_clock: LeaseClock,
         row: Callable[[], WorkerRow],
-        on_answer: Callable[[Extended], object],
+        on_answer: Callable[[HeartbeatAnswer], object],
         on_command: Callable[[str], object] = lambda act: None,
         listener: LeaseListener | None = None,
     ) -> None:

@@ -322,32 +322,24 @@ class WorkerState:
             interrupts.append(self._abandon(held, outcome, "timeout"))
         return interrupts
 
-    def heartbeat_answered(self, answer: Extended, now: float) -> list[Interrupt]:
+    def heartbeat_answered(self, answer: HeartbeatAnswer, now: float) -> list[Interrupt]:
         """Drop jobs whose lease is lost, confirm the others; pass cancel requests on to their handlers."""
+        checked = {  # without the jobs that were claimed again since then
+            job_id: held for job_id, held in self.held.items() if held.claimed.token == answer.tokens.get(job_id)
+        }
         interrupts = []
-        if isinstance(answer, HeartbeatAnswer) and answer.extended_at is not None:
-            for job_id in answer.tokens.keys() - answer.lost:
-                held = self._held_under_checked_token(job_id, answer)
-                if held is not None:
-                    held.lease.confirm(answer.extended_at)
-        for job_id in answer.lost:
-            held = self._held_under_checked_token(job_id, answer)
-            if held is not None:
+        for job_id, held in checked.items():
+            cancel_request = answer.cancels.get(job_id)
+            if job_id in answer.lost:
                 interrupts.append(self._abandon(held, None, "lease lost"))
-        for job_id, cancel_request in answer.cancels.items():
-            held = self._held_under_checked_token(job_id, answer)
-            if held is not None and not held.cancel_requested:
+                continue
+            if answer.extended_at is not None:
+                held.lease.confirm(answer.extended_at)
+            if cancel_request is not None and not held.cancel_requested:
                 held.cancel_requested = True
                 self._push_deadline(now + self.cancel_grace, held.claimed)
                 interrupts.append(Interrupt(job_id, cancel_request, cooperative=True))
         return interrupts
-
-    def _held_under_checked_token(self, job_id: str, answer: Extended) -> Held | None:
-        """The held job, unless the answer is about an older token of it."""
-        held = self.held.get(job_id)
-        if held is None or not isinstance(answer, HeartbeatAnswer):
-            return held
-        return held if answer.tokens.get(job_id) == held.claimed.token else None
 
     @property
     def check_seconds(self) -> float:

@@ -15,7 +15,7 @@ from detent.handler.context import Context
 from detent.handler.handler import Handler
 from detent.handler.lease import Lease, LeaseClock
 from detent.observability.settings import Settings
-from detent.ports.claims import Claimed, Extended
+from detent.ports.claims import Claimed
 from detent.ports.clock import Clock
 from detent.system.clock import SystemClock
 
@@ -25,7 +25,7 @@ from .registration import registration_row, worker_name
 from .runner import Runner, outcome_of
 from .shutdown import StopSignals, abandon_task
 from .slots import Slots
-from .state import POLL_SECONDS, Batch, Interrupt, WorkerState, cancel_reason, seconds_until_due
+from .state import POLL_SECONDS, Batch, HeartbeatAnswer, Interrupt, WorkerState, cancel_reason, seconds_until_due
 
 log = logging.getLogger("detent.worker.worker")
 DEFAULT_SLOTS = 64
@@ -331,7 +331,7 @@ class Worker:
         if self.state.finished:
             self._state_changed.set()
 
-    def _on_heartbeat_answer(self, answer: Extended) -> None:
+    def _on_heartbeat_answer(self, answer: HeartbeatAnswer) -> None:
         self._interrupt(self.state.heartbeat_answered(answer, self._clock.monotonic()))
         self._state_changed.set()
 

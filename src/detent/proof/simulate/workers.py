@@ -16,12 +16,12 @@ from detent.core.outcome import Outcome, Stopped, Waits
 from detent.handler.context import Context
 from detent.handler.lease import Lease, LeaseClock
 from detent.handler.steps import Sleep
-from detent.ports.claims import Claimed, ClaimRequest, Extended
+from detent.ports.claims import Claimed, ClaimRequest
 from detent.ports.listing import WorkerRow
 from detent.worker.heartbeat import Heartbeat
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.runner import Runner
-from detent.worker.state import Batch, Interrupt
+from detent.worker.state import Batch, HeartbeatAnswer, Interrupt
 from detent.worker.sweeper import Sweeper
 
 from .handler import HANDLER, JOB_TYPE
@@ -159,10 +159,10 @@ class SimWorker(Process):
         except DetentError:
             return
 
-    def _deliver_heartbeat_answer(self, answer: Extended) -> None:
+    def _deliver_heartbeat_answer(self, answer: HeartbeatAnswer) -> None:
         self.loop.after(self.random.randrange(20 * MS), lambda: self._on_heartbeat_answer(answer))
 
-    def _on_heartbeat_answer(self, answer: Extended) -> None:
+    def _on_heartbeat_answer(self, answer: HeartbeatAnswer) -> None:
         if self.alive:
             self._interrupt_all(self.state.heartbeat_answered(answer, self.simulation.clock.monotonic()))
 
