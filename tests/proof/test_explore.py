@@ -54,7 +54,7 @@ def test_a_search_is_deterministic() -> None:
 def test_a_violation_comes_with_the_shortest_path() -> None:
     result = explore(CONTRACTS["standard"], hooks=BUGS["dead-letter-forgotten"].hooks)
     assert result.violation is not None and not result.ok
-    assert result.violation.rule == "dead_letter.missing"
+    assert result.violation.rule == "dead-letter-missing"
     assert result.violation.path == [
         "1. job-1 is submitted",
         "2. worker 1 claims",
@@ -68,7 +68,7 @@ def test_a_violation_comes_with_the_shortest_path() -> None:
 
 def test_a_tolerated_rule_does_not_end_the_search() -> None:
     hooks = BUGS["dead-letter-forgotten"].hooks
-    result = explore(CONTRACTS["standard"], states=500, hooks=hooks, tolerated={"dead_letter.missing"})
+    result = explore(CONTRACTS["standard"], states=500, hooks=hooks, tolerated={"dead-letter-missing"})
     assert result.ok and result.states >= 500
 
 

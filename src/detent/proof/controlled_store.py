@@ -116,23 +116,17 @@ def _schema() -> bytes:
 def run_all(awaitable: Awaitable[T]) -> T:
     """Run a coroutine to its end, executing each of its store calls immediately."""
     coroutine: Coroutine[Any, Any, T] = awaitable  # type: ignore[assignment]
-    step: Callable[[], Any] = lambda: coroutine.send(None)  # noqa: E731
+    resume: Callable[[Any], StoreCall] = coroutine.send
+    value: Any = None
     while True:
         try:
-            call = step()
+            call = resume(value)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
-        step = _run_and_resume(coroutine, call)
-
-
-def _run_and_resume(coroutine: Coroutine[Any, Any, Any], call: StoreCall) -> Callable[[], Any]:
-    """Run a store call; returns the function that resumes the coroutine with its result or its exception."""
-    try:
-        result = call.run()
-    except Exception as error:
-        problem = error
-        return lambda: coroutine.throw(problem)
-    return lambda: coroutine.send(result)
+        try:
+            resume, value = coroutine.send, call.run()
+        except Exception as error:
+            resume, value = coroutine.throw, error
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from detent.engine.streams.deliveries import (
     sort_idle_messages,
 )
 from detent.engine.streams.poisoned_messages import dead_letter_message
+from detent.handler.lease import Reading
 from detent.ports.clock import Clock
 from detent.ports.stream import Delivery, IdleMessage, OutboxItem, Result, StreamTransport, TaskMessage
 from detent.ports.tx import Tx
@@ -49,7 +50,7 @@ class Orchestrator:
         self.published = self.results_applied = self.reclaimed = self.republished = self.errors = 0
         self._clock = clock or SystemClock()
         self._lease = int(transport.settings.visibility_timeout_s * SECOND)
-        self._reclaim_grace = ReclaimGrace(self._clock, transport.settings.visibility_timeout_s)
+        self._reclaim_grace = ReclaimGrace(transport.settings.visibility_timeout_s)
         self._republished_at: dict[str, float] = {}
         """Token of a task that was published again -> when. Its lease stays expired until a worker reclaims it."""
         self._next_trim = self._next_removal = float("-inf")
@@ -152,9 +153,10 @@ class Orchestrator:
         pause = min(_POLL_SECONDS, self.transport.settings.visibility_timeout_s / 5)
         while True:
             await self.check_epoch()
-            self._reclaim_grace.store_back()
-            self._reclaim_grace.check_clocks()
-            if self._reclaim_grace.over:
+            at = Reading(self._clock.monotonic(), self._clock.now())
+            self._reclaim_grace.store_answered(at.monotonic)
+            self._reclaim_grace.check_clocks(at)
+            if self._reclaim_grace.over(at.monotonic):
                 while await self.reclaim() == BATCH:
                     pass
                 await self.recover_lost_messages()
@@ -175,7 +177,7 @@ class Orchestrator:
         if stored == current:
             return
         if stored is not None:
-            self._reclaim_grace.start("the stream server was restarted")
+            self._reclaim_grace.start(self._clock.monotonic(), "the stream server was restarted")
         on_stream = await self.transport.tasks.published_tasks()
         self.republished += await self.engine.store.write(lambda tx: self._republish(tx, on_stream, current, stored))
 

@@ -21,7 +21,7 @@ class BackgroundServices:
         self,
         engine: Engine,
         clock: Clock,
-        lease_seconds: float,
+        reclaim_grace: ReclaimGrace,
         settings: Settings,
         metrics_host: str,
         metrics_port: int | None,
@@ -29,15 +29,14 @@ class BackgroundServices:
         self.histograms = ExecutionHistograms()
         self.maintenance = MaintenanceLoop(engine, settings)
         self.page = None if metrics_port is None else MetricsServer(self._metrics, metrics_host, metrics_port)
-        self.reclaim_grace = ReclaimGrace(clock, lease_seconds)
-        self.sweeper = Sweeper(engine, self.reclaim_grace)
+        self.sweeper = Sweeper(engine, clock, reclaim_grace)
         self._engine = engine
 
     async def start(self, *, sweep: bool) -> list[asyncio.Task[None]]:
         """Start the services and return their tasks; the caller cancels them."""
         if self.page is not None:
             await self.page.open()
-        await self.reclaim_grace.check_uptime(self._engine.store)
+        await self.sweeper.check_uptime()
         return [asyncio.create_task(loop.run()) for loop in (self.sweeper, self.maintenance)] if sweep else []
 
     def close(self) -> None:

@@ -74,14 +74,14 @@ class EngineCalls:
         )
 
     def run(
-        self, state: DatabaseState, name: tuple[Any, ...], call: Callable[[Engine], Coroutine[Any, Any, Any]]
+        self, state: DatabaseState, name: tuple[Any, ...], call: Callable[[], Coroutine[Any, Any, Any]]
     ) -> CallEffect:
         """Run an engine call with all its store calls; `name` identifies it in the cache. A refusal is a result."""
-        return self._effect((state.number, name), state, lambda: run_all(call(self.engine)), name)
+        return self._effect((state.number, name), state, lambda: run_all(call()), name)
 
     def heartbeat(self, state: DatabaseState, held: dict[str, str]) -> CallEffect:
         name = ("extend", tuple(held.items()))
-        return self.run(state, name, lambda engine: engine.extend(held, SPAN_SECONDS))
+        return self.run(state, name, lambda: self.engine.extend(held, SPAN_SECONDS))
 
     def batch_step(self, state: DatabaseState, call: BatchCall) -> CallEffect | BatchResult | DetentError:
         """Run the next store call of a settle_and_claim; or its result, if it needs no further store call."""

@@ -186,22 +186,11 @@ def tokens_of(memory: WorkerMemory) -> list[str]:
 
 
 def rename_tokens(memory: WorkerMemory, names: Mapping[str, str]) -> WorkerMemory:
+    """The other strings of a memory, names of outcomes, are never equal to a token."""
     if all(names[token] == token for token in tokens_of(memory)):
         return memory
-    call, heartbeat = memory.call, memory.heartbeat
-    if call:
-        settled = tuple(s._replace(token=names[s.token]) for s in call.settled)
-        call = call._replace(settled=settled, token=names[call.token])
-    if heartbeat:
-        leases = tuple(lease._replace(token=names[lease.token]) for lease in heartbeat.leases)
-        heartbeat = heartbeat._replace(leases=leases)
-    return memory._replace(
-        held=tuple(h._replace(token=names[h.token]) for h in memory.held),
-        finished=tuple(s._replace(token=names[s.token]) for s in memory.finished),
-        abandoned=tuple(a._replace(token=names[a.token]) for a in memory.abandoned),
-        call=call,
-        heartbeat=heartbeat,
-    )
+    renamed: WorkerMemory = copy_renamed(memory, names)
+    return renamed
 
 
 @lru_cache(maxsize=65_536)

@@ -10,6 +10,12 @@ from detent.system.ids import seeded_random
 FAULTS = ("crash", "stall", "heart", "stop", "clock", "error before commit", "error after commit", "slow call")
 """heart: a worker sends no heartbeats for a while; stop: a worker stops gracefully; clock: the wall clock jumps."""
 
+LIMITS: tuple[dict[str, Any], ...] = (
+    {"per": "tenant", "concurrency": 2},
+    {"queue": "other", "rate": (6, 3.0)},
+    {"queue": "default", "tenant": "north", "concurrency": 1, "rate": (9, 4.0)},
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -29,9 +35,9 @@ class Config:
     schedules: int = 0
     """Number of schedules; the first is never changed, the others are."""
     limits: int = 0
-    """Number of limits set, from simulate.limits.LIMITS."""
+    """How many of LIMITS are set."""
     faults: tuple[str, ...] = FAULTS
-    lease_seconds: float = 6.0
+    lease_seconds: float = 3.0
 
     @classmethod
     def draw(cls, seed: int, contract: str | None = None) -> "Config":

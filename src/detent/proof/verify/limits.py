@@ -1,7 +1,7 @@
 """Checks limits from the log alone: how many jobs were leased at once, and how many started within any period."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from detent.core.contract.model import Contract, Phase
@@ -71,10 +71,3 @@ class LimitCheck:
                 window.popleft()
             if len(window) > limit.rate:
                 yield Excess(limit, count[1], at, len(window))
-
-
-def check_limits(limits: Sequence[Limit], steps: Iterable[Step], contracts: Mapping[str, Contract]) -> Iterator[Excess]:
-    """Every event at which a limit was exceeded. Steps must come in commit order."""
-    check = LimitCheck(limits)
-    for step in steps:
-        yield from check.feed(step, contracts)

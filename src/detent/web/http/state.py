@@ -105,9 +105,9 @@ class Web:
 
 
 async def _sweep(engine: Engine) -> None:
-    reclaim_grace = ReclaimGrace(SystemClock(), engine.contract(None).lease_seconds)
-    await reclaim_grace.check_uptime(engine.store)
-    await Sweeper(engine, reclaim_grace).run()
+    sweeper = Sweeper(engine, SystemClock(), ReclaimGrace(engine.contract(None).lease_seconds))
+    await sweeper.check_uptime()
+    await sweeper.run()
 
 
 async def _uptime(engine: Engine) -> None:
