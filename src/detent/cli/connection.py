@@ -13,25 +13,18 @@ T = TypeVar("T")
 def on_engine(
     url: str | None, act: Callable[[Engine], Awaitable[T]], *, may_migrate: bool = False, read_only: bool = False
 ) -> T:
-    """Run `act` on the engine of this database, in an event loop started for it."""
+    """Run `act` on the engine of this database, in an event loop started for it.
+
+    The engine has the contracts as this database stores them, including an application's own.
+    """
 
     async def run() -> T:
-        engine = await open_engine(url, may_migrate=may_migrate, read_only=read_only)
+        store = store_from(url or default_url(), may_migrate=may_migrate, inline=True, read_only=read_only)
+        engine = Engine(store, approval_policy=environment_approval_policy())
         try:
+            await engine.open()
             return await act(engine)
         finally:
             await engine.close()
 
     return asyncio.run(run())
-
-
-async def open_engine(url: str | None, *, may_migrate: bool = False, read_only: bool = False) -> Engine:
-    """An engine with the contracts as this database stores them, including an application's own."""
-    store = store_from(url or default_url(), may_migrate=may_migrate, inline=True, read_only=read_only)
-    engine = Engine(store, approval_policy=environment_approval_policy())
-    try:
-        await engine.open()
-    except BaseException:
-        await store.close()
-        raise
-    return engine

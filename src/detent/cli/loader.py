@@ -6,12 +6,9 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
+from detent.client.app import Detent
 from detent.core.errors import DetentError, InvalidInput
-
-if TYPE_CHECKING:
-    from detent.client.app import Detent
 
 DEFAULT_NAME = "app"
 
@@ -22,14 +19,16 @@ class AppFailed(DetentError):
     code = "APP_FAILED"
 
 
-def load_app(spec: str) -> "Detent":
-    """The Detent object that APP names; raises an error that says which part of the name is wrong."""
-    from detent.client.app import Detent
+def load_app(spec: str, url: str | None = None) -> Detent:
+    """The Detent object that APP names, on the database of `url` if that is given.
 
+    Raises an error that says which part of the name is wrong.
+    """
     module_name, colon, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
     if not module_name or (colon and not name):
         raise InvalidInput(f"APP {spec!r} is invalid; write module:app or file.py:app", code="APP_INVALID")
-    module = _load(module_name)
+    is_file = module_name.endswith(".py") or "/" in module_name
+    module = _from_file(Path(module_name)) if is_file else _from_module(module_name)
     app = _attribute(module, module_name, name, Detent)
     if not isinstance(app, Detent):
         raise InvalidInput(
@@ -37,11 +36,12 @@ def load_app(spec: str) -> "Detent":
             f"name the object created by `app = Detent(...)`",
             code="APP_INVALID",
         )
+    app.url = url or app.url
     return app
 
 
-def _load(name: str) -> ModuleType:
-    return _from_file(Path(name)) if name.endswith(".py") or "/" in name else _from_module(name)
+def load_optional_app(spec: str | None) -> Detent | None:
+    return load_app(spec) if spec else None
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -34,6 +34,9 @@ OptionalApp = Annotated[
     str | None, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
 ]
 AsJson = Annotated[bool, option("--json", "Print JSON instead of text.")]
+App = Annotated[
+    str | None, option("--app", "Your application, as module:app or file.py; its handlers validate the payload.")
+]
 Actor = Annotated[str | None, option("--actor", "The actor recorded in the log; default: your user name.")]
 Reason = Annotated[str | None, option("--reason", "The reason recorded in the log.")]
 Tenant = Annotated[str | None, option("--tenant", "Only within this tenant.")]

@@ -3,11 +3,14 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -68,6 +71,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title
     console().print(make_table(columns, rows, title=title))
 
 
+def print_list(
+    as_json: bool, view: Mapping[str, Any], columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str = ""
+) -> None:
+    """Print the view as JSON; else the rows as a table and how to get the next page, or `empty` if there are none."""
+    if as_json:
+        print_json(view)
+        return
+    rows = list(rows)
+    if rows or not empty:
+        print_table(columns, rows)
+    else:
+        print_line(empty)
+    if view.get("next_cursor"):
+        print_line(f"next page: --cursor {view['next_cursor']}")
+
+
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print one name and value per line; empty values are left out."""
     grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -113,6 +132,16 @@ def confirm(sentence: str, yes: bool, as_json: bool) -> bool:
 
 def pluralize(number: int, word: str, words: str | None = None) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {words or word + 's'}"
+
+
+@contextmanager
+def progress_bar(
+    title: str, *columns: str | ProgressColumn, shown: bool, total: int | None = None
+) -> Iterator[Callable[..., None]]:
+    """A bar on stderr if that is a terminal, erased at the end. Yields `update` of rich's Progress for its task."""
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
+        yield partial(bar.update, bar.add_task(title, total=total))
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

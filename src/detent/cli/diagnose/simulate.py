@@ -6,11 +6,9 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from detent.cli.options import AsJson, option
-from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_json, print_line, print_table
+from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_json, print_line, print_list, progress_bar
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import UnknownContract
 from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks
@@ -42,17 +40,20 @@ def simulate_command(
 ) -> int:
     """Simulate workers, sweepers, producers and operators with faults in virtual time; no database is used."""
     if list_bugs:
-        return _list_bugs(as_json)
+        bugs = [(bug.name, bug.description) for bug in BUGS.values()]
+        view = {"bugs": [{"name": name, "says": description} for name, description in bugs]}
+        print_list(as_json, view, ("bug", "what it does"), bugs)
+        return EXIT_OK
     if contract is not None and contract not in CONTRACTS:
         names = ", ".join(sorted(CONTRACTS))
         raise UnknownContract(f"contract {contract!r} does not exist; available: {names}", contract=contract)
     hooks = _hooks(bug)
     digests: list[str] = []
-    with _progress_bar(seeds, shown=not as_json) as advance, _silence(verbose):
+    with progress_bar("simulating", shown=not as_json, total=seeds) as update, _silence(verbose):
 
         def on_run_done(run: Run) -> None:
             digests.append(run.digest)
-            advance()
+            update(advance=1)
 
         summary = simulate(range(seed, seed + seeds), contract=contract, hooks=hooks, progress=on_run_done)
     report: dict[str, Any] = {**summary.as_dict(), "seed": seed, "contract": contract, "bug": bug}
@@ -87,14 +88,6 @@ def _explore(contract: str | None, hooks: Hooks, states: int) -> list[dict[str, 
     return searches
 
 
-def _list_bugs(as_json: bool) -> int:
-    if as_json:
-        print_json({"bugs": [{"name": bug.name, "says": bug.description} for bug in BUGS.values()]})
-    else:
-        print_table(("bug", "what it does"), [[bug.name, bug.description] for bug in BUGS.values()])
-    return EXIT_OK
-
-
 @contextmanager
 def _silence(verbose: bool) -> Iterator[None]:
     """Suppress log messages: losses and outages are simulated."""
@@ -106,14 +99,6 @@ def _silence(verbose: bool) -> Iterator[None]:
         yield
     finally:
         log.setLevel(level)
-
-
-@contextmanager
-def _progress_bar(seeds: int, *, shown: bool) -> Iterator[Any]:
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
-        task = bar.add_task("simulating", total=seeds)
-        yield lambda: bar.advance(task)
 
 
 def _print_report(summary: Summary, report: dict[str, Any]) -> None:

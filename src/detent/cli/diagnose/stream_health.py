@@ -3,16 +3,15 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.cli.connection import on_engine
 from detent.client.connect import redis_url, stream_transport_from
-from detent.engine import Engine
+from detent.client.stream_app import stream_settings
 from detent.engine.reads.why import span
 from detent.ports.stream import Health, StreamSettings, StreamUnavailable
 
-if TYPE_CHECKING:
-    from .finding import Finding
+from .finding import Finding
 
 _MAX_OUTBOX_ITEMS = 10_000
 
@@ -32,20 +31,14 @@ class StreamsOverview:
 
 def read_streams(url: str | None) -> StreamsOverview | None:
     """None if no Redis is configured. A Redis that does not answer is reported in `problem`, not raised."""
-    from detent.client.stream_app import stream_settings
-
     if not redis_url():
         return None
-    outbox = on_engine(url, _count_outbox_items)
+    outbox = on_engine(url, lambda engine: engine.store.read(lambda tx: tx.outbox.count_outbox_items()))
     try:
         streams = asyncio.run(_read_health(stream_settings()))
     except StreamUnavailable as error:
         return StreamsOverview(outbox, error.message, [])
     return StreamsOverview(outbox, None, streams)
-
-
-async def _count_outbox_items(engine: Engine) -> int:
-    return await engine.store.read(lambda tx: tx.outbox.count_outbox_items())
 
 
 async def _read_health(settings: StreamSettings) -> list[Health]:
@@ -62,12 +55,8 @@ def describe_stream(health: Health) -> str:
     return f"{health.length} messages, {health.pending} pending{oldest}, {health.lag} not delivered yet"
 
 
-def check_streams(url: str) -> Iterator["Finding"]:
+def check_streams(url: str) -> Iterator[Finding]:
     """Fails if Redis does not answer, a stream has no reader, or pending messages are not handed to other workers."""
-    from detent.client.stream_app import stream_settings
-
-    from .finding import Finding
-
     overview = read_streams(url)
     if overview is None:
         return

@@ -2,19 +2,26 @@
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from detent.cli.connection import on_engine
-from detent.cli.operate.contracts import find_contract
-from detent.cli.options import AsJson, ContractFilter, Url, option
-from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_json, print_line, print_table
+from detent.cli.operate.contracts import find_contract, read_text
+from detent.cli.option_groups import ConnectionOptions
+from detent.cli.options import AsJson, ContractFilter, option
+from detent.cli.output import (
+    EXIT_NO,
+    EXIT_OK,
+    pluralize,
+    print_json,
+    print_line,
+    print_result,
+    print_table,
+    progress_bar,
+)
 from detent.client.connect import default_url
 from detent.core.contract.gate_b2 import GATE_B2
 from detent.core.errors import StoreUnavailable
@@ -23,7 +30,7 @@ from detent.engine import Engine
 from detent.proof.replay.gate_b2_cases import CaseResult, run_gate_b2_cases
 from detent.proof.replay.history import HistoryReplay, read_history, replay_history
 from detent.proof.verify.rules import RULES, Finding, Report
-from detent.proof.verify.verify import CHUNK, Progress, Scope
+from detent.proof.verify.verify import CHUNK, Scope
 from detent.proof.verify.verify import verify as verified
 
 from .database import describe
@@ -48,49 +55,34 @@ def verify(
     contract: ContractFilter = None,
     rules: ListRules = False,
     chunk: Chunk = CHUNK,
-    url: Url = None,
-    as_json: AsJson = False,
+    *,
+    connection: ConnectionOptions,
 ) -> int:
     """Check every job against its log and its contract, and list the violated rules."""
     if rules:
-        return _list_rules(as_json)
+        connection.print_list({"rules": RULES}, ("rule", "what it requires"), RULES.items())
+        return EXIT_OK
     scope = Scope(job, contract, None if since is None else from_iso(since, field="--since"))
-    target = url or default_url()
+    target = connection.url or default_url()
     if target.startswith("sqlite:") and describe(target).schema is None:
         raise StoreUnavailable(f"there is no Detent database at {target}; check --url")
-    with _progress(shown=not as_json) as tick:
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), "jobs", TimeRemainingColumn())
+    with progress_bar("verifying", *columns, shown=not connection.as_json) as update:
 
         async def act(engine: Engine) -> Report:
             if contract is not None:
-                engine.contract(
-                    contract
-                )  # raises UnknownContract; otherwise a misspelt name would match no job and pass
-            return await verified(engine.store, engine.contracts, scope, chunk=chunk, progress=tick)
+                engine.contract(contract)  # raises UnknownContract: a misspelt name would match no job and pass
+            return await verified(engine.store, engine.contracts, scope, chunk=chunk, progress=progress)
+
+        def progress(done: int, total: int) -> None:
+            update(completed=done, total=total)
 
         report = on_engine(target, act, read_only=True)
-    if as_json:
+    if connection.as_json:
         print_json(report.as_dict())
     else:
         _print_report(report)
     return EXIT_OK if report.ok else EXIT_NO
-
-
-def _list_rules(as_json: bool) -> int:
-    if as_json:
-        print_json({"rules": RULES})
-    else:
-        print_table(("rule", "what it requires"), list(RULES.items()))
-    return EXIT_OK
-
-
-@contextmanager
-def _progress(*, shown: bool) -> Iterator[Progress]:
-    """A progress bar on stderr if it is a terminal; it is erased at the end."""
-    console = Console(stderr=True)
-    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"), TimeRemainingColumn())
-    with Bar(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
-        task = bar.add_task("verify", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print_report(report: Report) -> None:
@@ -142,17 +134,10 @@ def _is_on_command_line(context: typer.Context, name: str) -> bool:
 def _replay_history(file: Path, contract: str | None, url: str | None, as_json: bool) -> int:
     if contract is None:
         raise typer.BadParameter("--history needs --contract")
-    try:
-        text = file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{file} cannot be read: {error}") from None
+    text = read_text(file, "utf-8-sig")
     target = find_contract(contract, url)
     result = replay_history(target, read_history(text))
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        for line in _describe(result, target.name):
-            print_line(line)
+    print_result(as_json, result.as_dict(), *_describe(result, target.name))
     return EXIT_OK if result.ok else EXIT_NO
 
 

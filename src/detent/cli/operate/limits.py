@@ -5,15 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.option_groups import AuditOptions, ConnectionOptions, expand_option_groups
+from detent.cli.option_groups import AuditOptions, CommandGroup, ConnectionOptions
 from detent.cli.options import option
-from detent.cli.output import print_json, print_line, print_table
 from detent.core.limits import Limit
 from detent.engine.reads.why import span
 from detent.ports.limits import TenantQuota
 
-limit_group = typer.Typer(help="Limit how many jobs run concurrently or start within a period.", no_args_is_help=True)
-tenant_group = typer.Typer(help="Set weights and quotas of tenants.", no_args_is_help=True)
+limit_group = CommandGroup(help="Limit how many jobs run concurrently or start within a period.", no_args_is_help=True)
+tenant_group = CommandGroup(help="Set weights and quotas of tenants.", no_args_is_help=True)
 
 Concurrency = Annotated[int | None, option("--concurrency", "Maximum number of jobs that run concurrently.")]
 Rate = Annotated[str | None, option("--rate", "Maximum number of starts in a period: 100/60 is 100 per 60 seconds.")]
@@ -56,7 +55,6 @@ def _parse_rate(text: str | None) -> tuple[int, float] | None:
 
 
 @limit_group.command("add")
-@expand_option_groups
 def add(
     scope: LimitScope,
     concurrency: Concurrency = None,
@@ -72,21 +70,16 @@ def add(
 
 
 @limit_group.command("list")
-@expand_option_groups
 def list_limits(connection: ConnectionOptions) -> None:
     """List all limits."""
     limits = connection.run(lambda engine: engine.limits.list())
-    if connection.as_json:
-        print_json({"limits": [limit.as_dict() for limit in limits]})
-    elif not limits:
-        print_line("No limits. Add one with `detent queues limit add QUEUE --concurrency N`.")
-    else:
-        rows = [[limit.describe(), limit.concurrency, _format_rate(limit)] for limit in limits]
-        print_table(("applies to", ">max concurrent", "max starts"), rows)
+    view = {"limits": [limit.as_dict() for limit in limits]}
+    rows = ([limit.describe(), limit.concurrency, _format_rate(limit)] for limit in limits)
+    empty = "No limits. Add one with `detent queues limit add QUEUE --concurrency N`."
+    connection.print_list(view, ("applies to", ">max concurrent", "max starts"), rows, empty)
 
 
 @limit_group.command("remove")
-@expand_option_groups
 def remove(scope: LimitScope, audit: AuditOptions, connection: ConnectionOptions) -> None:
     """Remove the limit with exactly this scope."""
     limit = connection.run(lambda engine: engine.limits.remove(audit.scope(), **asdict(scope)))
@@ -94,7 +87,6 @@ def remove(scope: LimitScope, audit: AuditOptions, connection: ConnectionOptions
 
 
 @tenant_group.command("set")
-@expand_option_groups
 def set_tenant(
     tenant: Name,
     weight: Annotated[int | None, option("--weight", "Share of claims relative to other tenants; default 1.")] = None,
@@ -111,21 +103,16 @@ def set_tenant(
 
 
 @tenant_group.command("list")
-@expand_option_groups
 def list_tenants(connection: ConnectionOptions) -> None:
     """List tenants that have a weight or a quota."""
     quotas = connection.run(lambda engine: engine.limits.quotas())
-    if connection.as_json:
-        print_json({"tenants": [quota._asdict() for quota in quotas]})
-    elif not quotas:
-        print_line("No tenant has a weight or a quota. Set one with `detent queues tenant set TENANT --weight N`.")
-    else:
-        rows = [[quota.tenant_id, quota.weight, quota.max_backlog, quota.max_payload] for quota in quotas]
-        print_table(("tenant", ">weight", ">max waiting jobs", ">max payload bytes"), rows)
+    view = {"tenants": [quota._asdict() for quota in quotas]}
+    rows = ([quota.tenant_id, quota.weight, quota.max_backlog, quota.max_payload] for quota in quotas)
+    empty = "No tenant has a weight or a quota. Set one with `detent queues tenant set TENANT --weight N`."
+    connection.print_list(view, ("tenant", ">weight", ">max waiting jobs", ">max payload bytes"), rows, empty)
 
 
 @tenant_group.command("remove")
-@expand_option_groups
 def remove_tenant(tenant: Name, audit: AuditOptions, connection: ConnectionOptions) -> int:
     """Remove a tenant's weight and quotas; its jobs stay."""
     removed = connection.run(lambda engine: engine.limits.remove_quota(tenant, audit.scope()))

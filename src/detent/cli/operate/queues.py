@@ -5,10 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.option_groups import AuditOptions, ConnectionOptions, expand_option_groups
-from detent.cli.options import Actor, actor_or_user, option
-from detent.cli.output import print_json, print_line, print_table, relative_time
-from detent.core.access import Scope
+from detent.cli.option_groups import ActorOptions, AuditOptions, CommandGroup, ConnectionOptions
+from detent.cli.options import option
+from detent.cli.output import print_line, relative_time
 from detent.core.job import Micros
 from detent.engine import Engine
 from detent.engine.reads.queues import read_queues
@@ -16,7 +15,7 @@ from detent.ports.limits import Pause
 
 from .limits import format_limit, limit_group, tenant_group
 
-group = typer.Typer(help="List, pause, resume and limit queues; set tenant quotas.", no_args_is_help=True)
+group = CommandGroup(help="List, pause, resume and limit queues; set tenant quotas.", no_args_is_help=True)
 group.add_typer(limit_group, name="limit")
 group.add_typer(tenant_group, name="tenant")
 
@@ -37,33 +36,25 @@ class PauseTarget:
 
 
 @group.command("list")
-@expand_option_groups
 def list_queues(connection: ConnectionOptions) -> None:
     """List queues with their ready, scheduled and running jobs, and all pauses and limits."""
     overview = connection.run(read_queues)
-    view = overview.as_dict()
+    view, now = overview.as_dict(), overview.now
+    columns = ("queue", ">ready", ">scheduled", ">running", ">workers", "types", "paused")
+    rows = (_row(now, queue, overview.paused.get(queue["queue"])) for queue in view["queues"])
+    empty = "No queues yet. `detent enqueue TYPE` creates the first job and its queue."
+    connection.print_list(view, columns, rows, empty)
     if connection.as_json:
-        print_json(view)
         return
-    now, queues = overview.now, view["queues"]
-    if not queues:
-        print_line("No queues yet. `detent enqueue TYPE` creates the first job and its queue.")
-    else:
-        _print_queues(now, queues, overview.paused)
     for pause in (pause for pause in overview.pauses if pause.kind != "queue"):
         print_line(f"paused: {pause.kind.replace('_', ' ')} {pause.name} {_paused_by(now, pause)}")
     for limit in overview.limits:
         print_line(f"limit: {limit.describe()}: {format_limit(limit)}")
 
 
-def _print_queues(now: Micros, queues: list[dict[str, Any]], paused: dict[str, Pause]) -> None:
-    columns = ("queue", ">ready", ">scheduled", ">running", ">workers", "types", "paused")
-    rows = []
-    for row in queues:
-        pause = paused.get(row["queue"])
-        counts = [row["due"], row["later"], row["held"], row["workers"]]
-        rows.append([row["queue"], *counts, ", ".join(row["job_types"]), _paused_by(now, pause) if pause else ""])
-    print_table(columns, rows)
+def _row(now: Micros, queue: dict[str, Any], pause: Pause | None) -> list[str | int]:
+    counts = [queue[name] for name in ("due", "later", "held", "workers")]
+    return [queue["queue"], *counts, ", ".join(queue["job_types"]), _paused_by(now, pause) if pause else ""]
 
 
 def _paused_by(now: Micros, pause: Pause) -> str:
@@ -71,7 +62,6 @@ def _paused_by(now: Micros, pause: Pause) -> str:
 
 
 @group.command("pause")
-@expand_option_groups
 def pause(target: PauseTarget, audit: AuditOptions, connection: ConnectionOptions) -> None:
     """Stop claiming jobs of a queue, a job type or a tenant; running jobs continue."""
     kind, name = target.kind_and_name()
@@ -83,16 +73,15 @@ def pause(target: PauseTarget, audit: AuditOptions, connection: ConnectionOption
 
 
 @group.command("resume")
-@expand_option_groups
-def resume(target: PauseTarget, actor: Actor = None, *, connection: ConnectionOptions) -> int:
+def resume(target: PauseTarget, actor: ActorOptions, connection: ConnectionOptions) -> int:
     """Resume a paused queue, job type or tenant."""
     kind, name = target.kind_and_name()
 
     async def act(engine: Engine) -> bool:
         pauses = await engine.store.read(lambda tx: tx.pauses.list_pauses())
-        was_paused = any((kind, name) == (pause[0], pause[1]) for pause in pauses)
+        was_paused = any((kind, name) == (pause.kind, pause.name) for pause in pauses)
         if was_paused:
-            await engine.limits.resume(kind, name, Scope(actor_or_user(actor)))
+            await engine.limits.resume(kind, name, actor.scope())
         return was_paused
 
     was_paused = connection.run(act)

@@ -9,19 +9,9 @@ import typer
 from detent.cli.connection import on_engine
 from detent.cli.diagnose.database import describe, durability, scripts, shown_url
 from detent.cli.loader import load_app
-from detent.cli.option_groups import TableOptions, expand_option_groups
-from detent.cli.options import (
-    Actor,
-    AppUrl,
-    AsJson,
-    LogFormat,
-    LogFormatOption,
-    OptionalApp,
-    Url,
-    actor_or_user,
-    option,
-)
-from detent.cli.output import print_line, print_result
+from detent.cli.option_groups import ActorOptions, ConnectionOptions, TableOptions
+from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, option
+from detent.cli.output import print_result
 from detent.client.connect import default_url
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
@@ -66,17 +56,12 @@ def worker(
 ) -> int:
     """Run the jobs of an application in this process until SIGTERM or Ctrl-C."""
     configure_logging(log_format)
-    application = load_app(app)
-    if url:
-        application.url = url
+    application = load_app(app, url)
     options: dict[str, Any] = {"until_idle": until_idle, "queues": _queue_names(queues)}
     options |= {"metrics_port": metrics_port, "metrics_host": metrics_host}
-    if config is not None:
-        options["config"] = load_settings(config)
-    if slots is not None:
-        options["slots"] = slots
-    if lease_seconds is not None:
-        options["lease_seconds"] = lease_seconds
+    settings = None if config is None else load_settings(config)
+    given = {"config": settings, "slots": slots, "lease_seconds": lease_seconds}
+    options |= {name: value for name, value in given.items() if value is not None}
     options |= transport_options(application, transport, redis_url, visibility_timeout_s)
     types = sorted(application.jobs)
     view = {"url": shown_url(application.url), "job_types": types, "queues": options["queues"]}
@@ -107,9 +92,7 @@ def up(
 
     from .live import run_up
 
-    application = load_app(app if app is not None else _demo())
-    if url:
-        application.url = url
+    application = load_app(app if app is not None else _demo(), url)
     is_open = on_engine(application.url, lambda engine: check_address(engine, host), may_migrate=True)
     listening = bind(host, port)
     if no_screen or as_json:
@@ -143,40 +126,36 @@ def _queue_names(text: str | None) -> list[str] | None:
     return names
 
 
-@expand_option_groups
 def enqueue(
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as in @app.job(TYPE).")],
     options: Annotated[dict[str, Any], TableOptions(Submission, defaults=True)],
-    actor: Actor = None,
-    url: Url = None,
-    as_json: AsJson = False,
+    actor: ActorOptions,
+    connection: ConnectionOptions,
 ) -> None:
     """Enqueue one job. Needs no application: a job whose type no worker handles yet waits for one."""
-    submission = Submission(job_type, **options, actor=actor_or_user(actor))
+    submission = Submission(job_type, **options, actor=actor.scope().actor)
 
     async def act(engine: Engine) -> tuple[Contract, Submitted]:
         submitted = await engine.jobs.submit(submission)
         return engine.contract(submitted.job.contract), submitted
 
-    job_contract, submitted = on_engine(url, act)
+    job_contract, submitted = connection.run(act)
     existing = " (existing job with this key; no new job was created)" if submitted.hit else ""
     message = f"{submitted.job.id} {submitted.job.status}{existing}"
-    print_result(as_json, submitted_view(job_contract, submitted), message)
+    connection.print_result(submitted_view(job_contract, submitted), message)
 
 
 def migrate(
     sql: Annotated[bool, option("--sql", "Print the SQL of the migrations instead of running it.")] = False,
-    url: Url = None,
-    as_json: AsJson = False,
+    *,
+    connection: ConnectionOptions,
 ) -> None:
     """Create the schema in an empty database, or upgrade it to this version."""
-    target = url or default_url()
+    target = connection.url or default_url()
     if sql:
         texts = scripts(target)
-        print_result(as_json, {"migrations": [{"number": n, "sql": text} for n, text in texts]})
-        if not as_json:
-            for number, text in texts:
-                print_line(f"-- migration {number:04}\n{text.rstrip()}")
+        lines = [f"-- migration {number:04}\n{text.rstrip()}" for number, text in texts]
+        connection.print_result({"migrations": [{"number": n, "sql": text} for n, text in texts]}, *lines)
         return
     before = describe(target).schema
     on_engine(target, _do_nothing, may_migrate=True)
@@ -184,4 +163,4 @@ def migrate(
     migrated = f"schema {after} created" if before is None else f"migrated from schema {before} to {after}"
     outcome = f"schema {after} is up to date" if before == after else migrated
     view = {"from": before, "schema": after, "migrated": before != after}
-    print_result(as_json, view, f"{shown_url(target)}: {outcome}")
+    connection.print_result(view, f"{shown_url(target)}: {outcome}")
