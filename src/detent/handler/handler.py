@@ -4,7 +4,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import pydantic
 import pydantic_core
@@ -61,11 +61,7 @@ class Handler:
         if self.arguments is None:
             return named
         try:
-            checked = self.arguments.model_validate(named)
-        except pydantic.ValidationError as error:
-            raise _invalid_payload(self.name, error) from None
-        try:
-            return _dumped(checked)
+            return _dumped(self.arguments.model_validate(named))
         except pydantic.ValidationError as error:
             raise _invalid_payload(self.name, error) from None
         except ValueError as error:
@@ -179,18 +175,12 @@ def _is_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
 def _argument_model(
     name: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any], free_form: bool
 ) -> type[pydantic.BaseModel]:
-    fields: dict[str, Any] = {
-        f"{_FIELD}{n}": (
-            hints.get(p.name, Any),
-            pydantic.Field(... if p.default is p.empty else p.default, alias=p.name),
-        )
-        for n, p in enumerate(parameters)
-    }
-    config: pydantic.ConfigDict = {
-        **KEEP_NAN,
-        "extra": "allow" if free_form else "forbid",
-        "protected_namespaces": (),
-    }
+    fields: dict[str, Any] = {}
+    for n, p in enumerate(parameters):
+        field = pydantic.Field(... if p.default is p.empty else p.default, alias=p.name)
+        fields[f"{_FIELD}{n}"] = (hints.get(p.name, Any), field)
+    extra: Literal["allow", "forbid"] = "allow" if free_form else "forbid"
+    config: pydantic.ConfigDict = {**KEEP_NAN, "extra": extra, "protected_namespaces": ()}
     try:
         return pydantic.create_model(f"{name} arguments", __config__=config, **fields)
     except SCHEMA_ERRORS as error:

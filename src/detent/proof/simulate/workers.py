@@ -19,9 +19,9 @@ from detent.handler.context import Context
 from detent.handler.handler import Options, inspect_handler
 from detent.handler.lease import Lease, LeaseClock
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
-from detent.handler.steps import Sleep
 from detent.ports.claims import Claimed, ClaimRequest, Extended
 from detent.ports.listing import WorkerRow
+from detent.system.backoff import Sleep
 from detent.worker.heartbeat import Heartbeat
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.runner import Runner
