@@ -163,7 +163,7 @@ def _table_parameter(name: str, row: Option, default: Any) -> inspect.Parameter:
         help = help.removesuffix(".") + "; - reads stdin, @FILE a file."
     choices = StrEnum(name, {value: value for value in schema["enum"]}) if "enum" in schema else None
     kind: Any = choices or _TYPES.get(schema.get("type"), str)
-    setting = option(_command(name, row), help, min=schema.get("minimum"), max=schema.get("maximum"))
+    setting = option(help, name=_command(name, row), min=schema.get("minimum"), max=schema.get("maximum"))
     annotated: Any = Annotated  # mypy does not accept a type that is computed
     annotation = annotated[kind if default is not None else kind | None, setting]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -220,6 +220,7 @@ def expand_option_groups(command: Callable[..., T]) -> Callable[..., T]:
             arguments[name] = table.take(arguments)
         return command(**arguments)
 
+    parameters = [p.replace(annotation=options.named(p.annotation, p.name)) for p in parameters]
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return expanded

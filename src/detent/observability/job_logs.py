@@ -14,7 +14,6 @@ from detent.ports.claims import Claimed
 from detent.ports.tx import Tx
 
 TEXT, JSON = "text", "json"
-FORMATS = (TEXT, JSON)
 CAPTURED = "log"
 """The name of the note that holds the captured lines of an execution."""
 MAX_LINES = 200

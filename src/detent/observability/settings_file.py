@@ -83,7 +83,7 @@ class _LogTable(_SinkTable):
     type: Literal["log"]
 
     def sink(self) -> Sink:
-        return LogSink(tuple(self.severities))
+        return LogSink(severities=tuple(self.severities))
 
 
 class _WebhookTable(_SinkTable):
@@ -104,7 +104,7 @@ class _WebhookTable(_SinkTable):
 
     def sink(self) -> Sink:
         secret = self.secret or os.environ.get(self.secret_env, "")
-        return WebhookSink(self.url, secret, self.timeout_seconds, tuple(self.severities))
+        return WebhookSink(self.url, secret, self.timeout_seconds, severities=tuple(self.severities))
 
 
 class _CommandTable(_SinkTable):
@@ -121,7 +121,7 @@ class _CommandTable(_SinkTable):
         return arguments
 
     def sink(self) -> Sink:
-        return CommandSink(tuple(self.command), self.timeout_seconds, tuple(self.severities))
+        return CommandSink(tuple(self.command), self.timeout_seconds, severities=tuple(self.severities))
 
 
 _SINK_TABLES: dict[Any, type[_LogTable | _WebhookTable | _CommandTable]] = {

@@ -16,15 +16,13 @@ from detent.proof.explore.explore import STATES, explore
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.simulate import Run, Summary, simulate
 
-Seeds = Annotated[int, option("--seeds", "How many seeds to run.", min=0)]
-FirstSeed = Annotated[int, option("--seed", "The first seed; a seed always gives the same run.")]
-SimulatedContract = Annotated[
-    str | None, option("--contract", "Only jobs of this contract; default: chosen by the seed.")
-]
-PlantedBug = Annotated[str | None, option("--bug", "Plant this bug in the engine; --list-bugs lists them.")]
-ListBugs = Annotated[bool, option("--list-bugs", "List the bugs that can be planted and exit.")]
-Explore = Annotated[bool, option("--explore", "Also explore all interleavings of two workers and two jobs.")]
-States = Annotated[int, option("--states", "Maximum number of states to explore per contract.", min=1)]
+Seeds = Annotated[int, option("How many seeds to run.", min=0)]
+FirstSeed = Annotated[int, option("The first seed; a seed always gives the same run.")]
+SimulatedContract = Annotated[str | None, option("Only jobs of this contract; default: chosen by the seed.")]
+PlantedBug = Annotated[str | None, option("Plant this bug in the engine; --list-bugs lists them.")]
+ListBugs = Annotated[bool, option("List the bugs that can be planted and exit.")]
+Explore = Annotated[bool, option("Also explore all interleavings of two workers and two jobs.", name="--explore")]
+States = Annotated[int, option("Maximum number of states to explore per contract.", min=1)]
 
 
 def simulate_command(
@@ -35,7 +33,7 @@ def simulate_command(
     list_bugs: ListBugs = False,
     explored: Explore = False,
     states: States = STATES,
-    verbose: Annotated[bool, option("--verbose", "Show the log messages of the simulated processes.")] = False,
+    verbose: Annotated[bool, option("Show the log messages of the simulated processes.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Simulate workers, sweepers, producers and operators with faults in virtual time; no database is used."""

@@ -35,18 +35,18 @@ from detent.proof.verify.verify import verify as verified
 
 from .database import describe
 
-Since = Annotated[str | None, option("--since", "Only jobs that changed at or after this ISO-8601 time.")]
-OneJob = Annotated[str | None, option("--job", "Only this job.")]
-ListRules = Annotated[bool, option("--rules", "List the rules and exit.")]
-Chunk = Annotated[int, option("--chunk", "How many jobs to read per transaction.", min=1, max=100_000)]
+Since = Annotated[str | None, option("Only jobs that changed at or after this ISO-8601 time.")]
+OneJob = Annotated[str | None, option("Only this job.")]
+ListRules = Annotated[bool, option("List the rules and exit.")]
+Chunk = Annotated[int, option("How many jobs to read per transaction.", min=1, max=100_000)]
 Gate = Annotated[
     str | None, typer.Argument(metavar="[GATE]", help="gate-b2: run its five acceptance cases.", show_default=False)
 ]
-History = Annotated[Path | None, option("--history", "A file of events: a JSON array, or one JSON value per line.")]
+History = Annotated[Path | None, option("A file of events: a JSON array, or one JSON value per line.")]
 PlayedOn = Annotated[
-    str | None, option("--url", "Run the cases on this database, which keeps the five jobs; default: a temporary one.")
+    str | None, option("Run the cases on this database, which keeps the five jobs; default: a temporary one.")
 ]
-Against = Annotated[str | None, option("--contract", "The contract to check the history against, or a FILE.toml.")]
+Against = Annotated[str | None, option("The contract to check the history against, or a FILE.toml.")]
 
 
 def verify(

@@ -30,17 +30,15 @@ from .jobs import group
 class RepairOptions:
     """What the new job of a requeue takes from the dead letter, and what it replaces."""
 
-    payload: Annotated[str | None, option("--payload", "Replace the payload of the new job: a JSON object.")] = None
-    edit: Annotated[bool, option("--edit", "Edit the payload in $EDITOR first.")] = False
-    take_steps: Annotated[
-        bool, option("--take-steps", "Copy the recorded steps to the new job; they do not run again.")
-    ] = False
+    payload: Annotated[str | None, option("Replace the payload of the new job: a JSON object.")] = None
+    edit: Annotated[bool, option("Edit the payload in $EDITOR first.")] = False
+    take_steps: Annotated[bool, option("Copy the recorded steps to the new job; they do not run again.")] = False
 
 
 @group.command("cancel")
 def cancel(
     job_id: JobId,
-    force: Annotated[bool, option("--force", "Cancel at once instead of asking the worker that runs the job.")] = False,
+    force: Annotated[bool, option("Cancel at once instead of asking the worker that runs the job.")] = False,
     *,
     audit: TenantAuditOptions,
     connection: ConnectionOptions,
@@ -69,9 +67,7 @@ def _change_job(connection: ConnectionOptions, call: Callable[[Engine], Awaitabl
 def signal(
     job_id: JobId,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the signal.")],
-    data: Annotated[
-        str | None, option("--data", "The data of the signal as JSON; - reads stdin, @FILE a file.")
-    ] = None,
+    data: Annotated[str | None, option("The data of the signal as JSON; - reads stdin, @FILE a file.")] = None,
     actor: Actor = None,
     tenant: Tenant = None,
     *,

@@ -17,24 +17,23 @@ from detent.engine.reads.views import job_view
 
 from .jobs import group
 
-AsTree = Annotated[bool, option("--tree", "Draw a text tree instead.")]
+AsTree = Annotated[bool, option("Draw a text tree instead.", name="--tree")]
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionOptions:
     """Who decides, in which role, and on which version of the question."""
 
-    by: Annotated[str | None, option("--by", "The person who decides; default: --actor, else your user name.")] = None
-    role: Annotated[str | None, option("--role", "Your role; checked if the approval requires roles.")] = None
+    by: Annotated[str | None, option("The person who decides; default: --actor, else your user name.")] = None
+    role: Annotated[str | None, option("Your role; checked if the approval requires roles.")] = None
     digest: Annotated[
-        str | None,
-        option("--digest", "Decide only if the approval still has this digest; the first 8 digits are enough."),
+        str | None, option("Decide only if the approval still has this digest; the first 8 digits are enough.")
     ] = None
 
 
 @group.command("approvals")
 def approvals(
-    role: Annotated[str | None, option("--role", "Only approvals that this role may decide.")] = None,
+    role: Annotated[str | None, option("Only approvals that this role may decide.")] = None,
     tenant: Tenant = None,
     *,
     page_options: PageOptions,

@@ -29,7 +29,7 @@ OptionalId = Annotated[
     str | None,
     typer.Argument(metavar="[ID]", help="The dead letter (or its job); without it: all open ones that match."),
 ]
-AllOpen = Annotated[bool, option("--all", "All open dead letters.")]
+AllOpen = Annotated[bool, option("All open dead letters.", name="--all")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,9 @@ class DeadLetterFilterOptions:
     queue: QueueFilter = None
     contract: ContractFilter = None
     job_type: TypeFilter = None
-    error_code: Annotated[str | None, option("--error-code", "Only this error code.")] = None
-    older_than: Annotated[str | None, option("--older-than", "Only dead letters older than this: 30s, 5m, 2h, 7d.")] = (
-        None
-    )
-    newer_than: Annotated[str | None, option("--newer-than", "Only dead letters newer than this: 30s, 5m, 2h, 7d.")] = (
-        None
-    )
+    error_code: Annotated[str | None, option("Only this error code.")] = None
+    older_than: Annotated[str | None, option("Only dead letters older than this: 30s, 5m, 2h, 7d.")] = None
+    newer_than: Annotated[str | None, option("Only dead letters newer than this: 30s, 5m, 2h, 7d.")] = None
     text: TextFilter = None
 
     @property
@@ -66,7 +62,7 @@ class DeadLetterFilterOptions:
 
 @group.command("list")
 def list_dead_letters(
-    status: Annotated[DeadLetterStatus | None, option("--status", "Only this status.")] = None,
+    status: Annotated[DeadLetterStatus | None, option("Only this status.")] = None,
     *,
     which: DeadLetterFilterOptions,
     tenant: Tenant = None,

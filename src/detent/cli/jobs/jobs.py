@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
@@ -49,7 +49,7 @@ class JobFilterOptions:
     """Selects jobs."""
 
     status: StatusFilter = None
-    phase: Annotated[Phase | None, option("--phase", "Only this phase, under any contract.")] = None
+    phase: Annotated[Phase | None, option("Only this phase, under any contract.")] = None
     queue: QueueFilter = None
     contract: ContractFilter = None
     tenant: Tenant = None
@@ -66,8 +66,8 @@ def list_jobs(
     *,
     which: JobFilterOptions,
     page_options: PageOptions,
-    watch: Annotated[bool, option("--watch", "Keep running and refresh the list; Ctrl-C stops.")] = False,
-    every: Annotated[float, option("--every", "Seconds between two refreshes with --watch.", min=0.1, max=3600)] = 1.0,
+    watch: Annotated[bool, option("Keep running and refresh the list; Ctrl-C stops.")] = False,
+    every: Annotated[float, option("Seconds between two refreshes with --watch.", min=0.1, max=3600)] = 1.0,
     connection: ConnectionOptions,
 ) -> None:
     """List jobs, newest first."""
@@ -178,16 +178,15 @@ def export(
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="[JOB_ID]...", help="Only these jobs.")] = None,
     *,
     which: JobFilterOptions,
-    output: Annotated[Path | None, option("--output", "Write to this file instead of stdout.")] = None,
+    output: Annotated[Path | None, option("Write to this file instead of stdout.")] = None,
     connection: ConnectionOptions,
 ) -> None:
     """Print jobs with their full history, one JSON object per line; with --json as one array."""
     filter = which.filter()
 
     async def act(engine: Engine) -> int:
-        target = output.open("w", encoding="utf-8") if output else sys.stdout
         number = 0
-        try:
+        with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as target:
             async for job_id in _ids(engine, job_ids or [], filter):
                 line = (await engine.scoped(tenant=which.tenant).jobs.history(job_id)).as_dict()
                 if connection.as_json:
@@ -196,9 +195,6 @@ def export(
                 number += 1
             if connection.as_json:
                 target.write("]\n" if number else "[]\n")
-        finally:
-            if output:
-                target.close()
         return number
 
     try:

@@ -113,7 +113,7 @@ def add(
     *,
     timing: TimingOptions,
     job: NewJobOptions,
-    paused: Annotated[bool, option("--paused", "Create it paused; `schedules resume` starts it.")] = False,
+    paused: Annotated[bool, option("Create it paused; `schedules resume` starts it.")] = False,
     audit: AuditOptions,
     app: App = None,
     connection: ConnectionOptions,
@@ -139,9 +139,9 @@ def edit(
     timing: TimingOptions,
     job: JobOptions,
     unset: Annotated[
-        list[str] | None, option("--unset", "Reset this option to its default: --unset ends-at.", metavar="NAME")
+        list[str] | None, option("Reset this option to its default: --unset ends-at.", metavar="NAME")
     ] = None,
-    version: Annotated[int | None, option("--version", "Change it only if it still has this version.")] = None,
+    version: Annotated[int | None, option("Change it only if it still has this version.")] = None,
     audit: TenantAuditOptions,
     app: App = None,
     connection: ConnectionOptions,
@@ -191,8 +191,8 @@ def preview(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The schedule's name or id.")] = None,
     *,
     timing: TimingOptions,
-    after: Annotated[str | None, option("--after", "Runs after this time instead of now.")] = None,
-    count: Annotated[int, option("--count", "How many runs.", min=1, max=1_000)] = 5,
+    after: Annotated[str | None, option("Runs after this time instead of now.")] = None,
+    count: Annotated[int, option("How many runs.", min=1, max=1_000)] = 5,
     tenant: Tenant = None,
     connection: ConnectionOptions,
 ) -> None:
@@ -220,8 +220,8 @@ def _local(at: Micros, zone: str) -> str:
 @group.command("backfill")
 def backfill_command(
     name: Name,
-    first: Annotated[str, option("--from", "Start of the range: 2026-01-01T00:00:00Z.")],
-    last: Annotated[str, option("--to", "End of the range.")],
+    first: Annotated[str, option("Start of the range: 2026-01-01T00:00:00Z.", name="--from")],
+    last: Annotated[str, option("End of the range.", name="--to")],
     rate: Rate = None,
     *,
     bulk: BulkOptions,

@@ -19,9 +19,7 @@ from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import Settings, load_settings
 
 group = CommandGroup(help="List alerts, rules and deliveries; evaluate rules; test sinks.", invoke_without_command=True)
-Config = Annotated[
-    str | None, option("--config", "The settings file; default: detent.toml in this folder, if it exists.")
-]
+Config = Annotated[str | None, option("The settings file; default: detent.toml in this folder, if it exists.")]
 
 
 @group.callback()
@@ -29,7 +27,7 @@ Config = Annotated[
 def alerts(
     context: typer.Context,
     prometheus: Annotated[
-        bool, option("--prometheus-rules", "Print the rules as a Prometheus rules file instead.")
+        bool, option("Print the rules as a Prometheus rules file instead.", name="--prometheus-rules")
     ] = False,
     config: Config = None,
     *,

@@ -14,8 +14,8 @@ from detent.ports.limits import TenantQuota
 limit_group = CommandGroup(help="Limit how many jobs run concurrently or start within a period.", no_args_is_help=True)
 tenant_group = CommandGroup(help="Set weights and quotas of tenants.", no_args_is_help=True)
 
-Concurrency = Annotated[int | None, option("--concurrency", "Maximum number of jobs that run concurrently.")]
-Rate = Annotated[str | None, option("--rate", "Maximum number of starts in a period: 100/60 is 100 per 60 seconds.")]
+Concurrency = Annotated[int | None, option("Maximum number of jobs that run concurrently.")]
+Rate = Annotated[str | None, option("Maximum number of starts in a period: 100/60 is 100 per 60 seconds.")]
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
 
 
@@ -24,10 +24,10 @@ class LimitScope:
     """The jobs that a limit applies to."""
 
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Jobs of this queue.")] = None
-    job_type: Annotated[str | None, option("--type", "Jobs of this type.")] = None
-    tenant: Annotated[str | None, option("--tenant", "Jobs of this tenant.")] = None
-    key: Annotated[str | None, option("--key", "Jobs with this limit key.")] = None
-    per: Annotated[str | None, option("--per", "A separate limit for each: queue, type, tenant or key.")] = None
+    job_type: Annotated[str | None, option("Jobs of this type.", name="--type")] = None
+    tenant: Annotated[str | None, option("Jobs of this tenant.")] = None
+    key: Annotated[str | None, option("Jobs with this limit key.")] = None
+    per: Annotated[str | None, option("A separate limit for each: queue, type, tenant or key.")] = None
 
 
 def format_limit(limit: Limit) -> str:
@@ -89,9 +89,9 @@ def remove(scope: LimitScope, audit: AuditOptions, connection: ConnectionOptions
 @tenant_group.command("set")
 def set_tenant(
     tenant: Name,
-    weight: Annotated[int | None, option("--weight", "Share of claims relative to other tenants; default 1.")] = None,
-    max_backlog: Annotated[int | None, option("--max-backlog", "Maximum number of its jobs that may wait.")] = None,
-    max_payload: Annotated[int | None, option("--max-payload", "Maximum size of a payload in bytes.")] = None,
+    weight: Annotated[int | None, option("Share of claims relative to other tenants; default 1.")] = None,
+    max_backlog: Annotated[int | None, option("Maximum number of its jobs that may wait.")] = None,
+    max_payload: Annotated[int | None, option("Maximum size of a payload in bytes.")] = None,
     *,
     audit: AuditOptions,
     connection: ConnectionOptions,

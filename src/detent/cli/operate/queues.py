@@ -25,8 +25,8 @@ class PauseTarget:
     """A queue, a job type or a tenant."""
 
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue's name.")] = None
-    job_type: Annotated[str | None, option("--type", "This job type, in every queue.")] = None
-    tenant: Annotated[str | None, option("--tenant", "This tenant, in every queue.")] = None
+    job_type: Annotated[str | None, option("This job type, in every queue.", name="--type")] = None
+    tenant: Annotated[str | None, option("This tenant, in every queue.")] = None
 
     def kind_and_name(self) -> tuple[str, str]:
         targets = [(kind, name) for kind, name in asdict(self).items() if name]

@@ -16,16 +16,14 @@ group = CommandGroup(help="Create, list and revoke API tokens.", no_args_is_help
 
 @group.command("create")
 def create(
-    name: Annotated[str, option("--name", "The person; several tokens of a person count as one person in approvals.")],
-    role: Annotated[Role, option("--role", "The permissions of the token.")],
+    name: Annotated[str, option("The person; several tokens of a person count as one person in approvals.")],
+    role: Annotated[Role, option("The permissions of the token.")],
     acts_as: Annotated[
-        list[str] | None, option("--as", "A role for approvals that require roles; may be repeated.")
+        list[str] | None, option("A role for approvals that require roles; may be repeated.", name="--as")
     ] = None,
-    tenant: Annotated[str | None, option("--tenant", "Restrict the token to this tenant.")] = None,
-    no_payloads: Annotated[bool, option("--no-payloads", "Hide payloads, results and error messages.")] = False,
-    expires_days: Annotated[
-        float | None, option("--expires-days", "Days until the token expires; default: never.")
-    ] = None,
+    tenant: Annotated[str | None, option("Restrict the token to this tenant.")] = None,
+    no_payloads: Annotated[bool, option("Hide payloads, results and error messages.")] = False,
+    expires_days: Annotated[float | None, option("Days until the token expires; default: never.")] = None,
     *,
     actor: ActorOptions,
     connection: ConnectionOptions,

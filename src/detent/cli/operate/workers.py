@@ -20,7 +20,7 @@ WorkerId = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id
 @expand_option_groups
 def workers(
     context: typer.Context,
-    held: Annotated[bool, option("--held", "Also list the jobs that each worker is running.")] = False,
+    held: Annotated[bool, option("Also list the jobs that each worker is running.")] = False,
     *,
     connection: ConnectionOptions,
 ) -> None:

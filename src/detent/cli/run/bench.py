@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import asdict, dataclass
 from statistics import quantiles
 from typing import Annotated
@@ -30,8 +30,8 @@ MEASURES = {
     "pickup p99": "ms, 99th percentile of the same",
 }
 
-Jobs = Annotated[int, option("--jobs", "How many jobs to enqueue in bulk and drain.", min=1, max=1_000_000)]
-ListMeasures = Annotated[bool, option("--list", "List the measures and exit.")]
+Jobs = Annotated[int, option("How many jobs to enqueue in bulk and drain.", min=1, max=1_000_000)]
+ListMeasures = Annotated[bool, option("List the measures and exit.", name="--list")]
 
 
 def bench(url: Url = None, jobs: Jobs = 10_000, listed: ListMeasures = False, as_json: AsJson = False) -> None:
@@ -100,32 +100,28 @@ class BenchRun:
 
     async def _enqueue(self) -> list[Reading]:
         singles = min(SINGLES, self._jobs)
-        left = iter(range(singles))
+        return [
+            Reading("enqueue one by one", await self._rate(self._call(1, singles), singles), "jobs/s"),
+            Reading("enqueue by 16 callers", await self._rate(self._call(CALLERS, singles), singles), "jobs/s"),
+            Reading("enqueue in bulk", await self._rate(self._call_in_bulk(), self._jobs), "jobs/s"),
+        ]
+
+    async def _call(self, callers: int, number: int) -> None:
+        left = iter(range(number))
 
         async def caller() -> None:
             for _ in left:
                 await self._noop.enqueue()
 
-        async def callers() -> None:
-            await asyncio.gather(*(caller() for _ in range(CALLERS)))
+        await asyncio.gather(*(caller() for _ in range(callers)))
 
-        async def one_by_one() -> None:
-            for _ in range(singles):
-                await self._noop.enqueue()
+    async def _call_in_bulk(self) -> None:
+        for start in range(0, self._jobs, BULK_SIZE):
+            await self._noop.enqueue_many([{}] * min(BULK_SIZE, self._jobs - start))
 
-        async def bulk() -> None:
-            for start in range(0, self._jobs, BULK_SIZE):
-                await self._noop.enqueue_many([{}] * min(BULK_SIZE, self._jobs - start))
-
-        return [
-            Reading("enqueue one by one", await self._rate(one_by_one, singles), "jobs/s"),
-            Reading("enqueue by 16 callers", await self._rate(callers, singles), "jobs/s"),
-            Reading("enqueue in bulk", await self._rate(bulk, self._jobs), "jobs/s"),
-        ]
-
-    async def _rate(self, act: Callable[[], Awaitable[None]], number: int) -> float:
+    async def _rate(self, calls: Awaitable[None], number: int) -> float:
         start = self._clock.monotonic()
-        await act()
+        await calls
         return number / (self._clock.monotonic() - start)
 
     async def _work(self) -> list[Reading]:

@@ -32,16 +32,9 @@ class Transport(StrEnum):
     REDIS = "redis"
 
 
-RedisUrl = Annotated[
-    str | None, option("--redis-url", "The Redis or Valkey server: redis://host:6379/0; default $DETENT_REDIS_URL.")
-]
+RedisUrl = Annotated[str | None, option("The Redis or Valkey server: redis://host:6379/0; default $DETENT_REDIS_URL.")]
 VisibilityTimeout = Annotated[
-    float | None,
-    option(
-        "--visibility-timeout-s",
-        "Seconds without a heartbeat after which a message is given to another worker.",
-        min=0.1,
-    ),
+    float | None, option("Seconds without a heartbeat after which a message is given to another worker.", min=0.1)
 ]
 
 
@@ -50,11 +43,9 @@ def orchestrate(
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
     max_deliveries: Annotated[
-        int | None, option("--max-deliveries", "Fail a task after this many lost workers; 0: never. Default: 8.", min=0)
+        int | None, option("Fail a task after this many lost workers; 0: never. Default: 8.", min=0)
     ] = None,
-    url: Annotated[
-        str | None, option("--url", "The database; default: the application's, else sqlite:///detent.db.")
-    ] = None,
+    url: Annotated[str | None, option("The database; default: the application's, else sqlite:///detent.db.")] = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
 ) -> int:

@@ -10,8 +10,8 @@ from detent.client.app import Detent
 from detent.client.connect import default_url
 from detent.observability.job_logs import configure_logging
 
-Host = Annotated[str, option("--host", "The address to listen on.")]
-Port = Annotated[int, option("--port", "The port; 0 chooses a free one.", min=0, max=65_535)]
+Host = Annotated[str, option("The address to listen on.")]
+Port = Annotated[int, option("The port; 0 chooses a free one.", min=0, max=65_535)]
 _HOST, _PORT = "127.0.0.1", 8400
 
 

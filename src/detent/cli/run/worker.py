@@ -28,27 +28,23 @@ DEMO = Path("examples/demo.py")
 
 def worker(
     app: Annotated[str, typer.Argument(metavar="APP", envvar="DETENT_APP", help="module:app or file.py:app")],
-    queues: Annotated[str | None, option("--queues", "Only claim from these queues: a,b.")] = None,
-    slots: Annotated[int | None, option("--slots", "How many jobs run concurrently.", min=1)] = None,
+    queues: Annotated[str | None, option("Only claim from these queues: a,b.")] = None,
+    slots: Annotated[int | None, option("How many jobs run concurrently.", min=1)] = None,
     lease_seconds: Annotated[
-        float | None,
-        option("--lease-seconds", "Seconds without a heartbeat after which other workers may reclaim a job.", min=0.1),
+        float | None, option("Seconds without a heartbeat after which other workers may reclaim a job.", min=0.1)
     ] = None,
-    until_idle: Annotated[
-        bool, option("--until-idle", "Exit when no job is leased, claimable or due within 5 s.")
-    ] = False,
+    until_idle: Annotated[bool, option("Exit when no job is leased, claimable or due within 5 s.")] = False,
     transport: Annotated[
-        Transport, option("--transport", "The source of tasks: the database, or Redis Streams.")
+        Transport, option("The source of tasks: the database, or Redis Streams.")
     ] = Transport.DATABASE,
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
     metrics_port: Annotated[
-        int | None, option("--metrics-port", "Serve GET /metrics for Prometheus on this port.", min=0, max=65_535)
+        int | None, option("Serve GET /metrics for Prometheus on this port.", min=0, max=65_535)
     ] = None,
-    metrics_host: Annotated[str, option("--metrics-host", "The address for --metrics-port.")] = "127.0.0.1",
+    metrics_host: Annotated[str, option("The address for --metrics-port.")] = "127.0.0.1",
     config: Annotated[
-        str | None,
-        option("--config", "The settings file for alerts, sinks and retention; default: detent.toml in this folder."),
+        str | None, option("The settings file for alerts, sinks and retention; default: detent.toml in this folder.")
     ] = None,
     url: AppUrl = None,
     log_format: LogFormatOption = LogFormat.TEXT,
@@ -76,12 +72,10 @@ def worker(
 
 def up(
     app: OptionalApp = None,
-    slots: Annotated[int, option("--slots", "How many jobs run concurrently.", min=1)] = 64,
+    slots: Annotated[int, option("How many jobs run concurrently.", min=1)] = 64,
     url: AppUrl = None,
-    until_idle: Annotated[
-        bool, option("--until-idle", "Exit when no job is leased, claimable or due within 5 s.")
-    ] = False,
-    no_screen: Annotated[bool, option("--no-screen", "Print log lines instead of the live view.")] = False,
+    until_idle: Annotated[bool, option("Exit when no job is leased, claimable or due within 5 s.")] = False,
+    no_screen: Annotated[bool, option("Print log lines instead of the live view.")] = False,
     host: Host = "127.0.0.1",
     port: Port = 8400,
     log_format: LogFormatOption = LogFormat.TEXT,
@@ -113,10 +107,6 @@ def _demo() -> str:
     return f"{DEMO}:app"
 
 
-async def _do_nothing(engine: Engine) -> None:
-    return None
-
-
 def _queue_names(text: str | None) -> list[str] | None:
     if text is None:
         return None
@@ -146,7 +136,7 @@ def enqueue(
 
 
 def migrate(
-    sql: Annotated[bool, option("--sql", "Print the SQL of the migrations instead of running it.")] = False,
+    sql: Annotated[bool, option("Print the SQL of the migrations instead of running it.")] = False,
     *,
     connection: ConnectionOptions,
 ) -> None:
@@ -158,7 +148,7 @@ def migrate(
         connection.print_result({"migrations": [{"number": n, "sql": text} for n, text in texts]}, *lines)
         return
     before = describe(target).schema
-    on_engine(target, _do_nothing, may_migrate=True)
+    on_engine(target, lambda _: asyncio.sleep(0), may_migrate=True)
     after = describe(target).schema
     migrated = f"schema {after} created" if before is None else f"migrated from schema {before} to {after}"
     outcome = f"schema {after} is up to date" if before == after else migrated
