@@ -3,6 +3,7 @@
 A group is a dataclass, or `Annotated[dict[str, Any], TableOptions(...)]`: the options of a table in core.options.
 """
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
@@ -13,13 +14,13 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from detent.client.app import Detent
+from detent.client.connect import default_url, environment_approval_policy, store_from
 from detent.core.access import Scope
 from detent.core.job import Micros
 from detent.core.options.option import COMMAND, OBJECT, Option, options_of
 from detent.engine import Engine
 
 from . import options, output
-from .connection import on_engine
 from .options import option
 
 T = TypeVar("T")
@@ -66,8 +67,22 @@ class ConnectionOptions:
     url: options.Url = None
     as_json: options.AsJson = False
 
-    def run(self, act: Callable[[Engine], Awaitable[T]]) -> T:
-        return on_engine(self.url, act)
+    def run(self, act: Callable[[Engine], Awaitable[T]], *, may_migrate: bool = False, read_only: bool = False) -> T:
+        """Open the database, run `act` on its engine in an event loop started for it, and close the database.
+
+        The engine has the contracts as this database stores them, including an application's own.
+        """
+
+        async def run() -> T:
+            store = store_from(self.url or default_url(), may_migrate=may_migrate, inline=True, read_only=read_only)
+            engine = Engine(store, approval_policy=environment_approval_policy())
+            try:
+                await engine.open()
+                return await act(engine)
+            finally:
+                await engine.close()
+
+        return asyncio.run(run())
 
     def run_with_time(self, act: Callable[[Engine], Awaitable[T]]) -> tuple[Micros, T]:
         """The time of the database before `act`, to which `relative_time` refers, and what `act` returns."""

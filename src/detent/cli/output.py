@@ -151,10 +151,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 def print_error(error: DetentError, as_json: bool) -> int:
     """Print an error on stderr; returns the exit code."""
-    if as_json:
-        print(json.dumps(error.as_dict(), ensure_ascii=False, default=str), file=sys.stderr)
-    else:
-        print(replace_control_characters(f"{error.code}: {error.message}").replace("\n", " "), file=sys.stderr)
+    _print_on_stderr(as_json, error.as_dict(), f"{error.code}: {error.message}")
     return EXIT_USAGE if isinstance(error, InvalidInput) else EXIT_NO
 
 
@@ -165,8 +162,11 @@ def print_internal_error(error: Exception, as_json: bool) -> int:
 
 
 def print_usage_error(message: str, hint: str, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps({"code": "USAGE", "message": message, "hint": hint}, ensure_ascii=False), file=sys.stderr)
-    else:
-        print(replace_control_characters(f"USAGE: {message} ({hint})").replace("\n", " "), file=sys.stderr)
+    view = {"code": "USAGE", "message": message, "hint": hint}
+    _print_on_stderr(as_json, view, f"USAGE: {message} ({hint})")
     return EXIT_USAGE
+
+
+def _print_on_stderr(as_json: bool, view: Any, text: str) -> None:
+    line = json.dumps(view, ensure_ascii=False, default=str) if as_json else replace_control_characters(text)
+    print(line if as_json else line.replace("\n", " "), file=sys.stderr)

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar, overload
@@ -214,19 +215,18 @@ class Context(ChildCalls, ApprovalCalls):
                 await self._steps.note_orphans()
             return outcome
         try:
-            return await self._settle_with(scope, outcome) if isinstance(outcome, Succeeded) else outcome
+            if isinstance(outcome, Succeeded):
+                await self._settle_with(scope, outcome)
+            return outcome
         finally:
             await scope.rollback()
 
-    async def _settle_with(self, scope: Scope, outcome: Succeeded) -> Outcome:
+    async def _settle_with(self, scope: Scope, outcome: Succeeded) -> None:
         """Commit the success and the user's writes together. The worker then settles again, which changes nothing."""
         orphans = self._steps.orphans()
         settlement = Settlement(self.job_id, self._claimed.token, self._claimed.contract, outcome)
-        try:
+        with suppress(StaleLease):  # the worker settles again, without the writes; that is refused and noted
             await scope.commit(lambda tx: settle_or_raise(self._engine, tx, settlement, orphans))
-        except StaleLease:
-            return outcome  # the worker settles again, without the writes; that is refused and noted
-        return outcome
 
     async def close(self) -> None:
         """Roll back open transactions. Called by the worker when it has interrupted the handler."""

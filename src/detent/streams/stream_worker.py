@@ -15,7 +15,7 @@ from detent.core.job import Failure
 from detent.core.outcome import Failed, Stopped
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Engine, Settlement
-from detent.engine.streams.deliveries import ReceivedDeliveries, StreamClaimer, receive_deliveries
+from detent.engine.streams.deliveries import StreamClaimer, receive_deliveries
 from detent.engine.streams.poisoned_messages import dead_letter_message
 from detent.handler.handler import Handler
 from detent.ports.claims import Claimed, NamedClaim
@@ -122,9 +122,8 @@ class StreamWorker(Worker):
         origin = (self.transport.settings.task_stream, delivery.message_id)
         log.error("message %s is not a valid task: %s", delivery.message_id, problem)
         if delivery.fields:
-            await self.engine.store.write(
-                lambda tx: dead_letter_message(self.engine, tx, self.id, origin, delivery.fields, code, problem)
-            )
+            message = (self.id, origin, delivery.fields, code, problem)
+            await self.engine.store.write(lambda tx: dead_letter_message(self.engine, tx, *message))
         self._unclaimed.pop(delivery.message_id, None)
         self._being_claimed.discard(delivery.message_id)
         self._acknowledge([delivery.message_id])
@@ -134,9 +133,7 @@ class StreamWorker(Worker):
         left = [delivery for delivery in deliveries if delivery.message_id not in claimed]
         if not left:
             return []
-        received: ReceivedDeliveries = await self.engine.store.write(
-            lambda tx: receive_deliveries(self.engine, tx, self.claimer, left)
-        )
+        received = await self.engine.store.write(lambda tx: receive_deliveries(self.engine, tx, self.claimer, left))
         for delivery in received.unknown:
             await self._dead_letter(delivery, "TASK_UNKNOWN", f"there is no task {delivery.task_id[:80]!r}")
         handled = {job.token for job in received.claimed} | {delivery.message_id for delivery in received.unknown}

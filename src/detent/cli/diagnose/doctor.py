@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from detent.cli.connection import on_engine
 from detent.cli.option_groups import ConnectionOptions
 from detent.cli.output import EXIT_NO, EXIT_OK, Cell, pluralize
 from detent.client.connect import default_url, store_from
@@ -70,7 +69,7 @@ def run_checks(url: str) -> Iterator[Finding]:
     if database.problem or database.schema != database.newest:
         return
     try:
-        snapshot = on_engine(url, _read_snapshot)
+        snapshot = ConnectionOptions(url).run(_read_snapshot)
     except DetentError as error:
         advice = "stop the process that blocks it, then run doctor again"
         yield Finding("open", False, f"cannot open the database: {error}", advice)
@@ -88,7 +87,7 @@ def run_checks(url: str) -> Iterator[Finding]:
         from . import doctor_postgres  # asyncpg is an extra
 
         yield from doctor_postgres.findings(url)
-    yield from on_engine(url, doctor_monitoring.findings)
+    yield from ConnectionOptions(url).run(doctor_monitoring.findings)
 
 
 async def _read_snapshot(engine: Engine) -> Snapshot:
@@ -144,9 +143,8 @@ def _workers(snapshot: Snapshot) -> Finding:
     unfinished = sum(number for _, _, phase, number in snapshot.stats.counts if phase != Phase.FINAL)
     lost_note = f", {lost} without a heartbeat for three leases" if lost else ""
     message = f"{pluralize(len(live), 'live worker')}{lost_note}; {pluralize(unfinished, 'unfinished job')}"
-    if not live and unfinished:
-        return Finding("workers", False, message, "start one with `detent worker APP`")
-    return Finding("workers", True, message)
+    advice = "start one with `detent worker APP`" if not live and unfinished else ""
+    return Finding("workers", not advice, message, advice)
 
 
 def _types(snapshot: Snapshot) -> Iterator[Finding]:

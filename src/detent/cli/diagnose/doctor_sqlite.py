@@ -65,7 +65,6 @@ def _indexes(connection: apsw.Connection) -> Finding:
 def _free_space(connection: apsw.Connection) -> Finding:
     pages, free, size = (connection.pragma(name) for name in ("page_count", "freelist_count", "page_size"))
     message = f"{pages * size >> 20} MB, {free * size >> 20} MB of it free for reuse"
-    if free * size > _MAX_FREE_BYTES and free > pages // 2:
-        advice = "new jobs reuse the free pages; to shrink the file, stop the workers and run VACUUM"
-        return Finding("vacuum", False, message, advice)
-    return Finding("vacuum", True, message)
+    is_large = free * size > _MAX_FREE_BYTES and free > pages // 2
+    advice = "new jobs reuse the free pages; to shrink the file, stop the workers and run VACUUM" if is_large else ""
+    return Finding("vacuum", not is_large, message, advice)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from detent.cli.connection import on_engine
+from detent.cli.option_groups import ConnectionOptions
 from detent.client.connect import redis_url, stream_transport_from
 from detent.client.stream_app import stream_settings
 from detent.engine.reads.why import span
@@ -33,7 +33,7 @@ def read_streams(url: str | None) -> StreamsOverview | None:
     """None if no Redis is configured. A Redis that does not answer is reported in `problem`, not raised."""
     if not redis_url():
         return None
-    outbox = on_engine(url, lambda engine: engine.store.read(lambda tx: tx.outbox.count_outbox_items()))
+    outbox = ConnectionOptions(url).run(lambda engine: engine.store.read(lambda tx: tx.outbox.count_outbox_items()))
     try:
         streams = asyncio.run(_read_health(stream_settings()))
     except StreamUnavailable as error:

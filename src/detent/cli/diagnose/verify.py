@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
-from detent.cli.connection import on_engine
 from detent.cli.operate.contracts import find_contract, read_text
 from detent.cli.option_groups import ConnectionOptions
 from detent.cli.options import AsJson, ContractFilter, option
@@ -77,7 +76,7 @@ def verify(
         def progress(done: int, total: int) -> None:
             update(completed=done, total=total)
 
-        report = on_engine(target, act, read_only=True)
+        report = ConnectionOptions(target).run(act, read_only=True)
     if connection.as_json:
         print_json(report.as_dict())
     else:
@@ -157,10 +156,10 @@ def _describe(result: HistoryReplay, contract: str) -> Iterator[str]:
 def _replay_gate(url: str | None, as_json: bool) -> int:
     """Run the cases on the database of `url`, or on a temporary one."""
     if url is not None:
-        results = on_engine(url, run_gate_b2_cases)
+        results = ConnectionOptions(url).run(run_gate_b2_cases)
     else:
         with tempfile.TemporaryDirectory(prefix="detent-replay-") as folder:
-            results = on_engine(f"sqlite:///{folder}/replay.db", run_gate_b2_cases)
+            results = ConnectionOptions(f"sqlite:///{folder}/replay.db").run(run_gate_b2_cases)
     ok = all(result.ok for result in results)
     if as_json:
         print_json({"ok": ok, "cases": [result.as_dict() for result in results]})

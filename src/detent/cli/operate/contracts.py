@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.connection import on_engine
 from detent.cli.diagnose.database import describe
 from detent.cli.option_groups import CommandGroup, ConnectionOptions
 from detent.cli.options import AsJson
@@ -111,7 +110,7 @@ def _available_contracts(url: str | None) -> dict[str, Contract]:
     async def read(engine: Engine) -> dict[str, Contract]:
         return engine.contracts
 
-    return on_engine(target, read)
+    return ConnectionOptions(target).run(read)
 
 
 def read_text(file: Path, encoding: str = "utf-8") -> str:

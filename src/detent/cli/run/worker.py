@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.connection import on_engine
 from detent.cli.diagnose.database import describe, durability, scripts, shown_url
 from detent.cli.loader import load_app
 from detent.cli.option_groups import ActorOptions, ConnectionOptions, TableOptions
@@ -87,7 +86,7 @@ def up(
     from .live import run_up
 
     application = load_app(app if app is not None else _demo(), url)
-    is_open = on_engine(application.url, lambda engine: check_address(engine, host), may_migrate=True)
+    is_open = ConnectionOptions(application.url).run(lambda engine: check_address(engine, host), may_migrate=True)
     listening = bind(host, port)
     if no_screen or as_json:
         configure_logging(log_format)
@@ -148,7 +147,7 @@ def migrate(
         connection.print_result({"migrations": [{"number": n, "sql": text} for n, text in texts]}, *lines)
         return
     before = describe(target).schema
-    on_engine(target, lambda _: asyncio.sleep(0), may_migrate=True)
+    ConnectionOptions(target).run(lambda _: asyncio.sleep(0), may_migrate=True)
     after = describe(target).schema
     migrated = f"schema {after} created" if before is None else f"migrated from schema {before} to {after}"
     outcome = f"schema {after} is up to date" if before == after else migrated
