@@ -141,8 +141,6 @@ def _timeout(deadline: Deadline, now: Micros) -> Micros | None:
         return max(0, from_datetime(deadline) - now)
     seconds = deadline.total_seconds() if isinstance(deadline, timedelta) else deadline
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e9:
-        raise InvalidInput(
-            "deadline must be seconds from 0 to 1e9, a timedelta, or a datetime with a time zone",
-            code="APPROVAL_INVALID",
-        )
+        message = "deadline must be seconds from 0 to 1e9, a timedelta, or a datetime with a time zone"
+        raise InvalidInput(message, code="APPROVAL_INVALID")
     return int(seconds * SECOND)

@@ -16,23 +16,17 @@ from detent.proof.explore.explore import STATES, explore
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.simulate import Run, Summary, simulate
 
-Seeds = Annotated[int, option("How many seeds to run.", min=0)]
-FirstSeed = Annotated[int, option("The first seed; a seed always gives the same run.")]
-SimulatedContract = Annotated[str | None, option("Only jobs of this contract; default: chosen by the seed.")]
-PlantedBug = Annotated[str | None, option("Plant this bug in the engine; --list-bugs lists them.")]
-ListBugs = Annotated[bool, option("List the bugs that can be planted and exit.")]
-Explore = Annotated[bool, option("Also explore all interleavings of two workers and two jobs.", name="--explore")]
-States = Annotated[int, option("Maximum number of states to explore per contract.", min=1)]
-
 
 def simulate_command(
-    seeds: Seeds = 100,
-    seed: FirstSeed = 0,
-    contract: SimulatedContract = None,
-    bug: PlantedBug = None,
-    list_bugs: ListBugs = False,
-    explored: Explore = False,
-    states: States = STATES,
+    seeds: Annotated[int, option("How many seeds to run.", min=0)] = 100,
+    seed: Annotated[int, option("The first seed; a seed always gives the same run.")] = 0,
+    contract: Annotated[str | None, option("Only jobs of this contract; default: chosen by the seed.")] = None,
+    bug: Annotated[str | None, option("Plant this bug in the engine; --list-bugs lists them.")] = None,
+    list_bugs: Annotated[bool, option("List the bugs that can be planted and exit.")] = False,
+    explored: Annotated[
+        bool, option("Also explore all interleavings of two workers and two jobs.", name="--explore")
+    ] = False,
+    states: Annotated[int, option("Maximum number of states to explore per contract.", min=1)] = STATES,
     verbose: Annotated[bool, option("Show the log messages of the simulated processes.")] = False,
     as_json: AsJson = False,
 ) -> int:

@@ -11,16 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from detent.cli.operate.contracts import find_contract, read_text
 from detent.cli.option_groups import ConnectionOptions
 from detent.cli.options import AsJson, ContractFilter, option
-from detent.cli.output import (
-    EXIT_NO,
-    EXIT_OK,
-    pluralize,
-    print_json,
-    print_line,
-    print_result,
-    print_table,
-    progress_bar,
-)
+from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_line, print_result, print_table, progress_bar
 from detent.client.connect import default_url
 from detent.core.contract.gate_b2 import GATE_B2
 from detent.core.errors import StoreUnavailable
@@ -28,32 +19,19 @@ from detent.core.times import from_iso
 from detent.engine import Engine
 from detent.proof.replay.gate_b2_cases import CaseResult, run_gate_b2_cases
 from detent.proof.replay.history import HistoryReplay, read_history, replay_history
-from detent.proof.verify.rules import RULES, Finding, Report
+from detent.proof.verify.rules import RULES, Report
 from detent.proof.verify.verify import CHUNK, Scope
 from detent.proof.verify.verify import verify as verified
 
 from .database import describe
 
-Since = Annotated[str | None, option("Only jobs that changed at or after this ISO-8601 time.")]
-OneJob = Annotated[str | None, option("Only this job.")]
-ListRules = Annotated[bool, option("List the rules and exit.")]
-Chunk = Annotated[int, option("How many jobs to read per transaction.", min=1, max=100_000)]
-Gate = Annotated[
-    str | None, typer.Argument(metavar="[GATE]", help="gate-b2: run its five acceptance cases.", show_default=False)
-]
-History = Annotated[Path | None, option("A file of events: a JSON array, or one JSON value per line.")]
-PlayedOn = Annotated[
-    str | None, option("Run the cases on this database, which keeps the five jobs; default: a temporary one.")
-]
-Against = Annotated[str | None, option("The contract to check the history against, or a FILE.toml.")]
-
 
 def verify(
-    since: Since = None,
-    job: OneJob = None,
+    since: Annotated[str | None, option("Only jobs that changed at or after this ISO-8601 time.")] = None,
+    job: Annotated[str | None, option("Only this job.")] = None,
     contract: ContractFilter = None,
-    rules: ListRules = False,
-    chunk: Chunk = CHUNK,
+    rules: Annotated[bool, option("List the rules and exit.")] = False,
+    chunk: Annotated[int, option("How many jobs to read per transaction.", min=1, max=100_000)] = CHUNK,
     *,
     connection: ConnectionOptions,
 ) -> int:
@@ -78,7 +56,7 @@ def verify(
 
         report = ConnectionOptions(target).run(act, read_only=True)
     if connection.as_json:
-        print_json(report.as_dict())
+        connection.print_result(report.as_dict())
     else:
         _print_report(report)
     return EXIT_OK if report.ok else EXIT_NO
@@ -88,7 +66,8 @@ def _print_report(report: Report) -> None:
     size = f"{pluralize(report.jobs, 'job')}, {pluralize(report.events, 'event')}"
     for title, findings in (("violations", report.violations), ("warnings", report.warnings)):
         if findings:
-            print_table(("job", ">seq", "rule", "detail"), [_row(finding) for finding in findings], title=title)
+            rows = [[finding.job_id or "-", finding.seq, finding.rule, finding.detail] for finding in findings]
+            print_table(("job", ">seq", "rule", "detail"), rows, title=title)
             print_line()
     if report.left_out:
         print_line(f"{report.left_out} more violations are not shown")
@@ -102,16 +81,16 @@ def _print_report(report: Report) -> None:
         print_line(f"{size} checked, {number} of {pluralize(rules, 'rule')}{warnings}; {hint}")
 
 
-def _row(finding: Finding) -> list[str | int | None]:
-    return [finding.job_id or "-", finding.seq, finding.rule, finding.detail]
-
-
 def replay(
     context: typer.Context,
-    gate: Gate = None,
-    history: History = None,
-    contract: Against = None,
-    url: PlayedOn = None,
+    gate: Annotated[
+        str | None, typer.Argument(metavar="[GATE]", help="gate-b2: run its five acceptance cases.", show_default=False)
+    ] = None,
+    history: Annotated[Path | None, option("A file of events: a JSON array, or one JSON value per line.")] = None,
+    contract: Annotated[str | None, option("The contract to check the history against, or a FILE.toml.")] = None,
+    url: Annotated[
+        str | None, option("Run the cases on this database, which keeps the five jobs; default: a temporary one.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Run the acceptance cases of gate-b2, or check the history in a file against a contract."""
@@ -162,12 +141,12 @@ def _replay_gate(url: str | None, as_json: bool) -> int:
             results = ConnectionOptions(f"sqlite:///{folder}/replay.db").run(run_gate_b2_cases)
     ok = all(result.ok for result in results)
     if as_json:
-        print_json({"ok": ok, "cases": [result.as_dict() for result in results]})
-        return EXIT_OK if ok else EXIT_NO
-    print_table(("case", "", ">retries", "transitions"), [_case_row(result) for result in results])
-    for problem in (f"{result.id}: {problem}" for result in results for problem in result.problems):
-        print_line(problem)
-    print_line(f"{GATE_B2.name}: {'passed' if ok else 'NOT passed'}")
+        print_result(as_json, {"ok": ok, "cases": [result.as_dict() for result in results]})
+    else:
+        print_table(("case", "", ">retries", "transitions"), map(_case_row, results))
+        for problem in (f"{result.id}: {problem}" for result in results for problem in result.problems):
+            print_line(problem)
+        print_line(f"{GATE_B2.name}: {'passed' if ok else 'NOT passed'}")
     return EXIT_OK if ok else EXIT_NO
 
 

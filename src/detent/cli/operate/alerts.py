@@ -44,16 +44,14 @@ def alerts(
     now, listed = connection.run_with_time(acts.list_alerts)
     view = {"alerts": [acts.alert_view(alert) for alert in listed]}
     columns = ("rule", "severity", "state", "since", "summary")
-    rows = (_row(now, alert) for alert in sorted(listed, key=_order))
+    order = [State.FIRING, State.PENDING, State.RESOLVED]
+    listed.sort(key=lambda alert: (order.index(State(alert.state)), alert.severity, alert.rule))
+    rows = (_row(now, alert) for alert in listed)
     connection.print_list(view, columns, rows, "No alerts. `detent alerts rules` lists the rules.")
 
 
 async def _rules_file(engine: Engine, settings: Settings) -> str:
     return prometheus_rules(settings.rules, engine.contracts)
-
-
-def _order(alert: Alert) -> tuple[int, str, str]:
-    return (State.FIRING, State.PENDING, State.RESOLVED).index(State(alert.state)), alert.severity, alert.rule
 
 
 def _row(now: Micros, alert: Alert) -> list[str]:

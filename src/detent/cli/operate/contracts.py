@@ -57,11 +57,8 @@ def show(name: Name, connection: ConnectionOptions) -> None:
     print_line()
     print_table(("error", "code"), [[key, code or "code of the last failure"] for key, code in view["codes"].items()])
     print_line()
-    print_table(("retry", ""), [[key, _as_text(value)] for key, value in view["retry"].items() if value is not None])
-
-
-def _as_text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    rules = {key: ", ".join(map(str, v)) if isinstance(v, list) else v for key, v in view["retry"].items()}
+    print_table(("retry", ""), [[key, rule] for key, rule in rules.items() if rule is not None])
 
 
 @group.command("check")

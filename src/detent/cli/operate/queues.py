@@ -21,8 +21,6 @@ tenant_group = CommandGroup(help="Set weights and quotas of tenants.", no_args_i
 group.add_typer(limit_group, name="limit")
 group.add_typer(tenant_group, name="tenant")
 
-Concurrency = Annotated[int | None, option("Maximum number of jobs that run concurrently.")]
-Rate = Annotated[str | None, option("Maximum number of starts in a period: 100/60 is 100 per 60 seconds.")]
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
 
 
@@ -134,8 +132,8 @@ def _parse_rate(text: str | None) -> tuple[int, float] | None:
 @limit_group.command("add")
 def add(
     scope: LimitScope,
-    concurrency: Concurrency = None,
-    rate: Rate = None,
+    concurrency: Annotated[int | None, option("Maximum number of jobs that run concurrently.")] = None,
+    rate: Annotated[str | None, option("Maximum number of starts in a period: 100/60 is 100 per 60 seconds.")] = None,
     *,
     audit: AuditOptions,
     connection: ConnectionOptions,

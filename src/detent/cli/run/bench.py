@@ -50,14 +50,11 @@ def bench(url: Url = None, jobs: Jobs = 10_000, listed: ListMeasures = False, as
         print_line(f"on {location} ({durable}), {jobs:,} jobs")
     views = [asdict(reading) for reading in readings]
     view = {"where": location, "durability": durable, "jobs": jobs, "readings": views}
-    rows = ([reading.measure, _format_number(reading.value), reading.unit] for reading in readings)
+    numbers = (f"{r.value:,.0f}" if r.value >= 100 else f"{r.value:.3g}" for r in readings)
+    rows = ([r.measure, number, r.unit] for r, number in zip(readings, numbers, strict=True))
     print_list(as_json, view, ("measure", ">value", "unit"), rows)
     if url is not None and not as_json:
         print_line("The finished jobs stay in the database until a retention rule deletes them.")
-
-
-def _format_number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 async def _measure(url: str, jobs: int, *, may_migrate: bool = False) -> "list[Reading]":
