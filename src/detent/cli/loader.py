@@ -31,11 +31,8 @@ def load_app(spec: str, url: str | None = None) -> Detent:
     module = _from_file(Path(module_name)) if is_file else _from_module(module_name)
     app = _attribute(module, module_name, name, Detent)
     if not isinstance(app, Detent):
-        raise InvalidInput(
-            f"{module_name}:{name or DEFAULT_NAME} is a {type(app).__name__}, not a Detent; "
-            f"name the object created by `app = Detent(...)`",
-            code="APP_INVALID",
-        )
+        message = f"{module_name}:{name or DEFAULT_NAME} is a {type(app).__name__}, not a Detent"
+        raise InvalidInput(f"{message}; name the object created by `app = Detent(...)`", code="APP_INVALID")
     app.url = url or app.url
     return app
 
@@ -69,10 +66,8 @@ def _from_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise InvalidInput(
-                f"module {error.name!r} was not found; run from its folder, or name a file like ./{name}.py",
-                code="APP_NOT_FOUND",
-            ) from None
+            message = f"module {error.name!r} was not found; run from its folder, or name a file like ./{name}.py"
+            raise InvalidInput(message, code="APP_NOT_FOUND") from None
         raise _failed(name, error) from error
     except Exception as error:
         raise _failed(name, error) from error

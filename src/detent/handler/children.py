@@ -128,10 +128,8 @@ class ChildJobs:
         name = self._context._numbers.number(job.name) if name is None else name
         submission = job.submission(payload)
         if submission.idempotency_key is not None:
-            raise InvalidInput(
-                f"{job.name}: a child takes no idempotency key, its name already makes it unique; leave key= out",
-                code="CHILD_KEY",
-            )
+            problem = "a child takes no idempotency key, its name already makes it unique; leave key= out"
+            raise InvalidInput(f"{job.name}: {problem}", code="CHILD_KEY")
         if submission.tenant_id not in (_DEFAULT_TENANT, self._claimed.tenant_id):
             raise InvalidInput("a child belongs to the tenant of its parent; leave tenant= out", code="CHILD_TENANT")
         submission = replace(

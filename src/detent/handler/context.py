@@ -192,10 +192,8 @@ class Context(ChildCalls, ApprovalCalls):
         self._check_can_wait("a wait")
         check_no_transaction(self.scopes, f"a wait for {name!r}")
         if timeout is not None and not 0 <= timeout <= MAX_WAIT_SECONDS:
-            raise InvalidInput(
-                f"a wait must last from 0 to {MAX_WAIT_SECONDS:g} s, got {timeout!r}; without a timeout it has no end",
-                code="WAIT_INVALID",
-            )
+            message = f"a wait must last from 0 to {MAX_WAIT_SECONDS:g} s, got {timeout!r}"
+            raise InvalidInput(f"{message}; without a timeout it has no end", code="WAIT_INVALID")
         signal: Signal | None = await self._engine.store.read(lambda tx: tx.signals.signal(self.job_id, name))
         if signal is None:
             raise self._suspend(name, kind, timeout)

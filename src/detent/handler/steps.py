@@ -103,12 +103,8 @@ class Steps:
             text = to_json(call.adapter, value)
             size = len(text.encode())
         except JSON_ERRORS as error:
-            raise InvalidInput(
-                f"the result of step {call.name!r} does not fit its return annotation, or is not JSON: "
-                f"{first_line(error)}",
-                code="STEP_RESULT_INVALID",
-                step=call.name,
-            ) from None
+            message = f"the result of step {call.name!r} does not fit its return annotation, or is not JSON"
+            raise InvalidInput(f"{message}: {first_line(error)}", code="STEP_RESULT_INVALID", step=call.name) from None
         if size > MAX_RESULT:
             raise InvalidInput(
                 f"the result of step {call.name!r} has {size} bytes, the limit is {MAX_RESULT}; store the data "

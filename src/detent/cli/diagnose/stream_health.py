@@ -1,6 +1,5 @@
 """Pending and lag of the Redis streams, for `stats` and `doctor`, if a Redis is configured."""
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +7,9 @@ from typing import Any
 from detent.cli.option_groups import ConnectionOptions
 from detent.client.connect import redis_url, stream_transport_from
 from detent.client.stream_app import stream_settings
+from detent.engine import Engine
 from detent.engine.reads.why import span
-from detent.ports.stream import Health, StreamSettings, StreamUnavailable
+from detent.ports.stream import Health, StreamUnavailable
 
 from .finding import Finding
 
@@ -33,18 +33,16 @@ def read_streams(url: str | None) -> StreamsOverview | None:
     """None if no Redis is configured. A Redis that does not answer is reported in `problem`, not raised."""
     if not redis_url():
         return None
-    outbox = ConnectionOptions(url).run(lambda engine: engine.store.read(lambda tx: tx.outbox.count_outbox_items()))
+    return ConnectionOptions(url).run(_read_streams)
+
+
+async def _read_streams(engine: Engine) -> StreamsOverview:
+    outbox = await engine.store.read(lambda tx: tx.outbox.count_outbox_items())
+    transport = stream_transport_from(stream_settings())
     try:
-        streams = asyncio.run(_read_health(stream_settings()))
+        return StreamsOverview(outbox, None, await transport.maintenance.health())
     except StreamUnavailable as error:
         return StreamsOverview(outbox, error.message, [])
-    return StreamsOverview(outbox, None, streams)
-
-
-async def _read_health(settings: StreamSettings) -> list[Health]:
-    transport = stream_transport_from(settings)
-    try:
-        return await transport.maintenance.health()
     finally:
         await transport.close()
 

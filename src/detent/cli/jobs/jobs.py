@@ -93,11 +93,8 @@ def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
     error = f"{job.error_code}: {job.error_message}" if job.error_code else ""
     due = relative_time(now, job.due_at) if job.phase in (Phase.CLAIMABLE, Phase.BLOCKED) else ""
     tail = [due, relative_time(now, job.updated_at), shorten(error, 40)]
-    return [job.id, job.job_type, _status(contract, job), job.queue, job.execution_no, *tail]
-
-
-def _status(contract: Contract, job: Job) -> Text:
-    return Text(job.status, style="green" if contract.succeeded(job.status) else _COLOURS[job.phase])
+    status = Text(job.status, style="green" if contract.succeeded(job.status) else _COLOURS[job.phase])
+    return [job.id, job.job_type, status, job.queue, job.execution_no, *tail]
 
 
 async def _watch(engine: Engine, filter: Filter, every: float) -> None:

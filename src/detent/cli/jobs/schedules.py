@@ -71,12 +71,9 @@ def _row(now: Micros, schedule: Schedule) -> list[str | int | None]:
     next_run = relative_time(now, schedule.next_fire_at)
     last_run = relative_time(now, schedule.last_fire_at)
     counts = (schedule.fires, schedule.misfires)
-    return [schedule.name, _timing(schedule), schedule.job_type, next_run, last_run, *counts, _state(schedule)]
-
-
-def _timing(schedule: Schedule) -> str:
     zone = f" {schedule.timezone}" if schedule.kind == "cron" and schedule.timezone != "UTC" else ""
-    return f"{schedule.kind} {schedule.expression}{zone}"
+    timing = f"{schedule.kind} {schedule.expression}{zone}"
+    return [schedule.name, timing, schedule.job_type, next_run, last_run, *counts, _state(schedule)]
 
 
 def _state(schedule: Schedule) -> str:

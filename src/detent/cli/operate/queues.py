@@ -53,7 +53,7 @@ def list_queues(connection: ConnectionOptions) -> None:
     for pause in (pause for pause in overview.pauses if pause.kind != "queue"):
         print_line(f"paused: {pause.kind.replace('_', ' ')} {pause.name} {_paused_by(now, pause)}")
     for limit in overview.limits:
-        print_line(f"limit: {limit.describe()}: {format_limit(limit)}")
+        print_line(f"limit: {limit.describe()}: {_format_limit(limit)}")
 
 
 def _row(now: Micros, queue: dict[str, Any], pause: Pause | None) -> list[str | int]:
@@ -105,7 +105,7 @@ class LimitScope:
     per: Annotated[str | None, option("A separate limit for each: queue, type, tenant or key.")] = None
 
 
-def format_limit(limit: Limit) -> str:
+def _format_limit(limit: Limit) -> str:
     """For example: max 5 concurrent, max 100 starts per 60 s."""
     parts = [f"max {limit.concurrency} concurrent"] if limit.concurrency is not None else []
     if rate := _format_rate(limit):
@@ -124,9 +124,8 @@ def _parse_rate(text: str | None) -> tuple[int, float] | None:
     try:
         return int(number), float(seconds) if slash else 1.0
     except ValueError:
-        raise typer.BadParameter(
-            f"--rate {text!r} is invalid; write it like 100/60: 100 starts per 60 seconds"
-        ) from None
+        advice = "write it like 100/60: 100 starts per 60 seconds"
+        raise typer.BadParameter(f"--rate {text!r} is invalid; {advice}") from None
 
 
 @limit_group.command("add")
@@ -141,7 +140,7 @@ def add(
     """Add a limit, or change the numbers of an existing one; it applies from the next claim of every worker."""
     values = {**asdict(scope), "concurrency": concurrency, "rate": _parse_rate(rate)}
     limit = connection.run(lambda engine: engine.limits.set(audit.scope(), **values))
-    connection.print_result(limit.as_dict(), f"{limit.describe()}: {format_limit(limit)}")
+    connection.print_result(limit.as_dict(), f"{limit.describe()}: {_format_limit(limit)}")
 
 
 @limit_group.command("list")

@@ -6,7 +6,7 @@ import typer
 
 from detent.cli.option_groups import AuditOptions, CommandGroup, ConnectionOptions, expand_option_groups
 from detent.cli.options import option
-from detent.cli.output import print_line, print_table, relative_time
+from detent.cli.output import print_list, relative_time
 from detent.core.job import Micros
 from detent.engine.reads import workers as worker_acts
 from detent.engine.reads.why import is_live, queues_of, span, types_of
@@ -52,15 +52,13 @@ def _row(row: WorkerRow, overview: worker_acts.WorkerOverview) -> list[str | int
 
 
 def _print_held_jobs(overview: worker_acts.WorkerOverview) -> None:
-    jobs = [job for held in overview.held.values() for job in held]
-    if not jobs:
-        print_line("No worker is running a job.")
-        return
-    rows: list[list[str | int]] = [
+    rows = (
         [job.id, job.job_type, job.queue, job.execution_no, relative_time(overview.now, job.since), job.worker]
-        for job in jobs
-    ]
-    print_table(("job", "type", "queue", ">attempt", "started", "worker"), rows)
+        for held in overview.held.values()
+        for job in held
+    )
+    columns = ("job", "type", "queue", ">attempt", "started", "worker")
+    print_list(False, {}, columns, rows, "No worker is running a job.")
 
 
 @group.command("drain")
