@@ -1,12 +1,13 @@
 """`detent workers`: lists workers, drains or stops one, and reports jobs reclaimed from lost workers."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
 from detent.cli.option_groups import AuditOptions, CommandGroup, ConnectionOptions, expand_option_groups
 from detent.cli.options import option
-from detent.cli.output import print_list, relative_time
+from detent.cli.output import Cell, print_list, relative_time
 from detent.core.job import Micros
 from detent.engine.reads import workers as worker_acts
 from detent.engine.reads.why import is_live, queues_of, span, types_of
@@ -52,7 +53,7 @@ def _row(row: WorkerRow, overview: worker_acts.WorkerOverview) -> list[str | int
 
 
 def _print_held_jobs(overview: worker_acts.WorkerOverview) -> None:
-    rows = (
+    rows: Iterator[list[Cell]] = (
         [job.id, job.job_type, job.queue, job.execution_no, relative_time(overview.now, job.since), job.worker]
         for held in overview.held.values()
         for job in held
