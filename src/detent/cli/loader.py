@@ -29,7 +29,7 @@ def load_app(spec: str, url: str | None = None) -> Detent:
         raise InvalidInput(f"APP {spec!r} is invalid; write module:app or file.py:app", code="APP_INVALID")
     is_file = module_name.endswith(".py") or "/" in module_name
     module = _from_file(Path(module_name)) if is_file else _from_module(module_name)
-    app = _attribute(module, module_name, name, Detent)
+    app = _attribute(module, module_name, name)
     if not isinstance(app, Detent):
         message = f"{module_name}:{name or DEFAULT_NAME} is a {type(app).__name__}, not a Detent"
         raise InvalidInput(f"{message}; name the object created by `app = Detent(...)`", code="APP_INVALID")
@@ -83,9 +83,9 @@ def _failed(name: str, error: Exception) -> AppFailed:
     return AppFailed(f"{name} could not be loaded: {type(error).__name__}: {error} (at {location})")
 
 
-def _attribute(module: ModuleType, module_name: str, name: str, kind: type) -> object:
+def _attribute(module: ModuleType, module_name: str, name: str) -> object:
     """The named attribute; without a name `app`, or the only Detent of the module."""
-    apps = {key: value for key, value in vars(module).items() if isinstance(value, kind)}
+    apps = {key: value for key, value in vars(module).items() if isinstance(value, Detent)}
     attribute = name or DEFAULT_NAME
     if hasattr(module, attribute):
         return getattr(module, attribute)

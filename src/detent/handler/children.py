@@ -117,12 +117,7 @@ class ChildJobs:
         """True after an enqueue raised: children that were not sent then need no warning."""
 
     def create(
-        self,
-        job: Enqueueable[..., R],
-        payload: dict[str, Any],
-        *,
-        name: str | None = None,
-        after: Sequence[str] = (),
+        self, job: Enqueueable[..., R], payload: dict[str, Any], *, name: str | None = None, after: Sequence[str] = ()
     ) -> Child[R]:
         """A child that is not enqueued yet. after: names of children it depends on, for display only."""
         name = self._context._numbers.number(job.name) if name is None else name

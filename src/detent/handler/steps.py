@@ -128,7 +128,9 @@ class Steps:
         """Recorded steps that were not called. With strict_steps: raises StepOrphaned, before any new step runs."""
         names = [name for name in self._recorded or () if name not in self._called]
         if names and self._strict:
-            raise _orphaned(self._claimed.id, names)
+            problem = f"has recorded steps that the code no longer calls: {', '.join(map(repr, names))}"
+            advice = "call them again, or requeue the job to run the new code from the start"
+            raise StepOrphaned(f"job {self._claimed.id} {problem}; {advice}", steps=names)
         return names
 
     async def load(self) -> dict[str, Step]:
@@ -146,15 +148,6 @@ class Steps:
     def _step(self, call: StepCall, text: str | None, *, finished: bool) -> Step:
         claimed, now = self._claimed, self._engine.store.now()
         return Step(claimed.id, call.name, call.digest, text, finished, claimed.execution_no, now)
-
-
-def _orphaned(job_id: str, names: list[str]) -> StepOrphaned:
-    listed = ", ".join(map(repr, names))
-    return StepOrphaned(
-        f"job {job_id} has recorded steps that the code no longer calls: {listed}; call them again, or requeue the "
-        "job to run the new code from the start",
-        steps=names,
-    )
 
 
 def _unfinished(step: Step) -> OnceUnfinished:

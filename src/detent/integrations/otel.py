@@ -29,10 +29,7 @@ _NOT_RECORDING = set_span_in_context(NonRecordingSpan(_NO_SPAN), context.Context
 
 
 def instrument(
-    app: Detent,
-    tracer_provider: trace.TracerProvider | None = None,
-    *,
-    share_of_time: float | None = SHARE_OF_TIME,
+    app: Detent, tracer_provider: trace.TracerProvider | None = None, *, share_of_time: float | None = SHARE_OF_TIME
 ) -> "OpenTelemetry":
     """Trace this application's jobs. share_of_time: maximum share of the time to spend on spans; None: no limit."""
     app.tracer = tracer = OpenTelemetry(tracer_provider, share_of_time)

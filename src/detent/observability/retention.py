@@ -30,7 +30,6 @@ class JsonLinesFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.written = 0
 
     def write(self, histories: list[dict[str, Any]]) -> None:
         is_new = not self.path.exists()
@@ -50,7 +49,6 @@ class JsonLinesFile:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        self.written += len(histories)
 
     async def __call__(self, histories: list[dict[str, Any]]) -> None:
         await asyncio.to_thread(self.write, histories)

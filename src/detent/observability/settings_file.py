@@ -15,7 +15,7 @@ from detent.engine.metrics.alerts import check_rule
 from detent.engine.pruning import Retention
 
 from .alert_sinks import CommandSink, LogSink, Sink, WebhookSink
-from .settings import INVALID, Settings, log_sink
+from .settings import INVALID, Settings
 
 _DAY = 86_400.0
 
@@ -31,7 +31,7 @@ def settings_from(table: Mapping[str, Any]) -> Settings:
         alerts=alerts.enabled,
         alert_interval_seconds=alerts.interval_seconds,
         rules=tuple(check_rule(rule) for rule in rules.values()),
-        sinks={**log_sink(), **{name: _sink(name, row) for name, row in alerts.sinks.items()}},
+        sinks={**_DEFAULTS.sinks, **{name: _sink(name, row) for name, row in alerts.sinks.items()}},
         retention=tuple(rule.retention() for rule in retention.rules),
         retention_interval_seconds=retention.interval_seconds,
         retention_batch=retention.batch,

@@ -41,7 +41,7 @@ class Orchestrator:
         self._store = engine.store
         self._settings = transport.settings
         self.id = f"orchestrator-{worker_name(engine.ids)}"
-        self.published = self.results_applied = self.reclaimed = self.republished = self.errors = 0
+        self.republished = 0
         self._clock = clock or SystemClock()
         self._lease = int(self._settings.visibility_timeout_s * SECOND)
         self._reclaim_grace = ReclaimGrace(self._clock, self._settings.visibility_timeout_s)
@@ -69,7 +69,6 @@ class Orchestrator:
                     log.warning("%s: trying again in %.1f s: %s", name, backoff.seconds, error)
                 else:
                     log.exception("%s: trying again in %.1f s", name, backoff.seconds)
-                self.errors += 1
                 self._reclaim_grace.store_lost()
                 await backoff.pause()
 
@@ -101,7 +100,6 @@ class Orchestrator:
             run_ids.add(await self.transport.results.publish_dead_letters(dead_letters))
         if done and len(run_ids) == 1:  # else a failover came between: what is left is published again
             await self._drop_outbox_items(done, run_ids.pop())
-        self.published += len(messages)
         return len(outbox_items)
 
     async def _drop_outbox_items(self, outbox_items: Sequence[OutboxItem], run_id: str) -> None:
@@ -136,7 +134,6 @@ class Orchestrator:
             await self._dead_letter(origin, result.fields, "RESULT_INVALID", problem)
         await self.transport.tasks.acknowledge(applied.ended)
         await self.transport.results.acknowledge_results([result.id for result in results])
-        self.results_applied += len(results)
         return [None] * len(results)
 
     async def _upkeep_loop(self) -> None:
@@ -207,23 +204,19 @@ class Orchestrator:
         self._republished_at |= {message.delivery.message_id: now for message in messages.again}
         for consumer, number in Counter(message.consumer for message in messages.again).items():
             log.info("%d messages of %s are published again: it sent no heartbeat", number, consumer)
-        self.reclaimed += len(messages.again)
         return len(idle_messages)
 
     async def recover_lost_messages(self) -> None:
         """Publish tasks again whose lease expired although none of their messages is pending."""
         now, kept_for = self._clock.monotonic(), 10 * self._settings.visibility_timeout_s
         self._republished_at = {token: at for token, at in self._republished_at.items() if at + kept_for > now}
-        expired: list[Job] = await self._store.read(
-            lambda tx: deliveries.expired_stream_leases(self.engine, tx, 2 * BATCH)
-        )
-        expired = [job for job in expired if job.token not in self._republished_at]
+        leases = await self._store.read(lambda tx: deliveries.expired_stream_leases(self.engine, tx, 2 * BATCH))
+        expired = [job for job in leases if job.token not in self._republished_at]
         if not expired:
             return
         pending = await self.transport.tasks.pending([job.token for job in expired if job.token])
         lost = await self._store.write(lambda tx: deliveries.resolve_expired_leases(tx, expired, pending, self._lease))
         self._republished_at |= {job.token: now for job in expired if job.token and job.id in lost}
-        self.reclaimed += len(lost)
 
     async def dead_letter_delivery(self, delivery: Delivery) -> None:
         if delivery.fields:

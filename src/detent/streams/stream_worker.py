@@ -99,7 +99,8 @@ class StreamWorker(Worker):
         deliveries = self._reserve(limit)
         if limit > len(deliveries):
             try:
-                self._add_unclaimed(await self.transport.tasks.read(self.id, limit - len(deliveries)))
+                new = await self.transport.tasks.read(self.id, limit - len(deliveries))
+                self._unclaimed |= {delivery.message_id: delivery for delivery in new}
             except StreamUnavailable as error:
                 log.warning("cannot read the stream: %s", error)
             deliveries += self._reserve(limit - len(deliveries))
@@ -114,9 +115,6 @@ class StreamWorker(Worker):
         reserved = free[:limit]
         self._being_claimed.update(delivery.message_id for delivery in reserved)
         return reserved
-
-    def _add_unclaimed(self, deliveries: Sequence[Delivery]) -> None:
-        self._unclaimed.update((delivery.message_id, delivery) for delivery in deliveries)
 
     async def _dead_letter(self, delivery: Delivery, code: str, problem: str) -> None:
         origin = (self.transport.settings.task_stream, delivery.message_id)
@@ -191,7 +189,7 @@ class StreamWorker(Worker):
                 log.warning("cannot read the stream, trying again in %.2f s: %s", backoff.seconds, error)
                 await backoff.pause()
                 continue
-            self._add_unclaimed(deliveries)
+            self._unclaimed |= {delivery.message_id: delivery for delivery in deliveries}
             if deliveries or self.until_idle:
                 self.wake()
 
@@ -215,11 +213,8 @@ def _settled_messages(settled: Sequence[Settlement], result: BatchResult) -> lis
         for settlement in settled
         if settlement.id not in later
         and not isinstance(settlement.outcome, Stopped)
-        and isinstance(result.refused.get(settlement.id, _STALE), StaleLease)
+        and (settlement.id not in result.refused or isinstance(result.refused[settlement.id], StaleLease))
     ]
-
-
-_STALE = StaleLease("")
 
 
 class StreamLeaseListener:

@@ -39,7 +39,9 @@ def simulate_command(
     if contract is not None and contract not in CONTRACTS:
         names = ", ".join(sorted(CONTRACTS))
         raise UnknownContract(f"contract {contract!r} does not exist; available: {names}", contract=contract)
-    hooks = _hooks(bug)
+    if bug is not None and bug not in BUGS:
+        raise typer.BadParameter(f"bug {bug!r} does not exist; `detent simulate --list-bugs` lists the names")
+    hooks = DEFAULT_HOOKS if bug is None else BUGS[bug].hooks
     digests: list[str] = []
     with progress_bar("simulating", shown=not as_json, total=seeds) as update, _silence(verbose):
 
@@ -59,14 +61,6 @@ def simulate_command(
     else:
         _print_report(summary, report)
     return EXIT_OK if report["ok"] else EXIT_NO
-
-
-def _hooks(bug: str | None) -> Hooks:
-    if bug is None:
-        return DEFAULT_HOOKS
-    if bug not in BUGS:
-        raise typer.BadParameter(f"bug {bug!r} does not exist; `detent simulate --list-bugs` lists the names")
-    return BUGS[bug].hooks
 
 
 def _explore(contract: str | None, hooks: Hooks, states: int) -> list[dict[str, Any]]:
