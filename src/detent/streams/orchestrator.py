@@ -41,7 +41,7 @@ class Orchestrator:
         self._store = engine.store
         self._settings = transport.settings
         self.id = f"orchestrator-{worker_name(engine.ids)}"
-        self.republished = 0
+        self.republished = self.errors = 0
         self._clock = clock or SystemClock()
         self._lease = int(self._settings.visibility_timeout_s * SECOND)
         self._reclaim_grace = ReclaimGrace(self._clock, self._settings.visibility_timeout_s)
@@ -69,6 +69,7 @@ class Orchestrator:
                     log.warning("%s: trying again in %.1f s: %s", name, backoff.seconds, error)
                 else:
                     log.exception("%s: trying again in %.1f s", name, backoff.seconds)
+                self.errors += 1
                 self._reclaim_grace.store_lost()
                 await backoff.pause()
 

@@ -49,8 +49,7 @@ def list_tokens(connection: ConnectionOptions) -> None:
 
 def _row(token: Token, now: Micros) -> list[str]:
     payloads, created = "visible" if token.payloads else "hidden", relative_time(now, token.created_at)
-    tenant = token.tenant_id or "all"
-    return [token.id, token.person, token.role, tenant, payloads, created, _status(token, now)]
+    return [token.id, token.person, token.role, token.tenant_id or "all", payloads, created, _status(token, now)]
 
 
 def _status(token: Token, now: Micros) -> str:

@@ -1,6 +1,5 @@
 """`detent workers`: lists workers, drains or stops one, and reports jobs reclaimed from lost workers."""
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -53,11 +52,11 @@ def _row(row: WorkerRow, overview: worker_acts.WorkerOverview) -> list[str | int
 
 
 def _print_held_jobs(overview: worker_acts.WorkerOverview) -> None:
-    rows: Iterator[list[Cell]] = (
+    rows: list[list[Cell]] = [
         [job.id, job.job_type, job.queue, job.execution_no, relative_time(overview.now, job.since), job.worker]
         for held in overview.held.values()
         for job in held
-    )
+    ]
     columns = ("job", "type", "queue", ">attempt", "started", "worker")
     print_list(False, {}, columns, rows, "No worker is running a job.")
 
