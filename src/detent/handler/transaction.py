@@ -6,7 +6,6 @@ handler returned. Both commits check the lease token: if the job was lost meanwh
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.core.errors import InvalidInput
@@ -91,8 +90,6 @@ class Transaction:
             scope.transaction = await self._context.begin_transaction()
         return scope.transaction.connection
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             await self._scope.rollback()

@@ -57,20 +57,14 @@ async def _read_findings(url: str) -> list[Finding]:
 
 
 def _version(number: int) -> Finding:
-    version = f"PostgreSQL {number // 10_000}.{number % 10_000}"
-    return Finding(
-        "version",
-        number >= _MIN_VERSION,
-        version,
-        "" if number >= _MIN_VERSION else "upgrade to PostgreSQL 14 or newer",
-    )
+    advice = "" if number >= _MIN_VERSION else "upgrade to PostgreSQL 14 or newer"
+    return Finding("version", not advice, f"PostgreSQL {number // 10_000}.{number % 10_000}", advice)
 
 
 def _clock(apart: float) -> Finding:
     message = f"the clocks of the server and this machine differ by {apart:.2f} s"
-    if apart > _MAX_SKEW_SECONDS:
-        return Finding("skew", False, message, "synchronise both clocks (NTP); leases use the server's clock")
-    return Finding("skew", True, message)
+    advice = "synchronise both clocks (NTP); leases use the server's clock" if apart > _MAX_SKEW_SECONDS else ""
+    return Finding("skew", not advice, message, advice)
 
 
 def _isolation(level: str) -> Finding:
@@ -88,12 +82,8 @@ def _snapshots(rows: list[Any]) -> Finding:
         return Finding("snapshots", True, "no old snapshot is open")
     pid, name, state, _ = rows[0]
     message = f"process {pid} ({name or 'no name'}, {state}) has kept a snapshot open for {span(int(age * SECOND))}"
-    return Finding(
-        "snapshots",
-        False,
-        message,
-        f"end it: SELECT pg_terminate_backend({pid}); until then vacuum cannot remove dead rows",
-    )
+    advice = f"end it: SELECT pg_terminate_backend({pid}); until then vacuum cannot remove dead rows"
+    return Finding("snapshots", False, message, advice)
 
 
 def _indexes(rows: list[Any]) -> Finding:
@@ -117,6 +107,5 @@ def _vacuum(rows: list[Any], autovacuum: str) -> Iterator[Finding]:
         yield Finding("vacuum", not bloated, message, advice)
         if name == "jobs" and scans > 1_000 and scans > (probes or 0):
             usage = f"table jobs: {scans} full scans, {probes or 0} index scans"
-            yield Finding(
-                "index use", False, usage, "look for queries of other applications on jobs, or run ANALYZE jobs"
-            )
+            advice = "look for queries of other applications on jobs, or run ANALYZE jobs"
+            yield Finding("index use", False, usage, advice)

@@ -1,7 +1,6 @@
 """`detent stats`: counts jobs, dead letters and workers."""
 
-from detent.cli.connection import on_engine
-from detent.cli.options import AsJson, Url
+from detent.cli.option_groups import ConnectionOptions
 from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table
 from detent.engine.reads.stats import oldest_due, stats_view
 from detent.engine.reads.why import span
@@ -9,14 +8,14 @@ from detent.engine.reads.why import span
 from .stream_health import describe_stream, read_streams
 
 
-def stats(url: Url = None, as_json: AsJson = False) -> None:
+def stats(connection: ConnectionOptions) -> None:
     """Count jobs by status and phase, the backlog, dead letters and workers."""
-    snapshot = on_engine(url, lambda engine: engine.stats.read())
+    snapshot = connection.run(lambda engine: engine.stats.read())
     view = stats_view(snapshot)
-    streams = read_streams(url)
+    streams = read_streams(connection.url)
     if streams is not None:
         view["streams"] = streams.view()
-    if as_json:
+    if connection.as_json:
         print_json(view)
         return
     if not view["jobs"]:

@@ -1,18 +1,17 @@
 """Pending and lag of the Redis streams, for `stats` and `doctor`, if a Redis is configured."""
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from detent.cli.connection import on_engine
+from detent.cli.option_groups import ConnectionOptions
 from detent.client.connect import redis_url, stream_transport_from
+from detent.client.stream_app import stream_settings
 from detent.engine import Engine
 from detent.engine.reads.why import span
-from detent.ports.stream import Health, StreamSettings, StreamUnavailable
+from detent.ports.stream import Health, StreamUnavailable
 
-if TYPE_CHECKING:
-    from .finding import Finding
+from .finding import Finding
 
 _MAX_OUTBOX_ITEMS = 10_000
 
@@ -32,26 +31,18 @@ class StreamsOverview:
 
 def read_streams(url: str | None) -> StreamsOverview | None:
     """None if no Redis is configured. A Redis that does not answer is reported in `problem`, not raised."""
-    from detent.client.stream_app import stream_settings
-
     if not redis_url():
         return None
-    outbox = on_engine(url, _count_outbox_items)
+    return ConnectionOptions(url).run(_read_streams)
+
+
+async def _read_streams(engine: Engine) -> StreamsOverview:
+    outbox = await engine.store.read(lambda tx: tx.outbox.count_outbox_items())
+    transport = stream_transport_from(stream_settings())
     try:
-        streams = asyncio.run(_read_health(stream_settings()))
+        return StreamsOverview(outbox, None, await transport.maintenance.health())
     except StreamUnavailable as error:
         return StreamsOverview(outbox, error.message, [])
-    return StreamsOverview(outbox, None, streams)
-
-
-async def _count_outbox_items(engine: Engine) -> int:
-    return await engine.store.read(lambda tx: tx.outbox.count_outbox_items())
-
-
-async def _read_health(settings: StreamSettings) -> list[Health]:
-    transport = stream_transport_from(settings)
-    try:
-        return await transport.maintenance.health()
     finally:
         await transport.close()
 
@@ -62,12 +53,8 @@ def describe_stream(health: Health) -> str:
     return f"{health.length} messages, {health.pending} pending{oldest}, {health.lag} not delivered yet"
 
 
-def check_streams(url: str) -> Iterator["Finding"]:
+def check_streams(url: str) -> Iterator[Finding]:
     """Fails if Redis does not answer, a stream has no reader, or pending messages are not handed to other workers."""
-    from detent.client.stream_app import stream_settings
-
-    from .finding import Finding
-
     overview = read_streams(url)
     if overview is None:
         return

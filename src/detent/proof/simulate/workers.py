@@ -15,9 +15,9 @@ from detent.core.job import Micros
 from detent.core.outcome import Outcome, Stopped, Waits
 from detent.handler.context import Context
 from detent.handler.lease import Lease, LeaseClock
-from detent.handler.steps import Sleep
 from detent.ports.claims import Claimed, ClaimRequest
 from detent.ports.listing import WorkerRow
+from detent.system.backoff import Sleep
 from detent.worker.heartbeat import Heartbeat
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.runner import Runner
