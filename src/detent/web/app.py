@@ -19,30 +19,16 @@ from detent.web.http.route import ApiRoute
 from detent.web.http.settings import Settings
 from detent.web.http.state import Web
 from detent.web.openapi.document import ABOUT
-from detent.web.routes.admin import access, limits, queues, root, schedules, session, workers
-from detent.web.routes.jobs import actions, dead_letters, events, internal, jobs, worker
-
-from .pages import pages
+from detent.web.pages import pages
+from detent.web.routes.admin import access, overview, queues, root, schedules, workers
+from detent.web.routes.jobs import actions, dead_letters, detail, events, internal, jobs, jobs_bulk, worker
 
 if TYPE_CHECKING:
     from detent.client.app import Detent
 
 __all__ = ["Settings", "Web", "create_app"]
-ROUTERS = (
-    jobs.router,
-    actions.router,
-    worker.router,
-    dead_letters.router,
-    queues.router,
-    limits.router,
-    schedules.router,
-    workers.router,
-    workers.root_router,
-    events.router,
-    access.router,
-    session.router,
-    root.router,
-)
+JOB_ROUTES = (jobs, actions, worker, dead_letters, events, detail, jobs_bulk)
+ADMIN_ROUTES = (queues, schedules, workers, access, root, overview)
 
 
 def create_app(target: "Detent | Engine", settings: Settings | None = None) -> FastAPI:
@@ -72,9 +58,9 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
     app.add_middleware(SecurityHeaders)
     for kind in (HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _problem_response)
-    for router in (*ROUTERS, internal.router) if web.settings.internal else ROUTERS:
-        app.router.routes.extend(router.routes)
-    pages.install(app)
+    internal_routes = (internal,) if web.settings.internal else ()
+    for module in (*JOB_ROUTES, *ADMIN_ROUTES, *internal_routes, pages):
+        app.router.routes.extend(module.router.routes)
     return app
 
 

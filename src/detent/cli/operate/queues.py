@@ -1,7 +1,7 @@
 """`detent queues`: lists queues with their backlog; pauses and resumes queues, job types and tenants."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from detent.cli.output import print_json, print_line, print_table, relative_time
 from detent.core.access import Scope
 from detent.core.job import Micros
 from detent.engine import Engine
+from detent.engine.reads import operations
 from detent.engine.reads.queues import read_queues
 from detent.ports.limits import Pause
 
@@ -56,9 +57,9 @@ def list_queues(connection: ConnectionOptions) -> None:
         print_line(f"limit: {limit.describe()}: {format_limit(limit)}")
 
 
-def _print_queues(now: Micros, queues: list[dict[str, Any]], paused: dict[str, Pause]) -> None:
+def _print_queues(now: Micros, queues: list[operations.Queue], paused: dict[str, Pause]) -> None:
     columns = ("queue", ">ready", ">scheduled", ">running", ">workers", "types", "paused")
-    rows = []
+    rows: list[list[str | int]] = []
     for row in queues:
         pause = paused.get(row["queue"])
         counts = [row["due"], row["later"], row["held"], row["workers"]]

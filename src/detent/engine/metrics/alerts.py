@@ -8,7 +8,9 @@ from typing import Any
 
 from detent.core.alerts import DEFAULT_RULES, Alert, AlertStep, Delivery, Measurement, Rule, advance
 from detent.core.errors import InvalidInput
-from detent.core.times import SECOND, iso
+from detent.core.times import SECOND
+from detent.engine.reads import operations
+from detent.engine.reads.responses import show
 from detent.engine.runtime import Runtime
 from detent.ports.metrics import AlertTable
 from detent.ports.tx import Tx
@@ -168,37 +170,14 @@ async def list_deliveries(engine: Runtime, limit: int = 50) -> list[Delivery]:
     return await engine.store.read(lambda tx: tx.alerts.list_deliveries(limit))
 
 
-def alert_view(alert: Alert) -> dict[str, Any]:
+def alert_view(alert: Alert) -> operations.Alert:
     """An alert as the REST API, the command line and the sinks show it."""
-    return {
-        "rule": alert.rule,
-        "subject": alert.subject,
-        "state": str(alert.state),
-        "severity": alert.severity,
-        "value": alert.value,
-        "summary": alert.summary,
-        "since": iso(alert.since),
-        "fired_at": iso(alert.fired_at),
-        "resolved_at": iso(alert.resolved_at),
-        "updated_at": iso(alert.updated_at),
-        "episode": alert.episode,
-    }
+    return show(operations.Alert, alert)
 
 
-def delivery_view(delivery: Delivery) -> dict[str, Any]:
+def delivery_view(delivery: Delivery) -> operations.AlertDelivery:
     state = "delivered" if delivery.delivered_at else "given up" if delivery.due_at is None else "due"
-    return {
-        "id": delivery.id,
-        "rule": delivery.rule,
-        "subject": delivery.subject,
-        "sink": delivery.sink,
-        "news": json.loads(delivery.body)["state"],
-        "state": state,
-        "attempts": delivery.attempts,
-        "last_error": delivery.last_error,
-        "created_at": iso(delivery.created_at),
-        "delivered_at": iso(delivery.delivered_at),
-    }
+    return show(operations.AlertDelivery, delivery, news=json.loads(delivery.body)["state"], state=state)
 
 
 def rule_view(rule: Rule) -> dict[str, Any]:

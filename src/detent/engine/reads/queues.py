@@ -1,7 +1,7 @@
 """The state of all queues: ready, scheduled and running jobs, live workers, pauses and limits."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from detent.core.job import Micros
 from detent.core.limits import Limit
@@ -11,6 +11,8 @@ from detent.ports.limits import Pause
 from detent.ports.listing import Backlog, WorkerRow
 from detent.ports.tx import Tx
 
+from . import operations
+from .responses import show
 from .why import is_live, serves
 
 
@@ -28,15 +30,15 @@ class Queues:
     def paused(self) -> dict[str, Pause]:
         return {pause.name: pause for pause in self.pauses if pause.kind == "queue"}
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> operations.QueueList:
         names = sorted({row.queue for row in self.backlog} | set(self.paused))
         return {
             "queues": [self._queue(name) for name in names],
-            "pauses": [pause_view(pause) for pause in self.pauses],
-            "limits": [limit.as_dict() for limit in self.limits],
+            "pauses": [show(operations.Pause, pause) for pause in self.pauses],
+            "limits": [limit_view(limit) for limit in self.limits],
         }
 
-    def _queue(self, name: str) -> dict[str, Any]:
+    def _queue(self, name: str) -> operations.Queue:
         rows = [row for row in self.backlog if row.queue == name]
         pause = self.paused.get(name)
         return {
@@ -47,12 +49,12 @@ class Queues:
             "oldest_due_at": iso(min((row.oldest_due for row in rows if row.oldest_due is not None), default=None)),
             "job_types": sorted({row.job_type for row in rows}),
             "workers": sum(serves(worker, name) for worker in self.live),
-            "paused": pause_view(pause) if pause else None,
+            "paused": show(operations.Pause, pause) if pause else None,
         }
 
 
-def pause_view(pause: Pause) -> dict[str, Any]:
-    return {**pause._asdict(), "at": iso(pause.at)}
+def limit_view(limit: Limit) -> operations.LimitResponse:
+    return cast(operations.LimitResponse, limit.as_dict())
 
 
 async def read_queues(runtime: Runtime) -> Queues:

@@ -19,7 +19,6 @@ T = TypeVar("T")
 TIME = object()
 """Marks a time, which rows have in microseconds."""
 Timestamp = Annotated[str, TIME]
-NextCursor = Annotated[str | None, "Null on the last page."]
 
 
 def show(answer: type[T], row: object, **values: object) -> T:
@@ -56,14 +55,15 @@ def with_stored_options(table: type) -> Callable[[C], C]:
     return extend
 
 
-def page_of(name: str, key: str, item: Any) -> Any:
-    """The answer of a list: one page of items, and where the next one starts."""
-    return type(name, (), {"__annotations__": {key: list[item], "next_cursor": NextCursor}})
-
-
 def answer_of(name: str, result: type, **more: Any) -> Any:
     """The answer that shows all fields of a result, a dataclass or named tuple, and `more` keys before them."""
     return type(name, (), {"__annotations__": {**more, **result.__annotations__}, "__doc__": result.__doc__})
+
+
+class Page(TypedDict):
+    """One page of a list."""
+
+    next_cursor: Annotated[str | None, "Null on the last page."]
 
 
 @with_stored_options(JobKeys)
@@ -100,7 +100,8 @@ class Job(TypedDict):
     view: Annotated[JsonObject, "The job in the format of its contract."]
 
 
-JobList = page_of("JobList", "jobs", Job)
+class JobList(Page):
+    jobs: list[Job]
 
 
 class SubmitResponse(TypedDict):
@@ -131,7 +132,8 @@ class Event(TypedDict):
     envelope: Annotated[JsonObject | None, "The event in the format of the contract, if it defines one."]
 
 
-EventList = page_of("EventList", "events", Event)
+class EventList(Page):
+    events: list[Event]
 
 
 class Violation(TypedDict):
@@ -168,54 +170,6 @@ class ManualRunResponse(TypedDict):
     dlq_id: Annotated[str | None, "Its dead letter, if it failed for good."]
     retry_after_ms: Annotated[int | None, "Delay of the retry; null without one."]
     retry_at: Timestamp | None
-
-
-class HealthResponse(TypedDict):
-    ok: bool
-    detail: NotRequired[str | None]
-
-
-class Contract(TypedDict):
-    """The table of a contract."""
-
-    name: str
-    statuses: Annotated[dict[str, str], "status -> phase"]
-    edges: Annotated[list[JsonObject], "Legal transitions: move, source, event, target."]
-    codes: Annotated[JsonObject, "Error codes."]
-    retry: Annotated[JsonObject, "Retry policy."]
-
-
-class ContractList(TypedDict):
-    contracts: Annotated[list[JsonObject], "Name and sizes of each contract."]
-
-
-class LimitResponse(TypedDict):
-    """A limit."""
-
-    queue: str | None
-    job_type: str | None
-    tenant: str | None
-    key: str | None
-    per: str | None
-    concurrency: Annotated[int | None, "Max concurrent jobs."]
-    rate: Annotated[int | None, "Max starts per period_seconds."]
-    period_seconds: float | None
-
-
-class QueueList(TypedDict):
-    queues: Annotated[
-        list[JsonObject],
-        "Per queue: number of ready (due), scheduled (later) and running (held) jobs, the oldest ready job, job types, "
-        "workers, and its pause.",
-    ]
-    pauses: Annotated[list[JsonObject], "Paused queues, job types and tenants."]
-    limits: list[LimitResponse]
-
-
-class PauseResponse(TypedDict):
-    kind: str
-    name: str
-    paused: bool
 
 
 class ClaimedJob(TypedDict):
@@ -278,7 +232,8 @@ class DeadLetter(TypedDict):
     proposed_reason: str | None
 
 
-DeadLetterList = page_of("DeadLetterList", "items", DeadLetter)
+class DeadLetterList(Page):
+    items: list[DeadLetter]
 
 
 class DeadLetterWithHistory(DeadLetter):
@@ -329,7 +284,8 @@ class Schedule(TypedDict):
     last_error: Annotated[str | None, "Why the last run created no job; null if the token may not see payloads."]
 
 
-ScheduleList = page_of("ScheduleList", "schedules", Schedule)
+class ScheduleList(Page):
+    schedules: list[Schedule]
 
 
 class ScheduleRun(TypedDict):
@@ -409,7 +365,8 @@ class AuditEntry(TypedDict):
     data: JsonObject | None
 
 
-AuditList = page_of("AuditList", "items", AuditEntry)
+class AuditList(Page):
+    items: list[AuditEntry]
 
 
 class JobAction(TypedDict):
@@ -438,6 +395,22 @@ class StepRecord(TypedDict):
     result: Annotated[Any, "Null if the token may not see payloads."]
 
 
+class ChildJob(TypedDict):
+    """A child of a job."""
+
+    id: str
+    job_type: str
+    contract: str
+    status: str
+    error_code: str | None
+    phase: str
+
+
+class Children(TypedDict):
+    total: Annotated[int, "Number of children."]
+    jobs: Annotated[list[ChildJob], "The first 20."]
+
+
 class JobDetail(TypedDict):
     """What the page of a job shows in addition to the job itself."""
 
@@ -453,33 +426,7 @@ class JobDetail(TypedDict):
     ]
     steps: list[StepRecord]
     approvals: Annotated[list[JsonObject], "Approval requests with their votes."]
-    children: Annotated[JsonObject, "total: number of children; jobs: the first 20."]
-
-
-class Overview(TypedDict):
-    at: Timestamp
-    counted_at: Annotated[Timestamp | None, "When jobs, phases and statuses were counted; null before that."]
-    jobs: Annotated[int | None, "Number of jobs."]
-    phases: Annotated[dict[str, int] | None, "phase -> number of jobs"]
-    statuses: Annotated[dict[str, dict[str, int]] | None, "contract -> status -> number of jobs"]
-    queues: Annotated[list[JsonObject], "As in GET /queues."]
-    pauses: Annotated[list[JsonObject], "As in GET /queues."]
-    limits: list[LimitResponse]
-    dead_letters: Annotated[dict[str, int], "status -> number of dead letters"]
-    workers: Annotated[dict[str, int], "Live workers: their number, busy slots and all slots."]
-
-
-class VerificationState(TypedDict):
-    """Progress of the running verification, and the report of the last one."""
-
-    under_way: Annotated[bool, "True while a verification runs."]
-    done: Annotated[int, "Number of jobs checked so far."]
-    total: Annotated[int, "Number of jobs to check."]
-    started_at: Timestamp | None
-    started_by: str | None
-    ended_at: Timestamp | None
-    error: Annotated[str | None, "Why the verification could not finish."]
-    report: Annotated[JsonObject | None, "As in GET /jobs/{job_id}/verify, for all jobs."]
+    children: Children
 
 
 class PendingApproval(TypedDict):
@@ -504,23 +451,5 @@ class PendingApproval(TypedDict):
     may_decide: Annotated[bool, "Whether the caller may approve or reject."]
 
 
-ApprovalList = page_of("ApprovalList", "items", PendingApproval)
-
-
-class SeriesPoint(TypedDict):
-    """Counts of the interval that starts at `at`; averages are null if there was nothing to measure."""
-
-    at: Timestamp
-    submitted: int
-    ended_well: Annotated[int, "Jobs that succeeded."]
-    ended_badly: Annotated[int, "Jobs that failed; cancelled jobs are not counted."]
-    retries: int
-    wait_ms: Annotated[float | None, "Average time in the queue before a claim, without retries."]
-    run_ms: Annotated[float | None, "Average time of an execution."]
-
-
-class TimeSeries(TypedDict):
-    span: Literal["hour", "day", "week"]
-    at: Timestamp
-    bucket_seconds: Annotated[int, "Length of the interval of a point."]
-    points: list[SeriesPoint]
+class ApprovalList(Page):
+    items: list[PendingApproval]

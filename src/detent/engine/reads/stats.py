@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from detent.core.contract.model import Phase
 from detent.core.job import Micros
 from detent.core.times import iso
-from detent.engine.runtime import Runtime, Service, operators_only
+from detent.engine.runtime import Service, operators_only
 from detent.ports.limits import Pause
 from detent.ports.listing import Backlog, WorkerRow
 from detent.ports.tx import StatusCount, Tx
 
-from .queues import Queues, pause_view, read_queues
+from . import operations
+from .queues import Queues, read_queues
+from .responses import show
 from .why import is_live
 
 
@@ -33,31 +36,27 @@ class Statistics(Service):
 
     @operators_only
     async def read(self) -> Stats:
-        return await read_stats(self._runtime)
+        return await self._runtime.store.read(_read_stats)
 
     async def view(self) -> dict[str, Any]:
         """The statistics as the API shows them; for a tenant its jobs and dead letters only."""
-        return (
-            stats_view(await self.read()) if self.tenant is None else await stats_of_tenant(self._runtime, self.tenant)
-        )
+        if self.tenant is None:
+            return stats_view(await self.read())
+        view = stats_view(await self._runtime.store.read(partial(_read_stats, tenant=self.tenant)))
+        return {name: view[name] for name in ("statuses", "phases", "jobs", "dead_letters", "at")}
 
     @operators_only
     async def queues(self) -> Queues:
         return await read_queues(self._runtime)
 
 
-async def read_stats(engine: Runtime) -> Stats:
-    async def read(tx: Tx) -> Stats:
-        counts, backlog, dead_letters = (
-            await tx.stats.counts(),
-            await tx.stats.backlog(),
-            await tx.dead_letters.dead_letter_counts(),
-        )
-        return Stats(
-            tx.now, counts, backlog, dead_letters, await tx.workers.list_workers(), await tx.pauses.list_pauses()
-        )
-
-    return await engine.store.read(read)
+async def _read_stats(tx: Tx, tenant: str | None = None) -> Stats:
+    """For a tenant without backlog, workers and pauses: tenants share them."""
+    counts, dead_letters = await tx.stats.counts(tenant), await tx.dead_letters.dead_letter_counts(tenant)
+    if tenant is not None:
+        return Stats(tx.now, counts, [], dead_letters, [], [])
+    workers, pauses = await tx.workers.list_workers(), await tx.pauses.list_pauses()
+    return Stats(tx.now, counts, await tx.stats.backlog(), dead_letters, workers, pauses)
 
 
 def oldest_due(stats: Stats) -> Micros | None:
@@ -89,17 +88,6 @@ def stats_view(stats: Stats) -> dict[str, Any]:
         "oldest_due_at": iso(oldest_due(stats)),
         "dead_letters": stats.dead_letters,
         "workers": live_workers_view(stats.workers, stats.now),
-        "paused": [pause_view(pause) for pause in stats.pauses],
+        "paused": [show(operations.Pause, pause) for pause in stats.pauses],
         "at": iso(stats.now),
     }
-
-
-async def stats_of_tenant(engine: Runtime, tenant: str) -> dict[str, Any]:
-    """The statistics a tenant may see: its jobs and dead letters, without workers, queues and pauses."""
-
-    async def read(tx: Tx) -> Stats:
-        counts, dead_letters = await tx.stats.counts(tenant), await tx.dead_letters.dead_letter_counts(tenant)
-        return Stats(tx.now, counts, [], dead_letters, [], [])
-
-    view = stats_view(await engine.store.read(read))
-    return {name: view[name] for name in ("statuses", "phases", "jobs", "dead_letters", "at")}

@@ -11,7 +11,7 @@ from detent.core.contract.model import Contract
 from detent.core.job import DeadLetter, Event, Job, Note
 from detent.engine.submit.prepare import Submitted
 
-from . import responses
+from . import operations, responses
 from .responses import show
 
 _UNREDACTED_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
@@ -117,13 +117,12 @@ def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> responses.De
     )
 
 
-def contract_view(contract: Contract) -> dict[str, Any]:
+def contract_view(contract: Contract) -> operations.Contract:
     """A contract's statuses, edges, error codes and retry rule; notes are not edges."""
-    declared = contract_to(contract)
-    return {part: declared[part] for part in responses.Contract.__annotations__}
+    return show(operations.Contract, contract, **contract_to(contract))
 
 
-def contracts_view(contracts: Mapping[str, Contract]) -> list[dict[str, Any]]:
+def contracts_view(contracts: Mapping[str, Contract]) -> list[operations.ContractSummary]:
     return [
         {
             "name": contract.name,

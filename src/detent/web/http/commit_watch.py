@@ -24,8 +24,7 @@ class CommitWatch:
         """Return after the next commit that is noticed, or after this many seconds. May return without a commit."""
         self._waiting += 1
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="detent-web-commit-watch")
-            self._web.track(self._task)
+            self._task = self._web.start(self._run(), "commit-watch")
         changed = self._changed
         try:
             async with asyncio.timeout(seconds):

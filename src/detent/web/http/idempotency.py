@@ -1,6 +1,5 @@
 """The Idempotency-Key header: a request repeated under its key gets the stored response and changes nothing again."""
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -48,9 +47,8 @@ async def run_idempotent(request: "ApiRequest", run: Callable[[], Awaitable[Resp
     key = request.headers["idempotency-key"]
     if not _KEY.fullmatch(key):
         raise InvalidInput("Idempotency-Key must be 1 to 255 visible ASCII characters", code="IDEMPOTENCY_KEY_INVALID")
-    engine = await request.engine()
-    store, settings, owner = engine.store, request.web.settings, request.caller.idempotency_owner
-    digest, fresh_id = _digest(request), engine.ids.job()
+    store, settings, owner = request.engine.store, request.web.settings, request.caller.idempotency_owner
+    digest, fresh_id = _digest(request), request.engine.ids.job()
     request.fresh_id, stored = await store.write(lambda tx: _reserve(tx, owner, key, digest, fresh_id, settings))
     if stored is not None:
         status, media_type, body = stored
@@ -66,18 +64,16 @@ async def run_idempotent(request: "ApiRequest", run: Callable[[], Awaitable[Resp
         return response
     finally:
         if not kept:  # not awaited: the store may be unreachable, and the caller must get the error now
-            request.web.track(asyncio.create_task(_release(store, owner, key)))
+            request.web.start(_release(store, owner, key), "release-key")
 
 
 async def _response_of(run: Callable[[], Awaitable[Response]], trace_id: str) -> Response:
     """The response to store. An error that is not retryable becomes a response; a retryable one is raised."""
     try:
         return await run()
-    except DetentError as error:
-        if error.retryable:
+    except (DetentError, RequestValidationError) as error:
+        if isinstance(error, DetentError) and error.retryable:
             raise
-        return problem_of(error, trace_id)
-    except RequestValidationError as error:
         return problem_of(error, trace_id)
 
 

@@ -113,8 +113,7 @@ class EventTail:
     async def _ensure_running(self) -> None:
         if self._task is None or self._task.done():
             self._ready.clear()
-            self._task = asyncio.create_task(self._run(), name="detent-web-tail")
-            self._web.track(self._task)
+            self._task = self._web.start(self._run(), "tail")
         await self._ready.wait()
 
     async def _run(self) -> None:
