@@ -12,13 +12,11 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from detent.engine import Engine
-from detent.version import __version__
 from detent.web.http.headers import SecurityHeaders
 from detent.web.http.problems import problem_of
 from detent.web.http.route import ApiRoute
 from detent.web.http.settings import Settings
 from detent.web.http.state import Web
-from detent.web.openapi.document import ABOUT
 from detent.web.pages import pages
 from detent.web.routes.admin import access, overview, queues, root, schedules, workers
 from detent.web.routes.jobs import actions, dead_letters, detail, events, internal, jobs, jobs_bulk, worker
@@ -27,8 +25,8 @@ if TYPE_CHECKING:
     from detent.client.app import Detent
 
 __all__ = ["Settings", "Web", "create_app"]
-JOB_ROUTES = (jobs, actions, worker, dead_letters, events, detail, jobs_bulk)
-ADMIN_ROUTES = (queues, schedules, workers, access, root, overview)
+API = (jobs, actions, worker, dead_letters, queues, schedules, workers, events, access, root, internal)
+DASHBOARD = (detail, jobs_bulk, overview, pages)
 
 
 def create_app(target: "Detent | Engine", settings: Settings | None = None) -> FastAPI:
@@ -44,23 +42,14 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
         yield
         await web.close()
 
-    app = FastAPI(
-        title="Detent",
-        version=__version__,
-        description=ABOUT,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        lifespan=lifespan,
-        redirect_slashes=False,
-    )
+    app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False)
     app.state.web = web
     app.add_middleware(SecurityHeaders)
     for kind in (HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _problem_response)
-    internal_routes = (internal,) if web.settings.internal else ()
-    for module in (*JOB_ROUTES, *ADMIN_ROUTES, *internal_routes, pages):
-        app.router.routes.extend(module.router.routes)
+    for module in (*API, *DASHBOARD):
+        if module is not internal or web.settings.internal:
+            app.router.routes.extend(module.router.routes)
     return app
 
 

@@ -27,7 +27,7 @@ def stats(url: Url = None, as_json: AsJson = False) -> None:
         [[contract, status, phase, number] for contract, status, phase, number in sorted(snapshot.counts)],
     )
     print_line()
-    workers, oldest = view["workers"], oldest_due(snapshot)
+    workers, oldest = view["workers"], oldest_due(snapshot.backlog)
     paused = ", ".join(f"{pause['kind'].replace('_', ' ')} {pause['name']}" for pause in view["paused"])
     print_fields(
         {

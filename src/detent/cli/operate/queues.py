@@ -12,7 +12,6 @@ from detent.core.access import Scope
 from detent.core.job import Micros
 from detent.engine import Engine
 from detent.engine.reads import operations
-from detent.engine.reads.queues import read_queues
 from detent.ports.limits import Pause
 
 from .limits import format_limit, limit_group, tenant_group
@@ -41,7 +40,7 @@ class PauseTarget:
 @expand_option_groups
 def list_queues(connection: ConnectionOptions) -> None:
     """List queues with their ready, scheduled and running jobs, and all pauses and limits."""
-    overview = connection.run(read_queues)
+    overview = connection.run(lambda engine: engine.stats.queues())
     view = overview.as_dict()
     if connection.as_json:
         print_json(view)

@@ -1,12 +1,13 @@
-"""Statistics: jobs by status, the backlog, dead letters, workers and pauses, read in one transaction."""
+"""Statistics: jobs by status, queues and their backlog, dead letters, workers, pauses and limits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from detent.core.contract.model import Phase
 from detent.core.job import Micros
+from detent.core.limits import Limit
 from detent.core.times import iso
 from detent.engine.runtime import Service, operators_only
 from detent.ports.limits import Pause
@@ -14,14 +15,49 @@ from detent.ports.listing import Backlog, WorkerRow
 from detent.ports.tx import StatusCount, Tx
 
 from . import operations
-from .queues import Queues, read_queues
 from .responses import show
-from .why import is_live
+from .why import is_live, serves
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """The state of all queues."""
+
+    now: Micros
+    backlog: list[Backlog]
+    pauses: list[Pause]
+    workers: list[WorkerRow]
+    limits: list[Limit]
+
+    @property
+    def paused(self) -> dict[str, Pause]:
+        return {pause.name: pause for pause in self.pauses if pause.kind == "queue"}
+
+    def as_dict(self) -> operations.QueueList:
+        names = sorted({row.queue for row in self.backlog} | set(self.paused))
+        return {
+            "queues": [self._queue(name) for name in names],
+            "pauses": [show(operations.Pause, pause) for pause in self.pauses],
+            "limits": [limit_view(limit) for limit in self.limits],
+        }
+
+    def _queue(self, name: str) -> operations.Queue:
+        rows = [row for row in self.backlog if row.queue == name]
+        pause = self.paused.get(name)
+        return show(
+            operations.Queue,
+            None,
+            **backlog_view(rows),
+            queue=name,
+            job_types=sorted({row.job_type for row in rows}),
+            workers=sum(serves(worker, name) for worker in self.workers if is_live(worker, self.now)),
+            paused=show(operations.Pause, pause) if pause else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The numbers of one transaction."""
+    """Numbers of jobs and dead letters. For a tenant without backlog, workers and pauses, which tenants share."""
 
     now: Micros
     counts: list[StatusCount]
@@ -47,11 +83,16 @@ class Statistics(Service):
 
     @operators_only
     async def queues(self) -> Queues:
-        return await read_queues(self._runtime)
+        return await self._runtime.store.read(_read_queues)
+
+
+async def _read_queues(tx: Tx) -> Queues:
+    workers, pauses = await tx.workers.list_workers(), await tx.pauses.list_pauses()
+    limits = [row.limit for row in await tx.limits.list_limits()]
+    return Queues(tx.now, await tx.stats.backlog(), pauses, workers, limits)
 
 
 async def _read_stats(tx: Tx, tenant: str | None = None) -> Stats:
-    """For a tenant without backlog, workers and pauses: tenants share them."""
     counts, dead_letters = await tx.stats.counts(tenant), await tx.dead_letters.dead_letter_counts(tenant)
     if tenant is not None:
         return Stats(tx.now, counts, [], dead_letters, [], [])
@@ -59,8 +100,17 @@ async def _read_stats(tx: Tx, tenant: str | None = None) -> Stats:
     return Stats(tx.now, counts, await tx.stats.backlog(), dead_letters, workers, pauses)
 
 
-def oldest_due(stats: Stats) -> Micros | None:
-    return min((row.oldest_due for row in stats.backlog if row.oldest_due is not None), default=None)
+def limit_view(limit: Limit) -> operations.LimitResponse:
+    return cast(operations.LimitResponse, limit.as_dict())
+
+
+def oldest_due(backlog: Iterable[Backlog]) -> Micros | None:
+    return min((row.oldest_due for row in backlog if row.oldest_due is not None), default=None)
+
+
+def backlog_view(rows: list[Backlog]) -> dict[str, Any]:
+    numbers = {name: sum(getattr(row, name) for row in rows) for name in ("due", "later", "held")}
+    return {**numbers, "oldest_due_at": iso(oldest_due(rows))}
 
 
 def counts_view(counts: Iterable[tuple[str, str, str, int]]) -> dict[str, Any]:
@@ -82,10 +132,7 @@ def live_workers_view(workers: Iterable[WorkerRow], now: Micros) -> dict[str, in
 def stats_view(stats: Stats) -> dict[str, Any]:
     return {
         **counts_view(stats.counts),
-        "due": sum(row.due for row in stats.backlog),
-        "later": sum(row.later for row in stats.backlog),
-        "held": sum(row.held for row in stats.backlog),
-        "oldest_due_at": iso(oldest_due(stats)),
+        **backlog_view(stats.backlog),
         "dead_letters": stats.dead_letters,
         "workers": live_workers_view(stats.workers, stats.now),
         "paused": [show(operations.Pause, pause) for pause in stats.pauses],

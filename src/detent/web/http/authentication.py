@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .state import Web
 
 COOKIE = "detent_session"
-CSRF_HEADER = "x-csrf-token"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _CACHE_SECONDS = 0.1
 """How long a token lookup is cached; a revoked token is refused at the latest after this time."""
@@ -88,11 +87,12 @@ class Authenticator:
             scheme, _, secret = header.partition(" ")
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthorized("send the token as `Authorization: Bearer TOKEN`")
-            return self._caller(await self._lookup(secret.strip()))
+            return await self.authenticate_secret(secret.strip())
         cookie = request.cookies.get(COOKIE)
         if cookie:
-            caller = self._caller(await self._lookup(cookie))
-            if method not in SAFE and not self._csrf_matches(request, cookie):
+            caller = await self.authenticate_secret(cookie)
+            csrf = request.headers.get("x-csrf-token", "")
+            if method not in SAFE and not compare_digest(csrf.encode(), csrf_token_of(cookie).encode()):
                 raise Forbidden(
                     "the X-CSRF-Token header is missing or wrong; a session must send it with each change",
                     code="CSRF_TOKEN_INVALID",
@@ -104,7 +104,13 @@ class Authenticator:
         raise Unauthorized("a bearer token is required; create one with `detent token create`")
 
     async def authenticate_secret(self, secret: str) -> Caller:
-        return self._caller(await self._lookup(secret))
+        """The caller with this token. Raises Unauthorized if it is unknown, expired or revoked."""
+        token = await self._lookup(secret)
+        if not isinstance(token, Token):
+            raise Unauthorized("unknown token; use a valid token")
+        if not token.is_valid(self._clock.now()):
+            raise Unauthorized("token expired or revoked; use a valid token")
+        return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id, token.roles)
 
     async def is_open(self) -> bool:
         """True if requests need no token: the setting allows it and no token was ever created."""
@@ -113,16 +119,6 @@ class Authenticator:
     def clear_cache(self) -> None:
         """To be called after this process has created or revoked a token."""
         self._cache.clear()
-
-    def _csrf_matches(self, request: HTTPConnection, secret: str) -> bool:
-        return compare_digest(request.headers.get(CSRF_HEADER, "").encode(), csrf_token_of(secret).encode())
-
-    def _caller(self, token: Token | bool | None) -> Caller:
-        if not isinstance(token, Token):
-            raise Unauthorized("unknown token; use a valid token")
-        if not token.is_valid(self._clock.now()):
-            raise Unauthorized("token expired or revoked; use a valid token")
-        return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id, token.roles)
 
     async def _lookup(self, secret: str) -> Token | bool | None:
         cached = self._cache.get(secret)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -79,8 +78,7 @@ async def _response_of(run: Callable[[], Awaitable[Response]], trace_id: str) ->
 
 async def _release(store: Store, owner: str, key: str) -> None:
     """Free the key for a retry. Its row keeps the fresh id, so a write whose commit is in doubt is not repeated."""
-    with suppress(DetentError):
-        await store.write(lambda tx: tx.answers.release_answer(owner, key))
+    await store.write(lambda tx: tx.answers.release_answer(owner, key))
 
 
 async def _reserve(

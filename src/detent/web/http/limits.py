@@ -38,30 +38,10 @@ async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
     length = request.headers.get("content-length")
     if length is not None and (not length.isdigit() or int(length[:19]) > max_bytes):
         raise _too_large(max_bytes)
-    first = await _receive(request, seconds)
-    body: bytes = first.get("body", b"")
-    if first["type"] == "http.disconnect":
-        raise ClientDisconnect
-    if first.get("more_body", False):
-        body = await _read_rest(request, body, max_bytes, seconds)
-    if len(body) > max_bytes:
-        raise _too_large(max_bytes)
-    return body
-
-
-async def _receive(request: Request, seconds: float) -> Any:
+    parts, size, more = [], 0, True
     try:
         async with asyncio.timeout(seconds):
-            return await request.receive()
-    except TimeoutError:
-        raise _too_slow(seconds) from None
-
-
-async def _read_rest(request: Request, body: bytes, max_bytes: int, seconds: float) -> bytes:
-    parts, size = [body], len(body)
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
+            while more:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnect
@@ -69,30 +49,27 @@ async def _read_rest(request: Request, body: bytes, max_bytes: int, seconds: flo
                 size += len(parts[-1])
                 if size > max_bytes:
                     raise _too_large(max_bytes)
-                if not message.get("more_body", False):
-                    return b"".join(parts)
+                more = message.get("more_body", False)
     except TimeoutError:
-        raise _too_slow(seconds) from None
+        raise TooSlow(f"the request body did not arrive within {seconds:g} seconds") from None
+    return b"".join(parts)
 
 
 def _too_large(max_bytes: int) -> TooLarge:
     return TooLarge(f"the request body must be at most {max_bytes} bytes", limit=max_bytes)
 
 
-def _too_slow(seconds: float) -> TooSlow:
-    return TooSlow(f"the request body did not arrive within {seconds:g} seconds")
-
-
 def strict_json(body: bytes, max_depth: int) -> Any:
     """Parse JSON by the standard: no NaN or Infinity, nesting up to `max_depth`, Python's limit on digits."""
     try:
         value = _decode(body.decode())
+        if body.count(b"[") + body.count(b"{") > max_depth and _deeper_than(value, max_depth):
+            raise RecursionError
     except RecursionError:
-        raise _too_deep(max_depth) from None
+        message = f"the request body must be nested at most {max_depth} levels deep"
+        raise InvalidInput(message, code="BODY_TOO_DEEP", limit=max_depth) from None
     except (ValueError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the request body is not JSON: {str(error)[:200]}", code="BODY_NOT_JSON") from None
-    if body.count(b"[") + body.count(b"{") > max_depth and _deeper_than(value, max_depth):
-        raise _too_deep(max_depth)
     return value
 
 
@@ -103,22 +80,12 @@ def _refuse_constant(name: str) -> NoReturn:
 _decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
-def _too_deep(max_depth: int) -> InvalidInput:
-    return InvalidInput(
-        f"the request body must be nested at most {max_depth} levels deep", code="BODY_TOO_DEEP", limit=max_depth
-    )
-
-
 def _deeper_than(value: Any, levels: int) -> bool:
+    """Whether objects and lists are nested deeper than this; checked level by level, without recursion."""
     layer = [value]
     for _ in range(levels + 1):
-        layer = [
-            inner
-            for outer in layer
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
+        values = (inner for outer in layer for inner in (outer.values() if isinstance(outer, dict) else outer))
+        layer = [inner for inner in values if isinstance(inner, dict | list)]
         if not layer:
             return False
     return True

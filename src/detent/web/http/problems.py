@@ -16,10 +16,12 @@ from detent.system.ids import RandomIds
 log = logging.getLogger("detent.web")
 MEDIA = "application/problem+json"
 _ids = RandomIds()
-_ROUTING = {404: "ROUTE_NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
-_DETAILS = {
-    404: "no such endpoint; /docs lists all endpoints",
-    405: "this endpoint does not support the method; the Allow header lists the supported methods",
+_ROUTING = {
+    404: ("ROUTE_NOT_FOUND", "no such endpoint; /docs lists all endpoints"),
+    405: (
+        "METHOD_NOT_ALLOWED",
+        "this endpoint does not support the method; the Allow header lists the supported methods",
+    ),
 }
 _RESERVED = {"status": "job_status", "type": "problem_type", "title": "problem_title", "detail": "details"}
 
@@ -70,8 +72,7 @@ def problem_of(error: Exception, trace_id: str | None = None) -> Response:
     if isinstance(error, RequestValidationError):
         return _invalid(error, trace_id)
     if isinstance(error, HTTPException):
-        code = _ROUTING.get(error.status_code, "HTTP_ERROR")
-        detail = _DETAILS.get(error.status_code, str(error.detail))
+        code, detail = _ROUTING.get(error.status_code, ("HTTP_ERROR", str(error.detail)))
         return problem(error.status_code, code, detail, trace_id=trace_id, headers=error.headers)
     trace_id = trace_id or new_trace()
     log.error("%s: unhandled exception in a request", trace_id, exc_info=error)

@@ -43,10 +43,6 @@ class Frame:
     full: bytes
     redacted: bytes
 
-    @property
-    def size(self) -> int:
-        return len(self.full) + len(self.redacted)
-
 
 FrameFilter = Callable[[Frame], bool]
 
@@ -137,7 +133,7 @@ class EventTail:
     async def _read_new(self) -> bool:
         frames, position = await self._read_after(self._head)
         self._frames += frames
-        self._bytes += sum(frame.size for frame in frames)
+        self._bytes += _size(frames)
         self._head = max(self._head, position)
         if len(self._frames) > 2 * _MAX_FRAMES or self._bytes > _MAX_FRAME_BYTES:
             self._drop_older_half()
@@ -152,7 +148,11 @@ class EventTail:
         self._floor = self._frames[half - 1].position
         self._dropped += half
         self._frames = self._frames[half:]
-        self._bytes = sum(frame.size for frame in self._frames)
+        self._bytes = _size(self._frames)
+
+
+def _size(frames: Iterable[Frame]) -> int:
+    return sum(len(frame.full) + len(frame.redacted) for frame in frames)
 
 
 def _chunk(frames: Iterable[Frame], matches: FrameFilter, payloads: bool) -> bytes:
@@ -163,28 +163,14 @@ def frame_of(contract: Contract, tail_event: TailEvent) -> Frame:
     job, event = tail_event.job, tail_event.event
     full = _encode(contract, tail_event)
     redacted = _encode(contract, TailEvent(tail_event.position, redact_event(event), redact_job(job)))
-    return Frame(
-        tail_event.position,
-        job.tenant_id,
-        job.queue,
-        job.job_type,
-        job.contract,
-        job.id,
-        full,
-        full if redacted == full else redacted,
-    )
+    names = (job.tenant_id, job.queue, job.job_type, job.contract, job.id)
+    return Frame(tail_event.position, *names, full, full if redacted == full else redacted)
 
 
 def _encode(contract: Contract, tail_event: TailEvent) -> bytes:
     job = tail_event.job
-    data = {
-        "job_id": job.id,
-        "job_type": job.job_type,
-        "contract": job.contract,
-        "queue": job.queue,
-        "tenant_id": job.tenant_id,
-        **event_view(contract, job, tail_event.event),
-    }
+    names = {name: getattr(job, name) for name in ("job_type", "contract", "queue", "tenant_id")}
+    data = {"job_id": job.id, **names, **event_view(contract, job, tail_event.event)}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     name = "".join(tail_event.event.event.splitlines())
     return f"id: {tail_event.position}\nevent: {name}\ndata: {text}\n\n".encode("utf-8", "backslashreplace")

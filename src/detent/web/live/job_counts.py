@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.core.job import Micros
 from detent.ports.tx import StatusCount
@@ -19,8 +18,7 @@ _REUSE_FACTOR = 20.0
 """A count that took n seconds is reused for 20 n seconds, so counting takes at most a twentieth of the time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """The counts, and when they were made."""
 
     at: Micros

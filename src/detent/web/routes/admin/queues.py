@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field
 from detent.core.access import Power
 from detent.core.errors import InvalidInput, NotFound
 from detent.engine.reads import operations
-from detent.engine.reads.queues import limit_view
 from detent.engine.reads.responses import show
+from detent.engine.reads.stats import limit_view
 from detent.engine.reads.views import contract_view, contracts_view
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
@@ -102,6 +102,24 @@ def _check_tenant(request: ApiRequest, kind: str, name: str) -> None:
         request.caller.require_all_tenants(f"the {kind.replace('_', ' ')} {name!r}")
 
 
+@router.route_for("GET", "/contracts", Power.READ, tags=["contracts"])
+async def list_contracts(request: ApiRequest) -> operations.ContractList:
+    """List the built-in contracts and those stored in the database."""
+    return {"contracts": contracts_view(request.engine.contracts)}
+
+
+@router.route_for("GET", "/contracts/{name}", Power.READ, tags=["contracts"])
+async def get_contract(request: ApiRequest, name: ContractName) -> operations.Contract:
+    """The table of a contract: statuses, legal transitions, error codes, retry policy.
+
+    404 CONTRACT_UNKNOWN if it does not exist.
+    """
+    contracts = request.engine.contracts
+    if name not in contracts:
+        raise NotFound(f"unknown contract {name!r}; use one of {', '.join(sorted(contracts))}", code="CONTRACT_UNKNOWN")
+    return contract_view(contracts[name])
+
+
 @router.route_for("GET", "/limits", Power.READ, shared="limits")
 async def list_limits(request: ApiRequest) -> operations.LimitList:
     """List all limits."""
@@ -148,21 +166,3 @@ async def remove_quota(request: ApiRequest, tenant: Tenant) -> operations.QuotaR
     if not await request.engine.limits.remove_quota(tenant, request.acting()):
         raise NotFound(f"tenant {tenant!r} has no weight and no quota", code="TENANT_NOT_FOUND")
     return {"tenant_id": tenant, "removed": True}
-
-
-@router.route_for("GET", "/contracts", Power.READ, tags=["contracts"])
-async def list_contracts(request: ApiRequest) -> operations.ContractList:
-    """List the built-in contracts and those stored in the database."""
-    return {"contracts": contracts_view(request.engine.contracts)}
-
-
-@router.route_for("GET", "/contracts/{name}", Power.READ, tags=["contracts"])
-async def get_contract(request: ApiRequest, name: ContractName) -> operations.Contract:
-    """The table of a contract: statuses, legal transitions, error codes, retry policy.
-
-    404 CONTRACT_UNKNOWN if it does not exist.
-    """
-    contracts = request.engine.contracts
-    if name not in contracts:
-        raise NotFound(f"unknown contract {name!r}; use one of {', '.join(sorted(contracts))}", code="CONTRACT_UNKNOWN")
-    return contract_view(contracts[name])
