@@ -187,15 +187,11 @@ def rule_view(rule: Rule) -> dict[str, Any]:
 
 def check_rule(rule: Rule) -> Rule:
     """Return the rule, or raise InvalidInput if it cannot be evaluated."""
-    if rule.kind not in KINDS:
-        raise InvalidInput(
-            f"alert rule {rule.name!r}: unknown kind {rule.kind!r}; use one of {', '.join(KINDS)}",
-            code="ALERT_RULE_INVALID",
-        )
     spans = (rule.for_seconds, rule.resolve_after_seconds, rule.threshold, rule.min_count)
-    if min(spans) < 0 or not 10 <= rule.window_seconds <= 7_200:
-        raise InvalidInput(
-            f"alert rule {rule.name!r}: times and thresholds must be at least 0, window_seconds from 10 to 7200",
-            code="ALERT_RULE_INVALID",
-        )
-    return rule
+    if rule.kind not in KINDS:
+        problem = f"unknown kind {rule.kind!r}; use one of {', '.join(KINDS)}"
+    elif min(spans) < 0 or not 10 <= rule.window_seconds <= 7_200:
+        problem = "times and thresholds must be at least 0, window_seconds from 10 to 7200"
+    else:
+        return rule
+    raise InvalidInput(f"alert rule {rule.name!r}: {problem}", code="ALERT_RULE_INVALID")

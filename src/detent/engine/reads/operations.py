@@ -30,10 +30,6 @@ class ContractSummary(TypedDict):
     dead_letters: Annotated[bool, "Whether jobs that fail for good become dead letters."]
 
 
-class ContractList(TypedDict):
-    contracts: list[ContractSummary]
-
-
 class LimitResponse(TypedDict):
     """A limit."""
 
@@ -47,10 +43,6 @@ class LimitResponse(TypedDict):
     period_seconds: float | None
 
 
-class LimitList(TypedDict):
-    limits: list[LimitResponse]
-
-
 class QuotaResponse(TypedDict):
     """A tenant's weight and quotas; null means no quota."""
 
@@ -58,10 +50,6 @@ class QuotaResponse(TypedDict):
     weight: int
     max_backlog: int | None
     max_payload: int | None
-
-
-class TenantList(TypedDict):
-    tenants: list[QuotaResponse]
 
 
 class QuotaRemovedResponse(TypedDict):
@@ -92,9 +80,10 @@ class Queue(TypedDict):
     paused: Pause | None
 
 
-class QueueList(LimitList):
+class QueueList(TypedDict):
     queues: list[Queue]
     pauses: Annotated[list[Pause], "Paused queues, job types and tenants."]
+    limits: list[LimitResponse]
 
 
 class PauseResponse(TypedDict):
@@ -206,10 +195,6 @@ class Worker(TypedDict):
     order: WorkerCommand | None
 
 
-class WorkerList(TypedDict):
-    workers: list[Worker]
-
-
 class LostJob(TypedDict):
     """A job that was reclaimed from a lost worker."""
 
@@ -236,10 +221,6 @@ class Recovery(TypedDict):
     jobs: list[LostJob]
 
 
-class RecoveryList(TypedDict):
-    recoveries: list[Recovery]
-
-
 class Alert(TypedDict):
     """The state of one rule for one subject."""
 
@@ -256,10 +237,6 @@ class Alert(TypedDict):
     episode: Annotated[int, "Number of times it has fired."]
 
 
-class AlertList(TypedDict):
-    alerts: list[Alert]
-
-
 class AlertDelivery(TypedDict):
     """A notification to an alert channel."""
 
@@ -273,7 +250,3 @@ class AlertDelivery(TypedDict):
     last_error: str | None
     created_at: Timestamp
     delivered_at: Timestamp | None
-
-
-class DeliveryList(TypedDict):
-    deliveries: Annotated[list[AlertDelivery], "Newest first."]

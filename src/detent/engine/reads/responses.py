@@ -60,12 +60,6 @@ def answer_of(name: str, result: type, **more: Any) -> Any:
     return type(name, (), {"__annotations__": {**more, **result.__annotations__}, "__doc__": result.__doc__})
 
 
-class Page(TypedDict):
-    """One page of a list."""
-
-    next_cursor: Annotated[str | None, "Null on the last page."]
-
-
 @with_stored_options(JobKeys)
 class Job(TypedDict):
     """A job. payload, result and error_message are null if the token may not see payloads."""
@@ -100,10 +94,6 @@ class Job(TypedDict):
     view: Annotated[JsonObject, "The job in the format of its contract."]
 
 
-class JobList(Page):
-    jobs: list[Job]
-
-
 class SubmitResponse(TypedDict):
     """The submitted job, or the existing one with the same idempotency_key or task_id."""
 
@@ -130,10 +120,6 @@ class Event(TypedDict):
     data: JsonObject
     note: Annotated[bool, "True for a note."]
     envelope: Annotated[JsonObject | None, "The event in the format of the contract, if it defines one."]
-
-
-class EventList(Page):
-    events: list[Event]
 
 
 class Violation(TypedDict):
@@ -232,10 +218,6 @@ class DeadLetter(TypedDict):
     proposed_reason: str | None
 
 
-class DeadLetterList(Page):
-    items: list[DeadLetter]
-
-
 class DeadLetterWithHistory(DeadLetter):
     history: Annotated[list[Event], "The log of the job."]
     acts: Annotated[list[JsonObject], "What people did with the dead letter, oldest first."]
@@ -282,10 +264,6 @@ class Schedule(TypedDict):
     last_misfire_at: Timestamp | None
     overlapped: Annotated[int, "Number of runs that were skipped because of overlap."]
     last_error: Annotated[str | None, "Why the last run created no job; null if the token may not see payloads."]
-
-
-class ScheduleList(Page):
-    schedules: list[Schedule]
 
 
 class ScheduleRun(TypedDict):
@@ -344,10 +322,6 @@ class TokenInfo(TypedDict):
     revoked_at: Timestamp | None
 
 
-class TokenList(TypedDict):
-    tokens: list[TokenInfo]
-
-
 class TokenCreateResponse(TokenInfo):
     token: Annotated[str, "The secret. It is not stored and never shown again."]
 
@@ -363,10 +337,6 @@ class AuditEntry(TypedDict):
     tenant_id: str | None
     reason: str | None
     data: JsonObject | None
-
-
-class AuditList(Page):
-    items: list[AuditEntry]
 
 
 class JobAction(TypedDict):
@@ -449,7 +419,3 @@ class PendingApproval(TypedDict):
     deadline: Timestamp | None
     votes: NotRequired[list[JsonObject] | None]
     may_decide: Annotated[bool, "Whether the caller may approve or reject."]
-
-
-class ApprovalList(Page):
-    items: list[PendingApproval]

@@ -18,7 +18,7 @@ from detent.engine import Engine
 from detent.engine.control.access import Forbidden
 from detent.engine.reads import responses, views
 from detent.engine.submit.prepare import Submitted
-from detent.web.openapi.schemas import PROBLEMS, ReasonRequest, model_of
+from detent.web.openapi.schemas import PROBLEMS, ReasonRequest, list_model, model_of
 
 from .authentication import SAFE, Caller
 from .idempotency import run_idempotent
@@ -171,6 +171,7 @@ class Router(APIRouter):
         needs: Power | None,
         *,
         status: int = 200,
+        key: str | None = None,
         shared: str | None = None,
         responses: dict[int, Any] | None = None,
         extra: dict[str, Any] | None = None,
@@ -180,6 +181,7 @@ class Router(APIRouter):
 
         needs: the power the caller must have; None makes the route public.
         status: of the answer; a handler that returns a Response chooses its own.
+        key: of the list that the handler returns; for a page it returns (list, cursor of the next page or None).
         shared: what the route is about, if tokens that are bound to a tenant have no access to it.
         responses: status code -> answer or OpenAPI response object, for handlers that return a Response.
         extra: members to add to the OpenAPI operation.
@@ -194,9 +196,12 @@ class Router(APIRouter):
                 if shared is not None:
                     arguments["request"].caller.require_all_tenants(shared)
                 answer = await handler(**arguments)
+                if key is not None:
+                    answer = {key: answer[0], "next_cursor": answer[1]} if isinstance(answer, tuple) else {key: answer}
                 return answer if isinstance(answer, Response) else json_response(answer, status)
 
-            answers = {status: handler.__annotations__["return"]} if responses is None else responses
+            returned = handler.__annotations__["return"]
+            answers = responses or {status: {"model": list_model(key, returned)} if key else returned}
             documented: dict[int | str, dict[str, Any]] = {
                 code: answer if isinstance(answer, dict) else {"model": model_of(answer)}
                 for code, answer in answers.items()

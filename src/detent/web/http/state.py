@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.core.errors import DetentError
 from detent.engine import Engine
+from detent.engine.metrics.time_series import SeriesRecorder
 from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import load_settings
 from detent.ports.store import Store
 from detent.system.clock import SystemClock
 from detent.web.live.event_stream import EventTail
 from detent.web.live.job_counts import JobCounter, SharedCounts
-from detent.web.live.series_recorder import record
 from detent.web.live.verification import Verifier
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.sweeper import Sweeper
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("detent.web")
 _PROBE_SECONDS = 0.4
+_RECORD_SECONDS = 2.0
+_CATCH_UP_SECONDS = 0.05
 
 
 class Web:
@@ -62,7 +64,7 @@ class Web:
                 self.start(_sweep(engine), "sweeper")
                 self.start(MaintenanceLoop(engine, load_settings()).run(), "maintenance")
             if self.settings.record:
-                self.start(record(engine), "record")
+                self.start(_record(engine), "record")
         return engine
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
@@ -114,3 +116,15 @@ async def _sweep(engine: Engine) -> None:
     reclaim_grace = ReclaimGrace(SystemClock(), engine.contract(None).lease_seconds)
     await reclaim_grace.check_uptime(engine.store)
     await Sweeper(engine, reclaim_grace).run()
+
+
+async def _record(engine: Engine) -> None:
+    """Record the time series. While far behind, pause briefly between batches to let other transactions proceed."""
+    recorder = SeriesRecorder(engine)
+    while True:
+        caught_up = True
+        try:
+            caught_up = await recorder.catch_up(4)
+        except DetentError as error:
+            log.debug("recording the time series failed, retrying: %s", error)
+        await asyncio.sleep(_RECORD_SECONDS if caught_up else _CATCH_UP_SECONDS)

@@ -80,6 +80,16 @@ def model_of(answer: Any) -> Any:
     return create_model(answer.__name__, __doc__=answer.__doc__, **fields)
 
 
+def list_model(key: str, returned: Any) -> Any:
+    """The model of an answer with a list under this key; for a page (rows, cursor) also with next_cursor."""
+    is_page = get_origin(returned) is tuple
+    items = get_args(returned)[0] if is_page else returned
+    fields: dict[str, Any] = {key: (_with_models(items), ...)}
+    if is_page:
+        fields["next_cursor"] = (str | None, Field(description="Null on the last page."))
+    return create_model(f"{get_args(items)[0].__name__}List", **fields)
+
+
 def _model_field(hint: Any) -> Any:
     default: Any = ...
     if get_origin(hint) is NotRequired:

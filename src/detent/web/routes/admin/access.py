@@ -17,17 +17,17 @@ from detent.engine.reads.responses import show
 from detent.web.http.authentication import COOKIE, Caller, check_secret, csrf_token_of
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
-from detent.web.routes.jobs.filters import Page
+from detent.web.routes.jobs.filters import Page, Paged
 
 router = Router(tags=["access"])
 TokenId = Annotated[str, schemas.in_path("The token's id.")]
 
 
-@router.route_for("GET", "/tokens", Power.ADMIN)
-async def list_tokens(request: ApiRequest) -> responses.TokenList:
+@router.route_for("GET", "/tokens", Power.ADMIN, key="tokens")
+async def list_tokens(request: ApiRequest) -> list[responses.TokenInfo]:
     """List all tokens without their secrets. A token that is bound to a tenant sees only the tokens of that tenant."""
     now = request.engine.store.now()
-    return {"tokens": [token_view(token, now) for token in await request.engine.tokens.list()]}
+    return [token_view(token, now) for token in await request.engine.tokens.list()]
 
 
 class TokenCreateRequest(schemas.RequestBody):
@@ -72,15 +72,17 @@ class AuditFilter(Page):
     subject: schemas.Name | None = Field(None, description="Only actions on this id or name.")
 
 
-@router.route_for("GET", "/audit", Power.ADMIN)
-async def list_audit_entries(request: ApiRequest, query: Annotated[AuditFilter, Query()]) -> responses.AuditList:
+@router.route_for("GET", "/audit", Power.ADMIN, key="items")
+async def list_audit_entries(
+    request: ApiRequest, query: Annotated[AuditFilter, Query()]
+) -> Paged[responses.AuditEntry]:
     """List the actions of people, newest first. The log of a job is at GET /jobs/{job_id}/events."""
     before = int(query.cursor) if query.cursor else None
     filters = {"tenant": request.caller.tenant, "subject": query.subject}
     rows = await request.engine.store.read(lambda tx: tx.audit.list_audit(query.limit + 1, before=before, **filters))
     page, last = query.cut(rows)
     items = [show(responses.AuditEntry, row.entry, n=row.number, at=iso(row.at)) for row in page]
-    return {"items": items, "next_cursor": str(last.number) if last else None}
+    return items, str(last.number) if last else None
 
 
 class SessionRequest(schemas.RequestBody):

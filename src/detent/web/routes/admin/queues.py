@@ -102,10 +102,10 @@ def _check_tenant(request: ApiRequest, kind: str, name: str) -> None:
         request.caller.require_all_tenants(f"the {kind.replace('_', ' ')} {name!r}")
 
 
-@router.route_for("GET", "/contracts", Power.READ, tags=["contracts"])
-async def list_contracts(request: ApiRequest) -> operations.ContractList:
+@router.route_for("GET", "/contracts", Power.READ, key="contracts", tags=["contracts"])
+async def list_contracts(request: ApiRequest) -> list[operations.ContractSummary]:
     """List the built-in contracts and those stored in the database."""
-    return {"contracts": contracts_view(request.engine.contracts)}
+    return contracts_view(request.engine.contracts)
 
 
 @router.route_for("GET", "/contracts/{name}", Power.READ, tags=["contracts"])
@@ -120,10 +120,10 @@ async def get_contract(request: ApiRequest, name: ContractName) -> operations.Co
     return contract_view(contracts[name])
 
 
-@router.route_for("GET", "/limits", Power.READ, shared="limits")
-async def list_limits(request: ApiRequest) -> operations.LimitList:
+@router.route_for("GET", "/limits", Power.READ, key="limits", shared="limits")
+async def list_limits(request: ApiRequest) -> list[operations.LimitResponse]:
     """List all limits."""
-    return {"limits": [limit_view(limit) for limit in await request.engine.limits.list()]}
+    return [limit_view(limit) for limit in await request.engine.limits.list()]
 
 
 @router.route_for("PUT", "/limits", Power.OPERATE, shared="limits")
@@ -145,10 +145,10 @@ async def remove_limit(request: ApiRequest, body: LimitScope) -> operations.Limi
     return limit_view(await request.engine.limits.remove(request.acting(body), **body.fields()))
 
 
-@router.route_for("GET", "/tenants", Power.READ)
-async def list_tenants(request: ApiRequest) -> operations.TenantList:
+@router.route_for("GET", "/tenants", Power.READ, key="tenants")
+async def list_tenants(request: ApiRequest) -> list[operations.QuotaResponse]:
     """List the tenants that have a weight or a quota. A token that is bound to a tenant sees only that tenant."""
-    return {"tenants": [show(operations.QuotaResponse, quota) for quota in await request.engine.limits.quotas()]}
+    return [show(operations.QuotaResponse, quota) for quota in await request.engine.limits.quotas()]
 
 
 @router.route_for("PUT", "/tenants/{tenant}", Power.ADMIN, shared="tenant quotas")

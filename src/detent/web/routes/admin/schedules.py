@@ -17,7 +17,7 @@ from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
-from detent.web.routes.jobs.filters import Page, Selection
+from detent.web.routes.jobs.filters import Page, Paged, Selection
 
 router = Router(tags=["schedules"])
 Reference = Annotated[str, schemas.in_path("The schedule's name or id.", r"^[^\x00-\x1f\x7f/]+$")]
@@ -72,12 +72,12 @@ def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
     return body.model_dump(exclude_none=True, exclude=set(excluded))
 
 
-@router.route_for("GET", "/schedules", Power.READ)
-async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> responses.ScheduleList:
+@router.route_for("GET", "/schedules", Power.READ, key="schedules")
+async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Paged[responses.Schedule]:
     """List schedules, newest first."""
     filter = replace(query.filter(request.caller), text=query.text, limit=query.limit + 1)
     page, last = query.cut(await request.engine.schedules.list(filter))
-    return {"schedules": [_view(request, schedule) for schedule in page], "next_cursor": last.id if last else None}
+    return [_view(request, schedule) for schedule in page], last.id if last else None
 
 
 @router.route_for("POST", "/schedules", Power.OPERATE, status=201)

@@ -30,16 +30,16 @@ async def get_stats(request: ApiRequest) -> JsonObject:
     return await request.web.shared_counts.get("" if tenant is None else f"tenant {tenant}", request.engine.stats.view)
 
 
-@router.route_for("GET", "/workers", Power.READ, shared="workers")
-async def list_workers(request: ApiRequest) -> operations.WorkerList:
+@router.route_for("GET", "/workers", Power.READ, key="workers", shared="workers")
+async def list_workers(request: ApiRequest) -> list[operations.Worker]:
     """List the workers and the jobs each one holds. A worker without a heartbeat for three leases is not live."""
-    return {"workers": (await request.engine.workers.overview()).views()}
+    return (await request.engine.workers.overview()).views()
 
 
-@router.route_for("GET", "/workers/recoveries", Power.READ, shared="workers")
-async def list_recoveries(request: ApiRequest) -> operations.RecoveryList:
+@router.route_for("GET", "/workers/recoveries", Power.READ, key="recoveries", shared="workers")
+async def list_recoveries(request: ApiRequest) -> list[operations.Recovery]:
     """List the jobs that were reclaimed from lost workers within the last week, by worker."""
-    return {"recoveries": [recovery.view() for recovery in await request.engine.workers.recoveries()]}
+    return [recovery.view() for recovery in await request.engine.workers.recoveries()]
 
 
 @router.route_for("POST", "/workers/{worker_id:path}/drain", Power.OPERATE, shared="workers")
@@ -60,16 +60,16 @@ async def stop_worker(
     return show(operations.WorkerCommand, command)
 
 
-@router.route_for("GET", "/alerts", Power.READ, shared="alerts", tags=["alerts"])
-async def list_alerts(request: ApiRequest) -> operations.AlertList:
+@router.route_for("GET", "/alerts", Power.READ, key="alerts", shared="alerts", tags=["alerts"])
+async def list_alerts(request: ApiRequest) -> list[operations.Alert]:
     """List the alerts that are pending or firing, and those resolved last."""
-    return {"alerts": [alerts.alert_view(alert) for alert in await alerts.list_alerts(request.engine)]}
+    return [alerts.alert_view(alert) for alert in await alerts.list_alerts(request.engine)]
 
 
-@router.route_for("GET", "/alerts/deliveries", Power.READ, shared="alerts", tags=["alerts"])
+@router.route_for("GET", "/alerts/deliveries", Power.READ, key="deliveries", shared="alerts", tags=["alerts"])
 async def list_alert_deliveries(
     request: ApiRequest, query: Annotated[DeliveryQuery, Query()]
-) -> operations.DeliveryList:
+) -> list[operations.AlertDelivery]:
     """List the notifications to alert channels, newest first, with their retries and errors."""
     rows = await alerts.list_deliveries(request.engine, query.limit)
-    return {"deliveries": [alerts.delivery_view(delivery) for delivery in rows]}
+    return [alerts.delivery_view(delivery) for delivery in rows]

@@ -16,7 +16,7 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
-from .filters import JobId, Page
+from .filters import JobId, Page, Paged
 
 router = Router(tags=["jobs"])
 OptionalDecision = Annotated[schemas.DecisionRequest | None, Body()]
@@ -95,15 +95,17 @@ class ApprovalFilter(Page):
     role: schemas.Name | None = Field(None, description="Only approvals that a person with this role may decide.")
 
 
-@router.route_for("GET", "/approvals", Power.READ)
-async def list_approvals(request: ApiRequest, query: Annotated[ApprovalFilter, Query()]) -> responses.ApprovalList:
+@router.route_for("GET", "/approvals", Power.READ, key="items")
+async def list_approvals(
+    request: ApiRequest, query: Annotated[ApprovalFilter, Query()]
+) -> Paged[responses.PendingApproval]:
     """List the jobs that wait for approval, oldest first. may_decide: whether the caller may approve or reject."""
     roles = None if query.role is None else [query.role]
     rows = await request.engine.approvals.waiting(roles=roles, after=query.cursor, limit=query.limit + 1)
     page, last = query.cut(rows)
     hidden = {} if request.caller.payloads else _HIDDEN_FIELDS
     items: list[Any] = [{**row.as_dict(), **hidden, "may_decide": _may_decide(request.caller, row)} for row in page]
-    return {"items": items, "next_cursor": last.job.id if last else None}
+    return items, last.job.id if last else None
 
 
 def _may_decide(caller: Caller, row: OpenApproval) -> bool:

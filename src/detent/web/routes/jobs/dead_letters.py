@@ -15,7 +15,7 @@ from detent.engine.reads.views import dead_letter_view
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
-from .filters import Page, Selection
+from .filters import Page, Paged, Selection
 
 router = Router(tags=["dead letters"])
 BulkResponse = responses.answer_of("DeadLetterBulkResponse", DeadLetterBulkResult, dry_run=bool)
@@ -51,14 +51,13 @@ class DeadLetterRequeueRequest(schemas.RequeueRequest):
     )
 
 
-@router.route_for("GET", "/dlq/items", Power.READ)
+@router.route_for("GET", "/dlq/items", Power.READ, key="items")
 async def list_dead_letters(
     request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]
-) -> responses.DeadLetterList:
+) -> Paged[responses.DeadLetter]:
     """List dead letters, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     page, cursor = await request.engine.dead_letters.page(query.filter(request.caller))
-    items = [dead_letter_view(item, payloads=request.caller.payloads) for item in page]
-    return {"items": items, "next_cursor": cursor}
+    return [dead_letter_view(item, payloads=request.caller.payloads) for item in page], cursor
 
 
 @router.route_for("GET", "/dlq/items/{dlq_id}", Power.READ)

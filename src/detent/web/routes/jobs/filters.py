@@ -14,6 +14,8 @@ from detent.web.http.route import ApiRequest
 from detent.web.openapi.schemas import Name, QueryParameters, in_path
 
 T = TypeVar("T")
+Paged = tuple[list[T], str | None]
+"""A page of a list, and the cursor of the next page or None."""
 MAX_PAGE = 500
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ETAG = re.compile(r'(?:W/)?"[^"]*"')

@@ -20,7 +20,7 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi.document import SUBMISSION_OPTIONS
 
-from .filters import JobFilter, JobId, Page, etag_response
+from .filters import JobFilter, JobId, Page, Paged, etag_response
 
 router = Router(tags=["jobs"])
 SUBMISSION_FIELDS = {"job_type", *SUBMISSION_OPTIONS}
@@ -112,11 +112,11 @@ def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConf
     return conflict
 
 
-@router.route_for("GET", "/jobs", Power.READ)
-async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> responses.JobList:
+@router.route_for("GET", "/jobs", Power.READ, key="jobs")
+async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Paged[responses.Job]:
     """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
     page, cursor = await request.engine.jobs.page(query.filter(request.caller))
-    return {"jobs": [request.job_view(job) for job in page], "next_cursor": cursor}
+    return [request.job_view(job) for job in page], cursor
 
 
 @router.route_for(
@@ -141,17 +141,17 @@ class EventPageQuery(Page):
     limit: int = Field(500, ge=1, le=5_000)
 
 
-@router.route_for("GET", "/jobs/{job_id}/events", Power.READ)
+@router.route_for("GET", "/jobs/{job_id}/events", Power.READ, key="events")
 async def list_job_events(
     request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]
-) -> responses.EventList:
+) -> Paged[responses.Event]:
     """The log of a job: status changes and notes, oldest first."""
     history = await request.engine.jobs.history(job_id)
     payloads = request.caller.payloads
     rows = history_view(history.contract, history.job, history.events, history.notes, payloads=payloads)
     start = int(query.cursor or 0)
     end = start + query.limit
-    return {"events": rows[start:end], "next_cursor": str(end) if end < len(rows) else None}
+    return rows[start:end], str(end) if end < len(rows) else None
 
 
 @router.route_for("GET", "/jobs/{job_id}/why", Power.READ, responses={200: responses.answer_of("WhyResponse", Why)})
