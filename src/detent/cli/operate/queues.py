@@ -41,7 +41,7 @@ class PauseTarget:
 def list_queues(connection: ConnectionOptions) -> None:
     """List queues with their ready, scheduled and running jobs, and all pauses and limits."""
     overview = connection.run(lambda engine: engine.stats.queues())
-    view = overview.as_dict()
+    view = overview.queues_view()
     if connection.as_json:
         print_json(view)
         return

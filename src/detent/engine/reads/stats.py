@@ -1,7 +1,7 @@
 """Statistics: jobs by status, queues and their backlog, dead letters, workers, pauses and limits."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -20,20 +20,25 @@ from .why import is_live, serves
 
 
 @dataclass(frozen=True, slots=True)
-class Queues:
-    """The state of all queues."""
+class Stats:
+    """The state of the queues, and numbers of jobs and dead letters if they were read.
+
+    For a tenant there are only the numbers: tenants share queues, workers, pauses and limits.
+    """
 
     now: Micros
-    backlog: list[Backlog]
-    pauses: list[Pause]
-    workers: list[WorkerRow]
-    limits: list[Limit]
+    backlog: list[Backlog] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
+    workers: list[WorkerRow] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
+    counts: list[StatusCount] = field(default_factory=list)
+    dead_letters: dict[str, int] = field(default_factory=dict)
 
     @property
     def paused(self) -> dict[str, Pause]:
         return {pause.name: pause for pause in self.pauses if pause.kind == "queue"}
 
-    def as_dict(self) -> operations.QueueList:
+    def queues_view(self) -> operations.QueueList:
         names = sorted({row.queue for row in self.backlog} | set(self.paused))
         return {
             "queues": [self._queue(name) for name in names],
@@ -55,18 +60,6 @@ class Queues:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Numbers of jobs and dead letters. For a tenant without backlog, workers and pauses, which tenants share."""
-
-    now: Micros
-    counts: list[StatusCount]
-    backlog: list[Backlog]
-    dead_letters: dict[str, int]
-    workers: list[WorkerRow]
-    pauses: list[Pause]
-
-
 class Statistics(Service):
     """`engine.stats`: numbers of jobs, the queues and their workers."""
 
@@ -82,22 +75,20 @@ class Statistics(Service):
         return {name: view[name] for name in ("statuses", "phases", "jobs", "dead_letters", "at")}
 
     @operators_only
-    async def queues(self) -> Queues:
+    async def queues(self) -> Stats:
         return await self._runtime.store.read(_read_queues)
 
 
-async def _read_queues(tx: Tx) -> Queues:
+async def _read_queues(tx: Tx) -> Stats:
     workers, pauses = await tx.workers.list_workers(), await tx.pauses.list_pauses()
     limits = [row.limit for row in await tx.limits.list_limits()]
-    return Queues(tx.now, await tx.stats.backlog(), pauses, workers, limits)
+    return Stats(tx.now, await tx.stats.backlog(), pauses, workers, limits)
 
 
 async def _read_stats(tx: Tx, tenant: str | None = None) -> Stats:
     counts, dead_letters = await tx.stats.counts(tenant), await tx.dead_letters.dead_letter_counts(tenant)
-    if tenant is not None:
-        return Stats(tx.now, counts, [], dead_letters, [], [])
-    workers, pauses = await tx.workers.list_workers(), await tx.pauses.list_pauses()
-    return Stats(tx.now, counts, await tx.stats.backlog(), dead_letters, workers, pauses)
+    queues = await _read_queues(tx) if tenant is None else Stats(tx.now)
+    return replace(queues, counts=counts, dead_letters=dead_letters)
 
 
 def limit_view(limit: Limit) -> operations.LimitResponse:

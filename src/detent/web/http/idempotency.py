@@ -13,7 +13,7 @@ from detent.core.times import SECOND
 from detent.ports.store import Store
 from detent.ports.tx import Tx
 
-from .problems import problem_of
+from .problems import RetryLater, problem_of
 
 if TYPE_CHECKING:
     from .route import ApiRequest
@@ -21,21 +21,6 @@ if TYPE_CHECKING:
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _DROP_EXPIRED_AT_ONCE = 20
-
-
-class KeyInUse(DetentError):
-    """The first request with this key has not finished yet."""
-
-    code = "IDEMPOTENCY_KEY_IN_FLIGHT"
-    http_status = 409
-    retryable = True
-
-
-class KeyReused(DetentError):
-    """The key was used before with a different request."""
-
-    code = "IDEMPOTENCY_KEY_REUSED"
-    http_status = 422
 
 
 async def run_idempotent(request: "ApiRequest", run: Callable[[], Awaitable[Response]]) -> Response:
@@ -92,13 +77,15 @@ async def _reserve(
     first = await tx.answers.answer(owner, key)
     assert first is not None, "the key is reserved"
     if first.digest != digest:
-        raise KeyReused("this Idempotency-Key was sent with another request; use a new key for a new request")
+        message = "this Idempotency-Key was sent with another request; use a new key for a new request"
+        raise DetentError(message, code="IDEMPOTENCY_KEY_REUSED", http_status=422)
     if first.status is not None:
         return first.fresh_id, (first.status, first.media, first.body)
     abandoned = tx.now - first.made_at > settings.answer_lost_seconds * SECOND
     if abandoned and await tx.answers.take_over_answer(owner, key, first.made_at, until):
         return first.fresh_id, None
-    raise KeyInUse("the first request with this Idempotency-Key has not finished; retry later")
+    message = "the first request with this Idempotency-Key has not finished; retry later"
+    raise RetryLater(message, code="IDEMPOTENCY_KEY_IN_FLIGHT", http_status=409)
 
 
 def _digest(request: "ApiRequest") -> str:

@@ -9,32 +9,13 @@ from starlette.requests import ClientDisconnect, Request
 from detent.core.errors import DetentError, InvalidInput
 from detent.system.clock import SystemClock
 
+from .problems import RetryLater
+
 _MAX_CALLERS = 10_000
 
 
-class TooLarge(DetentError):
-    code = "BODY_TOO_LARGE"
-    http_status = 413
-
-
-class WrongMedia(DetentError):
-    code = "MEDIA_TYPE_UNSUPPORTED"
-    http_status = 415
-
-
-class TooSlow(DetentError):
-    code = "BODY_TOO_SLOW"
-    http_status = 408
-
-
-class TooMany(DetentError):
-    code = "RATE_LIMITED"
-    http_status = 429
-    retryable = True
-
-
 async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
-    """The whole body. Raises TooLarge as soon as the limit is exceeded, TooSlow after `seconds`."""
+    """The whole body. Raises an error as soon as it exceeds the limit, or after `seconds`."""
     length = request.headers.get("content-length")
     if length is not None and (not length.isdigit() or int(length[:19]) > max_bytes):
         raise _too_large(max_bytes)
@@ -51,12 +32,14 @@ async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
                     raise _too_large(max_bytes)
                 more = message.get("more_body", False)
     except TimeoutError:
-        raise TooSlow(f"the request body did not arrive within {seconds:g} seconds") from None
+        slow = f"the request body did not arrive within {seconds:g} seconds"
+        raise DetentError(slow, code="BODY_TOO_SLOW", http_status=408) from None
     return b"".join(parts)
 
 
-def _too_large(max_bytes: int) -> TooLarge:
-    return TooLarge(f"the request body must be at most {max_bytes} bytes", limit=max_bytes)
+def _too_large(max_bytes: int) -> DetentError:
+    message = f"the request body must be at most {max_bytes} bytes"
+    return DetentError(message, code="BODY_TOO_LARGE", http_status=413, limit=max_bytes)
 
 
 def strict_json(body: bytes, max_depth: int) -> Any:
@@ -105,11 +88,12 @@ class RateLimiter:
         self._full_at: dict[str, float] = {}
 
     def take(self, caller: str) -> None:
-        """Count one request. Raises TooMany if the caller's bucket is empty."""
+        """Count one request. Raises RetryLater if the caller's bucket is empty."""
         now = self._clock.monotonic()
         full_at = max(now, self._full_at.get(caller, 0.0)) + 1 / self._rate
         if full_at - now > 2.0:
-            raise TooMany(f"more than {self._rate:g} requests per second with this token; retry later")
+            message = f"more than {self._rate:g} requests per second with this token; retry later"
+            raise RetryLater(message, code="RATE_LIMITED", http_status=429)
         if len(self._full_at) >= _MAX_CALLERS:
             self._full_at = {name: at for name, at in self._full_at.items() if at > now}
         self._full_at[caller] = full_at

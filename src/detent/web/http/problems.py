@@ -26,6 +26,12 @@ _ROUTING = {
 _RESERVED = {"status": "job_status", "type": "problem_type", "title": "problem_title", "detail": "details"}
 
 
+class RetryLater(DetentError):
+    """The same request may succeed later."""
+
+    retryable = True
+
+
 def new_trace() -> str:
     return f"req-{_ids.job()}"
 

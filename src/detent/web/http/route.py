@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from detent.core.access import POWERS, Power, Scope
-from detent.core.errors import InvalidInput, StoreUnavailable
+from detent.core.errors import DetentError, InvalidInput, StoreUnavailable
 from detent.core.job import Job
 from detent.engine import Engine
 from detent.engine.control.access import Forbidden
@@ -22,7 +22,7 @@ from detent.web.openapi.schemas import PROBLEMS, ReasonRequest, list_model, mode
 
 from .authentication import SAFE, Caller
 from .idempotency import run_idempotent
-from .limits import WrongMedia, is_json, read_body, strict_json
+from .limits import is_json, read_body, strict_json
 from .problems import new_trace, problem_of
 from .state import Web
 
@@ -88,20 +88,17 @@ class ApiRoute(APIRoute):
             api_request = ApiRequest(request.scope, request.receive)
             api_request.web = request.app.state.web
             api_request.trace_id = new_trace()
+            settings = api_request.web.settings
             try:
-                return await self._respond(api_request, handler)
+                if request.method not in SAFE:
+                    api_request.raw = await read_body(request, settings.max_body, settings.body_seconds)
+                return await run_watched(api_request.web, self._handle(api_request, handler))
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:
                 return problem_of(error, api_request.trace_id)
 
         return apply_policy
-
-    async def _respond(self, request: ApiRequest, handler: Handler) -> Response:
-        web = request.web
-        if request.method not in SAFE:
-            request.raw = await read_body(request, web.settings.max_body, web.settings.body_seconds)
-        return await run_watched(web, self._handle(request, handler))
 
     async def _handle(self, request: ApiRequest, handler: Handler) -> Response:
         web, method = request.web, request.method
@@ -112,7 +109,8 @@ class ApiRoute(APIRoute):
             web.rate_limiter.take(caller.token_id or (request.client.host if request.client else ""))
             request.engine = (await web.engine()).scoped(tenant=caller.tenant)
         if request.raw and not is_json(request.headers.get("content-type")):
-            raise WrongMedia("send the body as JSON, with `Content-Type: application/json`")
+            message = "send the body as JSON, with `Content-Type: application/json`"
+            raise DetentError(message, code="MEDIA_TYPE_UNSUPPORTED", http_status=415)
         if request.raw and not self.takes_body and request.raw.strip() not in _EMPTY_BODIES:
             raise InvalidInput("this endpoint takes no request body", code="BODY_UNEXPECTED")
         if method == "POST" and self.needs is not None and "idempotency-key" in request.headers:

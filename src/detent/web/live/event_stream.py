@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.engine.reads.views import event_view, redact_event, redact_job
+from detent.engine.reads.views import event_view, redact_entry, redact_job
 from detent.ports.tail import Position, TailEvent
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _chunk(frames: Iterable[Frame], matches: FrameFilter, payloads: bool) -> byt
 def frame_of(contract: Contract, tail_event: TailEvent) -> Frame:
     job, event = tail_event.job, tail_event.event
     full = _encode(contract, tail_event)
-    redacted = _encode(contract, TailEvent(tail_event.position, redact_event(event), redact_job(job)))
+    redacted = _encode(contract, TailEvent(tail_event.position, redact_entry(event), redact_job(job)))
     names = (job.tenant_id, job.queue, job.job_type, job.contract, job.id)
     return Frame(tail_event.position, *names, full, full if redacted == full else redacted)
 

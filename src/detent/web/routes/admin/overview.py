@@ -12,7 +12,6 @@ from detent.engine.metrics.time_series import series_view
 from detent.engine.reads import operations
 from detent.engine.reads.responses import JsonObject
 from detent.engine.reads.stats import counts_view, live_workers_view
-from detent.ports.tx import Tx
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
@@ -27,18 +26,15 @@ async def get_overview(request: ApiRequest) -> JsonObject:
     Counting many jobs is slow: jobs, phases and statuses are as of counted_at, and null until the first count is done.
     """
     engine = request.engine
-    counts, queues, rest = await asyncio.gather(
-        request.web.job_counts.latest(), engine.stats.queues(), engine.store.read(_dead_letters_and_workers)
+    counts, queues, dead_letters = await asyncio.gather(
+        request.web.job_counts.latest(),
+        engine.stats.queues(),
+        engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts()),
     )
     jobs = {**counts_view(counts.rows), "counted_at": iso(counts.at)} if counts else _NOT_COUNTED
-    return {"at": iso(engine.store.now()), **jobs, **queues.as_dict(), **rest}
-
-
-async def _dead_letters_and_workers(tx: Tx) -> JsonObject:
-    return {
-        "dead_letters": await tx.dead_letters.dead_letter_counts(),
-        "workers": live_workers_view(await tx.workers.list_workers(), tx.now),
-    }
+    workers = live_workers_view(queues.workers, queues.now)
+    at = iso(engine.store.now())
+    return {"at": at, **jobs, **queues.queues_view(), "dead_letters": dead_letters, "workers": workers}
 
 
 class SeriesQuery(schemas.QueryParameters):

@@ -65,7 +65,7 @@ class QuotaRequest(schemas.ReasonRequest):
 @router.route_for("GET", "/queues", Power.READ, shared="the list of queues")
 async def list_queues(request: ApiRequest) -> operations.QueueList:
     """List the queues with their number of ready, scheduled and running jobs, and all pauses."""
-    return (await request.engine.stats.queues()).as_dict()
+    return (await request.engine.stats.queues()).queues_view()
 
 
 @router.route_for("POST", "/queues/{name:path}/pause", Power.OPERATE)

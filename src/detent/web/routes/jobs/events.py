@@ -13,6 +13,7 @@ from detent.core.access import Power
 from detent.core.errors import DetentError
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.ports.tail import Position, position_from
+from detent.web.http.problems import RetryLater
 from detent.web.http.route import ApiRequest, Router
 from detent.web.live.event_stream import EventTail, FellBehind, Frame, FrameFilter
 from detent.web.openapi import schemas
@@ -25,12 +26,6 @@ _HEADERS = [
 ]
 _END_SECONDS = 1.0
 _POSITION = r"^[0-9]{1,18}(\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,9})?$"
-
-
-class TooManyStreams(DetentError):
-    code = "STREAMS_FULL"
-    http_status = 503
-    retryable = True
 
 
 class EventStreamFilter(schemas.QueryParameters):
@@ -61,7 +56,8 @@ async def stream_events(
     """Send all status changes. A client that reconnects with Last-Event-ID gets every later event."""
     web, caller = request.web, request.caller
     if web.event_tail.listeners >= web.settings.max_streams:
-        raise TooManyStreams(f"this server already has {web.settings.max_streams} event streams; retry later")
+        message = f"this server already has {web.settings.max_streams} event streams; retry later"
+        raise RetryLater(message, code="STREAMS_FULL", http_status=503)
     after = last_event_id or query.after
     start = None if after is None else position_from(after)
     fields = query.model_dump(exclude={"after", "tenant"}) | {"tenant_id": caller.tenant_for(query.tenant)}

@@ -8,7 +8,6 @@ from pydantic import Field
 from starlette.responses import Response
 
 from detent.core.access import Power
-from detent.core.contract.model import Contract
 from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
 from detent.engine.reads import responses
@@ -86,7 +85,9 @@ def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | Non
         raise InvalidInput(f"unknown fields: {names}; /docs lists all fields", code="FIELD_UNKNOWN", field=names)
     fields = {name: _whole_number(value) for name, value in body.items() if value is not None}
     if "job_type" not in fields:
-        fields["job_type"] = _default_job_type(engine.contract(fields.get("contract")))
+        if not engine.contract(fields.get("contract")).keys.task_id_is_key:
+            raise InvalidInput("job_type is missing; it selects the handler", code="INPUT_INVALID", field="job_type")
+        fields["job_type"] = DEFAULT_TASK_TYPE
     if not isinstance(fields.get("hold", False), bool):
         raise InvalidInput("hold must be true or false", code="INPUT_INVALID", field="hold")
     if caller.tenant is not None:
@@ -97,12 +98,6 @@ def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | Non
 def _whole_number(value: Any) -> Any:
     """JSON has one type of number, so 3.0 is accepted where an integer is needed."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _default_job_type(contract: Contract) -> str:
-    if contract.keys.task_id_is_key:
-        return DEFAULT_TASK_TYPE
-    raise InvalidInput("job_type is missing; it selects the handler", code="INPUT_INVALID", field="job_type")
 
 
 def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConflict:

@@ -54,15 +54,11 @@ async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> JsonObject:
 @router.route_for("POST", "/bulk/requeue", Power.OPERATE, responses={200: BulkResponse})
 async def requeue_jobs(request: ApiRequest, body: JobBulkRequest) -> JsonObject:
     """Requeue many finished jobs as new jobs. With dry_run, the default, only count them."""
-    return await _act_on_page(request, body, _can_requeue, Jobs.requeue_many)
+    return await _act_on_page(request, body, lambda _, job: job.phase is Phase.FINAL, Jobs.requeue_many)
 
 
 def _can_cancel(engine: Engine, job: Job) -> bool:
     return engine.contract(job.contract).edge(job.status, Move.CANCEL) is not None and job.cancel_requested is None
-
-
-def _can_requeue(engine: Engine, job: Job) -> bool:
-    return job.phase is Phase.FINAL
 
 
 async def _act_on_page(
