@@ -43,7 +43,7 @@ class LogFollower(Generic[T]):
         self._target = target_entries
         self._range_size = _FIRST_RANGE
 
-    async def catch_up(self, steps: int) -> bool:
+    async def catch_up(self, steps: int = 16) -> bool:
         """Add new log entries, at most `steps` ranges; True if the end was reached."""
         for _ in range(steps):
             since, until, summed, at_end = await self._runtime.store.read(self._read_range)

@@ -23,23 +23,18 @@ SPANS: dict[Span, tuple[int, int]] = {"hour": (3_600, 30), "day": (86_400, 900),
 _TARGET_EVENTS = 5_000
 
 
-class SeriesRecorder:
+class SeriesRecorder(LogFollower[dict[int, SlotSums]]):
     """Sums events from the stored position on."""
 
     def __init__(self, engine: Runtime) -> None:
-        self._engine = engine
+        super().__init__(engine, LOG, EVENTS, self._sum_range, _add_sums, target_entries=_TARGET_EVENTS)
         self._groups: dict[int, Group] = {}
-        self._follower = LogFollower(engine, LOG, EVENTS, self._sum_range, _add_sums, target_entries=_TARGET_EVENTS)
-
-    async def catch_up(self, steps: int = 16) -> bool:
-        """Sum new events in at most `steps` ranges; True if the end of the log was reached."""
-        return await self._follower.catch_up(steps)
 
     async def _sum_range(self, tx: Tx, position: int, until: int) -> tuple[int, dict[int, SlotSums]]:
         rows = await tx.series.time_events(position, until, SLOT)
         if any(row.lane_group not in self._groups for row in rows):
             self._groups = await read_groups(tx.event_counts)
-        return sum(row.number for row in rows), sum_events(rows, self._groups, self._engine.contracts)
+        return sum(row.number for row in rows), sum_events(rows, self._groups, self._runtime.contracts)
 
 
 async def _add_sums(tx: Tx, sums: dict[int, SlotSums]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import HTTPConnection
 
 from detent.core.access import POWERS, Power, Role, Token, implied_roles
-from detent.core.errors import InvalidInput, TenantViolation
+from detent.core.errors import TenantViolation
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.system.clock import SystemClock
 
@@ -165,9 +165,3 @@ def host_name(host: str) -> str:
 def is_loopback(host: str) -> bool:
     name = host.strip().lower()
     return name in ("localhost", "::1") or (name.startswith("127.") and name.replace(".", "").isdigit())
-
-
-def check_secret(secret: object) -> str:
-    if not isinstance(secret, str) or not secret.isascii() or not 0 < len(secret) <= 200:
-        raise InvalidInput("token must be 1 to 200 ASCII characters", code="TOKEN_INVALID", field="token")
-    return secret

@@ -1,6 +1,7 @@
 """Wakes requests that wait for a commit: one watch on the store serves all of them."""
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from detent.core.errors import DetentError
@@ -25,12 +26,10 @@ class CommitWatch:
         self._waiting += 1
         if self._task is None or self._task.done():
             self._task = self._web.start(self._run(), "commit-watch")
-        changed = self._changed
         try:
-            async with asyncio.timeout(seconds):
-                await changed.wait()
-        except TimeoutError:
-            pass
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
         finally:
             self._waiting -= 1
 

@@ -98,11 +98,9 @@ class EventTail:
 
     async def _wait(self, seconds: float) -> bool:
         """Wait for new frames; False on timeout."""
-        has_new_frames = self._has_new_frames
         try:
             async with asyncio.timeout(seconds):
-                await has_new_frames.wait()
-            return True
+                return await self._has_new_frames.wait()
         except TimeoutError:
             return False
 

@@ -14,7 +14,7 @@ from detent.core.times import iso
 from detent.engine.control.access import token_view
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
-from detent.web.http.authentication import COOKIE, Caller, check_secret, csrf_token_of
+from detent.web.http.authentication import COOKIE, Caller, csrf_token_of
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 from detent.web.routes.jobs.filters import Page, Paged
@@ -113,7 +113,7 @@ async def create_session(request: ApiRequest, body: SessionRequest) -> Response:
 
     401 UNAUTHORIZED if the token is unknown, expired or revoked.
     """
-    secret = check_secret(body.token)
+    secret = body.token
     caller = await request.web.authenticator.authenticate_secret(secret)
     response = json_response({**caller_view(caller, False), "csrf_token": csrf_token_of(secret)})
     path, secure = request.scope.get("root_path") or "/", request.url.scheme == "https"

@@ -70,10 +70,7 @@ async def list_queues(request: ApiRequest) -> operations.QueueList:
 
 @router.route_for("POST", "/queues/{name:path}/pause", Power.OPERATE)
 async def pause_queue(
-    request: ApiRequest,
-    name: TargetName,
-    query: Annotated[PauseQuery, Query()],
-    body: schemas.OptionalReason = None,
+    request: ApiRequest, name: TargetName, query: Annotated[PauseQuery, Query()], body: schemas.OptionalReason = None
 ) -> operations.PauseResponse:
     """Pause a queue, a job type or a tenant: its jobs are not claimed any more. Running jobs continue."""
     _check_tenant(request, query.kind, name)

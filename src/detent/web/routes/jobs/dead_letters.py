@@ -76,11 +76,7 @@ async def requeue_dead_letter(
     """
     options = body or DeadLetterRequeueRequest()
     submitted = await request.engine.dead_letters.requeue(
-        dlq_id,
-        request.acting(body),
-        payload=options.payload,
-        new_id=request.fresh_id,
-        take_steps=options.take_steps,
+        dlq_id, request.acting(body), payload=options.payload, new_id=request.fresh_id, take_steps=options.take_steps
     )
     return request.submitted_view(submitted)
 

@@ -104,7 +104,8 @@ class EventStreamResponse(Response):
         try:
             async for chunk in self._chunks:
                 if chunk:
-                    await self._send(send, chunk)
+                    async with asyncio.timeout(self._settings.send_seconds):
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except (FellBehind, TimeoutError, DetentError):
             pass  # the client reconnects with the last id it saw
         finally:
@@ -123,10 +124,6 @@ class EventStreamResponse(Response):
                 return
             except DetentError:
                 continue  # without the store nothing is known about the token
-
-    async def _send(self, send: Send, chunk: bytes) -> None:
-        async with asyncio.timeout(self._settings.send_seconds):
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def _end(self, send: Send) -> None:
         """End the response; a client that does not read is not waited for again."""
