@@ -34,7 +34,7 @@ class SeriesRecorder(LogFollower[dict[int, SlotSums]]):
         rows = await tx.series.time_events(position, until, SLOT)
         if any(row.lane_group not in self._groups for row in rows):
             self._groups = await read_groups(tx.event_counts)
-        return sum(row.number for row in rows), sum_events(rows, self._groups, self._runtime.contracts)
+        return sum(row.number for row in rows), sum_events(rows, self._groups, self.runtime.contracts)
 
 
 async def _add_sums(tx: Tx, sums: dict[int, SlotSums]) -> None:

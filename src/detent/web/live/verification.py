@@ -23,7 +23,8 @@ class Verifier:
         self._state = _new_state(None)
 
     def view(self) -> VerificationState:
-        return {**self._state, "under_way": self._task is not None and not self._task.done()}
+        self._state["under_way"] = self._task is not None and not self._task.done()
+        return self._state.copy()
 
     async def start(self, person: str) -> None:
         """Start a verification; does nothing if one is running."""
