@@ -20,7 +20,7 @@ class Verifier:
     def __init__(self, web: "Web") -> None:
         self._web = web
         self._task: asyncio.Task[None] | None = None
-        self._state = _new_state(None)
+        self._state = _new_state()
 
     def view(self) -> VerificationState:
         self._state["under_way"] = self._task is not None and not self._task.done()
@@ -31,8 +31,7 @@ class Verifier:
         if self.view()["under_way"]:
             return
         engine = await self._web.engine()
-        started = iso(engine.store.now())
-        self._state = {**_new_state(self._state["report"]), "started_at": started, "started_by": person}
+        self._state = _new_state(self._state["report"], iso(engine.store.now()), person)
         self._task = self._web.start(self._run(), "verify")
         await engine.store.write(lambda tx: tx.audit.add_audit(Audit(person, "verify", "database")))
 
@@ -54,13 +53,15 @@ class Verifier:
         self._state["done"], self._state["total"] = done, total
 
 
-def _new_state(report: VerifyReport | None) -> VerificationState:
+def _new_state(
+    report: VerifyReport | None = None, started_at: str | None = None, started_by: str | None = None
+) -> VerificationState:
     return {
         "under_way": False,
         "done": 0,
         "total": 0,
-        "started_at": None,
-        "started_by": None,
+        "started_at": started_at,
+        "started_by": started_by,
         "ended_at": None,
         "error": None,
         "report": report,
