@@ -143,7 +143,7 @@ class Authenticator:
 def _require_local_request(request: HTTPConnection) -> None:
     """Refuse DNS rebinding and cross-site requests: an open API serves programs on this machine only."""
     host = request.headers.get("host", "")
-    if not is_loopback(host_name(host)):
+    if not is_loopback(_host_name(host)):
         raise Forbidden(
             "without tokens this API accepts requests to a loopback address only; use http://127.0.0.1",
             code="HOST_NOT_ALLOWED",
@@ -155,7 +155,7 @@ def _require_local_request(request: HTTPConnection) -> None:
         )
 
 
-def host_name(host: str) -> str:
+def _host_name(host: str) -> str:
     """The host without its port and without the brackets of an IPv6 address."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
