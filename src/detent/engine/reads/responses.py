@@ -298,8 +298,8 @@ class CallerResponse(TypedDict):
     tenant: Annotated[str | None, "The tenant that the token is bound to; null for all tenants."]
     payloads: Annotated[bool, "Whether payloads, results and error messages are shown."]
     open: Annotated[bool, "True if this API needs no token, because none was ever created."]
-    powers: Annotated[list[str], "What the role permits."]
     roles: Annotated[list[str] | None, "Roles that count in approvals; null if unknown."]
+    powers: Annotated[list[str], "What the role permits."]
 
 
 class SessionResponse(CallerResponse):

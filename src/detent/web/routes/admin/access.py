@@ -96,15 +96,9 @@ async def get_caller(request: ApiRequest) -> responses.CallerResponse:
 
 
 def caller_view(caller: Caller, is_open: bool) -> responses.CallerResponse:
-    return {
-        "name": caller.person,
-        "role": str(caller.role),
-        "tenant": caller.tenant,
-        "payloads": caller.payloads,
-        "open": is_open,
-        "roles": caller.deciding_roles,
-        "powers": sorted(str(power) for power in POWERS[caller.role]),
-    }
+    powers = sorted(str(power) for power in POWERS[caller.role])
+    values = {"name": caller.person, "open": is_open, "roles": caller.deciding_roles, "powers": powers}
+    return show(responses.CallerResponse, caller, **values)
 
 
 @router.route_for("POST", "/session", None, responses={200: responses.SessionResponse})

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 
 from detent.core.access import Power
 from detent.core.errors import InvalidInput, NotFound
+from detent.core.limits import MAX_NUMBER, MAX_PERIOD
 from detent.engine.reads import operations
 from detent.engine.reads.responses import show
 from detent.engine.reads.stats import limit_view
@@ -15,8 +16,6 @@ from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
 router = Router(tags=["queues"])
-_MAX_NUMBER = 1_000_000_000
-_MAX_SECONDS = 366 * 86_400.0
 TargetName = Annotated[str, schemas.in_path("Name of the queue, job type or tenant.", schemas.PRINTABLE)]
 ContractName = Annotated[str, schemas.in_path("The contract's name.", schemas.PRINTABLE)]
 Tenant = Annotated[str, schemas.in_path("The tenant.", schemas.PRINTABLE)]
@@ -49,17 +48,17 @@ class LimitRequest(LimitScope):
     """A limit; at least one of concurrency and rate is needed."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [_requires("concurrency"), _requires("rate")]})
-    concurrency: int | None = Field(None, ge=1, le=_MAX_NUMBER, description="Max concurrent jobs.")
-    rate: int | None = Field(None, ge=1, le=_MAX_NUMBER, description="Max starts per period_seconds.")
-    period_seconds: float = Field(1.0, ge=0.001, le=_MAX_SECONDS)
+    concurrency: int | None = Field(None, ge=1, le=MAX_NUMBER, description="Max concurrent jobs.")
+    rate: int | None = Field(None, ge=1, le=MAX_NUMBER, description="Max starts per period_seconds.")
+    period_seconds: float = Field(1.0, ge=0.001, le=MAX_PERIOD)
 
 
 class QuotaRequest(schemas.ReasonRequest):
     """A tenant's weight and quotas. Null leaves a value unchanged."""
 
-    weight: int | None = Field(None, ge=1, le=_MAX_NUMBER, description="The tenant's share of claims among tenants.")
-    max_backlog: int | None = Field(None, ge=0, le=_MAX_NUMBER, description="Max queued and running jobs.")
-    max_payload: int | None = Field(None, ge=2, le=_MAX_NUMBER, description="Max bytes of a payload.")
+    weight: int | None = Field(None, ge=1, le=MAX_NUMBER, description="The tenant's share of claims among tenants.")
+    max_backlog: int | None = Field(None, ge=0, le=MAX_NUMBER, description="Max queued and running jobs.")
+    max_payload: int | None = Field(None, ge=2, le=MAX_NUMBER, description="Max bytes of a payload.")
 
 
 @router.route_for("GET", "/queues", Power.READ, shared="the list of queues")
