@@ -207,7 +207,7 @@ class LostJob(TypedDict):
     at: Timestamp
 
 
-class Recovery(TypedDict):
+class WorkerRecovery(TypedDict):
     """The jobs that were reclaimed from one lost worker."""
 
     worker: str

@@ -149,10 +149,10 @@ class Recovery:
         start = min(loss.seen_at if loss.seen_at is not None else loss.lease_until for loss in self.losses)
         return max(0, max(loss.at for loss in self.losses) - start)
 
-    def view(self) -> operations.Recovery:
+    def view(self) -> operations.WorkerRecovery:
         seen = [loss.seen_at for loss in self.losses if loss.seen_at is not None]
         return show(
-            operations.Recovery,
+            operations.WorkerRecovery,
             self,
             last_seen_at=iso(min(seen, default=None)),
             began_at=iso(min(loss.at for loss in self.losses)),

@@ -37,7 +37,7 @@ async def list_workers(request: ApiRequest) -> list[operations.Worker]:
 
 
 @router.route_for("GET", "/workers/recoveries", Power.READ, key="recoveries", shared="workers")
-async def list_recoveries(request: ApiRequest) -> list[operations.Recovery]:
+async def list_recoveries(request: ApiRequest) -> list[operations.WorkerRecovery]:
     """List the jobs that were reclaimed from lost workers within the last week, by worker."""
     return [recovery.view() for recovery in await request.engine.workers.recoveries()]
 
