@@ -26,7 +26,7 @@ def stats(connection: ConnectionOptions) -> None:
         [[contract, status, phase, number] for contract, status, phase, number in sorted(snapshot.counts)],
     )
     print_line()
-    workers, oldest = view["workers"], oldest_due(snapshot)
+    workers, oldest = view["workers"], oldest_due(snapshot.backlog)
     paused = ", ".join(f"{pause['kind'].replace('_', ' ')} {pause['name']}" for pause in view["paused"])
     print_fields(
         {

@@ -1,7 +1,7 @@
 """`detent queues`: lists, pauses and limits queues, job types and tenants; sets weights and quotas of tenants."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from detent.cli.output import print_line, relative_time
 from detent.core.job import Micros
 from detent.core.limits import Limit
 from detent.engine import Engine
-from detent.engine.reads.queues import read_queues
+from detent.engine.reads import operations
 from detent.engine.reads.why import span
 from detent.ports.limits import Pause, TenantQuota
 
@@ -42,8 +42,8 @@ class PauseTarget:
 @group.command("list")
 def list_queues(connection: ConnectionOptions) -> None:
     """List queues with their ready, scheduled and running jobs, and all pauses and limits."""
-    overview = connection.run(read_queues)
-    view, now = overview.as_dict(), overview.now
+    overview = connection.run(lambda engine: engine.stats.queues())
+    view, now = overview.queues_view(), overview.now
     columns = ("queue", ">ready", ">scheduled", ">running", ">workers", "types", "paused")
     rows = (_row(now, queue, overview.paused.get(queue["queue"])) for queue in view["queues"])
     empty = "No queues yet. `detent enqueue TYPE` creates the first job and its queue."
@@ -56,8 +56,8 @@ def list_queues(connection: ConnectionOptions) -> None:
         print_line(f"limit: {limit.describe()}: {_format_limit(limit)}")
 
 
-def _row(now: Micros, queue: dict[str, Any], pause: Pause | None) -> list[str | int]:
-    counts = [queue[name] for name in ("due", "later", "held", "workers")]
+def _row(now: Micros, queue: operations.Queue, pause: Pause | None) -> list[str | int]:
+    counts = [queue["due"], queue["later"], queue["held"], queue["workers"]]
     return [queue["queue"], *counts, ", ".join(queue["job_types"]), _paused_by(now, pause) if pause else ""]
 
 

@@ -25,14 +25,10 @@ class JobTree:
     """Set if there are too many children to show: (job type, status, how many)."""
 
     def as_dict(self) -> dict[str, Any]:
-        job = self.job
+        shown = ("id", "job_type", "status", "phase", "error_code")
         return {
-            "id": job.id,
+            **{name: getattr(self.job, name) for name in shown},
             "name": self.name,
-            "job_type": job.job_type,
-            "status": job.status,
-            "phase": str(job.phase),
-            "error_code": job.error_code,
             "after": self.after,
             "children": [child.as_dict() for child in self.children],
             "counts": [{"job_type": kind, "status": status, "count": n} for kind, status, n in self.child_counts],

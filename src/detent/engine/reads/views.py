@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.io import contract_to
@@ -11,9 +11,10 @@ from detent.core.contract.model import Contract
 from detent.core.job import DeadLetter, Event, Job, Note
 from detent.engine.submit.prepare import Submitted
 
-from . import responses
+from . import operations, responses
 from .responses import show
 
+Entry = TypeVar("Entry", Event, Note)
 _UNREDACTED_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
 """The event data that callers without payload access see: codes, never texts from a handler."""
 
@@ -57,16 +58,10 @@ def redact_job(job: Job) -> Job:
     return replace(job, payload="{}", result=None, error_message=None)
 
 
-def redact_event(event: Event) -> Event:
-    return replace(event, data=_redact_data(event.data))
-
-
-def redact_note(note: Note) -> Note:
-    return replace(note, data=_redact_data(note.data))
-
-
-def _redact_data(data: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if data is None else {name: value for name, value in data.items() if name in _UNREDACTED_DATA}
+def redact_entry(entry: Entry) -> Entry:
+    """The event or note with the data that callers without payload access see."""
+    data = entry.data
+    return replace(entry, data=data and {name: value for name, value in data.items() if name in _UNREDACTED_DATA})
 
 
 def submitted_view(contract: Contract, submitted: Submitted, *, payloads: bool = True) -> responses.SubmitResponse:
@@ -97,8 +92,8 @@ def history_view(
 ) -> list[responses.Event]:
     """Events and notes in one list: each note comes after the event it follows."""
     if not payloads:
-        job, events = redact_job(job), [redact_event(event) for event in events]
-        notes = [redact_note(note) for note in notes]
+        job, events = redact_job(job), [redact_entry(event) for event in events]
+        notes = [redact_entry(note) for note in notes]
     status_at = {event.seq: event.target for event in events}
     rows = [(event.seq, 0, event_view(contract, job, event)) for event in events]
     rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
@@ -117,13 +112,12 @@ def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> responses.De
     )
 
 
-def contract_view(contract: Contract) -> dict[str, Any]:
+def contract_view(contract: Contract) -> operations.Contract:
     """A contract's statuses, edges, error codes and retry rule; notes are not edges."""
-    declared = contract_to(contract)
-    return {part: declared[part] for part in responses.Contract.__annotations__}
+    return show(operations.Contract, contract, **contract_to(contract))
 
 
-def contracts_view(contracts: Mapping[str, Contract]) -> list[dict[str, Any]]:
+def contracts_view(contracts: Mapping[str, Contract]) -> list[operations.ContractSummary]:
     return [
         {
             "name": contract.name,

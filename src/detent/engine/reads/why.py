@@ -17,7 +17,7 @@ from detent.ports.limits import MeterUse, Pause
 from detent.ports.listing import WorkerRow
 from detent.ports.tx import Tx
 
-from .views import redact_job, redact_note
+from .views import redact_entry, redact_job
 
 LIVE_LEASES = 3
 """A worker counts as dead if its last heartbeat is older than this many of its leases."""
@@ -48,11 +48,11 @@ class Snapshot:
     pauses: list[Pause]
     live: list[WorkerRow]
     ahead: int
-    notes: list[Note] = field(default_factory=list)
-    meters: list[MeterUse] = field(default_factory=list)
+    notes: list[Note]
+    meters: list[MeterUse]
     """The meters of the limits that apply to the job, and how many jobs each counts."""
-    approval: Approval | None = None
-    children: list[ChildCount] = field(default_factory=list)
+    approval: Approval | None
+    children: list[ChildCount]
 
 
 async def why(runtime: Runtime, job_id: str, *, payloads: bool = True) -> Why:
@@ -65,17 +65,14 @@ async def why(runtime: Runtime, job_id: str, *, payloads: bool = True) -> Why:
         ahead = await tx.stats.jobs_ahead(job.id, MAX_AHEAD) if job.phase is Phase.CLAIMABLE else 0
         notes = await tx.log.notes(job.id)
         if not payloads:
-            job, notes = redact_job(job), [redact_note(note) for note in notes]
+            job, notes = redact_job(job), [redact_entry(note) for note in notes]
         meters = await tx.limits.meters_of([job]) if job.phase is Phase.CLAIMABLE else []
-        snapshot = Snapshot(tx.now, job, runtime.contract(job.contract), pauses, live, ahead, notes, meters)
-        if job.wait_kind == APPROVAL:
-            approval = await tx.approvals.approval(job.id, job.wait_name or "")
-            return replace(snapshot, approval=approval if payloads or approval is None else _redact_approval(approval))
-        return (
-            replace(snapshot, children=await tx.children.count_children(job.id))
-            if job.wait_kind == CHILDREN
-            else snapshot
-        )
+        approval = await tx.approvals.approval(job.id, job.wait_name or "") if job.wait_kind == APPROVAL else None
+        if approval is not None and not payloads:
+            approval = _redact_approval(approval)
+        children = await tx.children.count_children(job.id) if job.wait_kind == CHILDREN else []
+        contract = runtime.contract(job.contract)
+        return Snapshot(tx.now, job, contract, pauses, live, ahead, notes, meters, approval, children)
 
     return explain(await runtime.store.read(act))
 

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.core.job import Micros
 from detent.ports.tx import StatusCount
@@ -19,8 +18,7 @@ _REUSE_FACTOR = 20.0
 """A count that took n seconds is reused for 20 n seconds, so counting takes at most a twentieth of the time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """The counts, and when they were made."""
 
     at: Micros
@@ -40,8 +38,7 @@ class JobCounter:
     async def latest(self) -> Counts | None:
         """The newest count that is available within `_SLOW_SECONDS`; None before the first one."""
         if self._clock.monotonic() >= self._fresh_until and (self._counting is None or self._counting.done()):
-            self._counting = asyncio.create_task(self._count(), name="detent-web-count")
-            self._web.track(self._counting)
+            self._counting = self._web.start(self._count(), "count")
         if self._counting is not None:
             await asyncio.wait({self._counting}, timeout=_SLOW_SECONDS)
         return self._last
@@ -71,12 +68,10 @@ class SharedCounts:
         if now < fresh_until:
             return cached
         started, task = self._running.get(key, (now, None))
-        if (
-            task is None or now - started < _SLOW_SECONDS
-        ):  # not shared: it may have started before the caller's last change
-            task = asyncio.create_task(self._count(key, count), name="detent-web-stats")
+        # a fast count is not shared: it may have started before the caller's last change
+        if task is None or now - started < _SLOW_SECONDS:
+            task = self._web.start(self._count(key, count), "stats")
             self._running[key] = now, task
-            self._web.track(task)
         return await asyncio.shield(task)
 
     async def _count(self, key: str, count: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:

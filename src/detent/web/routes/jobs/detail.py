@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-from starlette.responses import Response
-
 from detent.core.access import Power
 from detent.core.approval import Approval, may_decide
 from detent.core.contract.model import Contract, Move, Phase
@@ -15,7 +13,7 @@ from detent.engine.reads import responses
 from detent.engine.reads.responses import show
 from detent.ports.tx import Tx
 from detent.web.http.authentication import Caller
-from detent.web.http.route import ApiRequest, Router, json_response
+from detent.web.http.route import ApiRequest, Router
 
 from .filters import JobId
 
@@ -23,10 +21,10 @@ router = Router(tags=["jobs"])
 _MAX_CHILDREN = 20
 
 
-@router.route_for("GET", "/jobs/{job_id}/detail", needs=Power.READ, responses={200: responses.JobDetail})
-async def get_job_detail(request: ApiRequest, job_id: JobId) -> Response:
+@router.route_for("GET", "/jobs/{job_id}/detail", Power.READ)
+async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDetail:
     """The actions that a job's contract and the caller's role allow, and its wait, steps, approvals and children."""
-    engine, caller = await request.engine(), request.caller
+    engine, caller = request.engine, request.caller
     job = await engine.jobs.get(job_id)
 
     async def read_detail(tx: Tx) -> tuple[list[Step], list[Approval], list[Job], int]:
@@ -37,18 +35,16 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> Response:
     steps, approvals, children, total = await engine.store.read(read_detail)
     contract = engine.contract(job.contract)
     acts = [action for action in allowed_actions(contract, job) if _permitted(caller, action, job, approvals)]
-    return json_response(
-        show(
-            responses.JobDetail,
-            job,
-            job_id=job.id,
-            acts=acts,
-            wait=_wait(job),
-            cancel_requested=job.cancel_requested is not None,
-            steps=[_step(step, caller.payloads) for step in steps],
-            approvals=[_approval(approval, caller.payloads) for approval in approvals],
-            children={"total": total, "jobs": [_child(child) for child in children]},
-        )
+    return show(
+        responses.JobDetail,
+        job,
+        job_id=job.id,
+        acts=acts,
+        wait=_wait(job),
+        cancel_requested=job.cancel_requested is not None,
+        steps=[_step(step, caller.payloads) for step in steps],
+        approvals=[_approval(approval, caller.payloads) for approval in approvals],
+        children={"total": total, "jobs": [show(responses.ChildJob, child) for child in children]},
     )
 
 
@@ -89,11 +85,6 @@ def _wait(job: Job) -> responses.JobWait | None:
 def _approval(approval: Approval, payloads: bool) -> dict[str, Any]:
     """Without payloads the texts that come from the handler are left out."""
     return {**approval_view(approval), **({} if payloads else {"about": None, "summary": None})}
-
-
-def _child(job: Job) -> dict[str, Any]:
-    fields = ("id", "job_type", "contract", "status", "error_code")
-    return {**{name: getattr(job, name) for name in fields}, "phase": str(job.phase)}
 
 
 def _step(step: Step, payloads: bool) -> responses.StepRecord:

@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import Field
-from starlette.responses import Response
 
 from detent.core.access import Power, Scope
 from detent.core.contract.model import Move, Phase
@@ -15,8 +14,9 @@ from detent.engine import Engine
 from detent.engine.control.jobs_bulk import BulkResult
 from detent.engine.jobs import Jobs
 from detent.engine.reads import responses
+from detent.engine.reads.responses import JsonObject
 from detent.web.http.authentication import Caller
-from detent.web.http.route import ApiRequest, Router, json_response
+from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
 from .filters import Cursor, JobSelection
@@ -42,8 +42,8 @@ class JobBulkRequest(schemas.ReasonRequest, JobSelection):
     dry_run: bool = Field(True, description="Only count the jobs.")
 
 
-@router.route_for("POST", "/bulk/cancel", needs=Power.OPERATE, responses={200: BulkResponse})
-async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
+@router.route_for("POST", "/bulk/cancel", Power.OPERATE, responses={200: BulkResponse})
+async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> JsonObject:
     """Cancel many jobs: those whose contract allows it and whose cancellation is not requested yet.
 
     With dry_run, the default, only count them.
@@ -51,18 +51,14 @@ async def cancel_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
     return await _act_on_page(request, body, _can_cancel, Jobs.cancel_many)
 
 
-@router.route_for("POST", "/bulk/requeue", needs=Power.OPERATE, responses={200: BulkResponse})
-async def requeue_jobs(request: ApiRequest, body: JobBulkRequest) -> Response:
+@router.route_for("POST", "/bulk/requeue", Power.OPERATE, responses={200: BulkResponse})
+async def requeue_jobs(request: ApiRequest, body: JobBulkRequest) -> JsonObject:
     """Requeue many finished jobs as new jobs. With dry_run, the default, only count them."""
-    return await _act_on_page(request, body, _can_requeue, Jobs.requeue_many)
+    return await _act_on_page(request, body, lambda _, job: job.phase is Phase.FINAL, Jobs.requeue_many)
 
 
 def _can_cancel(engine: Engine, job: Job) -> bool:
     return engine.contract(job.contract).edge(job.status, Move.CANCEL) is not None and job.cancel_requested is None
-
-
-def _can_requeue(engine: Engine, job: Job) -> bool:
-    return job.phase is Phase.FINAL
 
 
 async def _act_on_page(
@@ -70,15 +66,15 @@ async def _act_on_page(
     body: JobBulkRequest,
     is_allowed: Callable[[Engine, Job], bool],
     action: Callable[[Jobs, Sequence[str], Scope], Awaitable[BulkResult]],
-) -> Response:
-    engine, caller = await request.engine(), request.caller
-    jobs, cursor = await _matching_jobs(engine, caller, body)
+) -> JsonObject:
+    engine = request.engine
+    jobs, cursor = await _matching_jobs(engine, request.caller, body)
     allowed_ids = [job.id for job in jobs if is_allowed(engine, job)]
     result = BulkResult()
     if not body.dry_run:
-        result = await action(engine.jobs, allowed_ids, Scope(caller.person, body.reason))
+        result = await action(engine.jobs, allowed_ids, request.acting(body))
     counts = {"dry_run": body.dry_run, "matched": len(jobs), "fitting": len(allowed_ids)}
-    return json_response({**counts, **asdict(result), "next_cursor": cursor})
+    return {**counts, **asdict(result), "next_cursor": cursor}
 
 
 async def _matching_jobs(engine: Engine, caller: Caller, body: JobBulkRequest) -> tuple[list[Job], str | None]:
