@@ -21,10 +21,8 @@ _RACED_INDEX = "jobs_task"
 """The unique index on the run number of a task: two concurrent callers may take the same next number."""
 
 
-class NoTransaction(NotSupported):
+class NoTransaction(NotSupported, code="TRANSACTION_REQUIRED"):
     """The connection is in no transaction or of the wrong kind, or the store cannot use the caller's transaction."""
-
-    code = "TRANSACTION_REQUIRED"
 
 
 async def submit_on(engine: Engine, connection: Any, submission: Submission, *, notify: bool = False) -> Submitted:

@@ -19,11 +19,8 @@ After = str | Sequence[str] | Mapping[str, str]
 """Node names; or a mapping {argument: node}, if an argument has another name than the node whose result it gets."""
 
 
-class WorkflowInvalid(DetentError):
+class WorkflowInvalid(DetentError, code="WORKFLOW_INVALID", http_status=422):
     """A workflow cannot run: it has a cycle, an unknown node, two nodes of one name, or an unknown argument."""
-
-    code = "WORKFLOW_INVALID"
-    http_status = 422
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,18 +22,12 @@ MAX_ROLES = 50
 ROLES = tuple(str(role) for role in Role)
 
 
-class Unauthorized(DetentError):
+class Unauthorized(DetentError, code="UNAUTHORIZED", http_status=401):
     """No token, an unknown token, or one that is expired or revoked."""
 
-    code = "UNAUTHORIZED"
-    http_status = 401
 
-
-class Forbidden(DetentError):
+class Forbidden(DetentError, code="FORBIDDEN", http_status=403):
     """The token is valid, but its role does not allow the request."""
-
-    code = "FORBIDDEN"
-    http_status = 403
 
 
 class Tokens(Service):

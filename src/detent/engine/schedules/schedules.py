@@ -31,9 +31,8 @@ DECLARED_BY = "code"
 MAX_PREVIEW = 1_000
 
 
-class ScheduleExists(DetentError):
-    code = "SCHEDULE_EXISTS"
-    http_status = 409
+class ScheduleExists(DetentError, code="SCHEDULE_EXISTS", http_status=409):
+    """A schedule of this name exists already."""
 
 
 @dataclass(frozen=True, slots=True)
