@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, Any
 from detent.core.access import Scope
 from detent.core.job import DeadLetter, DeadLetterStatus
 from detent.engine import Submitted
-from detent.engine.control.dead_letters import Discard
-from detent.engine.dead_letters import (
-    DeadLetterBulkResult,
-)
+from detent.engine.dead_letters import DeadLetterBulkResult, Discard
 from detent.ports.listing import Filter
 
 if TYPE_CHECKING:

@@ -24,10 +24,7 @@ from detent.cli.output import (
 from detent.core.job import DeadLetter, DeadLetterStatus, Micros
 from detent.core.schedule import parse_interval
 from detent.engine import Engine
-from detent.engine.control.dead_letters import Discard
-from detent.engine.dead_letters import (
-    DeadLetterBulkResult,
-)
+from detent.engine.dead_letters import DeadLetterBulkResult, Discard
 from detent.engine.reads.responses import Event
 from detent.engine.reads.views import dead_letter_view
 from detent.ports.listing import Filter

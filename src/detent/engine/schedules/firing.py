@@ -8,7 +8,7 @@ from detent.core.access import Scope
 from detent.core.errors import DetentError, QuotaExceeded, StoreUnavailable, VersionConflict
 from detent.core.job import Job, Micros
 from detent.core.schedule import Advance, Overlap, Plan, Schedule, first_fire_only
-from detent.engine.control import job_control
+from detent.engine.jobs import cancel_job
 from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
 
@@ -118,4 +118,4 @@ async def _cancel(runtime: Runtime, tx: Tx, schedule: Schedule, job_id: str) -> 
     if job_id not in await tx.jobs.lock([job_id], wait=False):
         raise VersionConflict(f"job {job_id} is locked by another transaction; the fire is retried", job_id=job_id)
     scope = Scope(f"schedule:{schedule.name}", "replaced by the next fire")
-    await job_control.cancel(runtime, tx, job_id, scope)
+    await cancel_job(runtime, tx, job_id, scope)
