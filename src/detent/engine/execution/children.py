@@ -6,7 +6,7 @@ from functools import partial
 
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput, StaleLease, StepMismatch
-from detent.core.job import Job, Note
+from detent.core.job import Job
 from detent.engine.reads.tree import ENQUEUED
 from detent.engine.runtime import Runtime
 from detent.engine.submit import quotas
@@ -93,8 +93,7 @@ async def _insert(parent: Claimed, batch: Sequence[tuple[ChildRequest, Prepared]
         for request, prepared in batch[:MAX_NAMES_IN_NOTE]
     ]
     data = {"count": len(batch) - len(present), "children": child_notes}
-    at = max(tx.now, row.updated_at)
-    await tx.log.add_notes([Note(row.id, row.version, ENQUEUED, at, row.worker, row.execution_no, data)])
+    await tx.log.add_notes([row.note(ENQUEUED, tx.now, row.worker, data)])
     return present
 
 
@@ -103,16 +102,13 @@ def _needs_own_statement(prepared: Prepared) -> bool:
     return bool(prepared.keys) or prepared.contract.task_attempts
 
 
-async def _child_states(ids: Sequence[str], tx: Tx) -> list[ChildState]:
-    return await tx.children.child_states(ids)
-
-
 async def child_states(runtime: Runtime, parent_id: str, ids: Sequence[str]) -> dict[str, ChildState]:
     """The states of these children; raises InvalidInput for a job that is not a child of the parent."""
     states: dict[str, ChildState] = {}
     for start in range(0, len(ids), _READ_BATCH):
-        read = partial(_child_states, ids[start : start + _READ_BATCH])
-        states |= {state.id: state for state in await runtime.store.read(read)}
+        batch = ids[start : start + _READ_BATCH]
+        rows = await runtime.store.read(lambda tx, batch=batch: tx.children.child_states(batch))  # type: ignore[misc]
+        states |= {state.id: state for state in rows}
     for job_id in ids:
         if job_id not in states or states[job_id].parent_id != parent_id:
             raise InvalidInput(

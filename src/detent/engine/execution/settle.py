@@ -1,15 +1,15 @@
 """Settling: the outcome of an execution becomes a move of its job, checked by the lease token. Idempotent."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import add_move, decide
 from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreRefused
-from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Micros, unchanged
+from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Micros, Wait, unchanged
 from detent.core.outcome import (
     Cancelled,
     Failed,
@@ -114,7 +114,7 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
         return await refuse(tx, job, error, SETTLE_REFUSED, job.worker)
     facts = Facts(actor=job.worker, dlq_id=runtime.ids.job(), data={"settlement": digest})
     try:
-        change = await _SETTLERS[type(settlement.outcome)](runtime, tx, contract, job, settlement.outcome, facts)
+        change = await _decide_outcome(runtime, tx, contract, job, settlement.outcome, facts)
     except DetentError as error:
         return await refuse(tx, job, error, SETTLE_REFUSED, job.worker)
     if change is None:
@@ -162,12 +162,25 @@ def apply_requested_cancel(contract: Contract, change: Change, now: Micros) -> C
     return add_move(contract, change, Move.CANCEL, now, Facts(actor=request["actor"], reason=request["reason"]))
 
 
-async def _succeed(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Succeeded, facts: Facts) -> Change:
-    return decide(contract, job, Move.SUCCEED, tx.now, replace(facts, result=outcome.result, data={}))
-
-
-async def _fail(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Failed, facts: Facts) -> Change:
-    return after_failure(contract, job, _sanitize_failure(outcome.failure), tx.now, facts, runtime.jitter)
+async def _decide_outcome(
+    runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Outcome, facts: Facts
+) -> Change | None:
+    """The change that an outcome makes; None: the worker stopped, and the contract lets the lease expire."""
+    match outcome:
+        case Succeeded(result):
+            return decide(contract, job, Move.SUCCEED, tx.now, replace(facts, result=result, data={}))
+        case Failed(failure):
+            return after_failure(contract, job, _sanitize_failure(failure), tx.now, facts, runtime.jitter)
+        case Snoozed(delay):
+            if contract.snooze is None:
+                raise not_supported(contract, "a snooze")
+            return decide(contract, job, contract.snooze, tx.now, replace(facts, delay=delay, reason="snoozed"))
+        case Cancelled(reason):
+            return _cancel(contract, job, reason, tx.now, facts)
+        case Waits(wait):
+            return await _wait(runtime, tx, contract, job, wait, facts)
+        case Stopped():
+            return after_stop(contract, job, tx.now, facts, runtime.jitter)
 
 
 def _sanitize_failure(failure: Failure) -> Failure:
@@ -185,48 +198,25 @@ def sanitize(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
-async def _snooze(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Snoozed, facts: Facts) -> Change:
-    if contract.snooze is None:
-        raise not_supported(contract, "a snooze")
-    return decide(contract, job, contract.snooze, tx.now, replace(facts, delay=outcome.delay, reason="snoozed"))
-
-
-async def _cancel(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Cancelled, facts: Facts) -> Change:
+def _cancel(contract: Contract, job: Job, reason: str | None, now: Micros, facts: Facts) -> Change:
     if not contract.edge(job.status, Move.CANCEL):
         raise not_supported(contract, "a cancel")
-    reason, actor = outcome.reason, facts.actor
+    actor = facts.actor
     if job.cancel_requested is not None:
         request = json.loads(job.cancel_requested)
         reason, actor = request["reason"] or reason, request["actor"]
-    return decide(contract, job, Move.CANCEL, tx.now, replace(facts, reason=reason, actor=actor))
+    return decide(contract, job, Move.CANCEL, now, replace(facts, reason=reason, actor=actor))
 
 
-async def _wait(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Waits, facts: Facts) -> Change:
+async def _wait(runtime: Runtime, tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -> Change:
     """The job row is locked before the signal is looked up, so a signal that arrives meanwhile is not missed.
 
     A job whose cancel was requested does not start to wait for an approval or for children: it is cancelled.
     """
-    wait = outcome.wait
     if wait.kind not in (APPROVAL, CHILDREN):
         return await wait_for_signal(tx, contract, job, wait, facts)
     if job.cancel_requested is not None and contract.edge(job.status, Move.CANCEL):
-        return await _cancel(runtime, tx, contract, job, Cancelled("requested before it waited"), facts)
+        return _cancel(contract, job, "requested before it waited", tx.now, facts)
     if wait.kind == APPROVAL:
         return await wait_for_approval(tx, contract, job, wait, facts)
     return await wait_for_children(runtime, tx, contract, job, wait, facts)
-
-
-async def _stop(
-    runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Stopped, facts: Facts
-) -> Change | None:
-    return after_stop(contract, job, tx.now, facts, runtime.jitter)
-
-
-_SETTLERS: dict[type, Callable[..., Any]] = {
-    Succeeded: _succeed,
-    Failed: _fail,
-    Snoozed: _snooze,
-    Cancelled: _cancel,
-    Waits: _wait,
-    Stopped: _stop,
-}

@@ -84,6 +84,4 @@ async def note_orphaned_steps(runtime: Runtime, claimed: Claimed, names: list[st
 
 async def orphaned_step_notes(tx: Tx, job: Job, names: list[str]) -> list[Note]:
     noted = {(note.data or {}).get("name") for note in await tx.log.notes(job.id) if note.name == STEP_ORPHANED}
-    at = max(tx.now, job.updated_at)
-    new_names = [name for name in names if name not in noted]
-    return [Note(job.id, job.version, STEP_ORPHANED, at, job.worker, job.execution_no, {"name": n}) for n in new_names]
+    return [job.note(STEP_ORPHANED, tx.now, job.worker, {"name": name}) for name in names if name not in noted]

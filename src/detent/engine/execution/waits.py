@@ -8,7 +8,7 @@ from detent.core.child_ids import FAILURE, should_wake
 from detent.core.contract.model import Contract, Move
 from detent.core.decide import add_move, decide
 from detent.core.errors import NotSupported, StepMismatch
-from detent.core.job import Change, Facts, Job, Note, Wait
+from detent.core.job import Change, Facts, Job, Wait
 from detent.engine.runtime import Runtime
 from detent.ports.tx import Tx
 
@@ -65,7 +65,7 @@ async def wait_for_approval(tx: Tx, contract: Contract, job: Job, wait: Wait, fa
         "default": request.on_expiry,
     }
     note = contract.approval_notes.get("requested") or "approval.requested"
-    change.notes.append(Note(after.id, after.version, note, after.updated_at, facts.actor, after.execution_no, data))
+    change.notes.append(after.note(note, after.updated_at, facts.actor, data))
     return change
 
 
