@@ -17,7 +17,7 @@ from detent.core.job import Job
 from detent.core.schedule import Schedule
 from detent.core.times import SECOND, iso
 from detent.engine import Engine
-from detent.engine.schedules.fire_batch import QUOTA_RETRY_DELAY
+from detent.engine.schedules.firing import QUOTA_RETRY_DELAY
 from detent.engine.schedules.request import ScheduleRequest, build_schedule
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx

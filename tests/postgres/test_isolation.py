@@ -19,8 +19,7 @@ from detent.core.job import Wait
 from detent.core.outcome import Waits
 from detent.engine import Engine, Settlement, Submission
 from detent.engine.jobs import signal_job
-from detent.engine.submit.prepare import prepare
-from detent.engine.submit.submit import submit_within_quotas
+from detent.engine.submit.prepare import prepare, submit_within_quotas
 from detent.proof.verify.verify import verify
 from detent.stores.postgres.store import PostgresStore
 from support.acts import claim_one, running, submit

@@ -11,8 +11,13 @@ from typing import Any
 
 from detent.core.errors import NotSupported, VersionConflict
 from detent.engine import Engine, Submission, Submitted
-from detent.engine.submit.prepare import Prepared, needs_transaction, prepare, submit_in_transaction
-from detent.engine.submit.submit import submit_within_quotas
+from detent.engine.submit.prepare import (
+    Prepared,
+    needs_transaction,
+    prepare,
+    submit_in_transaction,
+    submit_within_quotas,
+)
 from detent.ports.tx import Tx
 
 _ATTEMPTS = 3

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from .errors import InvalidInput
+from .errors import InvalidInput, check_number
 from .job import Micros
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,3 +56,11 @@ def from_iso(text: str, *, field: str, utc_only: bool = False) -> Micros:
         raise InvalidInput(
             f"{field} {text!r} is outside the years 1 to 9999", code="TIME_INVALID", field=field
         ) from None
+
+
+def interval_between_jobs(rate: float | None) -> Micros:
+    """The delay between two jobs at `rate` jobs per second; None: no delay."""
+    if rate is None:
+        return 0
+    check_number(rate, "rate", 0.001, 1_000_000, "RATE_INVALID", whole=False)
+    return int(SECOND / rate)

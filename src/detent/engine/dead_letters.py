@@ -18,7 +18,7 @@ from detent.core.errors import (
 )
 from detent.core.job import DeadLetter, DeadLetterStatus, Job, Micros
 from detent.core.options.job_options import KEPT_BY_REQUEUES
-from detent.core.times import SECOND, iso
+from detent.core.times import SECOND, interval_between_jobs, iso
 from detent.ports.access import Audit
 from detent.ports.listing import Filter
 from detent.ports.tx import DeadLetterTable, Tx
@@ -29,11 +29,9 @@ from .reads.responses import DeadLetterWithHistory, Event
 from .reads.views import dead_letter_view, history_view
 from .refusal import Refused, audit, is_refusal, refuse_move
 from .runtime import Runtime, Service, reads, writes
-from .schedules.backfill import interval_between_jobs
 from .submit import quotas
-from .submit.prepare import Submitted, prepare
+from .submit.prepare import Submitted, prepare, submit_within_quotas
 from .submit.submission import Submission
-from .submit.submit import submit_within_quotas
 
 PAGE = 200
 MAX_REFUSALS = 100

@@ -25,9 +25,8 @@ from .reads.why import Why, why
 from .refusal import Refused, audit, is_refusal, move_job, refuse_move, unwrap
 from .runtime import Runtime, Service, affected_parents, changes, reads, writes
 from .submit import quotas
-from .submit.prepare import Submitted, SubmittedId, prepare, prepare_uniform
+from .submit.prepare import Submitted, SubmittedId, prepare, prepare_uniform, submit_prepared
 from .submit.submission import Submission, check_name, json_text
-from .submit.submit import submit_prepared
 
 ALL = Filter()
 MAX_SIGNALS = 100

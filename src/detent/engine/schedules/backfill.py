@@ -8,16 +8,16 @@ from itertools import islice
 from typing import Annotated
 
 from detent.core.access import Scope
-from detent.core.errors import InvalidInput, QuotaExceeded, check_number
+from detent.core.errors import InvalidInput, QuotaExceeded
 from detent.core.job import Micros
 from detent.core.schedule import Schedule, fires_between
-from detent.core.times import SECOND, iso
+from detent.core.times import interval_between_jobs, iso
 from detent.engine.pruning import fires_deleted_until
 from detent.engine.runtime import Runtime
 from detent.ports.access import Audit
 from detent.ports.tx import Tx
 
-from .fire_job import make_job
+from .firing import make_job
 from .request import INVALID, moment_of
 
 MAX_FIRES = 10_000
@@ -123,11 +123,3 @@ def _fire_times(runtime: Runtime, schedule: Schedule, first: str | datetime, las
             limit=MAX_FIRES,
         )
     return moments
-
-
-def interval_between_jobs(rate: float | None) -> Micros:
-    """The delay between two jobs at `rate` jobs per second; None: no delay."""
-    if rate is None:
-        return 0
-    check_number(rate, "rate", 0.001, 1_000_000, "RATE_INVALID", whole=False)
-    return int(SECOND / rate)
