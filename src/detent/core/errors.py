@@ -61,6 +61,10 @@ def check_number(value: Any, field: str, low: float, high: float, code: str, *, 
         raise InvalidInput(f"{field} must be {kind} from {low} to {high}, got {value!r:.60}", code=code, field=field)
 
 
+class InvalidSchedule(InvalidInput, code="SCHEDULE_INVALID"):
+    """A value of a schedule is not valid. A contract may replace the code."""
+
+
 class NotFound(DetentError, code="JOB_NOT_FOUND", http_status=404):
     """No job, dead letter, schedule or worker has this id or name."""
 

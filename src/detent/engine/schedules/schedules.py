@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from detent.core.access import Scope
-from detent.core.errors import DetentError, InvalidInput, VersionConflict, check_number
+from detent.core.errors import DetentError, InvalidInput, InvalidSchedule, VersionConflict, check_number
 from detent.core.job import Micros
 from detent.core.schedule import Fire, Schedule, fires_between, jitter_delay, next_fire
 from detent.core.times import SECOND
@@ -22,7 +22,7 @@ from detent.ports.tx import Tx
 
 from .backfill import Backfill, backfill
 from .firing import Fired, fire_due
-from .request import INVALID, ScheduleRequest, apply_changes, build_schedule, find_schedule, moment_of, request_of
+from .request import ScheduleRequest, apply_changes, build_schedule, find_schedule, moment_of, request_of
 
 DECLARED_BY = Scope("code")
 """Who declares the schedules of the application's code, in the audit log."""
@@ -139,7 +139,7 @@ class Schedules(Service):
         self, what: str | ScheduleRequest, count: int = 10, *, after: str | datetime | None = None
     ) -> builtins.list[Preview]:
         """The next fires after now (or `after`) of a stored schedule, even if it is paused, or of a request."""
-        check_number(count, "count", 1, MAX_PREVIEW, INVALID)
+        check_number(count, "count", 1, MAX_PREVIEW, InvalidSchedule.code)
         now = self._runtime.store.now()
         if isinstance(what, ScheduleRequest):
             schedule = build_schedule(self._runtime, what, now, schedule_id="preview")
