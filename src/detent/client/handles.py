@@ -76,11 +76,8 @@ class Handle(Generic[R]):
                 raise TimeoutError(f"{message}; `detent jobs why {self.id}` shows what it waits for")
             await watch.changed(min(0.1, remaining))
         if not engine.contract(job.contract).succeeded(job.status):
-            raise JobFailed(
-                f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}",
-                job_code=job.error_code,
-                status=job.status,
-            )
+            text = f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}"
+            raise JobFailed(text, job_code=job.error_code, status=job.status)
         value: Any = self._handler.result_value(job.result) if self._handler else job.result
         return value  # type: ignore[no-any-return]
 

@@ -37,11 +37,8 @@ def from_iso(text: str, *, field: str, utc_only: bool = False) -> Micros:
     try:
         moment = datetime.fromisoformat(text)
     except (ValueError, TypeError):
-        raise InvalidInput(
-            f"{field} {text!r} is not an ISO-8601 time; write it like 2026-02-25T12:00:00Z",
-            code="TIME_INVALID",
-            field=field,
-        ) from None
+        message = f"{field} {text!r} is not an ISO-8601 time; write it like 2026-02-25T12:00:00Z"
+        raise InvalidInput(message, code="TIME_INVALID", field=field) from None
     if moment.tzinfo is None or (utc_only and moment.utcoffset() != timedelta(0)):
         raise InvalidInput(
             f"{field} {text!r} must be in UTC; end it with Z"

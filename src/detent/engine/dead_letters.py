@@ -174,11 +174,8 @@ class DeadLetters(Service):
     async def _match_open(self, filter: Filter) -> tuple[Filter, DeadLetterBulkResult]:
         """The filter limited to dead letters that are open now, and the number of matches."""
         if filter.status not in (None, DeadLetterStatus.OPEN):
-            raise InvalidInput(
-                f"only open dead letters can be requeued or discarded, not {filter.status} ones",
-                code="FILTER_INVALID",
-                field="status",
-            )
+            message = f"only open dead letters can be requeued or discarded, not {filter.status} ones"
+            raise InvalidInput(message, code="FILTER_INVALID", field="status")
         within = self._runtime.within_tenant(filter)
 
         async def read_matches(tx: Tx) -> tuple[Filter, dict[str, int]]:
@@ -230,11 +227,8 @@ async def requeue_dead_letter(
     if new_id is not None and item.requeued_as == new_id:  # the same call committed before and its reply was lost
         return Submitted((await tx.jobs.lock([new_id]))[new_id])
     if item.status != DeadLetterStatus.OPEN:
-        raise DeadLetterConflict(
-            f"dead letter {dlq_id} is {item.status}, only an open one can be requeued",
-            code=contract.code("dlq_requeue_conflict"),
-            status=item.status,
-        )
+        message = f"dead letter {dlq_id} is {item.status}, only an open one can be requeued"
+        raise DeadLetterConflict(message, code=contract.code("dlq_requeue_conflict"), status=item.status)
     await quotas.lock_quotas(tx.quotas, [item.tenant_id])
     origin = (await tx.jobs.lock([item.job_id])).get(item.job_id)
     content = json.loads(item.payload) if payload is None else payload
@@ -299,11 +293,8 @@ async def discard_dead_letter(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scop
     contract = runtime.contract(item.contract)
     required = contract.code("approval_required")
     if item.status != DeadLetterStatus.OPEN:
-        raise DeadLetterConflict(
-            f"dead letter {dlq_id} is {item.status}, only an open one can be discarded",
-            code=contract.code("dlq_discard_conflict"),
-            status=item.status,
-        )
+        message = f"dead letter {dlq_id} is {item.status}, only an open one can be discarded"
+        raise DeadLetterConflict(message, code=contract.code("dlq_discard_conflict"), status=item.status)
     _check_discard(scope, required)
     person, reason = scope.actor.strip(), scope.reason
     people = contract.dead_letters.discard_people if contract.dead_letters else 1

@@ -181,11 +181,8 @@ async def _vote(tx: Tx, contract: Contract, job: Job, approval: Approval, vote: 
         )
     earlier = next((v for v in approval.votes if v.person == vote.person), None)
     if earlier is not None and earlier.approved == vote.approved:
-        raise ApprovalRequired(
-            f"{vote.person} has already approved; {approval.missing} more approvals by other people are needed",
-            code=contract.code("approval_required"),
-            missing=approval.missing,
-        )
+        message = f"{vote.person} has already approved; {approval.missing} more approvals by other people are needed"
+        raise ApprovalRequired(message, code=contract.code("approval_required"), missing=approval.missing)
     at = max(tx.now, job.updated_at)
     vote = replace(vote, at=at)
     votes = [*(v for v in approval.votes if v.person != vote.person), vote]

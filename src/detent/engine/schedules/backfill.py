@@ -47,12 +47,8 @@ async def backfill(
     moments = _fire_times(runtime, schedule, *span)
     limit = await runtime.store.read(partial(fires_deleted_until, schedule.id))
     if limit is not None and moments and moments[0] <= limit:
-        raise InvalidInput(
-            f"the records of fires up to {iso(limit)} were pruned; start after that time",
-            code="BACKFILL_FORGOTTEN",
-            field="from",
-            limit=iso(limit),
-        )
+        text = f"the records of fires up to {iso(limit)} were pruned; start after that time"
+        raise InvalidInput(text, code="BACKFILL_FORGOTTEN", field="from", limit=iso(limit))
     interval, known, made = interval_between_jobs(rate), 0, 0
     job_ids: list[str] = []
     for start in range(0, len(moments), _BATCH):
@@ -97,9 +93,6 @@ def _fire_times(runtime: Runtime, schedule: Schedule, first: str | datetime, las
         raise InvalidSchedule("'to' must not be before 'from', nor in the future", field="to")
     moments = list(islice(fires_between(schedule, start, end), MAX_FIRES + 1))
     if len(moments) > MAX_FIRES:
-        raise InvalidInput(
-            f"the range has more than {MAX_FIRES} fires; split it into shorter ranges",
-            code="BACKFILL_TOO_LARGE",
-            limit=MAX_FIRES,
-        )
+        message = f"the range has more than {MAX_FIRES} fires; split it into shorter ranges"
+        raise InvalidInput(message, code="BACKFILL_TOO_LARGE", limit=MAX_FIRES)
     return moments

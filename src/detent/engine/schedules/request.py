@@ -104,11 +104,8 @@ async def find_schedule(tx: Tx, reference: str, tenant: str | None) -> Schedule:
         )
     if any(schedule.id == reference for schedule in matches):
         raise TenantViolation(f"schedule {reference} belongs to another tenant", schedule_id=reference)
-    raise NotFound(
-        f"schedule {reference!r} does not exist; `detent schedules list` lists all schedules",
-        code="SCHEDULE_NOT_FOUND",
-        schedule=reference,
-    )
+    message = f"schedule {reference!r} does not exist; `detent schedules list` lists all schedules"
+    raise NotFound(message, code="SCHEDULE_NOT_FOUND", schedule=reference)
 
 
 def check_timing(request: ScheduleRequest) -> dict[str, Any]:
@@ -162,11 +159,8 @@ def apply_changes(request: ScheduleRequest, changes: Mapping[str, Any]) -> Sched
     """The request with these changes. A new cron, every or at replaces the old one; None sets the default."""
     unknown = sorted(set(changes) - CHANGEABLE)
     if unknown:
-        raise InvalidInput(
-            f"a schedule's {', '.join(unknown)} cannot be changed; change one of {', '.join(sorted(CHANGEABLE))}",
-            code="OPTION_UNKNOWN",
-            field=unknown[0],
-        )
+        message = f"a schedule's {', '.join(unknown)} cannot be changed; change one of {', '.join(sorted(CHANGEABLE))}"
+        raise InvalidInput(message, code="OPTION_UNKNOWN", field=unknown[0])
     if any(changes.get(name) is not None for name in _TIMING_OPTIONS):
         changes = {**dict.fromkeys(_TIMING_OPTIONS), **changes}
     values: dict[str, Any] = {name: _DEFAULTS.get(name) if value is None else value for name, value in changes.items()}
@@ -188,11 +182,8 @@ def submission_of(request: ScheduleRequest, contract: str) -> Submission:
 def _deadline(contract: Contract, request: ScheduleRequest, now: Micros) -> Micros | None:
     """The deadline as time after the due time; a job's deadline may be a moment, a schedule's may not."""
     if request.deadline is not None and not isinstance(request.deadline, int | float):
-        raise InvalidInput(
-            "a schedule's deadline must be a number of seconds after the due time of each job",
-            code="DEADLINE_INVALID",
-            field="deadline",
-        )
+        message = "a schedule's deadline must be a number of seconds after the due time of each job"
+        raise InvalidInput(message, code="DEADLINE_INVALID", field="deadline")
     moment = deadline_of(contract, replace(submission_of(request, contract.name), deadline=request.deadline), now)
     return None if moment is None else moment - now
 

@@ -130,11 +130,8 @@ def _trace(runtime: Runtime, contract: Contract, submission: Submission, job_id:
 def _check_task_id(contract: Contract, submission: Submission, job_id: str) -> None:
     own = contract.names_tasks and not contract.keys.task_id_is_key and not contract.task_attempts
     if own and submission.task_id not in (None, job_id):
-        raise InvalidInput(
-            f"under {contract.name} the task_id is the job's own id; leave it out",
-            code="TASK_ID_FIXED",
-            field="task_id",
-        )
+        message = f"under {contract.name} the task_id is the job's own id; leave it out"
+        raise InvalidInput(message, code="TASK_ID_FIXED", field="task_id")
 
 
 def _creation_move(contract: Contract, submission: Submission, later: bool) -> Move:
