@@ -8,7 +8,6 @@ from .errors import InvalidInput
 from .job import Micros
 
 SCOPES = ("queue", "job_type", "tenant_id", "limit_key")
-PER = ("queue", "job_type", "tenant_id", "limit_key")
 MAX_NUMBER = 1_000_000_000
 MAX_PERIOD = 366 * 86_400.0
 _ENTRIES = 64

@@ -117,6 +117,15 @@ def _interrupted(
     return fail_after_interruptions(contract, change, now, replace(facts, failure=failure, charged=False))
 
 
+def after_reclaim(
+    contract: Contract, job: Job, now: Micros, worker: str, token: str, lease: Micros, **more: str
+) -> Change:
+    """The change for a job that another worker takes over directly, because its lease expired."""
+    data = {"old_consumer": job.worker, "new_consumer": worker, "message_id": job.token, **more}
+    facts = Facts(worker=worker, token=token, lease=lease, charged=False, losses=job.losses + 1, data=data)
+    return decide(contract, job, Move.RECLAIM, now, facts)
+
+
 def fail_after_interruptions(contract: Contract, change: Change, now: Micros, facts: Facts) -> Change:
     """Add the FAIL move if the job was interrupted more often than its contract allows."""
     limit = contract.loss.max_interruptions

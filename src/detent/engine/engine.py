@@ -258,11 +258,9 @@ class Engine(Runtime):
     @operators_only
     async def extend(self, held: Mapping[str, str], lease_seconds: float) -> Extended:
         """Extend leases {job id: token} in one batch; returns the lost ones and those with a requested cancel."""
-        return (
-            await self.store.write(lambda tx: tx.claims.extend(held, int(lease_seconds * SECOND)))
-            if held
-            else Extended()
-        )
+        if not held:
+            return Extended()
+        return await self.store.write(lambda tx: tx.claims.extend(held, int(lease_seconds * SECOND)))
 
     @operators_only
     async def expire(self, limit: int = 100) -> list[Job]:
@@ -311,9 +309,7 @@ class Engine(Runtime):
 
     async def audit(self, limit: int = 100) -> list[AuditRow]:
         """The last entries of the audit log, newest first."""
-        return await self.store.read(
-            lambda tx: tx.audit.list_audit(limit, before=None, tenant=self.tenant, subject=None)
-        )
+        return await self.store.read(lambda tx: tx.audit.list_audit(limit, tenant=self.tenant))
 
 
 def _settlement_of(success: Success) -> Settlement:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from detent.core.access import Scope
-from detent.core.contract.model import Contract, Move
+from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import decide, illegal_move
 from detent.core.errors import DetentError, NotFound, StoreUnavailable, TenantViolation
 from detent.core.job import Change, Facts, Job
@@ -44,6 +44,12 @@ async def find(jobs: JobTable, job_id: str, tenant: str | None) -> Job:
     if tenant is not None and job.tenant_id != tenant:
         raise TenantViolation(f"job {job_id} belongs to another tenant", job_id=job_id)
     return job
+
+
+async def find_leased(tx: Tx, job_id: str, token: str) -> Job | None:
+    """Lock and return the job if this token still holds its lease, else None."""
+    job = (await tx.jobs.lock([job_id])).get(job_id)
+    return job if job is not None and job.phase is Phase.LEASED and job.token == token else None
 
 
 async def refuse(tx: Tx, job: Job, error: DetentError, name: str, actor: str | None) -> Refused:

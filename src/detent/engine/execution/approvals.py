@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from detent.core.access import Scope
@@ -110,13 +110,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "decided_at": iso(approval.decided_at),
         "expired": approval.expired,
         "votes": [
-            {
-                "person": vote.person,
-                "approved": vote.approved,
-                "reason": vote.reason,
-                "roles": None if vote.roles is None else list(vote.roles),
-                "at": iso(vote.at),
-            }
+            {**asdict(vote), "roles": None if vote.roles is None else list(vote.roles), "at": iso(vote.at)}
             for vote in approval.votes
         ],
     }

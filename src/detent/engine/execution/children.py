@@ -8,6 +8,7 @@ from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput, StaleLease, StepMismatch
 from detent.core.job import Job
 from detent.engine.reads.tree import ENQUEUED
+from detent.engine.refusal import find_leased
 from detent.engine.runtime import Runtime
 from detent.engine.submit import quotas
 from detent.engine.submit.prepare import Prepared, prepare, submit_in_transaction
@@ -73,8 +74,8 @@ def _is_same_request(existing: Job, new_job: Job) -> bool:
 async def _insert(parent: Claimed, batch: Sequence[tuple[ChildRequest, Prepared]], tx: Tx) -> set[str]:
     jobs = [prepared.change.after for _, prepared in batch]
     tenant_quotas = await quotas.lock_quotas(tx.quotas, (job.tenant_id for job in jobs))
-    row = (await tx.jobs.lock([parent.id])).get(parent.id)
-    if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
+    row = await find_leased(tx, parent.id, parent.token)
+    if row is None:
         raise StaleLease(f"the lease on job {parent.id} was lost; it cannot enqueue children", job_id=parent.id)
     quotas.check_payloads(tenant_quotas, jobs)
     plain = [prepared for _, prepared in batch if not _needs_own_statement(prepared)]
@@ -123,8 +124,7 @@ async def cancel_children(runtime: Runtime, parent: Claimed, ids: Sequence[str],
     statuses = cancellable_statuses(runtime.contracts.values())
 
     async def act(tx: Tx) -> set[str]:
-        row = (await tx.jobs.lock([parent.id])).get(parent.id)
-        if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
+        if await find_leased(tx, parent.id, parent.token) is None:
             raise StaleLease(f"the lease on job {parent.id} was lost; it cannot cancel its children", job_id=parent.id)
         affected: set[str] = set()
         for child in (await tx.jobs.lock(ids)).values():

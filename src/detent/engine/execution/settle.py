@@ -21,7 +21,7 @@ from detent.core.outcome import (
     after_failure,
     after_stop,
 )
-from detent.engine.refusal import SETTLE_REFUSED, Refused, refuse, unwrap
+from detent.engine.refusal import SETTLE_REFUSED, Refused, find_leased, refuse, unwrap
 from detent.engine.runtime import Runtime
 from detent.engine.submit.submission import check_name
 from detent.ports.tx import LogTable, Tx
@@ -127,8 +127,8 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
 async def settle_or_raise(runtime: Runtime, tx: Tx, settlement: Settlement, orphans: list[str]) -> None:
     """Settle at the end of a handler's transaction. A refusal is raised instead of noted, so all of it rolls back."""
     check_outcome(settlement.outcome)
-    job = (await tx.jobs.lock([settlement.id])).get(settlement.id)
-    if job is None or job.phase is not Phase.LEASED or job.token != settlement.token:
+    job = await find_leased(tx, settlement.id, settlement.token)
+    if job is None:
         raise StaleLease(
             f"the lease on job {settlement.id} was lost; its transaction is rolled back", job_id=settlement.id
         )
