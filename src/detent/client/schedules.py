@@ -140,12 +140,7 @@ class Schedules:
         return await (await self._app.ready()).scoped(tenant=tenant).schedules.fires(reference, limit=limit)
 
     async def preview(
-        self,
-        reference: str,
-        count: int = 10,
-        *,
-        after: str | datetime | None = None,
-        tenant: str | None = None,
+        self, reference: str, count: int = 10, *, after: str | datetime | None = None, tenant: str | None = None
     ) -> Sequence[Preview]:
         """The next `count` runs after now, or after the moment `after`: when each runs, and when its job is due."""
         return await (await self._app.ready()).scoped(tenant=tenant).schedules.preview(reference, count, after=after)
@@ -187,11 +182,7 @@ class Scheduling:
     schedules: Schedules
 
     def schedule(
-        self,
-        *,
-        name: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        **options: Unpack[ScheduleKeywords],
+        self, *, name: str | None = None, payload: Mapping[str, Any] | None = None, **options: Unpack[ScheduleKeywords]
     ) -> Callable[[J], J]:
         """Declare a schedule for a job, above `@app.job`. Workers write it to the database when they start.
 

@@ -44,12 +44,7 @@ Outcome = Succeeded | Failed | Snoozed | Cancelled | Waits | Stopped
 
 
 def after_failure(
-    contract: Contract,
-    job: Job,
-    failure: Failure,
-    now: Micros,
-    facts: Facts,
-    jitter: Jitter = deterministic_jitter,
+    contract: Contract, job: Job, failure: Failure, now: Micros, facts: Facts, jitter: Jitter = deterministic_jitter
 ) -> Change:
     """The change for a failed execution: RETRY if the code is retryable and retries are left, else FAIL."""
     if not may_retry(contract, job, failure) or not contract.edge(job.status, Move.RETRY):
@@ -97,14 +92,7 @@ def after_stop(
 
 
 def _interrupted(
-    contract: Contract,
-    job: Job,
-    move: Move,
-    charged: bool,
-    failure: Failure,
-    now: Micros,
-    facts: Facts,
-    jitter: Jitter,
+    contract: Contract, job: Job, move: Move, charged: bool, failure: Failure, now: Micros, facts: Facts, jitter: Jitter
 ) -> Change:
     facts = replace(facts, charged=charged)
     if charged and move is Move.RETRY:

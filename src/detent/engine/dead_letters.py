@@ -247,13 +247,7 @@ async def requeue_dead_letter(
 
 
 async def requeue_job(
-    runtime: Runtime,
-    tx: Tx,
-    job_id: str,
-    scope: Scope,
-    *,
-    new_id: str,
-    payload: dict[str, Any] | None = None,
+    runtime: Runtime, tx: Tx, job_id: str, scope: Scope, *, new_id: str, payload: dict[str, Any] | None = None
 ) -> Submitted | Refused:
     """Create a new job from any finished job; through its dead letter if it has one."""
     job = await runtime.find(tx, job_id, scope)

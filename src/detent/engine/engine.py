@@ -290,12 +290,7 @@ class Engine(Runtime):
 
     @operators_only
     async def prune(
-        self,
-        older_than: float,
-        *,
-        batches: int | None = None,
-        export: pruning.Export | None = None,
-        **options: Any,
+        self, older_than: float, *, batches: int | None = None, export: pruning.Export | None = None, **options: Any
     ) -> pruning.Pruned:
         """Delete jobs that finished more than older_than seconds ago; more options: see PruneOptions.
 

@@ -126,13 +126,7 @@ async def expire(tx: Tx, contract: Contract, job: Job) -> Change:
 
 
 async def _decide_approval(
-    runtime: Runtime,
-    tx: Tx,
-    job_id: str,
-    approved: bool,
-    scope: Scope,
-    roles: Sequence[str] | None,
-    digest: str | None,
+    runtime: Runtime, tx: Tx, job_id: str, approved: bool, scope: Scope, roles: Sequence[str] | None, digest: str | None
 ) -> Change | Refused:
     """Approve or reject. Before the first execution a rejection ends the job; later the handler gets the decision."""
     job = await runtime.find(tx, job_id, scope)
