@@ -17,7 +17,7 @@ from detent.system.batcher import batch_then_each
 
 from .dead_letters import requeue_job
 from .execution import manual_run
-from .execution.waits import not_supported, wake_signalled
+from .execution.settle import not_supported, wake_signalled
 from .reads.listing import read_page
 from .reads.tree import JobTree, read_tree
 from .reads.views import History

@@ -16,7 +16,7 @@ from detent.core.job import CHILDREN, Wait
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.engine.execution import children as child_acts
-from detent.engine.execution.waits import not_supported
+from detent.engine.execution.settle import not_supported
 from detent.engine.submit.submission import Submission
 from detent.ports.children import ChildState
 from detent.ports.claims import Claimed

@@ -1,5 +1,6 @@
 """Validation of contracts at load time. Every error names the faulty row."""
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from detent.core.errors import ContractError
@@ -117,24 +118,15 @@ def _check_follow_ends(contract: "Contract") -> None:
 
 def _check_rules(contract: "Contract") -> None:
     leased = [s for s in contract.in_phase(Phase.LEASED) if s not in contract.unreachable]
-    moves = {
-        "loss.move": contract.loss.move,
-        "stop.move": contract.stop.move,
-        "snooze": contract.snooze,
-    }
-    for rule, move in moves.items():
-        if move not in _RULE_MOVES[rule]:
-            _fail(contract, f"{rule} cannot be {move}; use one of {', '.join(sorted(map(str, _RULE_MOVES[rule])))}")
+    for rule, moves in _RULE_MOVES.items():
+        move = attrgetter(rule)(contract)
+        if move not in moves:
+            _fail(contract, f"{rule} cannot be {move}; use one of {', '.join(sorted(map(str, moves)))}")
         for status in leased:
             if move and not contract.edge(status, move):
                 _fail(contract, f"{rule} is {move}, but status {status!r} has no such edge")
-    sets = {
-        "cancel_requests": contract.cancel_requests,
-        "retry_at_statuses": contract.retry_at_statuses,
-        "approval_statuses": contract.approval_statuses,
-    }
-    for rule, statuses in sets.items():
-        for status in statuses:
+    for rule in ("cancel_requests", "retry_at_statuses", "approval_statuses"):
+        for status in getattr(contract, rule):
             if status not in contract.statuses:
                 _fail(contract, f"{rule} names {status!r}, which is not a status")
     if contract.dead_letters and any(e.move is Move.REOPEN for e in contract.edges):
@@ -162,12 +154,10 @@ _ALLOWED_VALUES: dict[str, tuple[str, ...]] = {
 def _check_values(contract: "Contract") -> None:
     """Check enumerated values and the ranges of numbers."""
     retry, backoff = contract.retry, contract.retry.backoff.as_dict()
-    for name, value in {
-        "keys.same_content": contract.keys.same_content,
-        "retry_counter": contract.retry_counter,
-    }.items():
-        if value not in _ALLOWED_VALUES[name]:
-            _fail(contract, f"{name} is {value!r}; use one of {', '.join(_ALLOWED_VALUES[name])}")
+    for name, allowed in _ALLOWED_VALUES.items():
+        value = attrgetter(name)(contract)
+        if value not in allowed:
+            _fail(contract, f"{name} is {value!r}; use one of {', '.join(allowed)}")
     if contract.parks_as is not None and contract.parks_as not in contract.statuses:
         _fail(contract, f"parks_as names {contract.parks_as!r}, which is not a status")
     for name in contract.approval_notes:

@@ -13,8 +13,7 @@ from detent.ports.claims import Claimed, ClaimRequest, ClaimTable
 from detent.ports.tx import Tx
 
 from . import approvals
-from .settle import apply_requested_cancel
-from .waits import wake_signalled
+from .settle import apply_requested_cancel, wake_signalled
 
 ACTOR = "detent"
 TOO_LATE = "DEADLINE_EXCEEDED"

@@ -15,7 +15,7 @@ from detent.core.errors import IdempotencyConflict, InvalidInput, TenantViolatio
 from detent.core.job import Change, Facts, Job, Micros
 from detent.core.options.job_options import STORED_WITH_JOBS
 from detent.core.uniform_batch import UniformBatch
-from detent.engine.execution.waits import not_supported
+from detent.engine.execution.settle import not_supported
 from detent.engine.runtime import Runtime
 from detent.ports.tx import JobTable, Tx
 
