@@ -81,12 +81,7 @@ class DeadLetters:
         Dead letters whose payload the handler refuses stay open and are listed in `refusals`; the others go on.
         """
         return await (await self._app.ready()).dead_letters.requeue_many(
-            filter,
-            Scope(actor, reason),
-            rate=rate,
-            take_steps=take_steps,
-            dry_run=dry_run,
-            check=self.check,
+            filter, Scope(actor, reason), rate=rate, take_steps=take_steps, dry_run=dry_run, check=self.check
         )
 
     def check(self, item: DeadLetter) -> None:

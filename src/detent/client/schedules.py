@@ -163,12 +163,7 @@ class Schedules:
         count. Repeating it creates no job twice. Raises InvalidInput (BACKFILL_TOO_LARGE, BACKFILL_FORGOTTEN).
         """
         return await (await self._app.ready()).schedules.backfill(
-            reference,
-            first,
-            last,
-            Scope(actor, reason, tenant),
-            rate=rate,
-            dry_run=dry_run,
+            reference, first, last, Scope(actor, reason, tenant), rate=rate, dry_run=dry_run
         )
 
     async def declare(self) -> None:

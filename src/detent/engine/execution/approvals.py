@@ -13,7 +13,7 @@ from detent.core.errors import ApprovalRequired
 from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Micros, Note, Signal, unchanged
 from detent.core.times import iso
 from detent.engine.refusal import Refused, audit, move_job, refuse_move
-from detent.engine.runtime import Runtime, Service, changes, reads
+from detent.engine.runtime import Service, changes, reads
 from detent.engine.submit.submission import check_name
 from detent.ports.tx import Tx
 
@@ -57,14 +57,35 @@ class Approvals(Service):
         roles: the person's roles, None if not known. digest: of the question the person saw; if the job asks
         another question now, the decision is refused.
         """
-        return await _decide_approval(self._runtime, tx, job_id, True, scope, roles, digest)
+        return await self._decide(tx, job_id, True, scope, roles, digest)
 
     @changes
     async def reject(
         self, tx: Tx, job_id: str, scope: Scope, *, roles: Sequence[str] | None = None, digest: str | None = None
     ) -> Change | Refused:
         """Reject what the job waits for; one rejection decides. Arguments and errors are those of `approve`."""
-        return await _decide_approval(self._runtime, tx, job_id, False, scope, roles, digest)
+        return await self._decide(tx, job_id, False, scope, roles, digest)
+
+    async def _decide(
+        self, tx: Tx, job_id: str, approved: bool, scope: Scope, roles: Sequence[str] | None, digest: str | None
+    ) -> Change | Refused:
+        """Before the first execution a rejection ends the job; later the handler gets the decision."""
+        job = await self._runtime.find(tx, job_id, scope)
+        contract = self._runtime.contract(job.contract)
+        act = "approve" if approved else "reject"
+        if not scope.actor.strip():
+            raise ApprovalRequired(f"to {act} a job, name the actor", code=contract.code("approval_required"))
+        if job.status not in contract.approval_statuses:
+            return await refuse_move(tx, contract, job, act, scope.actor)
+        approval = (
+            await tx.approvals.approval(job.id, job.wait_name) if job.wait_kind == APPROVAL and job.wait_name else None
+        )
+        _check_digest(job, approval, digest)
+        if approval is not None:
+            check_name(scope.actor, "actor")
+            vote = Vote(scope.actor.strip(), approved, scope.reason, None if roles is None else tuple(roles), tx.now)
+            return await _vote(tx, contract, job, approval, vote)
+        return await _decide_without_vote(tx, contract, job, approved, scope.actor, scope.reason)
 
     @reads
     async def waiting(
@@ -123,28 +144,6 @@ async def expire(tx: Tx, contract: Contract, job: Job) -> Change:
     await tx.approvals.decide_approval(job.id, job.wait_name or "", decision, max(tx.now, job.updated_at), expired=True)
     data = {"approved": decision == APPROVE, "decision": decision, "name": job.wait_name}
     return decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason="expired", data=data))
-
-
-async def _decide_approval(
-    runtime: Runtime, tx: Tx, job_id: str, approved: bool, scope: Scope, roles: Sequence[str] | None, digest: str | None
-) -> Change | Refused:
-    """Approve or reject. Before the first execution a rejection ends the job; later the handler gets the decision."""
-    job = await runtime.find(tx, job_id, scope)
-    contract = runtime.contract(job.contract)
-    act = "approve" if approved else "reject"
-    if not scope.actor.strip():
-        raise ApprovalRequired(f"to {act} a job, name the actor", code=contract.code("approval_required"))
-    if job.status not in contract.approval_statuses:
-        return await refuse_move(tx, contract, job, act, scope.actor)
-    approval = (
-        await tx.approvals.approval(job.id, job.wait_name) if job.wait_kind == APPROVAL and job.wait_name else None
-    )
-    _check_digest(job, approval, digest)
-    if approval is not None:
-        check_name(scope.actor, "actor")
-        vote = Vote(scope.actor.strip(), approved, scope.reason, None if roles is None else tuple(roles), tx.now)
-        return await _vote(tx, contract, job, approval, vote)
-    return await _decide_without_vote(tx, contract, job, approved, scope.actor, scope.reason)
 
 
 def _check_digest(job: Job, approval: Approval | None, digest: str | None) -> None:
