@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import Any
 
 from .errors import InvalidInput, check_number
 from .job import Micros
@@ -47,7 +48,7 @@ def from_iso(text: str, *, field: str, utc_only: bool = False) -> Micros:
         raise _invalid(f"{field} {text!r} is outside the years 1 to 9999", field=field) from None
 
 
-def _invalid(message: str, **extra: str) -> InvalidInput:
+def _invalid(message: str, **extra: Any) -> InvalidInput:
     return InvalidInput(message, code="TIME_INVALID", **extra)
 
 
