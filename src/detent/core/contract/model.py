@@ -58,14 +58,6 @@ class KeyRule:
     task_id_is_key: bool = False
 
 
-def _no_view(job: "Job") -> dict[str, Any]:
-    return {}
-
-
-def _no_envelope(job: "Job", event: "Event") -> dict[str, Any] | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Contract:
     """A job lifecycle as data: statuses, edges and rules. Raises ContractError on construction if it is not sound.
@@ -129,8 +121,8 @@ class Contract:
     lease_seconds: float = 30.0
     trace_form: str = "trace-{job_id}"
     """The trace id of a job submitted without one; {job_id} and {unique} are replaced."""
-    view: Callable[["Job"], dict[str, Any]] = _no_view
-    envelope: Callable[["Job", "Event"], dict[str, Any] | None] = _no_envelope
+    view: Callable[["Job"], dict[str, Any]] = lambda job: {}
+    envelope: Callable[["Job", "Event"], dict[str, Any] | None] = lambda job, event: None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codes", MappingProxyType({**CODES, **self.codes}))
