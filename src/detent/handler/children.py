@@ -34,12 +34,15 @@ R_co = TypeVar("R_co", covariant=True)
 _DEFAULT_TENANT = Submission.__dataclass_fields__["tenant_id"].default
 
 
-class ChildFailed(DetentError, code="CHILD_FAILED", http_status=409):
+class ChildFailed(DetentError):
     """Raised by `ctx.gather` and `Child.result`: a child failed or was cancelled, so it has no result.
 
     `name`, `child_id`, `job_type`, `status`, `error_code` and `error_message` describe the child. Not retryable: the
     child has ended, so a retry of the parent would get the same error.
     """
+
+    code = "CHILD_FAILED"
+    http_status = 409
 
     def __init__(self, name: str, child: ChildState) -> None:
         cause = f"{child.error_code}: {child.error_message}" if child.error_code else f"it ended as {child.status}"

@@ -6,7 +6,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
@@ -18,8 +18,6 @@ from detent.handler.base_context import BaseContext
 from detent.handler.handler import Handler
 from detent.observability.job_logs import configure_logging, configured_formats, current_job
 from detent.ports.claims import Claimed
-
-from .outcomes import Codes, outcome_of, succeeded
 
 _Call = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
@@ -70,7 +68,7 @@ class HandlerProcesses:
         self._size = size
         self._pool: ProcessPoolExecutor | None = None
 
-    async def run(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
+    async def run(self, handler: Handler, codes: Mapping[str, str | None], claimed: Claimed) -> Outcome:
         if self._pool is None:  # spawned, because forking a process with threads is unsafe
             spawn = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(
@@ -113,6 +111,8 @@ def _exit_with(parent: BaseProcess) -> None:
 
 def _run(module: str, qualname: str, codes: dict[str, str | None], claimed: tuple[Any, ...]) -> Outcome:
     """In the child: import the job definition by its qualified name and call its function."""
+    from .runner import outcome_of, succeeded
+
     definition: Any = import_module(module)
     for part in qualname.split("."):
         definition = getattr(definition, part)

@@ -22,9 +22,8 @@ from detent.system.clock import SystemClock
 
 from .background import BackgroundServices
 from .heartbeat import Heartbeat, LeaseListener
-from .outcomes import outcome_of
 from .registration import registration_row, worker_name
-from .runner import Runner
+from .runner import Runner, outcome_of
 from .shutdown import StopSignals, abandon_task
 from .slots import Slots
 from .state import POLL_SECONDS, Batch, Interrupt, WorkerState, cancel_reason, seconds_until_due
