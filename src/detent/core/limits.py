@@ -83,13 +83,7 @@ class Limit:
 
 
 _LABELS = {"queue": "queue", "job_type": "type", "tenant_id": "tenant", "limit_key": "key"}
-_FIELD_OF_LABEL = {
-    "queue": "queue",
-    "type": "job_type",
-    "job_type": "job_type",
-    "tenant": "tenant_id",
-    "key": "limit_key",
-}
+_FIELD_OF_LABEL = {label: field for field, label in _LABELS.items()} | {"job_type": "job_type"}
 
 
 def make_limit(

@@ -29,16 +29,8 @@ class OpenApproval:
 
     def as_dict(self) -> dict[str, Any]:
         job, approval = self.job, self.approval
-        about = {
-            "job_id": job.id,
-            "job_type": job.job_type,
-            "contract": job.contract,
-            "tenant_id": job.tenant_id,
-            "status": job.status,
-            "version": job.version,
-            "trace_id": job.trace_id,
-            "since": iso(job.updated_at),
-        }
+        names = ("job_type", "contract", "tenant_id", "status", "version", "trace_id")
+        about = {"job_id": job.id, **{name: getattr(job, name) for name in names}, "since": iso(job.updated_at)}
         if approval is None:
             held = {"name": None, "summary": f"{job.job_type} before its first execution", "about": None}
             return {**about, **held, "digest": None, "roles": [], "quorum": 1, "missing": 1, "deadline": None}

@@ -8,7 +8,7 @@ from detent.core.contract.model import Move, Phase
 from detent.core.decide import decide
 from detent.core.job import Change, Facts, Failure, Job
 from detent.core.outcome import Failed, Outcome, Succeeded
-from detent.core.times import iso
+from detent.core.times import SECOND, iso
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
 from detent.engine.refusal import Refused, audit, refuse_move
@@ -67,12 +67,8 @@ async def _claim(runtime: Runtime, tx: Tx, job: Job, actor: str, token: str) -> 
     contract = runtime.contract(job.contract)
     if job.phase is Phase.LEASED and (job.worker or "").startswith(INTERNAL):
         return job
-    facts = Facts(
-        actor=f"{INTERNAL}{actor}",
-        worker=f"{INTERNAL}{actor}",
-        token=token,
-        lease=int(contract.lease_seconds * 1_000_000),
-    )
+    worker, lease = f"{INTERNAL}{actor}", int(contract.lease_seconds * SECOND)
+    facts = Facts(actor=worker, worker=worker, token=token, lease=lease)
     if job.phase is not Phase.CLAIMABLE:
         return await refuse_move(tx, contract, job, "run", actor)
     change = decide(contract, job, Move.CLAIM, tx.now, facts)  # every claimable status has a CLAIM edge
