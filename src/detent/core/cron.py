@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from .errors import InvalidInput
+from .errors import InvalidInput, InvalidSchedule
 from .job import Micros
 from .times import SECOND, from_datetime
 
@@ -126,11 +126,8 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except Exception:  # ZoneInfo raises different errors for a directory, a path or a value that is not text
-        raise InvalidInput(
-            f"unknown time zone {str(name)[:80]!r}; use a name like Europe/Berlin or UTC",
-            code="SCHEDULE_INVALID",
-            field="tz",
-        ) from None
+        text = f"unknown time zone {str(name)[:80]!r}; use a name like Europe/Berlin or UTC"
+        raise InvalidSchedule(text, field="tz") from None
 
 
 def local_instant(text: str, timezone: str) -> Micros:
@@ -149,4 +146,4 @@ def _span(offset: timedelta | None) -> Micros:
 
 def _invalid(expression: str, problem: str) -> InvalidInput:
     hint = "write minute hour day month weekday, like '30 2 * * MON-FRI', optionally with seconds as the first field"
-    return InvalidInput(f"cron {expression[:80]!r}: {problem}; {hint}", code="SCHEDULE_INVALID", field="cron")
+    return InvalidSchedule(f"cron {expression[:80]!r}: {problem}; {hint}", field="cron")

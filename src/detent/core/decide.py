@@ -75,9 +75,7 @@ def request_cancel(job: Job, now: Micros, actor: str, reason: str | None) -> Cha
         return unchanged(job)
     request = {"actor": actor, "reason": reason, "at": now}
     after = replace(job, cancel_requested=json.dumps(request, ensure_ascii=False))
-    at = max(now, job.updated_at)
-    note = Note(job.id, job.version, "cancel.requested", at, actor, job.execution_no, {"reason": reason})
-    return Change(before=job, after=after, notes=[note])
+    return Change(before=job, after=after, notes=[job.note("cancel.requested", now, actor, {"reason": reason})])
 
 
 def illegal_move(contract: Contract, job: Job, move: str) -> IllegalMove:

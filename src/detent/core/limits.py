@@ -8,7 +8,6 @@ from .errors import InvalidInput
 from .job import Micros
 
 SCOPES = ("queue", "job_type", "tenant_id", "limit_key")
-PER = ("queue", "job_type", "tenant_id", "limit_key")
 MAX_NUMBER = 1_000_000_000
 MAX_PERIOD = 366 * 86_400.0
 _ENTRIES = 64
@@ -84,13 +83,7 @@ class Limit:
 
 
 _LABELS = {"queue": "queue", "job_type": "type", "tenant_id": "tenant", "limit_key": "key"}
-_FIELD_OF_LABEL = {
-    "queue": "queue",
-    "type": "job_type",
-    "job_type": "job_type",
-    "tenant": "tenant_id",
-    "key": "limit_key",
-}
+_FIELD_OF_LABEL = {label: field for field, label in _LABELS.items()} | {"job_type": "job_type"}
 
 
 def make_limit(

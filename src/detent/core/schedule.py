@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from .cron import next_cron_fire
-from .errors import InvalidInput
+from .errors import InvalidInput, InvalidSchedule
 from .job import Micros
 from .options.job_options import RunOptions
 from .times import SECOND, from_iso, iso
@@ -253,8 +253,5 @@ def format_interval(span: Micros) -> str:
 
 
 def invalid_interval(value: object) -> InvalidInput:
-    return InvalidInput(
-        f"every {str(value)[:80]!r} must be an interval from 1s to ten years, for example 30s, 5m, 1h30m or 2d",
-        code="SCHEDULE_INVALID",
-        field="every",
-    )
+    text = f"every {str(value)[:80]!r} must be an interval from 1s to ten years, for example 30s, 5m, 1h30m or 2d"
+    return InvalidSchedule(text, field="every")

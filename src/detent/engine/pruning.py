@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -105,7 +105,7 @@ class Pruned:
             setattr(self, name, getattr(self, name) + number)
 
     def as_dict(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return asdict(self)
 
 
 async def prune(runtime: Runtime, options: PruneOptions, batches: int | None, export: Export | None) -> Pruned:
@@ -220,7 +220,7 @@ async def delete_old_fires(runtime: Runtime, keep_seconds: float, batch: int) ->
     """Delete each schedule's oldest fires whose jobs were deleted, except its last fire; returns the number of rows."""
     cutoff = runtime.store.now() - int(keep_seconds * SECOND)
     deleted, page = 0, Filter(limit=_PAGE)
-    while schedules := await runtime.store.read(partial(_schedules, page)):
+    while schedules := await runtime.store.read(lambda tx: tx.schedules.list_schedules(page)):  # noqa: B023
         for schedule in schedules:
             number = batch
             while number == batch:
@@ -239,10 +239,6 @@ async def delete_idle_meters(runtime: Runtime) -> int:
         return await tx.limits.drop_idle_meters(tx.now - longest - _METER_IDLE_TIME) if limits else 0
 
     return await runtime.store.write(act)
-
-
-async def _schedules(page: Filter, tx: Tx) -> list[Schedule]:
-    return await tx.schedules.list_schedules(page)
 
 
 async def _delete_fires(schedule: Schedule, cutoff: Micros, batch: int, tx: Tx) -> int:

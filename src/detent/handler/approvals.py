@@ -10,7 +10,7 @@ from detent.core.contract.model import Move
 from detent.core.errors import InvalidInput
 from detent.core.job import APPROVAL, Micros, Wait
 from detent.core.times import SECOND, from_datetime
-from detent.engine.execution.waits import approval_not_supported, question_changed
+from detent.engine.execution.settle import approval_not_supported, question_changed
 from detent.engine.submit.submission import check_name
 
 from .base_context import EngineContext

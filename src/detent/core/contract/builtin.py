@@ -18,8 +18,6 @@ CONTRACTS: Mapping[str, Contract] = MappingProxyType(
 )
 DEFAULT = STANDARD.name
 
-__all__ = ["CONTRACTS", "DEFAULT", "find_contract"]
-
 
 def find_contract(contracts: Mapping[str, Contract], name: str | None) -> Contract:
     """The contract of this name; None: the default one. Raises UnknownContract."""

@@ -11,8 +11,7 @@ from detent.core.contract.model import Move, Phase
 from detent.core.errors import InvalidInput
 from detent.core.job import Job
 from detent.engine import Engine
-from detent.engine.control.jobs_bulk import BulkResult
-from detent.engine.jobs import Jobs
+from detent.engine.jobs import BulkResult, Jobs
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject
 from detent.web.http.authentication import Caller
