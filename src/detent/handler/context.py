@@ -13,7 +13,7 @@ from detent.core.errors import InvalidInput, StaleLease
 from detent.core.job import Note, Signal
 from detent.core.outcome import Outcome, Succeeded, Waits
 from detent.core.times import SECOND, from_datetime, from_iso
-from detent.engine.execution.settle import Settlement, not_supported, settle_or_raise
+from detent.engine.execution.settle import Settlement, settle_or_raise
 from detent.engine.execution.steps import has_no_recorded_steps
 from detent.engine.submit.submission import check_name
 from detent.ports.store import OpenTransaction

@@ -15,7 +15,7 @@ from detent.cli.output import pluralize, print_fields, print_json, print_line, p
 from detent.core.job import DeadLetter, DeadLetterStatus, Micros
 from detent.core.schedule import parse_interval
 from detent.engine import Engine
-from detent.engine.dead_letters import DeadLetterBulkResult, Discard
+from detent.engine.dead_letters import DeadLetterBulkResult
 from detent.engine.reads.responses import Event
 from detent.engine.reads.views import dead_letter_view
 from detent.ports.listing import Filter

@@ -98,9 +98,11 @@ def deliveries(limit: Limit = 20, *, connection: ConnectionOptions) -> None:
     now, listed = connection.run_with_time(lambda engine: acts.list_deliveries(engine, limit))
     views = [acts.delivery_view(delivery) for delivery in listed]
     columns = ("rule", "event", "sink", "state", ">attempts", "created")
-    shown = ("rule", "news", "sink", "state", "attempts")
     created = (relative_time(now, delivery.created_at) for delivery in listed)
-    rows = ([*(view[name] for name in shown), at] for view, at in zip(views, created, strict=True))
+    rows = (
+        [view["rule"], view["news"], view["sink"], view["state"], view["attempts"], at]
+        for view, at in zip(views, created, strict=True)
+    )
     connection.print_list({"deliveries": views}, columns, rows, "No deliveries yet.")
 
 

@@ -1,7 +1,7 @@
 """`detent contract`: lists, shows, checks and draws contracts."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from detent.core.contract.io import contract_from_toml
 from detent.core.contract.model import Contract, Phase
 from detent.core.errors import ContractError, UnknownContract
 from detent.engine import Engine
+from detent.engine.reads.operations import ContractSummary
 from detent.engine.reads.views import contract_view, contracts_view
 
 from .diagram import contract_diagram
@@ -35,8 +36,8 @@ def list_contracts(connection: ConnectionOptions) -> None:
     connection.print_list({"contracts": contracts}, columns, map(_row, contracts))
 
 
-def _row(contract: dict[str, Any]) -> list[str | int]:
-    counts = [contract[name] for name in ("statuses", "edges", "max_retries")]
+def _row(contract: ContractSummary) -> list[str | int]:
+    counts = [contract["statuses"], contract["edges"], contract["max_retries"]]
     origin = "default" if contract["default"] else "" if contract["carried"] else "custom"
     return [contract["name"], *counts, "yes" if contract["dead_letters"] else "no", origin]
 

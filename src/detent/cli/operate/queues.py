@@ -1,7 +1,7 @@
 """`detent queues`: lists, pauses and limits queues, job types and tenants; sets weights and quotas of tenants."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
