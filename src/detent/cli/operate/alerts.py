@@ -98,11 +98,10 @@ def deliveries(limit: Limit = 20, *, connection: ConnectionOptions) -> None:
     now, listed = connection.run_with_time(lambda engine: acts.list_deliveries(engine, limit))
     views = [acts.delivery_view(delivery) for delivery in listed]
     columns = ("rule", "event", "sink", "state", ">attempts", "created")
-    created = (relative_time(now, delivery.created_at) for delivery in listed)
-    rows = (
-        [view["rule"], view["news"], view["sink"], view["state"], view["attempts"], at]
-        for view, at in zip(views, created, strict=True)
-    )
+    rows: list[list[str | int]] = [
+        [view["rule"], view["news"], view["sink"], view["state"], view["attempts"], relative_time(now, one.created_at)]
+        for view, one in zip(views, listed, strict=True)
+    ]
     connection.print_list({"deliveries": views}, columns, rows, "No deliveries yet.")
 
 
