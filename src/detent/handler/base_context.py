@@ -10,7 +10,7 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Wait
 from detent.core.times import SECOND
 from detent.engine import Engine
-from detent.engine.execution.waits import not_supported
+from detent.engine.execution.settle import not_supported
 from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
 from detent.system.backoff import Sleep
