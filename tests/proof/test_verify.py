@@ -16,6 +16,7 @@ from detent.ports.store import Store
 from detent.ports.verification import JobRange
 from detent.proof.verify import rules
 from detent.proof.verify import verify as verify_module
+from detent.proof.verify.rows import JobCase, differences
 from detent.proof.verify.rules import RULES, WARNINGS, Report
 from detent.proof.verify.verify import EVERYTHING, Scope, verify
 from detent.stores.sqlite.session import run_now
@@ -37,6 +38,19 @@ def copy(healthy: Path, tmp_path: Path) -> Path:
     path = tmp_path / "jobs.db"
     shutil.copyfile(healthy, path)
     return path
+
+
+@pytest.fixture(autouse=True)
+def agrees_and_differences_are_consistent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every test here, `agrees` is True if and only if `differences` yields nothing."""
+    agrees = verify_module.agrees
+
+    def checked(*case: Any) -> bool:
+        result = agrees(*case)
+        assert result == (not list(differences(JobCase(*case))))
+        return result
+
+    monkeypatch.setattr(verify_module, "agrees", checked)
 
 
 def on_store(path: Path, act: Callable[[Store], Awaitable[Report]]) -> Report:

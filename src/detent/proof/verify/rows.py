@@ -1,4 +1,4 @@
-"""Compares a job's row with its folded log."""
+"""Compares a job's row with its folded log: `agrees` is a fast yes or no, `differences` lists what is wrong."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,39 @@ CLAIMABLE, LEASED, BLOCKED, FINAL = (phase.value for phase in Phase)
 def fold_log(table: ContractTable, log: Log) -> FoldedLog:
     shape = [event.shape if event.data is None else (*event.shape, flags_of(event.data)) for event in log]
     return table.fold(tuple(shape))
+
+
+def agrees(row: JobRow, log: Log, folded: FoldedLog, table: ContractTable) -> bool:
+    """True if and only if `differences` yields nothing. Optimized, because almost every job passes."""
+    faults, state, first_claim, final, _, _, follows = folded
+    if faults or state != row.state:
+        return False
+    phase, lease, retry_at, budget = row.phase, row.lease_until, row.next_retry_at, row.max_retries
+    times = [event.at for event in log]
+    last = log[-1]
+    if row.created_at != times[0] or row.updated_at != last.at or last.seq != row.version or times != sorted(times):
+        return False
+    if row.started_at != (None if first_claim < 0 else times[first_claim]):
+        return False
+    if row.finished_at != (None if final < 0 else times[final]):
+        return False
+    if row.retries > budget or row.failures > budget + 1 or (table.frozen is not None and budget != table.frozen):
+        return False
+    if follows and any(times[index] != times[index - 1] for index in follows):
+        return False
+    if (retry_at is not None) != (row.status in table.timed) or (retry_at is not None and retry_at != row.due_at):
+        return False
+    if phase == FINAL:
+        free = lease is None and not (row.has_worker or row.ready) and row.wait_name is None
+        return free and bool(row.has_token) == (row.execution_no > 0)
+    if last.data is not None and any(_check_event_data(JobCase(row, log, folded, table))):
+        return False
+    if phase == LEASED:
+        held = row.has_token and row.has_worker and lease is not None and lease >= row.updated_at
+        return bool(held and not row.ready and row.wait_name is None)
+    if row.has_worker or lease is not None or bool(row.has_token) != (row.execution_no > 0):
+        return False
+    return row.due_at is not None and row.wait_name is None if phase == CLAIMABLE else not row.ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from .children_and_approvals import FAULTS, check_approvals
 from .dead_letters import DISCARDED, by_job, check_dead_letter_rows, check_dead_letters, check_discards, check_requeued
 from .fold import ContractTable
 from .keys import AttemptSequence, ExpectedKeys, check_attempt, check_expected_keys, check_key_rows
-from .rows import JobCase, Log, differences, fold_log
+from .rows import JobCase, Log, agrees, differences, fold_log
 from .rules import Report
 from .schedules import check_fires, check_schedule, check_scheduled_jobs, scheduled_jobs
 
@@ -149,8 +149,9 @@ class _Run:
             report.add(row.id, None, "contract-unknown", detail)
             return
         folded = fold_log(table, log)
-        for index, rule, detail in differences(JobCase(row, log, folded, table)):
-            report.add(row.id, None if index is None else log[index].seq, rule, detail)
+        if not agrees(row, log, folded, table):
+            for index, rule, detail in differences(JobCase(row, log, folded, table)):
+                report.add(row.id, None if index is None else log[index].seq, rule, detail)
         if folded.dead_letter_counts or dead_letters or row.dlq_id is not None:
             check_dead_letters(row, folded, dead_letters, report)
         if (row.task_attempt is not None) != table.contract.task_attempts:
