@@ -38,8 +38,6 @@ def submit_on_sync(
     engine: Engine, connection: Any, submission: Submission, run: Run, *, notify: bool = False
 ) -> Submitted:
     """Submit on a blocking psycopg Connection."""
-    from detent.system.run_now import run_now
-
     return run_now(submit_on(engine, connection, submission, run, notify=notify))
 
 
