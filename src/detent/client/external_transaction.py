@@ -19,6 +19,7 @@ from detent.engine.submit.prepare import (
     submit_within_quotas,
 )
 from detent.ports.tx import Tx
+from detent.system.run_now import run_now
 
 _ATTEMPTS = 3
 _SAVEPOINT = "detent_enqueue"
