@@ -26,7 +26,7 @@ from detent.system.batcher import batch_then_each
 
 from .reads.listing import read_page
 from .reads.responses import DeadLetterWithHistory, Event
-from .reads.views import dead_letter_view, history_view
+from .reads.views import dead_letter_view, read_history
 from .refusal import Refused, audit, is_refusal, refuse_move
 from .runtime import Runtime, Service, reads, writes
 from .submit import quotas
@@ -96,9 +96,8 @@ class DeadLetters(Service):
         job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
         history: builtins.list[Event] = []
         if job is not None:
-            contract = self._runtime.contract(job.contract)
-            events, notes = await tx.log.events(job.id), await tx.log.notes(job.id)
-            history = history_view(contract, job, events, notes, payloads=payloads)
+            read = await read_history(tx, self._runtime.contract(job.contract), job)
+            history = read.entries(payloads=payloads)
         entries = [_act_view(at, entry) for _, at, entry in await tx.audit.list_audit(subject=dlq_id)]
         return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": entries[::-1]}
 

@@ -20,8 +20,8 @@ from .execution import manual_run
 from .execution.settle import not_supported, wake_signalled
 from .reads.listing import read_page
 from .reads.tree import JobTree, read_tree
-from .reads.views import History
-from .reads.why import Why, why
+from .reads.views import History, read_history
+from .reads.why import Why, explain, read_snapshot
 from .refusal import Refused, audit, is_refusal, move_job, refuse_move, unwrap
 from .runtime import Runtime, Service, affected_parents, changes, reads, writes
 from .submit import quotas
@@ -109,16 +109,19 @@ class Jobs(Service):
     async def history(self, tx: Tx, job_id: str) -> History:
         """A job with all its events and notes, read in one snapshot."""
         job = await self._runtime.find(tx, job_id)
-        contract = self._runtime.contract(job.contract)
-        return History(contract, job, await tx.log.events(job_id), await tx.log.notes(job_id))
+        return await read_history(tx, self._runtime.contract(job.contract), job)
 
-    async def why(self, job_id: str, *, payloads: bool = True) -> Why:
+    @reads
+    async def why(self, tx: Tx, job_id: str, *, payloads: bool = True) -> Why:
         """The most important reason why the job is not running; the other reasons are in details["also"]."""
-        return await why(self._runtime, job_id, payloads=payloads)
+        job = await self._runtime.find(tx, job_id)
+        return explain(await read_snapshot(tx, self._runtime.contract(job.contract), job, payloads=payloads))
 
-    async def tree(self, job_id: str) -> JobTree:
+    @reads
+    async def tree(self, tx: Tx, job_id: str) -> JobTree:
         """The job with its children and their children."""
-        return await read_tree(self._runtime, job_id)
+        job = await self._runtime.find(tx, job_id)
+        return await read_tree(tx, job, job.job_type)
 
     @writes
     async def signal(self, tx: Tx, job_id: str, name: str, scope: Scope, data: Any = None) -> tuple[Job, bool]:

@@ -11,7 +11,7 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Job, Micros
 from detent.core.schedule import Schedule
 from detent.core.times import SECOND
-from detent.engine.reads.views import dead_letter_view, history_view, job_view
+from detent.engine.reads.views import dead_letter_view, read_history
 from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import keys_of
 from detent.engine.submit.submission import json_text
@@ -203,16 +203,10 @@ def _still_prunable(scanned: Sequence[Prunable], rows: Mapping[str, Job]) -> lis
 
 async def _histories(runtime: Runtime, ids: Sequence[str], tx: Tx) -> list[dict[str, Any]]:
     histories = []
-    for job_id, job in (await tx.jobs.lock(ids)).items():
-        contract = runtime.contract(job.contract)
+    for job in (await tx.jobs.lock(ids)).values():
+        history = await read_history(tx, runtime.contract(job.contract), job)
         dead_letter = await tx.dead_letters.dead_letter(job.dlq_id) if job.dlq_id else None
-        histories.append(
-            {
-                "job": job_view(contract, job),
-                "events": history_view(contract, job, await tx.log.events(job_id), await tx.log.notes(job_id)),
-                "dead_letter": dead_letter_view(dead_letter) if dead_letter else None,
-            }
-        )
+        histories.append({**history.as_dict(), "dead_letter": dead_letter and dead_letter_view(dead_letter)})
     return histories
 
 

@@ -10,6 +10,7 @@ from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract
 from detent.core.job import DeadLetter, Event, Job, Note
 from detent.engine.submit.prepare import Submitted
+from detent.ports.tx import Tx
 
 from . import operations, responses
 from .responses import show
@@ -31,8 +32,16 @@ class History:
     def as_dict(self) -> dict[str, Any]:
         return {
             "job": job_view(self.contract, self.job),
-            "events": history_view(self.contract, self.job, self.events, self.notes),
+            "events": self.entries(),
         }
+
+    def entries(self, *, payloads: bool = True) -> list[responses.Event]:
+        """Events and notes in one list: each note comes after the event it follows."""
+        return history_view(self.contract, self.job, self.events, self.notes, payloads=payloads)
+
+
+async def read_history(tx: Tx, contract: Contract, job: Job) -> History:
+    return History(contract, job, await tx.log.events(job.id), await tx.log.notes(job.id))
 
 
 def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> responses.Job:

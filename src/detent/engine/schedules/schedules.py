@@ -207,30 +207,19 @@ class Schedules(Service):
 
 
 _LAST_MOMENT: Micros = 253_402_300_799 * SECOND
-
-
+_STATE_FIELDS = (
+    *("paused_at", "created_at", "last_fire_at", "last_job_id", "last_error"),
+    *("fires", "misfires", "last_misfire_at", "overlapped"),
+)
 _TIMING_FIELDS = ("kind", "expression", "timezone", "starts_at", "ends_at")
 
 
 def _replacement(before: Schedule, new: Schedule, now: Micros, declared: str | None) -> Schedule:
     """The new definition with the old row's state. Fires that are due stay due unless the timing changed."""
     same_times = all(getattr(before, name) == getattr(new, name) for name in _TIMING_FIELDS)
-    after = replace(
-        new,
-        anchor=before.anchor if same_times else new.anchor,
-        declared=declared,
-        paused_at=before.paused_at,
-        version=before.version + 1,
-        created_at=before.created_at,
-        updated_at=now,
-        last_fire_at=before.last_fire_at,
-        last_job_id=before.last_job_id,
-        fires=before.fires,
-        misfires=before.misfires,
-        last_misfire_at=before.last_misfire_at,
-        overlapped=before.overlapped,
-        last_error=before.last_error,
-    )
+    state = {name: getattr(before, name) for name in _STATE_FIELDS}
+    anchor = before.anchor if same_times else new.anchor
+    after = replace(new, **state, anchor=anchor, declared=declared, version=before.version + 1, updated_at=now)
     if after.paused_at is not None:
         return replace(after, next_fire_at=None)
     moment = before.next_fire_at if same_times else next_fire(after, _next_fire_after(before, now))
