@@ -230,18 +230,13 @@ async def requeue_dead_letter(
         raise DeadLetterConflict(message, code=contract.code("dlq_requeue_conflict"), status=item.status)
     await quotas.lock_quotas(tx.quotas, [item.tenant_id])
     origin = (await tx.jobs.lock([item.job_id])).get(item.job_id)
-    content = json.loads(item.payload) if payload is None else payload
-    submission = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, delay=delay)
-    submission = replace(submission, requeued_from=dlq_id)
-    submitted = await _submit_copy(runtime, tx, submission, origin, item.job_id, scope.actor, new_id)
+    submitted = await _submit_copy(runtime, tx, item, origin, scope, payload, new_id, delay)
     if take_steps:
         for step in await tx.steps.list_steps(item.job_id):
             await tx.steps.put_step(replace(step, job_id=submitted.job.id))
     await tx.dead_letters.put_dead_letter(
         replace(item, status=DeadLetterStatus.REQUEUED, updated_at=tx.now, requeued_as=submitted.job.id)
     )
-    data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
-    await audit(tx, scope, "dlq.requeue", dlq_id, item.tenant_id, data)
     return submitted
 
 
@@ -256,19 +251,24 @@ async def requeue_job(
     item = await tx.dead_letters.dead_letter(job.dlq_id) if job.dlq_id else None
     if item is not None:
         return await requeue_dead_letter(runtime, tx, item.id, scope, payload=payload, new_id=new_id)
-    content = json.loads(job.payload) if payload is None else payload
-    submission = Submission(job.job_type, content, job.contract, job.queue, job.tenant_id, requeued_from=job.id)
-    submitted = await _submit_copy(runtime, tx, submission, job, job.id, scope.actor, new_id)
-    data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
-    await audit(tx, scope, "job.requeue", job.id, job.tenant_id, data)
-    return submitted
+    return await _submit_copy(runtime, tx, job, job, scope, payload, new_id)
 
 
 async def _submit_copy(
-    runtime: Runtime, tx: Tx, submission: Submission, origin: Job | None, root: str, actor: str, new_id: str | None
+    runtime: Runtime,
+    tx: Tx,
+    source: DeadLetter | Job,
+    origin: Job | None,
+    scope: Scope,
+    payload: dict[str, Any] | None,
+    new_id: str | None,
+    delay: float = 0.0,
 ) -> Submitted:
     """Submit with reset counters and without the old idempotency key, but with the origin's options and effect keys."""
-    submission = replace(submission, actor=actor, id=new_id, effect_root=root)
+    root, act = (source.job_id, "dlq.requeue") if isinstance(source, DeadLetter) else (source.id, "job.requeue")
+    content = json.loads(source.payload) if payload is None else payload
+    submission = Submission(source.job_type, content, source.contract, source.queue, source.tenant_id, delay=delay)
+    submission = replace(submission, actor=scope.actor, id=new_id, requeued_from=source.id, effect_root=root)
     if origin is not None:
         submission = replace(
             submission,
@@ -277,6 +277,8 @@ async def _submit_copy(
             effect_root=origin.effect_root or root,
         )
     (submitted,) = await submit_within_quotas(tx, [prepare(runtime, submission, tx.now)])
+    data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
+    await audit(tx, scope, act, source.id, source.tenant_id, data)
     return submitted
 
 

@@ -30,14 +30,18 @@ class History:
     notes: list[Note]
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "job": job_view(self.contract, self.job),
-            "events": self.entries(),
-        }
+        return {"job": job_view(self.contract, self.job), "events": self.entries()}
 
     def entries(self, *, payloads: bool = True) -> list[responses.Event]:
         """Events and notes in one list: each note comes after the event it follows."""
-        return history_view(self.contract, self.job, self.events, self.notes, payloads=payloads)
+        job, events, notes = self.job, self.events, self.notes
+        if not payloads:
+            job, events = redact_job(job), [redact_entry(event) for event in events]
+            notes = [redact_entry(note) for note in notes]
+        status_at = {event.seq: event.target for event in events}
+        rows = [(event.seq, 0, event_view(self.contract, job, event)) for event in events]
+        rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
+        return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
 
 async def read_history(tx: Tx, contract: Contract, job: Job) -> History:
@@ -94,19 +98,6 @@ def note_view(job: Job, note: Note, status: str) -> responses.Event:
     """A note in the form of an event that does not change the status."""
     values: dict[str, Any] = {"source": status, "target": status, "note": True, "envelope": None}
     return show(responses.Event, note, event=note.name, trace_id=job.trace_id, data=note.data or {}, **values)
-
-
-def history_view(
-    contract: Contract, job: Job, events: list[Event], notes: list[Note], *, payloads: bool = True
-) -> list[responses.Event]:
-    """Events and notes in one list: each note comes after the event it follows."""
-    if not payloads:
-        job, events = redact_job(job), [redact_entry(event) for event in events]
-        notes = [redact_entry(note) for note in notes]
-    status_at = {event.seq: event.target for event in events}
-    rows = [(event.seq, 0, event_view(contract, job, event)) for event in events]
-    rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
-    return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
 
 def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> responses.DeadLetter:
