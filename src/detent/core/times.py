@@ -24,6 +24,10 @@ def _second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
+def to_datetime(moment: Micros) -> datetime:
+    return _EPOCH + timedelta(microseconds=moment)
+
+
 def from_datetime(moment: datetime) -> Micros:
     """Raises InvalidInput for a naive datetime, because its zone is unknown."""
     if moment.tzinfo is None:

@@ -144,7 +144,7 @@ class Orchestrator:
         pause = min(_POLL_SECONDS, self._settings.visibility_timeout_s / 5)
         while True:
             await self.check_epoch()
-            at = Reading(self._clock.monotonic(), self._clock.now())
+            at = Reading.of(self._clock)
             self._reclaim_grace.store_answered(at.monotonic)
             self._reclaim_grace.check_clocks(at)
             if self._reclaim_grace.over(at.monotonic):
@@ -238,18 +238,15 @@ class Orchestrator:
         await self._store.write(lambda tx: dead_letter_message(self.engine, tx, *message))
 
 
-async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], dict[str, set[str]]]:
-    paused: dict[str, set[str]] = {}
-    for kind, name, *_ in await tx.pauses.list_pauses():
-        paused.setdefault(kind, set()).add(name)
+async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], set[tuple[str, str]]]:
+    paused = {(pause.kind, pause.name) for pause in await tx.pauses.list_pauses()}
     return await tx.jobs.lock(sorted({outbox_item.job_id for outbox_item in outbox_items})), paused
 
 
-def _is_paused(job: Job | None, paused: dict[str, set[str]]) -> bool:
-    if job is None or not paused:
-        return False
-    names = {"queue": job.queue, "job_type": job.job_type, "tenant": job.tenant_id}
-    return any(names[kind] in paused_names for kind, paused_names in paused.items())
+def _is_paused(job: Job | None, paused: set[tuple[str, str]]) -> bool:
+    return job is not None and not paused.isdisjoint(
+        {("queue", job.queue), ("job_type", job.job_type), ("tenant", job.tenant_id)}
+    )
 
 
 def _is_claimable_now(job: Job, now: int) -> bool:

@@ -72,13 +72,9 @@ def _build_schedule(
     schedule = Schedule(
         id=schedule_id,
         name=request.name,
-        **request.run_options(),
+        **request.job_options(payload=payload, contract=contract.name),
         **timing,
         anchor=now - now % SECOND if timing["starts_at"] is None else timing["starts_at"],
-        job_type=request.job_type,
-        payload=payload,
-        contract=contract.name,
-        max_retries=request.max_retries,
         deadline=_deadline(contract, request, now),
         declared=None,
         paused_at=None,
@@ -137,13 +133,9 @@ def request_of(schedule: Schedule) -> ScheduleRequest:
     timing: dict[str, Any] = {schedule.kind: schedule.expression}
     return ScheduleRequest(
         name=schedule.name,
-        job_type=schedule.job_type,
+        **schedule.job_options(payload=json.loads(schedule.payload)),
         **timing,
         tz=schedule.timezone,
-        payload=json.loads(schedule.payload),
-        contract=schedule.contract,
-        **schedule.run_options(),
-        max_retries=schedule.max_retries,
         starts_at=iso(schedule.starts_at),
         ends_at=iso(schedule.ends_at),
         jitter=schedule.jitter / SECOND,
@@ -169,14 +161,7 @@ def apply_changes(request: ScheduleRequest, changes: Mapping[str, Any]) -> Sched
 
 def submission_of(request: ScheduleRequest, contract: str) -> Submission:
     """The submission of a fire, so that it is checked with the schedule. The key is a placeholder."""
-    return Submission(
-        job_type=request.job_type,
-        payload=request.payload,
-        contract=contract,
-        **request.run_options(),
-        idempotency_key=fire_key("0" * 36, 0),
-        max_retries=request.max_retries,
-    )
+    return Submission(**request.job_options(contract=contract), idempotency_key=fire_key("0" * 36, 0))
 
 
 def _deadline(contract: Contract, request: ScheduleRequest, now: Micros) -> Micros | None:
