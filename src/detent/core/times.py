@@ -24,6 +24,11 @@ def _second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
+def columns(row: object, *names: str) -> dict[str, Any]:
+    """These attributes of a row by name; those that end in _at are times, shown as ISO-8601 text."""
+    return {name: iso(getattr(row, name)) if name.endswith("_at") else getattr(row, name) for name in names}
+
+
 def to_datetime(moment: Micros) -> datetime:
     return _EPOCH + timedelta(microseconds=moment)
 

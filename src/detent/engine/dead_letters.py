@@ -16,10 +16,9 @@ from detent.core.errors import (
     NotFound,
     TenantViolation,
 )
-from detent.core.job import DeadLetter, DeadLetterStatus, Job, Micros
+from detent.core.job import DeadLetter, DeadLetterStatus, Job
 from detent.core.options.job_options import KEPT_BY_REQUEUES
 from detent.core.times import SECOND, interval_between_jobs, iso
-from detent.ports.access import Audit
 from detent.ports.listing import Filter
 from detent.ports.tx import DeadLetterTable, Tx
 from detent.system.batcher import batch_then_each
@@ -98,8 +97,11 @@ class DeadLetters(Service):
         if job is not None:
             read = await read_history(tx, self._runtime.contract(job.contract), job)
             history = read.entries(payloads=payloads)
-        entries = [_act_view(at, entry) for _, at, entry in await tx.audit.list_audit(subject=dlq_id)]
-        return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": entries[::-1]}
+        acts = [
+            {"at": iso(at), "actor": entry.actor, "act": entry.act, "reason": entry.reason, "data": entry.data}
+            for _, at, entry in reversed(await tx.audit.list_audit(subject=dlq_id))
+        ]
+        return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": acts}
 
     async def requeue(
         self,
@@ -203,10 +205,6 @@ class DeadLetters(Service):
                 if isinstance(outcome, DetentError):
                     result.refuse(item.id, outcome)
             page = await self.list(replace(chosen, before=page[-1].id))
-
-
-def _act_view(at: Micros, entry: Audit) -> dict[str, Any]:
-    return {"at": iso(at), "actor": entry.actor, "act": entry.act, "reason": entry.reason, "data": entry.data}
 
 
 async def requeue_dead_letter(

@@ -16,7 +16,7 @@ from detent.ports.tx import Tx
 from detent.system.batcher import batch_then_each
 
 from .dead_letters import requeue_job
-from .execution import manual_run
+from .execution.manual_run import run_manually
 from .execution.settle import not_supported, wake_signalled
 from .reads.listing import read_page
 from .reads.tree import JobTree, read_tree
@@ -172,9 +172,7 @@ class Jobs(Service):
             return await refuse_move(tx, contract, job, f"-> {new_status} (no retries left)", scope.actor)
         return await move_job(tx, contract, job, move, facts, "job.transition")
 
-    async def run_manually(self, job_id: str, how: manual_run.ManualRun, scope: Scope) -> manual_run.ManualRunResult:
-        """Run one execution without a handler, even if the job is not due yet; see `ManualRun`."""
-        return await manual_run.run_manually(self._runtime, job_id, how, scope)
+    run_manually = run_manually
 
     async def requeue(
         self, job_id: str, scope: Scope, *, payload: dict[str, Any] | None = None, new_id: str | None = None

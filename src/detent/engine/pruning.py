@@ -176,7 +176,8 @@ async def _delete(runtime: Runtime, options: PruneOptions, scan: _Scan, tx: Tx) 
         ids = [job.id for job in jobs]
         await event_counts.count_before_delete(runtime, tx, ids)
         counts = await tx.pruning.drop_jobs(ids)
-        await event_counts.clamp_positions(tx.log_positions)
+        for log in (event_counts.EVENTS, event_counts.NOTES):
+            await tx.log_positions.clamp_log(log)  # a stored position may be beyond the end of its log now
     owned = [(*pair, job.id) for job in jobs if (c := runtime.contracts.get(job.contract)) for pair in keys_of(c, job)]
     kept_until = tx.now + int(options.keep_keys_for * SECOND) if options.keep_keys_for else None
     counts["keys"] = await tx.pruning.drop_keys(owned, kept_until) if owned else 0

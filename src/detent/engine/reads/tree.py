@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detent.core.job import Job
+from detent.core.times import columns
 from detent.ports.tx import Tx
 
 MAX_CHILDREN_SHOWN = 30
@@ -25,9 +26,8 @@ class JobTree:
     """Set if there are too many children to show: (job type, status, how many)."""
 
     def as_dict(self) -> dict[str, Any]:
-        shown = ("id", "job_type", "status", "phase", "error_code")
         return {
-            **{name: getattr(self.job, name) for name in shown},
+            **columns(self.job, "id", "job_type", "status", "phase", "error_code"),
             "name": self.name,
             "after": self.after,
             "children": [child.as_dict() for child in self.children],

@@ -53,17 +53,15 @@ def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> response
     if not payloads:
         job = redact_job(job)
     view = contract.view(job)
+    if not payloads:
+        view = {name: None if name in ("payload", "payload_json", "output") else view[name] for name in view}
     return show(
         responses.Job,
         job,
         payload=json.loads(job.payload) if payloads else None,
         result=None if job.result is None else json.loads(job.result),
-        view=view if payloads else _redact_view(view),
+        view=view,
     )
-
-
-def _redact_view(view: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if name in ("payload", "payload_json", "output") else value for name, value in view.items()}
 
 
 def redact_job(job: Job) -> Job:

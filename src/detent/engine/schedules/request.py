@@ -25,7 +25,7 @@ from detent.core.schedule import (
     next_fire,
     parse_interval,
 )
-from detent.core.times import SECOND, from_datetime, from_iso, iso
+from detent.core.times import SECOND, from_iso, iso
 from detent.engine.runtime import Runtime
 from detent.engine.submit.submission import Submission, check_name, check_submission, deadline_of
 from detent.ports.tx import Tx
@@ -221,8 +221,6 @@ def _moment(value: str | datetime | None, field: str, tz: str | None) -> Micros 
 
 def moment_of(value: str | datetime, field: str, tz: str | None = None) -> Micros:
     """A required time, such as the start or end of a range."""
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return from_datetime(value)
     moment = _moment(value, field, tz)
     if moment is None:
         raise InvalidSchedule(f"{field} is missing; write it like 2026-02-25T12:00:00Z", field=field)

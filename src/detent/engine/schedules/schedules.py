@@ -20,7 +20,7 @@ from detent.engine.runtime import Service, operators_only, reads, writes
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 
-from .backfill import Backfill, backfill
+from . import backfill
 from .firing import Fired, fire_due
 from .request import ScheduleRequest, apply_changes, build_schedule, find_schedule, moment_of, request_of
 
@@ -183,22 +183,7 @@ class Schedules(Service):
     async def _find(self, tx: Tx, reference: str, scope: Scope | None = None) -> Schedule:
         return await find_schedule(tx, reference, self._runtime.tenant_of(scope))
 
-    async def backfill(
-        self,
-        reference: str,
-        first: str | datetime,
-        last: str | datetime,
-        scope: Scope,
-        *,
-        rate: float | None = None,
-        dry_run: bool = False,
-    ) -> Backfill:
-        """Create a job for each fire from first to last that has none. rate: how many jobs fall due per second.
-
-        Repeat it after a crash to continue. The schedule's overlap and misfire rules do not apply.
-        """
-        schedule = await self._runtime.store.read(lambda tx: self._find(tx, reference, scope))
-        return await backfill(self._runtime, schedule, (first, last), scope, rate=rate, dry_run=dry_run)
+    backfill = backfill.backfill
 
     @operators_only
     async def fire_due(self, limit: int) -> Fired:
