@@ -24,7 +24,7 @@ from .base_context import Numbers
 from .children import ChildCalls
 from .outcomes import WaitTimeout
 from .steps import NOT_RECORDED, StepCall, Steps
-from .transaction import Scope, StepScope, Transaction, check_no_transaction
+from .transaction import Scope, Transaction, check_no_transaction, step_scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,7 +114,7 @@ class Context(ChildCalls, ApprovalCalls):
 
     async def _run_step(self, call: StepCall) -> Any:
         """Call fn and record its result, in one commit with what fn wrote through ctx.transaction()."""
-        with self._engine.step_span(call.name), StepScope(self) as scope:
+        with self._engine.step_span(call.name), step_scope(self) as scope:
             try:
                 await self._check_lease(f"step {call.name!r}")  # nothing may come between this and the call
                 value = call.function()
