@@ -95,8 +95,8 @@ class DeadLetters(Service):
         job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
         history: builtins.list[Event] = []
         if job is not None:
-            read = await read_history(tx, self._runtime.contract(job.contract), job)
-            history = read.entries(payloads=payloads)
+            log = await read_history(tx, self._runtime.contract(job.contract), job)
+            history = log.entries(payloads=payloads)
         acts = [
             {"at": iso(at), "actor": entry.actor, "act": entry.act, "reason": entry.reason, "data": entry.data}
             for _, at, entry in reversed(await tx.audit.list_audit(subject=dlq_id))

@@ -85,8 +85,8 @@ class Runner:
 
     async def _value(self, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
         if handler.mode == "loop":
-            own = (context,) if handler.takes_context else ()
-            return await handler.function(*own, **arguments)
+            contexts = (context,) if handler.takes_context else ()
+            return await handler.function(*contexts, **arguments)
         loop = asyncio.get_running_loop()
         if self._threads is None:
             self._threads = DaemonThreads()
