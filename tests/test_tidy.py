@@ -226,7 +226,7 @@ def test_layers_refuse(path: str, text: str) -> None:
             "from detent.ports import store\nfrom detent.system import ids\nfrom .submit import quotas",
         ),
         ("stores/sqlite/store.py", "import apsw\nfrom .session import Session\nfrom detent.ports.store import Store"),
-        ("worker/registration.py", "from detent.version import __version__"),
+        ("worker/worker.py", "from detent.version import __version__"),
         ("client/app.py", "from detent.stores.sqlite import SqliteStore\nfrom detent.worker.worker import Worker"),
         ("__init__.py", "from .client.app import Detent\nfrom .handler.context import Context"),
         ("__main__.py", "from .cli import main"),

@@ -17,7 +17,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
 from detent.engine.metrics import alerts
-from detent.engine.metrics.alert_export import prometheus_rules
+from detent.engine.metrics.alert_kinds import prometheus_rules
 from detent.engine.metrics.event_counts import EventCounter
 from detent.observability.histograms import MAX_KINDS, ExecutionHistograms, Histogram
 from detent.observability.metrics import MAX_LABELS, exposition

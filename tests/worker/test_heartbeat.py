@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from detent.core.errors import StoreUnavailable
 from detent.handler.lease import LeaseClock, Reading
 from detent.system.clock import SystemClock
 from detent.worker.heartbeat import Heartbeat
-from detent.worker.registration import registration_row
 from detent.worker.state import HeartbeatAnswer, Held
 from detent.worker.worker import Worker
 from support.waiting import until, within
@@ -24,8 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 def heartbeat_of(worker: Worker, on_answer: Callable[[HeartbeatAnswer], object]) -> Heartbeat:
-    row = partial(registration_row, worker, None, 0)
-    return Heartbeat(worker.engine, worker.state, LeaseClock(SystemClock(), 6.0), row, on_answer)
+    return Heartbeat(worker.engine, worker.state, LeaseClock(SystemClock(), 6.0), worker.registration_row, on_answer)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), OSError("gone"), RuntimeError("a bug")])

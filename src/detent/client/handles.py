@@ -9,7 +9,7 @@ from detent.core.contract.model import Phase
 from detent.core.errors import JobFailed
 from detent.core.job import Job
 from detent.engine import Engine
-from detent.engine.reads.views import history_view, job_view
+from detent.engine.reads.views import job_view
 from detent.handler.handler import Handler
 
 R = TypeVar("R")
@@ -51,7 +51,7 @@ class Handle(Generic[R]):
     async def events(self) -> list[dict[str, Any]]:
         """The job's log in order: its status changes, and notes (progress, refused moves) with `note: True`."""
         history = await (await self._app.ready()).jobs.history(self.id)
-        return [{**row} for row in history_view(history.contract, history.job, history.events, history.notes)]
+        return [{**entry} for entry in history.entries()]
 
     async def show(self) -> dict[str, Any]:
         """The job as REST and `detent jobs show --json` show it: a dict with ISO-8601 times."""

@@ -70,15 +70,7 @@ class Schedules:
         if definition is None:
             return _with_options(ScheduleRequest(name, str(job), payload=payload), options)
         submission = definition.submission(definition.handler.payload((), dict(payload or {})))
-        request = ScheduleRequest(
-            name,
-            submission.job_type,
-            payload=submission.payload,
-            contract=submission.contract,
-            **submission.run_options(),
-            max_retries=submission.max_retries,
-        )
-        return _with_options(request, options)
+        return _with_options(ScheduleRequest(name, **submission.job_options()), options)
 
     async def edit(
         self,

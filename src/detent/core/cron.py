@@ -1,7 +1,7 @@
 """Cron expressions in a time zone: the instants they denote, across changes of the UTC offset."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -9,10 +9,9 @@ from cronsim import CronSim, CronSimError
 
 from .errors import InvalidInput, InvalidSchedule
 from .job import Micros
-from .times import SECOND, from_datetime
+from .times import SECOND, from_datetime, to_datetime
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
+_NAIVE_EPOCH = to_datetime(0).replace(tzinfo=None)
 _DAY: Micros = 86_400 * SECOND
 _NICKNAMES = {
     "@yearly": "0 0 1 1 *",
@@ -105,7 +104,7 @@ class Cron:
         return high * SECOND
 
     def _offset(self, moment: Micros) -> Micros:
-        return _span((_EPOCH + timedelta(microseconds=moment)).astimezone(self._zone).utcoffset())
+        return _span(to_datetime(moment).astimezone(self._zone).utcoffset())
 
     def _offset_at(self, local: datetime, fold: int) -> Micros:
         return _span(local.replace(tzinfo=self._zone, fold=fold).utcoffset())

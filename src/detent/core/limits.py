@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .errors import InvalidInput
+from .errors import InvalidInput, check_number
 from .job import Micros
 
 SCOPES = ("queue", "job_type", "tenant_id", "limit_key")
@@ -121,9 +121,9 @@ def make_limit(
 
 
 def _check_number(value: Any, field: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NUMBER:
-        hint = "to stop a queue, pause it" if value == 0 else f"use a whole number from 1 to {MAX_NUMBER}"
-        raise _invalid(f"{field} cannot be {value!r}; {hint}", field)
+    if value == 0:
+        raise _invalid(f"{field} cannot be {value!r}; to stop a queue, pause it", field)
+    check_number(value, field, 1, MAX_NUMBER, "LIMIT_INVALID")
 
 
 def _invalid(message: str, field: str) -> InvalidInput:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from .cron import next_cron_fire
 from .errors import InvalidInput, InvalidSchedule
 from .job import Micros
 from .options.job_options import RunOptions
+from .retry import deterministic_jitter
 from .times import SECOND, from_iso, iso
 
 MAX_COUNTED_FIRES = 1_000
@@ -211,10 +211,7 @@ def _last(schedule: Schedule, first: Micros, until: Micros) -> Micros:
 
 def jitter_delay(schedule: Schedule, fire: Micros) -> Micros:
     """The jitter of one fire. Derived from a hash, so that every process computes the same delay."""
-    if not schedule.jitter:
-        return 0
-    digest = blake2b(f"{schedule.id}/{fire}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % (schedule.jitter + 1)
+    return deterministic_jitter(schedule.id, fire, schedule.jitter) if schedule.jitter else 0
 
 
 def fire_key(schedule_id: str, fire: Micros) -> str:

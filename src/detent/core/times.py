@@ -24,6 +24,15 @@ def _second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
+def columns(row: object, *names: str) -> dict[str, Any]:
+    """These attributes of a row by name; those that end in _at are times, shown as ISO-8601 text."""
+    return {name: iso(getattr(row, name)) if name.endswith("_at") else getattr(row, name) for name in names}
+
+
+def to_datetime(moment: Micros) -> datetime:
+    return _EPOCH + timedelta(microseconds=moment)
+
+
 def from_datetime(moment: datetime) -> Micros:
     """Raises InvalidInput for a naive datetime, because its zone is unknown."""
     if moment.tzinfo is None:

@@ -16,17 +16,16 @@ from detent.core.errors import (
     NotFound,
     TenantViolation,
 )
-from detent.core.job import DeadLetter, DeadLetterStatus, Job, Micros
+from detent.core.job import DeadLetter, DeadLetterStatus, Job
 from detent.core.options.job_options import KEPT_BY_REQUEUES
 from detent.core.times import SECOND, interval_between_jobs, iso
-from detent.ports.access import Audit
 from detent.ports.listing import Filter
 from detent.ports.tx import DeadLetterTable, Tx
 from detent.system.batcher import batch_then_each
 
 from .reads.listing import read_page
 from .reads.responses import DeadLetterWithHistory, Event
-from .reads.views import dead_letter_view, history_view
+from .reads.views import dead_letter_view, read_history
 from .refusal import Refused, audit, is_refusal, refuse_move
 from .runtime import Runtime, Service, reads, writes
 from .submit import quotas
@@ -96,11 +95,13 @@ class DeadLetters(Service):
         job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
         history: builtins.list[Event] = []
         if job is not None:
-            contract = self._runtime.contract(job.contract)
-            events, notes = await tx.log.events(job.id), await tx.log.notes(job.id)
-            history = history_view(contract, job, events, notes, payloads=payloads)
-        entries = [_act_view(at, entry) for _, at, entry in await tx.audit.list_audit(subject=dlq_id)]
-        return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": entries[::-1]}
+            log = await read_history(tx, self._runtime.contract(job.contract), job)
+            history = log.entries(payloads=payloads)
+        acts = [
+            {"at": iso(at), "actor": entry.actor, "act": entry.act, "reason": entry.reason, "data": entry.data}
+            for _, at, entry in reversed(await tx.audit.list_audit(subject=dlq_id))
+        ]
+        return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": acts}
 
     async def requeue(
         self,
@@ -206,10 +207,6 @@ class DeadLetters(Service):
             page = await self.list(replace(chosen, before=page[-1].id))
 
 
-def _act_view(at: Micros, entry: Audit) -> dict[str, Any]:
-    return {"at": iso(at), "actor": entry.actor, "act": entry.act, "reason": entry.reason, "data": entry.data}
-
-
 async def requeue_dead_letter(
     runtime: Runtime,
     tx: Tx,
@@ -231,18 +228,13 @@ async def requeue_dead_letter(
         raise DeadLetterConflict(message, code=contract.code("dlq_requeue_conflict"), status=item.status)
     await quotas.lock_quotas(tx.quotas, [item.tenant_id])
     origin = (await tx.jobs.lock([item.job_id])).get(item.job_id)
-    content = json.loads(item.payload) if payload is None else payload
-    submission = Submission(item.job_type, content, item.contract, item.queue, item.tenant_id, delay=delay)
-    submission = replace(submission, requeued_from=dlq_id)
-    submitted = await _submit_copy(runtime, tx, submission, origin, item.job_id, scope.actor, new_id)
+    submitted = await _submit_copy(runtime, tx, item, origin, scope, payload, new_id, delay)
     if take_steps:
         for step in await tx.steps.list_steps(item.job_id):
             await tx.steps.put_step(replace(step, job_id=submitted.job.id))
     await tx.dead_letters.put_dead_letter(
         replace(item, status=DeadLetterStatus.REQUEUED, updated_at=tx.now, requeued_as=submitted.job.id)
     )
-    data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
-    await audit(tx, scope, "dlq.requeue", dlq_id, item.tenant_id, data)
     return submitted
 
 
@@ -257,19 +249,24 @@ async def requeue_job(
     item = await tx.dead_letters.dead_letter(job.dlq_id) if job.dlq_id else None
     if item is not None:
         return await requeue_dead_letter(runtime, tx, item.id, scope, payload=payload, new_id=new_id)
-    content = json.loads(job.payload) if payload is None else payload
-    submission = Submission(job.job_type, content, job.contract, job.queue, job.tenant_id, requeued_from=job.id)
-    submitted = await _submit_copy(runtime, tx, submission, job, job.id, scope.actor, new_id)
-    data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
-    await audit(tx, scope, "job.requeue", job.id, job.tenant_id, data)
-    return submitted
+    return await _submit_copy(runtime, tx, job, job, scope, payload, new_id)
 
 
 async def _submit_copy(
-    runtime: Runtime, tx: Tx, submission: Submission, origin: Job | None, root: str, actor: str, new_id: str | None
+    runtime: Runtime,
+    tx: Tx,
+    source: DeadLetter | Job,
+    origin: Job | None,
+    scope: Scope,
+    payload: dict[str, Any] | None,
+    new_id: str | None,
+    delay: float = 0.0,
 ) -> Submitted:
     """Submit with reset counters and without the old idempotency key, but with the origin's options and effect keys."""
-    submission = replace(submission, actor=actor, id=new_id, effect_root=root)
+    root, act = (source.job_id, "dlq.requeue") if isinstance(source, DeadLetter) else (source.id, "job.requeue")
+    content = json.loads(source.payload) if payload is None else payload
+    submission = Submission(source.job_type, content, source.contract, source.queue, source.tenant_id, delay=delay)
+    submission = replace(submission, actor=scope.actor, id=new_id, requeued_from=source.id, effect_root=root)
     if origin is not None:
         submission = replace(
             submission,
@@ -278,6 +275,8 @@ async def _submit_copy(
             effect_root=origin.effect_root or root,
         )
     (submitted,) = await submit_within_quotas(tx, [prepare(runtime, submission, tx.now)])
+    data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
+    await audit(tx, scope, act, source.id, source.tenant_id, data)
     return submitted
 
 

@@ -16,12 +16,12 @@ from detent.ports.tx import Tx
 from detent.system.batcher import batch_then_each
 
 from .dead_letters import requeue_job
-from .execution import manual_run
+from .execution.manual_run import run_manually
 from .execution.settle import not_supported, wake_signalled
 from .reads.listing import read_page
 from .reads.tree import JobTree, read_tree
-from .reads.views import History
-from .reads.why import Why, why
+from .reads.views import History, read_history
+from .reads.why import Why, explain, read_snapshot
 from .refusal import Refused, audit, is_refusal, move_job, refuse_move, unwrap
 from .runtime import Runtime, Service, affected_parents, changes, reads, writes
 from .submit import quotas
@@ -109,16 +109,19 @@ class Jobs(Service):
     async def history(self, tx: Tx, job_id: str) -> History:
         """A job with all its events and notes, read in one snapshot."""
         job = await self._runtime.find(tx, job_id)
-        contract = self._runtime.contract(job.contract)
-        return History(contract, job, await tx.log.events(job_id), await tx.log.notes(job_id))
+        return await read_history(tx, self._runtime.contract(job.contract), job)
 
-    async def why(self, job_id: str, *, payloads: bool = True) -> Why:
+    @reads
+    async def why(self, tx: Tx, job_id: str, *, payloads: bool = True) -> Why:
         """The most important reason why the job is not running; the other reasons are in details["also"]."""
-        return await why(self._runtime, job_id, payloads=payloads)
+        job = await self._runtime.find(tx, job_id)
+        return explain(await read_snapshot(tx, self._runtime.contract(job.contract), job, payloads=payloads))
 
-    async def tree(self, job_id: str) -> JobTree:
+    @reads
+    async def tree(self, tx: Tx, job_id: str) -> JobTree:
         """The job with its children and their children."""
-        return await read_tree(self._runtime, job_id)
+        job = await self._runtime.find(tx, job_id)
+        return await read_tree(tx, job, job.job_type)
 
     @writes
     async def signal(self, tx: Tx, job_id: str, name: str, scope: Scope, data: Any = None) -> tuple[Job, bool]:
@@ -169,9 +172,7 @@ class Jobs(Service):
             return await refuse_move(tx, contract, job, f"-> {new_status} (no retries left)", scope.actor)
         return await move_job(tx, contract, job, move, facts, "job.transition")
 
-    async def run_manually(self, job_id: str, how: manual_run.ManualRun, scope: Scope) -> manual_run.ManualRunResult:
-        """Run one execution without a handler, even if the job is not due yet; see `ManualRun`."""
-        return await manual_run.run_manually(self._runtime, job_id, how, scope)
+    run_manually = run_manually
 
     async def requeue(
         self, job_id: str, scope: Scope, *, payload: dict[str, Any] | None = None, new_id: str | None = None

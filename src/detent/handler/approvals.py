@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from detent.core.approval import APPROVE, FAIL, Approval, make_approval_request
 from detent.core.contract.model import Move
 from detent.core.errors import InvalidInput
 from detent.core.job import APPROVAL, Micros, Wait
-from detent.core.times import SECOND, from_datetime
+from detent.core.times import SECOND, from_datetime, to_datetime
 from detent.engine.execution.settle import approval_not_supported, question_changed
 from detent.engine.submit.submission import check_name
 
@@ -17,7 +17,6 @@ from .base_context import EngineContext
 from .outcomes import Suspend, WaitTimeout
 from .transaction import check_no_transaction
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Deadline = float | timedelta | datetime | None
 """Seconds from now, a timedelta, or a datetime with a time zone. None: no deadline."""
 
@@ -116,22 +115,18 @@ class ApprovalCalls(EngineContext):
 def _decision_of(approval: Approval) -> Decision:
     approved = approval.decision == APPROVE
     votes = tuple(
-        DecisionRecord(vote.person, vote.approved, vote.reason, _datetime(vote.at)) for vote in approval.votes
+        DecisionRecord(vote.person, vote.approved, vote.reason, to_datetime(vote.at)) for vote in approval.votes
     )
     deciding = [] if approval.expired else [vote for vote in votes if vote.approved == approved]
     return Decision(
         approved=approved,
         by=tuple(vote.person for vote in deciding),
         reason=next((vote.reason for vote in reversed(deciding) if vote.reason), None),
-        at=_datetime(approval.decided_at or approval.requested_at),
+        at=to_datetime(approval.decided_at or approval.requested_at),
         expired=approval.expired,
         digest=approval.request.digest,
         votes=votes,
     )
-
-
-def _datetime(at: Micros) -> datetime:
-    return _EPOCH + timedelta(microseconds=at)
 
 
 def _timeout(deadline: Deadline, now: Micros) -> Micros | None:

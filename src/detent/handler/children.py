@@ -13,7 +13,7 @@ from detent.core.child_ids import ANY, END, FAILURE, child_id
 from detent.core.errors import DetentError, InvalidInput
 from detent.core.job import CHILDREN
 from detent.engine.execution import children as child_acts
-from detent.engine.submit.submission import Submission
+from detent.engine.submit.submission import DEFAULT_TENANT, Submission
 from detent.ports.children import ChildState
 
 from .base_context import EngineContext
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-_DEFAULT_TENANT = Submission.__dataclass_fields__["tenant_id"].default
 
 
 class ChildFailed(DetentError):
@@ -125,7 +124,7 @@ class ChildJobs:
         if submission.idempotency_key is not None:
             problem = "a child takes no idempotency key, its name already makes it unique; leave key= out"
             raise InvalidInput(f"{job.name}: {problem}", code="CHILD_KEY")
-        if submission.tenant_id not in (_DEFAULT_TENANT, self._claimed.tenant_id):
+        if submission.tenant_id not in (DEFAULT_TENANT, self._claimed.tenant_id):
             raise InvalidInput("a child belongs to the tenant of its parent; leave tenant= out", code="CHILD_TENANT")
         submission = replace(
             submission,

@@ -10,26 +10,25 @@ from functools import cached_property
 from typing import Any, ParamSpec, TypeVar, overload
 
 from detent.core.errors import InvalidInput, StaleLease
-from detent.core.job import Note, Signal
+from detent.core.job import Signal
 from detent.core.outcome import Outcome, Succeeded, Waits
 from detent.core.times import SECOND, from_datetime, from_iso
 from detent.engine.execution.settle import Settlement, settle_or_raise
-from detent.engine.execution.steps import has_no_recorded_steps
+from detent.engine.execution.steps import add_note, has_no_recorded_steps
+from detent.engine.reads.why import PROGRESS, TIMER
 from detent.engine.submit.submission import check_name
 from detent.ports.store import OpenTransaction
-from detent.ports.tx import Tx
 
 from .approvals import ApprovalCalls
 from .base_context import Numbers
 from .children import ChildCalls
 from .outcomes import WaitTimeout
 from .steps import NOT_RECORDED, StepCall, Steps
-from .transaction import Scope, StepScope, Transaction, check_no_transaction
+from .transaction import Scope, Transaction, check_no_transaction, step_scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
-WAIT_KINDS = ("signal", "webhook", "human", "timer")
-TIMER = "timer"
+WAIT_KINDS = ("signal", "webhook", "human", TIMER)
 MAX_WAIT_SECONDS = 1e9
 _PROGRESS_SECONDS = 1.0
 
@@ -115,7 +114,7 @@ class Context(ChildCalls, ApprovalCalls):
 
     async def _run_step(self, call: StepCall) -> Any:
         """Call fn and record its result, in one commit with what fn wrote through ctx.transaction()."""
-        with self._engine.step_span(call.name), StepScope(self) as scope:
+        with self._engine.step_span(call.name), step_scope(self) as scope:
             try:
                 await self._check_lease(f"step {call.name!r}")  # nothing may come between this and the call
                 value = call.function()
@@ -249,15 +248,6 @@ class Context(ChildCalls, ApprovalCalls):
             return  # SQLite has one writer, and this handler holds it
         self._progress_at = now
         data = {"share": max(0.0, min(1.0, share)), "message": message[:500]}
-        claimed = self._claimed
-
-        async def act(tx: Tx) -> None:
-            row = (await tx.jobs.lock([claimed.id])).get(claimed.id)
-            if row is None or row.token != claimed.token or not row.worker:
-                self._lease.lost = "lease lost"
-                return
-            at = max(tx.now, row.updated_at)
-            await tx.log.add_notes([Note(row.id, row.version, "progress", at, row.worker, row.execution_no, data)])
-
-        await self._engine.store.write(act)
+        if not await add_note(self._engine, self._claimed, PROGRESS, data):
+            self._lease.lost = "lease lost"
         self._lease.raise_if_lost(self.job_id, "progress")

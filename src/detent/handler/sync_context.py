@@ -11,7 +11,7 @@ from .children import Child, Enqueueable
 from .context import Context
 from .outcomes import Suspend
 from .steps import NOT_RECORDED, StepCall
-from .transaction import StepScope, Transaction, current_scope
+from .transaction import Transaction, current_scope, step_scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,7 +98,7 @@ class SyncContext(BaseContext, Blocking[Context]):
             raise
 
     def _run_step(self, call: StepCall) -> Any:
-        with self._original._engine.step_span(call.name), StepScope(self._original) as scope:
+        with self._original._engine.step_span(call.name), step_scope(self._original) as scope:
             try:
                 self._check_lease(f"step {call.name!r}")  # in this thread: nothing may come between this and the call
                 value = call.function()

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from detent.core.job import Note
 from detent.core.times import iso
 from detent.engine import Engine
+from detent.engine.execution.steps import add_note
 from detent.ports.claims import Claimed
-from detent.ports.tx import Tx
 
 TEXT, JSON = "text", "json"
 CAPTURED = "log"
@@ -127,11 +126,4 @@ def capturing() -> Iterator[Capture]:
 async def store_lines(engine: Engine, claimed: Claimed, capture: Capture) -> None:
     """Store the captured lines as a note of the job, if this execution still holds the lease."""
     data = {"lines": capture.lines, **({"left_out": capture.left_out} if capture.left_out else {})}
-
-    async def act(tx: Tx) -> None:
-        row = (await tx.jobs.lock([claimed.id])).get(claimed.id)
-        if row is not None and row.token == claimed.token and row.worker:
-            at = max(tx.now, row.updated_at)
-            await tx.log.add_notes([Note(row.id, row.version, CAPTURED, at, row.worker, claimed.execution_no, data)])
-
-    await engine.store.write(act)
+    await add_note(engine, claimed, CAPTURED, data)

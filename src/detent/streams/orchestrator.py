@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from detent.core.contract.builtin import stream_contract_names
 from detent.core.contract.model import Phase
 from detent.core.errors import DetentError, StoreRefused
 from detent.core.job import DEAD_LETTER, TASK, Job
@@ -20,7 +21,7 @@ from detent.system.backoff import Backoff
 from detent.system.batcher import batch_then_each
 from detent.system.clock import SystemClock
 from detent.worker.reclaim_grace import ReclaimGrace
-from detent.worker.registration import worker_name
+from detent.worker.worker import worker_name
 
 log = logging.getLogger("detent.streams.orchestrator")
 BATCH = 500
@@ -143,7 +144,7 @@ class Orchestrator:
         pause = min(_POLL_SECONDS, self._settings.visibility_timeout_s / 5)
         while True:
             await self.check_epoch()
-            at = Reading(self._clock.monotonic(), self._clock.now())
+            at = Reading.of(self._clock)
             self._reclaim_grace.store_answered(at.monotonic)
             self._reclaim_grace.check_clocks(at)
             if self._reclaim_grace.over(at.monotonic):
@@ -175,7 +176,7 @@ class Orchestrator:
         """Put claimable tasks that are not on the stream into the outbox; after a loss of data, dead letters too."""
         if not await tx.outbox.put_epoch(self._settings.task_stream, current, stored):
             return 0  # another orchestrator did it
-        contracts = [name for name, contract in self.engine.contracts.items() if contract.uses_stream]
+        contracts = sorted(stream_contract_names(self.engine.contracts))
         claimable = await tx.outbox.claimable(contracts)
         outbox_items = [
             OutboxItem(job_id, TASK, version, tx.now)
@@ -213,7 +214,8 @@ class Orchestrator:
         """Publish tasks again whose lease expired although none of their messages is pending."""
         now, kept_for = self._clock.monotonic(), 10 * self._settings.visibility_timeout_s
         self._republished_at = {token: at for token, at in self._republished_at.items() if at + kept_for > now}
-        leases = await self._store.read(lambda tx: deliveries.expired_stream_leases(self.engine, tx, 2 * BATCH))
+        contracts = sorted(stream_contract_names(self.engine.contracts))
+        leases = await self._store.read(lambda tx: tx.claims.expired(2 * BATCH, contracts))
         expired = [job for job in leases if job.token not in self._republished_at]
         if not expired:
             return
@@ -236,18 +238,15 @@ class Orchestrator:
         await self._store.write(lambda tx: dead_letter_message(self.engine, tx, *message))
 
 
-async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], dict[str, set[str]]]:
-    paused: dict[str, set[str]] = {}
-    for kind, name, *_ in await tx.pauses.list_pauses():
-        paused.setdefault(kind, set()).add(name)
+async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], set[tuple[str, str]]]:
+    paused = {(pause.kind, pause.name) for pause in await tx.pauses.list_pauses()}
     return await tx.jobs.lock(sorted({outbox_item.job_id for outbox_item in outbox_items})), paused
 
 
-def _is_paused(job: Job | None, paused: dict[str, set[str]]) -> bool:
-    if job is None or not paused:
-        return False
-    names = {"queue": job.queue, "job_type": job.job_type, "tenant": job.tenant_id}
-    return any(names[kind] in paused_names for kind, paused_names in paused.items())
+def _is_paused(job: Job | None, paused: set[tuple[str, str]]) -> bool:
+    return job is not None and not paused.isdisjoint(
+        {("queue", job.queue), ("job_type", job.job_type), ("tenant", job.tenant_id)}
+    )
 
 
 def _is_claimable_now(job: Job, now: int) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from detent.core.contract.builtin import stream_contract_names
 from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Stopped
@@ -200,7 +201,7 @@ class StreamWorker(Worker):
         except DetentError as error:
             log.warning("checking for remaining work failed: %s", error)
             return False
-        contracts = {name for name, contract in self.engine.contracts.items() if contract.uses_stream}
+        contracts = stream_contract_names(self.engine.contracts)
         own = [row for row in rows if row.contract in contracts and row.job_type in self.handlers]
         return not self._unclaimed and not any(row.due or row.held for row in own) and await super()._no_work_left()
 

@@ -1,6 +1,7 @@
 """What runs beside a worker's batches: the sweeper, the maintenance loop, and a metrics page if a port is given."""
 
 import asyncio
+from functools import partial
 
 from detent.engine import Engine
 from detent.observability.histograms import ExecutionHistograms
@@ -28,9 +29,9 @@ class BackgroundServices:
     ) -> None:
         self.histograms = ExecutionHistograms()
         self.maintenance = MaintenanceLoop(engine, settings)
-        self.page = None if metrics_port is None else MetricsServer(self._metrics, metrics_host, metrics_port)
+        page = partial(exposition, engine, self.maintenance.event_counter, self.histograms)
+        self.page = None if metrics_port is None else MetricsServer(page, metrics_host, metrics_port)
         self.sweeper = Sweeper(engine, clock, reclaim_grace)
-        self._engine = engine
 
     async def start(self, *, sweep: bool) -> list[asyncio.Task[None]]:
         """Start the services and return their tasks; the caller cancels them."""
@@ -42,6 +43,3 @@ class BackgroundServices:
     def close(self) -> None:
         if self.page is not None:
             self.page.close()
-
-    async def _metrics(self) -> tuple[bytes, str]:
-        return await exposition(self._engine, self.maintenance.event_counter, self.histograms)

@@ -85,11 +85,8 @@ class Runner:
 
     async def _value(self, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
         if handler.mode == "loop":
-            first = (context,) if handler.takes_context else ()
-            return await handler.function(*first, **arguments)
-        return await self._in_thread(handler, context, arguments)
-
-    async def _in_thread(self, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
+            contexts = (context,) if handler.takes_context else ()
+            return await handler.function(*contexts, **arguments)
         loop = asyncio.get_running_loop()
         if self._threads is None:
             self._threads = DaemonThreads()

@@ -42,10 +42,7 @@ class Sweeper:
         self.fired = 0
         self._signal_check_at: Micros = 0
         self._last_signal: SignalKey | None = None
-        reclaim_grace.check_clocks(self._reading())
-
-    def _reading(self) -> Reading:
-        return Reading(self._clock.monotonic(), self._clock.now())
+        reclaim_grace.check_clocks(Reading.of(clock))
 
     async def check_uptime(self) -> None:
         """To be called at the start: the grace begins if the database has just started or does not answer."""
@@ -91,7 +88,7 @@ class Sweeper:
             raise
 
     async def _sweep(self) -> float:
-        at = self._reading()
+        at = Reading.of(self._clock)
         self.reclaim_grace.check_clocks(at)
         full = False
         if self.reclaim_grace.over(at.monotonic):

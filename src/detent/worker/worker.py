@@ -1,7 +1,10 @@
 """The worker: claims jobs, runs their handlers in slots, settles the results in batches. `WorkerState` decides."""
 
 import asyncio
+import json
 import logging
+import os
+import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -17,11 +20,13 @@ from detent.handler.lease import Lease, LeaseClock
 from detent.observability.settings import Settings
 from detent.ports.claims import Claimed
 from detent.ports.clock import Clock
+from detent.ports.ids import Ids
+from detent.ports.listing import WorkerRow
 from detent.system.clock import SystemClock
+from detent.version import __version__
 
 from .background import BackgroundServices
 from .heartbeat import Heartbeat, LeaseListener
-from .registration import registration_row, worker_name
 from .runner import Runner, outcome_of
 from .shutdown import StopSignals, abandon_task
 from .slots import Slots
@@ -33,6 +38,10 @@ _TICK_SECONDS = 0.1
 _SHUTDOWN_SECONDS = 3.0
 """How long a worker that must end waits for a store that does not answer, and for handlers that do not end."""
 _IDLE_HORIZON: Micros = 5_000_000
+
+
+def worker_name(ids: Ids) -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
 
 
 class Worker:
@@ -126,10 +135,27 @@ class Worker:
             self.engine,
             self.state,
             self._lease_clock,
-            partial(registration_row, self, self._queues, self._started_at),
+            self.registration_row,
             lambda answer: loop.call_soon_threadsafe(self._on_heartbeat_answer, answer),
             lambda act: loop.call_soon_threadsafe(self._on_command, act),
             listener,
+        )
+
+    def registration_row(self) -> WorkerRow:
+        state = self.state
+        return WorkerRow(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=__version__,
+            queues=None if self._queues is None else json.dumps(sorted(self._queues)),
+            job_types=json.dumps(sorted(self.handlers)),
+            slots=state.slots,
+            busy=len(state.held) + state.abandoned,
+            state="draining" if self.draining else "stopping" if state.stopping else "working",
+            started_at=self._started_at,
+            seen_at=self._started_at,
+            lease=int(self.lease_seconds * 1_000_000),
         )
 
     async def _hand_back_remaining(self) -> None:

@@ -32,7 +32,7 @@ from detent.core.job import Job, Micros
 from detent.core.times import from_iso
 from detent.engine import Engine
 from detent.engine.reads import responses
-from detent.engine.reads.views import history_view, job_view
+from detent.engine.reads.views import job_view
 from detent.observability.job_logs import CAPTURED
 from detent.ports.listing import Filter
 
@@ -136,7 +136,7 @@ def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions)
 def show_events(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Show the log of a job: status changes and notes, in order."""
     now, history = connection.run_with_time(lambda engine: engine.scoped(tenant=tenant).jobs.history(job_id))
-    events = history_view(history.contract, history.job, history.events, history.notes)
+    events = history.entries()
     columns = (">seq", "event", "change", "when", "actor", "data")
     connection.print_list({"events": events, "next_cursor": None}, columns, (_event_row(now, row) for row in events))
     for event in events:

@@ -14,7 +14,7 @@ from detent.core.job import Micros
 from detent.core.times import iso
 from detent.engine import Engine
 from detent.engine.metrics import alerts as acts
-from detent.engine.metrics.alert_export import prometheus_rules
+from detent.engine.metrics.alert_kinds import prometheus_rules
 from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import Settings, load_settings
 

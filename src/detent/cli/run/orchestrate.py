@@ -14,8 +14,8 @@ from detent.cli.options import AsJson, LogFormat, LogFormatOption, OptionalApp, 
 from detent.cli.output import EXIT_OK, print_result
 from detent.client.app import Detent
 from detent.client.connect import default_url, redis_url, store_from, stream_transport_from
-from detent.client.stream_app import has_stream_jobs, stream_contract_names, stream_settings
-from detent.core.contract.builtin import CONTRACTS
+from detent.client.stream_app import has_stream_jobs, stream_settings
+from detent.core.contract.builtin import CONTRACTS, stream_contract_names
 from detent.engine import Engine
 from detent.observability.job_logs import configure_logging
 from detent.ports.stream import StreamSettings

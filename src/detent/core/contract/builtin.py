@@ -19,6 +19,11 @@ CONTRACTS: Mapping[str, Contract] = MappingProxyType(
 DEFAULT = STANDARD.name
 
 
+def stream_contract_names(contracts: Mapping[str, Contract]) -> frozenset[str]:
+    """The names of those contracts whose jobs are carried by the stream."""
+    return frozenset(name for name, contract in contracts.items() if contract.uses_stream)
+
+
 def find_contract(contracts: Mapping[str, Contract], name: str | None) -> Contract:
     """The contract of this name; None: the default one. Raises UnknownContract."""
     try:

@@ -33,8 +33,10 @@ class Forbidden(DetentError, code="FORBIDDEN", http_status=403):
 class Tokens(Service):
     """`engine.tokens`: the API tokens of people and programs."""
 
+    @writes
     async def create(
         self,
+        tx: Tx,
         person: str,
         role: str,
         scope: Scope,
@@ -60,18 +62,14 @@ class Tokens(Service):
             raise InvalidInput(f"expires_days must be above 0 and at most {MAX_DAYS}", code="EXPIRY_INVALID")
         names = _role_names(roles)
         bearer_secret = PREFIX + new_secret()
-
-        async def act(tx: Tx) -> Token:
-            until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
-            name = person.strip()
-            token_id, digest, creator = self._runtime.ids.job(), digest_of(bearer_secret), scope.actor
-            token = Token(token_id, digest, name, role, tenant, payloads, tx.now, creator, until, roles=names)
-            await tx.tokens.put_token(token)
-            data = {"person": name, "role": role, "payloads": payloads, **({"roles": list(names)} if names else {})}
-            await audit(tx, Scope(scope.actor), "token.create", token.id, tenant, data)
-            return token
-
-        return await self._runtime.store.write(act), bearer_secret
+        until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
+        name = person.strip()
+        token_id, digest, creator = self._runtime.ids.job(), digest_of(bearer_secret), scope.actor
+        token = Token(token_id, digest, name, role, tenant, payloads, tx.now, creator, until, roles=names)
+        await tx.tokens.put_token(token)
+        data = {"person": name, "role": role, "payloads": payloads, **({"roles": list(names)} if names else {})}
+        await audit(tx, Scope(scope.actor), "token.create", token.id, tenant, data)
+        return token, bearer_secret
 
     @writes
     async def revoke(self, tx: Tx, token_id: str, scope: Scope) -> Token:

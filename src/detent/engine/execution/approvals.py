@@ -11,7 +11,7 @@ from detent.core.contract.model import Contract, Move
 from detent.core.decide import decide
 from detent.core.errors import ApprovalRequired
 from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Micros, Note, Signal, unchanged
-from detent.core.times import iso
+from detent.core.times import columns, iso
 from detent.engine.refusal import Refused, audit, move_job, refuse_move
 from detent.engine.runtime import Service, changes, reads
 from detent.engine.submit.submission import check_name
@@ -29,8 +29,8 @@ class OpenApproval:
 
     def as_dict(self) -> dict[str, Any]:
         job, approval = self.job, self.approval
-        names = ("job_type", "contract", "tenant_id", "status", "version", "trace_id")
-        about = {"job_id": job.id, **{name: getattr(job, name) for name in names}, "since": iso(job.updated_at)}
+        named = columns(job, "job_type", "contract", "tenant_id", "status", "version", "trace_id")
+        about = {"job_id": job.id, **named, "since": iso(job.updated_at)}
         if approval is None:
             held = {"name": None, "summary": f"{job.job_type} before its first execution", "about": None}
             return {**about, **held, "digest": None, "roles": [], "quorum": 1, "missing": 1, "deadline": None}

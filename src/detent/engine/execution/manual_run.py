@@ -12,7 +12,7 @@ from detent.core.times import SECOND, iso
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
 from detent.engine.refusal import Refused, audit, refuse_move
-from detent.engine.runtime import Runtime
+from detent.engine.runtime import Runtime, Service
 from detent.ports.tx import Tx
 
 from .settle import Settlement, settle_job
@@ -43,8 +43,12 @@ class ManualRunResult:
         return show(responses.ManualRunResponse, job, **values, retry_after_ms=retry_after_ms, retry_at=retry_at)
 
 
-async def run_manually(runtime: Runtime, job_id: str, how: ManualRun, scope: Scope) -> ManualRunResult:
-    """Run one execution, even if the job is not due yet; refused if it has finished or a worker holds it."""
+async def run_manually(self: Service, job_id: str, how: ManualRun, scope: Scope) -> ManualRunResult:
+    """Run one execution without a handler, even if the job is not due yet; see `ManualRun`.
+
+    Refused if the job has finished or a worker holds it.
+    """
+    runtime = self._runtime
     token = runtime.ids.token()
 
     async def act(tx: Tx) -> Change | Refused:

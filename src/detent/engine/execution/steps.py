@@ -1,5 +1,7 @@
 """Step records of a running job, checked by its lease token: one statement, or a locked retry if that is refused."""
 
+from typing import Any
+
 from detent.core.contract.model import Phase
 from detent.core.errors import StaleLease
 from detent.core.job import Job, Note, Step
@@ -69,6 +71,18 @@ async def _is_already_recorded(steps: StepTable, step: Step) -> bool:
     """A step name is used once per execution, so a record of this name and execution is this step."""
     stored = await steps.step(step.job_id, step.name)
     return stored is not None and stored.execution_no == step.execution_no and stored.digest == step.digest
+
+
+async def add_note(runtime: Runtime, claimed: Claimed, name: str, data: dict[str, Any]) -> bool:
+    """Write a note of the job, if this execution still holds its lease; False if it does not."""
+
+    async def act(tx: Tx) -> bool:
+        job = await find_leased(tx, claimed.id, claimed.token)
+        if job is not None:
+            await tx.log.add_notes([job.note(name, tx.now, job.worker, data)])
+        return job is not None
+
+    return await runtime.store.write(act)
 
 
 async def note_orphaned_steps(runtime: Runtime, claimed: Claimed, names: list[str]) -> None:

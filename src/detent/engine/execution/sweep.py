@@ -26,9 +26,9 @@ async def expire(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
     for job in await tx.claims.expired(limit, names):
         facts = Facts(actor=ACTOR, dlq_id=runtime.ids.job(), data={"worker": job.worker})
         contract = runtime.contract(job.contract)
-        change = apply_requested_cancel(contract, after_loss(contract, job, tx.now, facts, runtime.jitter), tx.now)
-        await tx.jobs.apply([change])
-        changed.append(change)
+        change = after_loss(contract, job, tx.now, facts, runtime.jitter)
+        changed.append(apply_requested_cancel(contract, change, tx.now))
+    await tx.jobs.apply(changed)
     await record_losses(tx, changed)
     return changed
 
@@ -38,13 +38,11 @@ async def cancel_past_deadline(runtime: Runtime, tx: Tx, limit: int) -> list[Cha
     changed = []
     for job in await tx.due.past_deadline(limit, list(runtime.contracts)):
         contract = runtime.contract(job.contract)
-        if not contract.edge(job.status, Move.CANCEL):
-            continue
-        failure = Failure(TOO_LATE, "the job was not started by its deadline", "DeadlineExceeded")
-        facts = Facts(actor=ACTOR, reason="deadline", failure=failure, charged=False)
-        change = decide(contract, job, Move.CANCEL, tx.now, facts)
-        await tx.jobs.apply([change])
-        changed.append(change)
+        if contract.edge(job.status, Move.CANCEL):
+            failure = Failure(TOO_LATE, "the job was not started by its deadline", "DeadlineExceeded")
+            facts = Facts(actor=ACTOR, reason="deadline", failure=failure, charged=False)
+            changed.append(decide(contract, job, Move.CANCEL, tx.now, facts))
+    await tx.jobs.apply(changed)
     return changed
 
 

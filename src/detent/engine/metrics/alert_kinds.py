@@ -1,7 +1,8 @@
 """The kinds of alerts: for each, the measurement that Detent evaluates and the equal Prometheus expression."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detent.core.alerts import Measurement, Rule
@@ -299,3 +300,23 @@ KINDS: Mapping[str, AlertKind] = {
     "error_rate": AlertKind("many executions of a job type fail", "share", _error_rate, _errors_promql),
 }  # fmt: skip
 """All kinds that a rule can use, by name."""
+
+
+def prometheus_rules(rules: Sequence[Rule], contracts: Mapping[str, Contract]) -> str:
+    """The rules as a Prometheus rules file in YAML; texts are quoted as JSON strings, which are valid YAML."""
+    lines = ["groups:", "- name: detent", "  rules:"]
+    for rule in rules:
+        if not rule.enabled:
+            continue
+        kind = KINDS[rule.kind]
+        lines += [
+            f"  - alert: {json.dumps('Detent' + rule.name.title().replace('_', ''))}",
+            f"    expr: {json.dumps(kind.promql(rule, contracts))}",
+            f"    for: {int(rule.for_seconds)}s",
+            f"    keep_firing_for: {int(rule.resolve_after_seconds)}s",
+            "    labels:",
+            f"      severity: {json.dumps(rule.severity)}",
+            "    annotations:",
+            f"      summary: {json.dumps(f'{kind.summary} ({rule.name}, threshold {rule.threshold:g} {kind.unit})')}",
+        ]
+    return "\n".join(lines) + "\n"

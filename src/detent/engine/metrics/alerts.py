@@ -130,10 +130,6 @@ async def take_delivery(engine: Runtime, names: Iterable[str]) -> Delivery | Non
     return await engine.store.write(act)
 
 
-async def any_delivery_due(engine: Runtime) -> bool:
-    return bool(await engine.store.read(lambda tx: tx.alerts.due_deliveries(1)))
-
-
 async def finish_delivery(engine: Runtime, delivery: Delivery, error: str | None) -> bool:
     """Store the result of an attempt: delivered, retried later, or given up. True if there is no retry."""
     given_up = error is not None and delivery.attempts >= MAX_DELIVERY_ATTEMPTS

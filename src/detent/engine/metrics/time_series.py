@@ -11,11 +11,10 @@ from detent.engine.runtime import Runtime
 from detent.ports.metrics import Group, SlotSums, Timed
 from detent.ports.tx import Tx
 
-from .event_counts import EVENTS, UNKNOWN, edge_of, read_groups
+from .event_counts import EVENTS, SLOT, UNKNOWN, edge_of, read_groups
 from .log_follower import LogFollower
 
 LOG = "series"
-SLOT = 10 * SECOND
 KEEP_SLOTS = 8 * 86_400 * SECOND // SLOT
 Span = Literal["hour", "day", "week"]
 SPANS: dict[Span, tuple[int, int]] = {"hour": (3_600, 30), "day": (86_400, 900), "week": (604_800, 7_200)}

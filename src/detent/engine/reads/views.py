@@ -10,6 +10,7 @@ from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract
 from detent.core.job import DeadLetter, Event, Job, Note
 from detent.engine.submit.prepare import Submitted
+from detent.ports.tx import Tx
 
 from . import operations, responses
 from .responses import show
@@ -29,10 +30,22 @@ class History:
     notes: list[Note]
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "job": job_view(self.contract, self.job),
-            "events": history_view(self.contract, self.job, self.events, self.notes),
-        }
+        return {"job": job_view(self.contract, self.job), "events": self.entries()}
+
+    def entries(self, *, payloads: bool = True) -> list[responses.Event]:
+        """Events and notes in one list: each note comes after the event it follows."""
+        job, events, notes = self.job, self.events, self.notes
+        if not payloads:
+            job, events = redact_job(job), [redact_entry(event) for event in events]
+            notes = [redact_entry(note) for note in notes]
+        status_at = {event.seq: event.target for event in events}
+        rows = [(event.seq, 0, event_view(self.contract, job, event)) for event in events]
+        rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
+        return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
+
+
+async def read_history(tx: Tx, contract: Contract, job: Job) -> History:
+    return History(contract, job, await tx.log.events(job.id), await tx.log.notes(job.id))
 
 
 def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> responses.Job:
@@ -40,17 +53,15 @@ def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> response
     if not payloads:
         job = redact_job(job)
     view = contract.view(job)
+    if not payloads:
+        view = {name: None if name in ("payload", "payload_json", "output") else view[name] for name in view}
     return show(
         responses.Job,
         job,
         payload=json.loads(job.payload) if payloads else None,
         result=None if job.result is None else json.loads(job.result),
-        view=view if payloads else _redact_view(view),
+        view=view,
     )
-
-
-def _redact_view(view: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if name in ("payload", "payload_json", "output") else value for name, value in view.items()}
 
 
 def redact_job(job: Job) -> Job:
@@ -85,19 +96,6 @@ def note_view(job: Job, note: Note, status: str) -> responses.Event:
     """A note in the form of an event that does not change the status."""
     values: dict[str, Any] = {"source": status, "target": status, "note": True, "envelope": None}
     return show(responses.Event, note, event=note.name, trace_id=job.trace_id, data=note.data or {}, **values)
-
-
-def history_view(
-    contract: Contract, job: Job, events: list[Event], notes: list[Note], *, payloads: bool = True
-) -> list[responses.Event]:
-    """Events and notes in one list: each note comes after the event it follows."""
-    if not payloads:
-        job, events = redact_job(job), [redact_entry(event) for event in events]
-        notes = [redact_entry(note) for note in notes]
-    status_at = {event.seq: event.target for event in events}
-    rows = [(event.seq, 0, event_view(contract, job, event)) for event in events]
-    rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
-    return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
 
 def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> responses.DeadLetter:

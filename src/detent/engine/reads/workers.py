@@ -9,8 +9,8 @@ from detent.core.errors import InvalidInput, NotFound
 from detent.core.job import Change, Loss, Micros
 from detent.core.times import SECOND, iso
 from detent.engine.metrics.event_counts import count_losses
-from detent.engine.runtime import Service, operators_only
-from detent.ports.access import Audit
+from detent.engine.refusal import audit
+from detent.engine.runtime import Service, operators_only, reads, writes
 from detent.ports.claims import HeldJob
 from detent.ports.listing import WorkerCommand, WorkerRow
 from detent.ports.tx import Tx
@@ -58,52 +58,44 @@ class Workers(Service):
     """`engine.workers`: the registered workers, the commands sent to them, and recoveries from lost ones."""
 
     @operators_only
-    async def overview(self) -> WorkerOverview:
-        async def act(tx: Tx) -> WorkerOverview:
-            held: dict[str, list[HeldJob]] = {}
-            for job in await tx.claims.held_jobs(_MAX_HELD_JOBS):
-                held.setdefault(job.worker, []).append(job)
-            commands = {command.worker: command for command in await tx.workers.commands()}
-            return WorkerOverview(tx.now, await tx.workers.list_workers(), held, commands)
-
-        return await self._runtime.store.read(act)
+    @reads
+    async def overview(self, tx: Tx) -> WorkerOverview:
+        held: dict[str, list[HeldJob]] = {}
+        for job in await tx.claims.held_jobs(_MAX_HELD_JOBS):
+            held.setdefault(job.worker, []).append(job)
+        commands = {command.worker: command for command in await tx.workers.commands()}
+        return WorkerOverview(tx.now, await tx.workers.list_workers(), held, commands)
 
     @operators_only
-    async def send_command(self, worker: str, act: str, scope: Scope) -> WorkerCommand:
+    @writes
+    async def send_command(self, tx: Tx, worker: str, act: str, scope: Scope) -> WorkerCommand:
         """Send drain or stop to one worker; it reads the command within about a second."""
         if act not in COMMANDS:
             choices = " or ".join(COMMANDS)
             raise InvalidInput(f"unknown worker command {act!r}; use {choices}", code="WORKER_ORDER_INVALID")
-
-        async def write(tx: Tx) -> WorkerCommand:
-            if not any(row.id == worker and is_live(row, tx.now) for row in await tx.workers.list_workers()):
-                raise NotFound(
-                    f"no live worker has the id {worker!r}; `detent workers` lists all workers", code="WORKER_NOT_FOUND"
-                )
-            command = WorkerCommand(worker, act, scope.actor, scope.reason, tx.now)
-            await tx.workers.put_command(command)
-            await tx.audit.add_audit(Audit(scope.actor, f"worker.{act}", worker, None, scope.reason))
-            return command
-
-        return await self._runtime.store.write(write)
+        if not any(row.id == worker and is_live(row, tx.now) for row in await tx.workers.list_workers()):
+            message = f"no live worker has the id {worker!r}; `detent workers` lists all workers"
+            raise NotFound(message, code="WORKER_NOT_FOUND")
+        command = WorkerCommand(worker, act, scope.actor, scope.reason, tx.now)
+        await tx.workers.put_command(command)
+        await audit(tx, scope, f"worker.{act}", worker)
+        return command
 
     @operators_only
-    async def recoveries(self, since: Micros = 0) -> list["Recovery"]:
+    @reads
+    async def recoveries(self, tx: Tx, since: Micros = 0) -> list["Recovery"]:
         """One report per lost worker, newest first; losses are kept for a week."""
         by_worker: dict[str, list[Loss]] = {}
-        for loss in await self._runtime.store.read(lambda tx: tx.workers.losses(since, _MAX_LOSSES)):
+        for loss in await tx.workers.losses(since, _MAX_LOSSES):
             by_worker.setdefault(loss.worker, []).append(loss)
         return [Recovery(worker, losses) for worker, losses in by_worker.items()]
 
     @operators_only
-    async def delete_old_rows(self) -> None:
+    @writes
+    async def delete_old_rows(self, tx: Tx) -> None:
         """Delete old rows of workers, commands and losses."""
-
-        async def write(tx: Tx) -> None:
-            await tx.workers.drop_losses(tx.now - KEEP_LOSSES)
-            await tx.workers.drop_old_workers(tx.now - KEEP_WORKERS)
-
-        await self._runtime.store.write(write)
+        await tx.workers.drop_losses(tx.now - KEEP_LOSSES)
+        await tx.workers.drop_old_workers(tx.now - KEEP_WORKERS)
 
 
 async def record_losses(tx: Tx, changes: Sequence[Change]) -> None:

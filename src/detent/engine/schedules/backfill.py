@@ -14,11 +14,11 @@ from detent.core.schedule import Schedule, fires_between
 from detent.core.times import interval_between_jobs, iso
 from detent.engine.pruning import fires_deleted_until
 from detent.engine.refusal import audit
-from detent.engine.runtime import Runtime
+from detent.engine.runtime import Runtime, Service
 from detent.ports.tx import Tx
 
 from .firing import make_job
-from .request import moment_of
+from .request import find_schedule, moment_of
 
 MAX_FIRES = 10_000
 _BATCH = 200
@@ -35,16 +35,22 @@ class Backfill:
 
 
 async def backfill(
-    runtime: Runtime,
-    schedule: Schedule,
-    span: tuple[str | datetime, str | datetime],
+    self: Service,
+    reference: str,
+    first: str | datetime,
+    last: str | datetime,
     scope: Scope,
     *,
-    rate: float | None,
-    dry_run: bool,
+    rate: float | None = None,
+    dry_run: bool = False,
 ) -> Backfill:
-    """Create a job for each fire within the span (first, last) that has none; see `Schedules.backfill`."""
-    moments = _fire_times(runtime, schedule, *span)
+    """Create a job for each fire from first to last that has none. rate: how many jobs fall due per second.
+
+    Repeat it after a crash to continue. The schedule's overlap and misfire rules do not apply.
+    """
+    runtime = self._runtime
+    schedule = await runtime.store.read(lambda tx: find_schedule(tx, reference, runtime.tenant_of(scope)))
+    moments = _fire_times(runtime, schedule, first, last)
     limit = await runtime.store.read(partial(fires_deleted_until, schedule.id))
     if limit is not None and moments and moments[0] <= limit:
         text = f"the records of fires up to {iso(limit)} were pruned; start after that time"

@@ -74,12 +74,8 @@ def prepare_job(
     wait = max(moment + jitter_delay(schedule, moment) + later - now, later)
     deadline_at = None if schedule.deadline is None else now + wait + schedule.deadline
     submission = Submission(
-        job_type=schedule.job_type,
-        payload=json.loads(schedule.payload),
-        contract=schedule.contract,
-        **schedule.run_options(),
+        **schedule.job_options(payload=json.loads(schedule.payload)),
         idempotency_key=fire_key(schedule.id, moment),
-        max_retries=schedule.max_retries,
         delay=wait / SECOND,
         actor=actor,
         fire=ScheduledFire(schedule.kind, moment, deadline_at),

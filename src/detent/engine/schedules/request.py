@@ -25,7 +25,7 @@ from detent.core.schedule import (
     next_fire,
     parse_interval,
 )
-from detent.core.times import SECOND, from_datetime, from_iso, iso
+from detent.core.times import SECOND, from_iso, iso
 from detent.engine.runtime import Runtime
 from detent.engine.submit.submission import Submission, check_name, check_submission, deadline_of
 from detent.ports.tx import Tx
@@ -72,13 +72,9 @@ def _build_schedule(
     schedule = Schedule(
         id=schedule_id,
         name=request.name,
-        **request.run_options(),
+        **request.job_options(payload=payload, contract=contract.name),
         **timing,
         anchor=now - now % SECOND if timing["starts_at"] is None else timing["starts_at"],
-        job_type=request.job_type,
-        payload=payload,
-        contract=contract.name,
-        max_retries=request.max_retries,
         deadline=_deadline(contract, request, now),
         declared=None,
         paused_at=None,
@@ -137,13 +133,9 @@ def request_of(schedule: Schedule) -> ScheduleRequest:
     timing: dict[str, Any] = {schedule.kind: schedule.expression}
     return ScheduleRequest(
         name=schedule.name,
-        job_type=schedule.job_type,
+        **schedule.job_options(payload=json.loads(schedule.payload)),
         **timing,
         tz=schedule.timezone,
-        payload=json.loads(schedule.payload),
-        contract=schedule.contract,
-        **schedule.run_options(),
-        max_retries=schedule.max_retries,
         starts_at=iso(schedule.starts_at),
         ends_at=iso(schedule.ends_at),
         jitter=schedule.jitter / SECOND,
@@ -169,14 +161,7 @@ def apply_changes(request: ScheduleRequest, changes: Mapping[str, Any]) -> Sched
 
 def submission_of(request: ScheduleRequest, contract: str) -> Submission:
     """The submission of a fire, so that it is checked with the schedule. The key is a placeholder."""
-    return Submission(
-        job_type=request.job_type,
-        payload=request.payload,
-        contract=contract,
-        **request.run_options(),
-        idempotency_key=fire_key("0" * 36, 0),
-        max_retries=request.max_retries,
-    )
+    return Submission(**request.job_options(contract=contract), idempotency_key=fire_key("0" * 36, 0))
 
 
 def _deadline(contract: Contract, request: ScheduleRequest, now: Micros) -> Micros | None:
@@ -236,8 +221,6 @@ def _moment(value: str | datetime | None, field: str, tz: str | None) -> Micros 
 
 def moment_of(value: str | datetime, field: str, tz: str | None = None) -> Micros:
     """A required time, such as the start or end of a range."""
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return from_datetime(value)
     moment = _moment(value, field, tz)
     if moment is None:
         raise InvalidSchedule(f"{field} is missing; write it like 2026-02-25T12:00:00Z", field=field)

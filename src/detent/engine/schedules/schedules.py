@@ -20,7 +20,7 @@ from detent.engine.runtime import Service, operators_only, reads, writes
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 
-from .backfill import Backfill, backfill
+from . import backfill
 from .firing import Fired, fire_due
 from .request import ScheduleRequest, apply_changes, build_schedule, find_schedule, moment_of, request_of
 
@@ -183,22 +183,7 @@ class Schedules(Service):
     async def _find(self, tx: Tx, reference: str, scope: Scope | None = None) -> Schedule:
         return await find_schedule(tx, reference, self._runtime.tenant_of(scope))
 
-    async def backfill(
-        self,
-        reference: str,
-        first: str | datetime,
-        last: str | datetime,
-        scope: Scope,
-        *,
-        rate: float | None = None,
-        dry_run: bool = False,
-    ) -> Backfill:
-        """Create a job for each fire from first to last that has none. rate: how many jobs fall due per second.
-
-        Repeat it after a crash to continue. The schedule's overlap and misfire rules do not apply.
-        """
-        schedule = await self._runtime.store.read(lambda tx: self._find(tx, reference, scope))
-        return await backfill(self._runtime, schedule, (first, last), scope, rate=rate, dry_run=dry_run)
+    backfill = backfill.backfill
 
     @operators_only
     async def fire_due(self, limit: int) -> Fired:
@@ -207,30 +192,19 @@ class Schedules(Service):
 
 
 _LAST_MOMENT: Micros = 253_402_300_799 * SECOND
-
-
+_STATE_FIELDS = (
+    *("paused_at", "created_at", "last_fire_at", "last_job_id", "last_error"),
+    *("fires", "misfires", "last_misfire_at", "overlapped"),
+)
 _TIMING_FIELDS = ("kind", "expression", "timezone", "starts_at", "ends_at")
 
 
 def _replacement(before: Schedule, new: Schedule, now: Micros, declared: str | None) -> Schedule:
     """The new definition with the old row's state. Fires that are due stay due unless the timing changed."""
     same_times = all(getattr(before, name) == getattr(new, name) for name in _TIMING_FIELDS)
-    after = replace(
-        new,
-        anchor=before.anchor if same_times else new.anchor,
-        declared=declared,
-        paused_at=before.paused_at,
-        version=before.version + 1,
-        created_at=before.created_at,
-        updated_at=now,
-        last_fire_at=before.last_fire_at,
-        last_job_id=before.last_job_id,
-        fires=before.fires,
-        misfires=before.misfires,
-        last_misfire_at=before.last_misfire_at,
-        overlapped=before.overlapped,
-        last_error=before.last_error,
-    )
+    state = {name: getattr(before, name) for name in _STATE_FIELDS}
+    anchor = before.anchor if same_times else new.anchor
+    after = replace(new, **state, anchor=anchor, declared=declared, version=before.version + 1, updated_at=now)
     if after.paused_at is not None:
         return replace(after, next_fire_at=None)
     moment = before.next_fire_at if same_times else next_fire(after, _next_fire_after(before, now))

@@ -193,12 +193,6 @@ async def sort_idle_messages(runtime: Runtime, tx: Tx, idle_messages: Sequence[I
     return sorted_messages
 
 
-async def expired_stream_leases(runtime: Runtime, tx: Tx, limit: int) -> list[Job]:
-    return await tx.claims.expired(
-        limit, [name for name, contract in runtime.contracts.items() if contract.uses_stream]
-    )
-
-
 async def resolve_expired_leases(tx: Tx, jobs: Sequence[Job], pending: Sequence[Pending], lease: Micros) -> list[str]:
     """Extend the leases of consumers that kept their message alive; publish tasks without a message again.
 

@@ -113,6 +113,11 @@ def json_text(value: Any, code: str, what: str) -> str:
     return text
 
 
+def refuse_constant(name: str) -> None:
+    """For `parse_constant` of json.loads: JSON has no NaN and no Infinity."""
+    raise ValueError(f"{name} is not JSON")
+
+
 def moment_of(contract: Contract, submission: Submission, now: Micros) -> tuple[Micros, Micros | None]:
     """(the moment the job is due, the requested scheduled_at or None)."""
     moment = submission.scheduled_at

@@ -12,7 +12,6 @@ from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
 from detent.engine.reads import responses
 from detent.engine.reads.responses import JsonObject
-from detent.engine.reads.views import history_view
 from detent.engine.reads.why import Why
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
@@ -142,8 +141,7 @@ async def list_job_events(
 ) -> Paged[responses.Event]:
     """The log of a job: status changes and notes, oldest first."""
     history = await request.engine.jobs.history(job_id)
-    payloads = request.caller.payloads
-    rows = history_view(history.contract, history.job, history.events, history.notes, payloads=payloads)
+    rows = history.entries(payloads=request.caller.payloads)
     start = int(query.cursor or 0)
     end = start + query.limit
     return rows[start:end], str(end) if end < len(rows) else None
