@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.loader import load_optional_app
+from detent.cli.loader import load_app
 from detent.cli.option_groups import BulkOptions, CommandGroup, ConnectionOptions, PageOptions, TenantAuditOptions
 from detent.cli.options import App, ContractFilter, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table, relative_time, shorten
@@ -131,7 +131,7 @@ def requeue_dead_letters(
         return 0
     if repair.payload is not None or repair.edit:
         raise typer.BadParameter("--payload and --edit need the ID of one dead letter")
-    application = load_optional_app(app)
+    application = load_app(app) if app else None
 
     options: dict[str, Any] = {"rate": rate, "take_steps": repair.take_steps}
     if application is not None:

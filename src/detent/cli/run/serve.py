@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from detent.cli.diagnose.database import durability, shown_url
+from detent.cli.diagnose.database import describe, shown_url
 from detent.cli.loader import load_app
 from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, option
 from detent.cli.output import print_result
@@ -28,7 +28,7 @@ def serve(
 
     configure_logging(log_format)
     application = load_app(app, url) if app else Detent(url or default_url())
-    durable = durability(application.url)  # starts an event loop, so it cannot be called inside the one below
+    durable = describe(application.url).durability  # starts an event loop, so it cannot be called inside the one below
     return run(_serve(application, host, port, durable, as_json))
 
 

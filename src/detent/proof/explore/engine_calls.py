@@ -10,9 +10,8 @@ from detent.core.retry import Immediate, Table
 from detent.engine import BatchResult, Engine, Submission
 from detent.ports.claims import ClaimRequest, Extended
 from detent.proof.controlled_store import ControlledStore, Hooks, ManualClock, StoreCall, run_all
-from detent.proof.job_checker import Finding
 
-from .snapshot import FRESH, JOBS, NOW, SPAN_SECONDS, DatabaseState, SnapshotDatabase, StateSnapshot, Values
+from .snapshot import FRESH, JOBS, NOW, SPAN_SECONDS, BrokenRule, DatabaseState, SnapshotDatabase, StateSnapshot, Values
 from .worker_memory import JOB_TYPE, BatchCall, HeartbeatReply, JobOutcome, LeaseRef, settlements
 
 
@@ -21,7 +20,7 @@ class CallEffect(NamedTuple):
 
     snapshot: StateSnapshot
     result: Any = None
-    violation: tuple[str, Finding] | None = None
+    violation: BrokenRule | None = None
 
 
 class PlaceholderIds:
@@ -127,31 +126,29 @@ class EngineCalls:
         self.database.load(state.snapshot)
         self.clock.wall = NOW
         result: Any = None
-        violation: tuple[str, Finding] | None = None
+        violation: BrokenRule | None = None
         try:
             result = run()
         except StoreRefused as error:
-            violation = "", ("store.refused", error.message)
+            violation = "", "store.refused", error.message
         except DetentError as error:
             result = error
         except Exception as error:
-            violation = "", ("engine", f"the engine raised {type(error).__name__}: {error}")
+            violation = "", "engine", f"the engine raised {type(error).__name__}: {error}"
         after = self.database.read()
         if violation is None:
             violation = next(iter(self.database.check(after)), None) or self._illegal_change(state, after, name)
         effect = self._effects[key] = CallEffect(self.database.normalize(after, NOW), result, violation)
         return effect
 
-    def _illegal_change(
-        self, state: DatabaseState, after: StateSnapshot, name: tuple[Any, ...]
-    ) -> tuple[str, Finding] | None:
+    def _illegal_change(self, state: DatabaseState, after: StateSnapshot, name: tuple[Any, ...]) -> BrokenRule | None:
         """Rules about a single call: who may end or extend a lease, who may change an unleased job, when to claim."""
         rows = {values[0]: values for values in after.jobs}
         at = self.database.positions
         submitted = {JOBS[name[1]]} if name[0] == "submit" else set()
         acknowledged = {values[0] for values in state.snapshot.jobs} | submitted
         for job_id in sorted(acknowledged - set(rows)):
-            return job_id, ("submit.lost", "an acknowledged submit is not in the database")
+            return job_id, "submit.lost", "an acknowledged submit is not in the database"
         for number, before in enumerate(state.jobs):
             row = rows.get(JOBS[number])
             if before is None or row is None:
@@ -160,16 +157,15 @@ class EngineCalls:
             changed = row[at["version"]] != old[at["version"]]
             leased = before.phase == Phase.LEASED
             if leased and changed and not self._may_end_lease(number, before.token, before.lease or 0, name):
-                return JOBS[number], ("lease.taken", f"{_call_name(name)} ended a lease that was still valid")
+                return JOBS[number], "lease.taken", f"{_call_name(name)} ended a lease that was still valid"
             if changed and not leased and name[0] in ("cycle", "late") and not self._is_claim(row, old, name):
-                return JOBS[number], ("settle.stale", f"{_call_name(name)} changed a job that no worker held")
+                return JOBS[number], "settle.stale", f"{_call_name(name)} changed a job that no worker held"
             extended = name[0] == "extend" and row[at["lease_until"]] != old[at["lease_until"]]
             if leased and extended and (JOBS[number], before.token) not in name[1]:
-                return JOBS[number], ("lease.stale", "a heartbeat without the job's token changed its lease")
+                return JOBS[number], "lease.stale", "a heartbeat without the job's token changed its lease"
             early = before.phase == Phase.CLAIMABLE and (before.due or 0) > 0
             if early and row[at["phase"]] == Phase.LEASED:
-                detail = f"{_call_name(name)} claimed a job {before.due} µs before it was due"
-                return JOBS[number], ("due.early", detail)
+                return JOBS[number], "due.early", f"{_call_name(name)} claimed a job {before.due} µs before it was due"
         return None
 
     def _is_claim(self, row: Values, old: Values, name: tuple[Any, ...]) -> bool:

@@ -16,7 +16,7 @@ import apsw
 from detent.core.contract.model import Contract, Phase
 from detent.core.job import Micros
 from detent.ports.verification import DeadLetterRow, EventRow, JobRow
-from detent.proof.job_checker import Finding, check_job
+from detent.proof.job_checker import check_job
 from detent.proof.verify.fold import ContractTable
 
 JOBS = ("job-1", "job-2")
@@ -30,6 +30,8 @@ FRESH = "fresh"
 """The token of the claim in progress; renamed as soon as the claim is done."""
 
 Values = tuple[Any, ...]
+BrokenRule = tuple[str, str, str]
+"""(job id, rule, detail)"""
 
 
 class StateSnapshot(NamedTuple):
@@ -121,8 +123,8 @@ class SnapshotDatabase:
             columns["has_token"] = columns["execution_no"] > 0
         return JobRow(**{name: columns[name] for name in JobRow._fields})
 
-    def check(self, snapshot: StateSnapshot) -> list[tuple[str, Finding]]:
-        """Every broken rule as (job id, finding); the snapshot must be as read, not normalized."""
+    def check(self, snapshot: StateSnapshot) -> list[BrokenRule]:
+        """Every broken rule; the snapshot must be as read, not normalized."""
         findings = []
         for values in snapshot.jobs:
             row = self.job_row(values)
@@ -133,7 +135,7 @@ class SnapshotDatabase:
                 if dead_letter[1] == row.id
             ]
             signals = [signal[1] for signal in snapshot.signals if signal[0] == row.id]
-            findings += [(row.id, finding) for finding in check_job(self._table, row, log, dead_letters, signals)]
+            findings += [(row.id, *finding) for finding in check_job(self._table, row, log, dead_letters, signals)]
         return findings
 
     def normalize(self, snapshot: StateSnapshot, now: Micros) -> StateSnapshot:
