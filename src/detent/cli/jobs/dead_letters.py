@@ -158,7 +158,10 @@ def discard(
     filter = which.without_age(audit.tenant)
     _check_selection(dlq_id, filter, which, all_open)
     if dlq_id is not None:
-        _discard_one(dlq_id, audit, connection)
+        discarded = connection.run(lambda engine: engine.dead_letters.discard(dlq_id, audit.scope()))
+        proposed = "discard proposed; another person confirms it with the same command"
+        view = {"confirmed": discarded.confirmed, "item": dead_letter_view(discarded.item)}
+        connection.print_result(view, f"{dlq_id} {'discarded' if discarded.confirmed else proposed}")
         return 0
 
     async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
@@ -166,13 +169,6 @@ def discard(
         return await engine.dead_letters.discard_many(matching, audit.scope(), dry_run=dry)
 
     return _run_in_bulk(act, "discarded", bulk, connection)
-
-
-def _discard_one(dlq_id: str, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
-    discarded = connection.run(lambda engine: engine.dead_letters.discard(dlq_id, audit.scope()))
-    proposed = "discard proposed; another person confirms it with the same command"
-    view = {"confirmed": discarded.confirmed, "item": dead_letter_view(discarded.item)}
-    connection.print_result(view, f"{dlq_id} {'discarded' if discarded.confirmed else proposed}")
 
 
 def _check_selection(some_id: str | None, filter: Filter, which: DeadLetterFilterOptions, all_open: bool) -> None:

@@ -141,11 +141,11 @@ def _available_contracts(url: str | None) -> dict[str, Contract]:
     target = url or default_url()
     if describe(target).schema is None:
         return dict(CONTRACTS)
+    return ConnectionOptions(target).run(read_contracts)
 
-    async def read(engine: Engine) -> dict[str, Contract]:
-        return engine.contracts
 
-    return ConnectionOptions(target).run(read)
+async def read_contracts(engine: Engine) -> dict[str, Contract]:
+    return engine.contracts
 
 
 def read_text(file: Path, encoding: str = "utf-8") -> str:

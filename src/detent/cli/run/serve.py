@@ -12,13 +12,12 @@ from detent.observability.job_logs import configure_logging
 
 Host = Annotated[str, option("The address to listen on.")]
 Port = Annotated[int, option("The port; 0 chooses a free one.", min=0, max=65_535)]
-_HOST, _PORT = "127.0.0.1", 8400
 
 
 def serve(
     app: OptionalApp = None,
-    host: Host = _HOST,
-    port: Port = _PORT,
+    host: Host = "127.0.0.1",
+    port: Port = 8400,
     url: AppUrl = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,

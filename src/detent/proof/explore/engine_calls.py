@@ -9,10 +9,10 @@ from detent.core.errors import DetentError, StoreRefused, StoreUnavailable
 from detent.core.retry import Immediate, Table
 from detent.engine import BatchResult, Engine, Submission
 from detent.ports.claims import ClaimRequest, Extended
-from detent.proof.controlled_store import ControlledStore, Hooks, ManualClock, StoreCall, run_all
+from detent.proof.controlled_store import BrokenRule, ControlledStore, Hooks, ManualClock, StoreCall, run_all
 
-from .snapshot import FRESH, JOBS, NOW, SPAN_SECONDS, BrokenRule, DatabaseState, SnapshotDatabase, StateSnapshot, Values
-from .worker_memory import JOB_TYPE, BatchCall, HeartbeatReply, JobOutcome, LeaseRef, settlements
+from .snapshot import FRESH, JOBS, NOW, SPAN_SECONDS, DatabaseState, SnapshotDatabase, StateSnapshot, Values
+from .worker_memory import JOB_TYPE, BatchCall, HeartbeatReply, LeaseRef, settlements
 
 
 class CallEffect(NamedTuple):
@@ -77,10 +77,6 @@ class EngineCalls:
     ) -> CallEffect:
         """Run an engine call with all its store calls; `name` identifies it in the cache. A refusal is a result."""
         return self._effect((state.number, name), state, lambda: run_all(call()), name)
-
-    def heartbeat(self, state: DatabaseState, held: dict[str, str]) -> CallEffect:
-        name = ("extend", tuple(held.items()))
-        return self.run(state, name, lambda: self.engine.extend(held, SPAN_SECONDS))
 
     def batch_step(self, state: DatabaseState, call: BatchCall) -> CallEffect | BatchResult | DetentError:
         """Run the next store call of a settle_and_claim; or its result, if it needs no further store call."""
@@ -180,14 +176,10 @@ class EngineCalls:
         if kind == "cycle":
             call: BatchCall = name[1]
             expired = left <= 0 and call.reclaim
-            return expired or token == call.token or JobOutcome(number, token or "", "") in _without_outcome(call)
+            return expired or token == call.token or (number, token) in [(s.job, s.token) for s in call.settled]
         if kind == "late":
             return name[1:] == (number, token)
         return left <= 0 if kind == "expire" else kind in ("cancel", "force")
-
-
-def _without_outcome(call: BatchCall) -> list[JobOutcome]:
-    return [settled._replace(outcome="") for settled in call.settled]
 
 
 def _call_name(name: tuple[Any, ...]) -> str:

@@ -6,15 +6,16 @@ against the invariants, and the search reports the shortest path to the first vi
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from detent.core.contract.model import Contract, Phase
-from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks, Violation
+from detent.proof.controlled_store import DEFAULT_HOOKS, BrokenRule, Hooks
+from detent.proof.verify.rules import Finding
 
 from .engine_calls import EngineCalls
-from .snapshot import JOBS, BrokenRule, DatabaseState, StateSnapshot, next_deadline
+from .snapshot import JOBS, DatabaseState, StateSnapshot, next_deadline
 from .transitions import Transition, Transitions
 from .worker_memory import NEW_WORKER, WorkerMemory, rename_tokens, sort_key, tokens_of
 
@@ -38,15 +39,18 @@ class Exploration:
     depth: int
     """Steps to the state that is farthest from the start."""
     exhausted: bool
-    violation: Violation | None = None
+    violation: Finding | None = None
+    path: Sequence[str] = ()
+    """The steps that lead to the violation."""
 
     @property
     def ok(self) -> bool:
         return self.violation is None
 
     def as_dict(self) -> dict[str, Any]:
-        counts = {name: getattr(self, name) for name in self.__slots__ if name != "violation"}
-        return {**counts, "ok": self.ok, "violation": self.violation.as_dict() if self.violation else None}
+        counts = {name: getattr(self, name) for name in self.__slots__ if name not in ("violation", "path")}
+        violation = {**self.violation._asdict(), "path": self.path} if self.violation else None
+        return {**counts, "ok": self.ok, "violation": violation}
 
 
 def explore(
@@ -81,22 +85,23 @@ class _Search:
         queue: deque[tuple[int, State]] = deque()
         first = Transition((), StateSnapshot((), (), (), (), ()), (NEW_WORKER,) * WORKERS)
         self._visit(0, first, queue)
-        violation = None
-        while queue and len(self.numbers) < states and violation is None:
+        violation: tuple[Finding | None, list[str]] = (None, [])
+        while queue and len(self.numbers) < states and violation[0] is None:
             number, state = queue.popleft()
             violation = self._expand(number, state, queue)
         sizes = (len(self.numbers), self.transitions, len(self.database_states), self.calls.executed, max(self.depths))
-        return Exploration(self.calls.contract.name, *sizes, exhausted=not queue, violation=violation)
+        return Exploration(self.calls.contract.name, *sizes, not queue, *violation)
 
-    def _expand(self, number: int, state: State, queue: deque[tuple[int, State]]) -> Violation | None:
+    def _expand(self, number: int, state: State, queue: deque[tuple[int, State]]) -> tuple[Finding | None, list[str]]:
         for transition in self.successors(self.database_states[state[0]], state[1]):
             self.transitions += 1
             broken = transition.violation
             if broken is None or broken[1] in self.tolerated:
                 broken = self._visit(number, transition, queue)
             if broken:
-                return Violation(*broken, path=self._path(number, transition.label))
-        return None
+                job_id, rule, detail = broken
+                return Finding(job_id, None, rule, detail), self._path(number, transition.label)
+        return None, []
 
     def _visit(self, parent: int, transition: Transition, queue: deque[tuple[int, State]]) -> BrokenRule | None:
         """Normalize the state a transition leads to; check and enqueue it if it is new. Returns the rule it breaks."""

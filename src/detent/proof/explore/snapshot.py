@@ -16,6 +16,7 @@ import apsw
 from detent.core.contract.model import Contract, Phase
 from detent.core.job import Micros
 from detent.ports.verification import DeadLetterRow, EventRow, JobRow
+from detent.proof.controlled_store import BrokenRule
 from detent.proof.job_checker import check_job
 from detent.proof.verify.fold import ContractTable
 
@@ -30,8 +31,6 @@ FRESH = "fresh"
 """The token of the claim in progress; renamed as soon as the claim is done."""
 
 Values = tuple[Any, ...]
-BrokenRule = tuple[str, str, str]
-"""(job id, rule, detail)"""
 
 
 class StateSnapshot(NamedTuple):
@@ -125,7 +124,7 @@ class SnapshotDatabase:
 
     def check(self, snapshot: StateSnapshot) -> list[BrokenRule]:
         """Every broken rule; the snapshot must be as read, not normalized."""
-        findings = []
+        findings: list[BrokenRule] = []
         for values in snapshot.jobs:
             row = self.job_row(values)
             log = [EventRow(*event[1:]) for event in snapshot.events if event[1] == row.id]
@@ -135,7 +134,7 @@ class SnapshotDatabase:
                 if dead_letter[1] == row.id
             ]
             signals = [signal[1] for signal in snapshot.signals if signal[0] == row.id]
-            findings += [(row.id, *finding) for finding in check_job(self._table, row, log, dead_letters, signals)]
+            findings += check_job(self._table, row, log, dead_letters, signals)
         return findings
 
     def normalize(self, snapshot: StateSnapshot, now: Micros) -> StateSnapshot:

@@ -9,10 +9,10 @@ from detent.core.contract.model import Move, Phase
 from detent.core.errors import DetentError
 from detent.engine import BatchResult
 from detent.ports.claims import Extended
-from detent.proof.controlled_store import Hooks
+from detent.proof.controlled_store import BrokenRule, Hooks
 
 from .engine_calls import CallEffect, EngineCalls, heartbeat_reply
-from .snapshot import JOBS, NOW, BrokenRule, DatabaseState, JobState, StateSnapshot
+from .snapshot import JOBS, NOW, SPAN_SECONDS, DatabaseState, JobState, StateSnapshot
 from .worker_memory import LOST, NEW_WORKER, OUTCOMES, SIGNAL, BatchCall, LeaseRef, WorkerMemory
 from .worker_steps import WorkerSteps
 
@@ -119,7 +119,8 @@ class Transitions:
         yield from self._batch_steps(state, memory)
         leases = self.steps.leases(memory)
         if leases and memory.heartbeat is None:
-            effect = self.calls.heartbeat(state, leases)
+            extend = partial(self.calls.engine.extend, leases, SPAN_SECONDS)
+            effect = self.calls.run(state, ("extend", tuple(leases.items())), extend)
             if isinstance(effect.result, Extended):
                 reply = heartbeat_reply(leases, effect.result)
                 yield "sends a heartbeat", effect, memory._replace(heartbeat=reply)

@@ -31,10 +31,11 @@ class Verifier:
     def __init__(self, web: "Web") -> None:
         self._web = web
         self._task: asyncio.Task[None] | None = None
-        self._state = _NOT_STARTED
+        self._state = _NOT_STARTED.copy()
 
     def view(self) -> VerificationState:
-        return {**self._state, "under_way": self._task is not None and not self._task.done()}
+        self._state["under_way"] = self._task is not None and not self._task.done()
+        return self._state.copy()
 
     async def start(self, person: str) -> None:
         """Start a verification; does nothing if one is running."""
@@ -45,11 +46,6 @@ class Verifier:
         self._state = {**_NOT_STARTED, "started_at": started, "started_by": person, "report": self._state["report"]}
         self._task = self._web.start(self._run(), "verify")
         await engine.store.write(lambda tx: tx.audit.add_audit(Audit(person, "verify", "database")))
-
-    async def wait(self) -> None:
-        """Wait until the running verification has finished."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
 
     async def _run(self) -> None:
         engine = await self._web.engine()

@@ -27,7 +27,7 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
-from .filters import Cursor, JobId, JobSelection
+from .filters import HIDDEN_FIELDS, Cursor, JobId, JobSelection
 
 router = Router(tags=["jobs"])
 _MAX_CHILDREN = 20
@@ -57,6 +57,7 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDet
     steps, approvals, children, total = await engine.store.read(read_detail)
     contract = engine.contract(job.contract)
     acts = [action for action in allowed_actions(contract, job) if _permitted(caller, action, job, approvals)]
+    hidden = {} if caller.payloads else HIDDEN_FIELDS
     return show(
         responses.JobDetail,
         job,
@@ -65,7 +66,7 @@ async def get_job_detail(request: ApiRequest, job_id: JobId) -> responses.JobDet
         wait=_wait(job),
         cancel_requested=job.cancel_requested is not None,
         steps=[_step(step, caller.payloads) for step in steps],
-        approvals=[_approval(approval, caller.payloads) for approval in approvals],
+        approvals=[{**approval_view(approval), **hidden} for approval in approvals],
         children={"total": total, "jobs": [show(responses.ChildJob, child) for child in children]},
     )
 
@@ -81,32 +82,26 @@ def _permitted(caller: Caller, action: dict[str, Any], job: Job, approvals: list
 
 def allowed_actions(contract: Contract, job: Job) -> list[dict[str, Any]]:
     """The actions that the contract allows in the job's status."""
-    actions: list[dict[str, Any]] = []
-    if contract.edge(job.status, Move.CANCEL):
-        by_request = job.status in contract.cancel_requests
-        actions.append({"act": "cancel", "needs": Power.OPERATE, "request": by_request})
-    if job.phase is not Phase.LEASED and contract.edge(job.status, Move.FAIL):
-        actions.append({"act": "abort", "needs": Power.OPERATE})
-    if job.status in contract.approval_statuses:
-        actions += [{"act": act, "needs": Power.REVIEW} for act in ("approve", "reject")]
-    if job.phase is not Phase.FINAL and contract.has(Move.WAIT):
-        actions.append({"act": "signal", "needs": Power.OPERATE})
-    if contract.edge(job.status, Move.REOPEN):
-        actions.append({"act": "reopen", "needs": Power.OPERATE})
-    if job.phase is Phase.FINAL:
-        actions.append({"act": "requeue", "needs": Power.OPERATE})
-    return actions
+    reviewed = job.status in contract.approval_statuses
+    conditions: tuple[tuple[str, Power, object], ...] = (
+        ("cancel", Power.OPERATE, contract.edge(job.status, Move.CANCEL)),
+        ("abort", Power.OPERATE, job.phase is not Phase.LEASED and contract.edge(job.status, Move.FAIL)),
+        ("approve", Power.REVIEW, reviewed),
+        ("reject", Power.REVIEW, reviewed),
+        ("signal", Power.OPERATE, job.phase is not Phase.FINAL and contract.has(Move.WAIT)),
+        ("reopen", Power.OPERATE, contract.edge(job.status, Move.REOPEN)),
+        ("requeue", Power.OPERATE, job.phase is Phase.FINAL),
+    )
+    request = {"request": job.status in contract.cancel_requests}
+    return [
+        {"act": act, "needs": needs, **(request if act == "cancel" else {})} for act, needs, met in conditions if met
+    ]
 
 
 def _wait(job: Job) -> responses.JobWait | None:
     if job.phase is not Phase.BLOCKED or job.wait_name is None:
         return None
     return {"name": job.wait_name, "kind": job.wait_kind, "until": iso(job.due_at)}
-
-
-def _approval(approval: Approval, payloads: bool) -> dict[str, Any]:
-    """Without payloads the texts that come from the handler are left out."""
-    return {**approval_view(approval), **({} if payloads else {"about": None, "summary": None})}
 
 
 def _step(step: Step, payloads: bool) -> responses.StepRecord:
