@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ from detent.core.errors import OnceUnfinished, StoreUnavailable
 from detent.engine import Submission
 from detent.handler.children import Child, ChildFailed
 from detent.handler.context import Context
-from detent.handler.handler import Handler, Options, inspect_handler
+from detent.handler.handler import Options, inspect_handler
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 
 from .loop import SECOND, Pause
@@ -108,16 +107,17 @@ async def _pause_once(ctx: Context, pause: Pause) -> None:
 HANDLER = inspect_handler(JOB_TYPE, work, Options(), "auto")
 
 
-@dataclass(slots=True)
 class ChildJob:
     """The job definition a parent enqueues its children with: its own handler and contract."""
 
-    contract: str
-    name: str = JOB_TYPE
-    handler: Handler = HANDLER
+    name = JOB_TYPE
+    handler = HANDLER
+
+    def __init__(self, contract: str) -> None:
+        self._contract = contract
 
     def submission(self, payload: dict[str, Any]) -> Submission:
-        return Submission(self.name, payload, contract=self.contract)
+        return Submission(self.name, payload, contract=self._contract)
 
     async def enqueue(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("simulated children are enqueued by ctx.enqueue_many")

@@ -31,7 +31,7 @@ class Verifier:
     def __init__(self, web: "Web") -> None:
         self._web = web
         self._task: asyncio.Task[None] | None = None
-        self._state = _NOT_STARTED.copy()
+        self._state: VerificationState = _NOT_STARTED.copy()
 
     def view(self) -> VerificationState:
         self._state["under_way"] = self._task is not None and not self._task.done()
