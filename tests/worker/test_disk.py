@@ -20,8 +20,8 @@ from detent.engine import Engine, Settlement, Submission
 from detent.ports.listing import Filter
 from detent.proof.verify.rules import Report
 from detent.proof.verify.verify import verify
-from detent.stores.sqlite.session import run_now
 from detent.stores.sqlite.store import SqliteStore
+from detent.system.run_now import run_now
 
 
 @pytest.mark.anyio

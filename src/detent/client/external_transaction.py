@@ -19,6 +19,7 @@ from detent.engine.submit.prepare import (
     submit_within_quotas,
 )
 from detent.ports.tx import Tx
+from detent.system.run_now import run_now
 
 _ATTEMPTS = 3
 _SAVEPOINT = "detent_enqueue"
@@ -38,8 +39,6 @@ def submit_on_sync(
     engine: Engine, connection: Any, submission: Submission, run: Run, *, notify: bool = False
 ) -> Submitted:
     """Submit on a blocking psycopg Connection."""
-    from detent.stores.sqlite.session import run_now
-
     return run_now(submit_on(engine, connection, submission, run, notify=notify))
 
 

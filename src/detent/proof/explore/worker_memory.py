@@ -218,6 +218,8 @@ def comparison_key(value: Any) -> Any:
         return "refused", value.code
     if isinstance(value, dict):
         return tuple(sorted((key, comparison_key(item)) for key, item in value.items()))
+    if isinstance(value, set | frozenset):
+        return tuple(sorted(map(comparison_key, value)))
     if isinstance(value, tuple | list):
         return tuple(comparison_key(item) for item in value)
     if is_dataclass(value):
@@ -231,8 +233,8 @@ def copy_renamed(value: Any, names: Mapping[str, str]) -> Any:
         return names.get(value, value)
     if isinstance(value, dict):
         return {key: copy_renamed(item, names) for key, item in value.items()}
-    if isinstance(value, list):
-        return [copy_renamed(item, names) for item in value]
+    if isinstance(value, list | set | frozenset):
+        return type(value)(copy_renamed(item, names) for item in value)
     if isinstance(value, tuple):
         parts = [copy_renamed(item, names) for item in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
