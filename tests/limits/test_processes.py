@@ -15,7 +15,7 @@ from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.limits import Limit
 from detent.engine import Engine, Submission
-from detent.proof.verify.limits import Excess, LimitCheck, Step
+from detent.proof.verify.limits import LimitCheck, Step
 from detent.proof.verify.verify import verify
 from support.servers.databases import house, newest
 
@@ -33,7 +33,7 @@ LIMITS = (
 )
 
 
-def exceeded(limits: Sequence[Limit], steps: Iterable[Step]) -> list[Excess]:
+def exceeded(limits: Sequence[Limit], steps: Iterable[Step]) -> list[str]:
     """Every event at which a limit was exceeded. Steps must come in commit order."""
     check = LimitCheck(limits)
     return [excess for step in steps for excess in check.feed(step, CONTRACTS)]

@@ -69,7 +69,7 @@ def test_the_explorer_detects(name: str) -> None:
     size = {"states": budget.states, "slots": budget.slots, "jobs": budget.jobs}
     result = explore(CONTRACTS[budget.contract], hooks=BUGS[name].hooks, **size)
     assert result.violation is not None, f"{name} was not detected in {result.states} states"
-    assert 0 < len(result.violation.path) <= budget.steps, result.violation.path
+    assert 0 < len(result.path) <= budget.steps, result.path
 
 
 @pytest.mark.parametrize("name", [name for name, budget in BUDGETS.items() if budget.seeds])

@@ -14,7 +14,7 @@ from .diagnose import doctor, simulate, stats, verify
 from .jobs import dead_letters, jobs, schedules
 from .operate import alerts, contracts, queues, tokens, workers
 from .option_groups import CommandGroup
-from .output import EXIT_NO, EXIT_OK, EXIT_USAGE, print_error, print_internal_error, print_usage_error, wants_json
+from .output import EXIT_NO, EXIT_OK, EXIT_USAGE, print_error, print_usage_error, wants_json
 from .run import bench, orchestrate, serve, worker
 
 __all__ = ["app", "main", "run"]
@@ -72,7 +72,8 @@ def run(arguments: Sequence[str]) -> int:
             return _report_usage_error(error, as_json)
         if os.environ.get("DETENT_TRACEBACK"):
             raise
-        return print_internal_error(error, as_json)
+        message = f"{type(error).__name__}: {error}; set DETENT_TRACEBACK=1 to see the traceback, and report it"
+        return print_error(DetentError(message, code="INTERNAL"), as_json)
 
 
 def _report_usage_error(error: Any, as_json: bool) -> int:

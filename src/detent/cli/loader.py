@@ -37,10 +37,6 @@ def load_app(spec: str, url: str | None = None) -> Detent:
     return app
 
 
-def load_optional_app(spec: str | None) -> Detent | None:
-    return load_app(spec) if spec else None
-
-
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise InvalidInput(f"file {path} does not exist; check the path to your application", code="APP_NOT_FOUND")

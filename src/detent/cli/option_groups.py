@@ -47,7 +47,7 @@ class AuditOptions:
 
     def scope(self) -> Scope:
         """The scope for the engine's methods."""
-        return Scope(options.actor_or_user(self.actor), self.reason)
+        return Scope(options.actor_or_user(self.actor), self.reason, getattr(self, "tenant", None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,6 @@ class TenantAuditOptions(AuditOptions):
     """Who acts and why, and the tenant to which the command is restricted."""
 
     tenant: options.Tenant = None
-
-    def scope(self) -> Scope:
-        return Scope(options.actor_or_user(self.actor), self.reason, self.tenant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,12 +155,6 @@ def print_error(error: DetentError, as_json: bool) -> int:
     return EXIT_USAGE if isinstance(error, InvalidInput) else EXIT_NO
 
 
-def print_internal_error(error: Exception, as_json: bool) -> int:
-    """Print an unexpected exception on one line, with how to get the traceback."""
-    message = f"{type(error).__name__}: {error}; set DETENT_TRACEBACK=1 to see the traceback, and report it"
-    return print_error(DetentError(message, code="INTERNAL"), as_json)
-
-
 def print_usage_error(message: str, hint: str, as_json: bool) -> int:
     view = {"code": "USAGE", "message": message, "hint": hint}
     _print_on_stderr(as_json, view, f"USAGE: {message} ({hint})")

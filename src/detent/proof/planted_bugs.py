@@ -282,11 +282,9 @@ class UsesStaleCounts(SqliteTx):
 
     async def leased_by_lane(self) -> dict[int, int]:
         current = await super().leased_by_lane()
-        previous, _PREVIOUS_COUNTS[self.connection] = _PREVIOUS_COUNTS.get(self.connection, {}), current
+        previous: dict[int, int] = _PREVIOUS.get(self.connection, {})
+        _PREVIOUS[self.connection] = current
         return previous
-
-
-_PREVIOUS_COUNTS: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
 
 
 @planted("late-cancel", "a cancel after the success is applied")
@@ -309,7 +307,8 @@ class FiresWithoutCompare(SqliteTx):
 
     async def due_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
         current = await super().due_schedules(limit, contracts)
-        previous, _PREVIOUS_DUE[self.connection] = _PREVIOUS_DUE.get(self.connection, []), current
+        previous: list[Schedule] = _PREVIOUS.get(self.connection, [])
+        _PREVIOUS[self.connection] = current
         return [*current, *(schedule for schedule in previous if schedule.id not in {one.id for one in current})]
 
     async def advance_schedules(self, advances: Sequence[Advance]) -> int:
@@ -329,4 +328,5 @@ class FiresWithoutCompare(SqliteTx):
         return len(owned)
 
 
-_PREVIOUS_DUE: WeakKeyDictionary[Any, list[Schedule]] = WeakKeyDictionary()
+_PREVIOUS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""connection -> what a bug that uses stale values read last"""

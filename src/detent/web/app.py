@@ -19,14 +19,14 @@ from detent.web.http.settings import Settings
 from detent.web.http.state import Web
 from detent.web.pages import pages
 from detent.web.routes.admin import access, overview, queues, root, schedules, workers
-from detent.web.routes.jobs import actions, dead_letters, detail, events, internal, jobs, jobs_bulk, worker
+from detent.web.routes.jobs import actions, dashboard, dead_letters, events, internal, jobs, worker
 
 if TYPE_CHECKING:
     from detent.client.app import Detent
 
 __all__ = ["Settings", "Web", "create_app"]
 API = (jobs, actions, worker, dead_letters, queues, schedules, workers, events, access, root, internal)
-DASHBOARD = (detail, jobs_bulk, overview, pages)
+DASHBOARD = (dashboard, overview, pages)
 
 
 def create_app(target: "Detent | Engine", settings: Settings | None = None) -> FastAPI:

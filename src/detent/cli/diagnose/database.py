@@ -23,7 +23,10 @@ _DURABILITY = {
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """What is known of a database. schema None: no tables yet; problem: why it cannot be used."""
+    """What is known of a database. schema None: no tables yet; problem: why it cannot be used.
+
+    durability: what a commit survives.
+    """
 
     location: str
     schema: int | None
@@ -36,16 +39,21 @@ class Database:
     kind: str = "file"
 
 
-def durability(url: str) -> str:
-    """What a commit survives on this database; printed when a worker starts."""
-    return describe(url).durability
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check of `detent doctor`: its result, and what to do if it failed."""
+
+    check: str
+    ok: bool
+    message: str
+    advice: str = ""
 
 
 def describe(url: str) -> Database:
     store = store_from(url)
     if isinstance(store, SqliteStore):
         return _describe_file(store)
-    from .server import describe_server  # asyncpg is an extra
+    from .doctor_postgres import describe_server  # asyncpg is an extra
 
     return describe_server(url)
 
@@ -54,9 +62,9 @@ def scripts(url: str) -> list[tuple[int, str]]:
     """The migrations of this kind of database, in order."""
     if isinstance(store_from(url), SqliteStore):
         return migrations()
-    from . import server
+    from . import doctor_postgres
 
-    return server.scripts()
+    return doctor_postgres.scripts()
 
 
 def shown_url(url: str) -> str:

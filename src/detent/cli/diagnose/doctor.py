@@ -23,9 +23,8 @@ from detent.stores.sqlite.store import SqliteStore
 from detent.system.clock import SystemClock
 
 from . import doctor_monitoring, doctor_sqlite
-from .database import Database, describe, shown_url
-from .finding import Finding
-from .stream_health import check_streams
+from .database import Database, Finding, describe, shown_url
+from .stats import check_streams
 
 _MAX_EXPIRED = 1_000
 _MAX_CLOCK_SKEW: Micros = 2 * SECOND

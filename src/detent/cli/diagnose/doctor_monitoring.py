@@ -16,7 +16,7 @@ from detent.engine.reads.why import is_live, span
 from detent.observability.alert_sinks import WebhookSink
 from detent.observability.settings import Settings, load_settings
 
-from .finding import Finding
+from .database import Finding
 
 _MANY_EVENTS = 1_000_000
 _HOUR = 3_600 * SECOND

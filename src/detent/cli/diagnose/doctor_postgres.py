@@ -1,4 +1,7 @@
-"""The doctor's checks of a Postgres server: version, clock, isolation, old snapshots, indexes, vacuum. Reads only."""
+"""A Postgres server: its schema and durability, without opening an engine; and the doctor's checks of it.
+
+The checks: version, clock, isolation, old snapshots, indexes, vacuum. Reads only.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,12 +12,22 @@ import asyncpg
 from detent.client.connect import store_from
 from detent.core.times import SECOND
 from detent.engine.reads.why import span
+from detent.stores.postgres.connections import Hosts
+from detent.stores.postgres.errors import UNAVAILABLE
+from detent.stores.postgres.migrate import migrations, recorded, schema_version
 from detent.stores.postgres.store import PostgresStore
 from detent.system.clock import SystemClock
 
+from .database import Database, Finding, shown_url
 from .doctor_sqlite import REQUIRED_INDEXES
-from .finding import Finding
 
+_CONNECT_SECONDS = 5.0
+_RISKS = {
+    "fsync": "a power loss may corrupt the database",
+    "full_page_writes": "a power loss may leave torn pages",
+    "synchronous_commit": "a crash may lose the last commits",
+}
+"""What may happen if these settings are off."""
 _MIN_VERSION = 140_000
 _OLD_SNAPSHOT_SECONDS = 300
 _MAX_SKEW_SECONDS = 2.0
@@ -32,14 +45,67 @@ SELECT relname, n_live_tup, n_dead_tup, seq_scan, idx_scan, extract(epoch FROM n
 FROM pg_stat_user_tables WHERE relid IN (to_regclass('jobs'), to_regclass('events'))"""
 
 
-def findings(url: str) -> Iterator[Finding]:
+def scripts() -> list[tuple[int, str]]:
+    """The migrations in order, each with the statement that records it, so that psql can run them."""
+    return [(number, recorded(number, text)) for number, text in migrations()]
+
+
+def describe_server(url: str) -> Database:
+    facts, problem = read_facts(url)
+    return Database(
+        location=shown_url(url),
+        schema=facts.get("schema") or None,
+        newest=migrations()[-1][0],
+        durability=_durability(facts),
+        durable=bool(facts) and all(facts[name] != "off" for name in _RISKS),
+        engine=f"PostgreSQL {facts['server_version']}" if facts else "Postgres",
+        exists=True,
+        problem=problem,
+        kind="server",
+    )
+
+
+def _durability(facts: dict[str, Any]) -> str:
+    """What a commit survives on this server."""
+    if not facts:
+        return "the server does not answer"
+    for setting, risk in _RISKS.items():
+        if facts[setting] == "off":
+            return f"{setting} = off: {risk}"
+    return f"fsync on every commit, synchronous_commit = {facts['synchronous_commit']}"
+
+
+def read_facts(url: str) -> tuple[dict[str, Any], str | None]:
+    """The server's settings and schema version (empty if it cannot be reached), and its problem or None."""
+    try:
+        return asyncio.run(_read_facts(_server_url(url)))
+    except (*UNAVAILABLE, asyncpg.PostgresError) as error:
+        return {}, f"cannot connect to the server: {type(error).__name__}: {error}"
+
+
+async def _read_facts(url: str) -> tuple[dict[str, Any], str | None]:
+    connection: Any = await Hosts(url).connect(timeout=_CONNECT_SECONDS, statement_cache_size=0)
+    try:
+        facts = {name: await connection.fetchval(f"SHOW {name}") for name in ("server_version", *_RISKS)}
+        facts["schema"] = await schema_version(connection)
+        standby = await connection.fetchval("SELECT pg_is_in_recovery()")
+        return facts, "the server is a read-only standby; connect to the primary" if standby else None
+    finally:
+        await connection.close()
+
+
+def _server_url(url: str) -> str:
     store = store_from(url)
     assert isinstance(store, PostgresStore), "the caller checks the kind of store"
-    yield from asyncio.run(_read_findings(store.url))
+    return store.url
+
+
+def findings(url: str) -> list[Finding]:
+    return asyncio.run(_read_findings(_server_url(url)))
 
 
 async def _read_findings(url: str) -> list[Finding]:
-    connection: Any = await asyncpg.connect(url, timeout=5.0, statement_cache_size=0)
+    connection: Any = await asyncpg.connect(url, timeout=_CONNECT_SECONDS, statement_cache_size=0)
     try:
         clock = SystemClock()
         before = clock.now()

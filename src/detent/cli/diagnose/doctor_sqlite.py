@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from .finding import Finding
+from .database import Finding
 
 _SAFE_VERSION = (3, 51, 3)
 """The first SQLite without the WAL-reset bug, which can corrupt a database with several writers."""

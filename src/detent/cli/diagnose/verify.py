@@ -49,10 +49,13 @@ def verify(
         async def act(engine: Engine) -> Report:
             if contract is not None:
                 engine.contract(contract)  # raises UnknownContract: a misspelt name would match no job and pass
-            return await verified(engine.store, engine.contracts, scope, chunk=chunk, progress=progress)
-
-        def progress(done: int, total: int) -> None:
-            update(completed=done, total=total)
+            return await verified(
+                engine.store,
+                engine.contracts,
+                scope,
+                chunk=chunk,
+                progress=lambda done, total: update(completed=done, total=total),
+            )
 
         report = ConnectionOptions(target).run(act, read_only=True)
     if connection.as_json:

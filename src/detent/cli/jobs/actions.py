@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.loader import load_optional_app
+from detent.cli.loader import load_app
 from detent.cli.option_groups import ConnectionOptions, TenantAuditOptions
 from detent.cli.options import Actor, App, JobId, Tenant, actor_or_user, option, parse_json
 from detent.client.app import Detent
@@ -96,7 +96,7 @@ def requeue(
     connection: ConnectionOptions,
 ) -> None:
     """Requeue a dead letter as a new job: counters start at zero, effect keys stay the same, both are linked."""
-    application = load_optional_app(app)
+    application = load_app(app) if app else None
     payload = parse_json(repair.payload, "--payload")
     scope = audit.scope()
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from detent.cli.operate.diagram import COLOURS
+from detent.cli.operate.contracts import COLOURS
 from detent.cli.option_groups import ConnectionOptions, PageOptions, TenantAuditOptions
 from detent.cli.options import JobId, Tenant, option
 from detent.cli.output import pluralize, relative_time, shorten

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.loader import load_optional_app
+from detent.cli.loader import load_app
 from detent.cli.option_groups import BulkOptions, CommandGroup, ConnectionOptions, PageOptions, TenantAuditOptions
 from detent.cli.options import App, ContractFilter, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table, relative_time, shorten
@@ -131,7 +131,7 @@ def requeue_dead_letters(
         return 0
     if repair.payload is not None or repair.edit:
         raise typer.BadParameter("--payload and --edit need the ID of one dead letter")
-    application = load_optional_app(app)
+    application = load_app(app) if app else None
 
     options: dict[str, Any] = {"rate": rate, "take_steps": repair.take_steps}
     if application is not None:
@@ -158,7 +158,10 @@ def discard(
     filter = which.without_age(audit.tenant)
     _check_selection(dlq_id, filter, which, all_open)
     if dlq_id is not None:
-        _discard_one(dlq_id, audit, connection)
+        discarded = connection.run(lambda engine: engine.dead_letters.discard(dlq_id, audit.scope()))
+        proposed = "discard proposed; another person confirms it with the same command"
+        view = {"confirmed": discarded.confirmed, "item": dead_letter_view(discarded.item)}
+        connection.print_result(view, f"{dlq_id} {'discarded' if discarded.confirmed else proposed}")
         return 0
 
     async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
@@ -166,13 +169,6 @@ def discard(
         return await engine.dead_letters.discard_many(matching, audit.scope(), dry_run=dry)
 
     return _run_in_bulk(act, "discarded", bulk, connection)
-
-
-def _discard_one(dlq_id: str, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
-    discarded = connection.run(lambda engine: engine.dead_letters.discard(dlq_id, audit.scope()))
-    proposed = "discard proposed; another person confirms it with the same command"
-    view = {"confirmed": discarded.confirmed, "item": dead_letter_view(discarded.item)}
-    connection.print_result(view, f"{dlq_id} {'discarded' if discarded.confirmed else proposed}")
 
 
 def _check_selection(some_id: str | None, filter: Filter, which: DeadLetterFilterOptions, all_open: bool) -> None:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import typer
 
-from detent.cli.loader import load_optional_app
+from detent.cli.loader import load_app
 from detent.cli.option_groups import (
     AuditOptions,
     BulkOptions,
@@ -116,7 +116,7 @@ def add(
     connection: ConnectionOptions,
 ) -> None:
     """Add a schedule; --cron, --every or --at sets when it runs."""
-    application = load_optional_app(app)
+    application = load_app(app) if app else None
     payload = job.pop("payload", None)
     if application is not None:
         request = replace(application.schedules.request(name, job_type, payload), **timing, **job)
@@ -144,7 +144,7 @@ def edit(
     connection: ConnectionOptions,
 ) -> None:
     """Change a schedule; options that are left out keep their value."""
-    application = load_optional_app(app)
+    application = load_app(app) if app else None
     changes = {**dict.fromkeys(name.replace("-", "_") for name in unset or ()), **timing, **job}
 
     async def act(engine: Engine) -> Schedule:

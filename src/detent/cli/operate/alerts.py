@@ -16,7 +16,9 @@ from detent.engine import Engine
 from detent.engine.metrics import alerts as acts
 from detent.engine.metrics.alert_kinds import prometheus_rules
 from detent.observability.maintenance import MaintenanceLoop
-from detent.observability.settings import Settings, load_settings
+from detent.observability.settings import load_settings
+
+from .contracts import read_contracts
 
 group = CommandGroup(help="List alerts, rules and deliveries; evaluate rules; test sinks.", invoke_without_command=True)
 Config = Annotated[str | None, option("The settings file; default: detent.toml in this folder, if it exists.")]
@@ -38,7 +40,7 @@ def alerts(
         return
     settings = load_settings(config)
     if prometheus:
-        text = connection.run(lambda engine: _rules_file(engine, settings))
+        text = prometheus_rules(settings.rules, connection.run(read_contracts))
         connection.print_result({"rules_file": text}, text.rstrip())
         return
     now, listed = connection.run_with_time(acts.list_alerts)
@@ -48,10 +50,6 @@ def alerts(
     listed.sort(key=lambda alert: (order.index(State(alert.state)), alert.severity, alert.rule))
     rows = (_row(now, alert) for alert in listed)
     connection.print_list(view, columns, rows, "No alerts. `detent alerts rules` lists the rules.")
-
-
-async def _rules_file(engine: Engine, settings: Settings) -> str:
-    return prometheus_rules(settings.rules, engine.contracts)
 
 
 def _row(now: Micros, alert: Alert) -> list[str]:

@@ -1,5 +1,6 @@
 """`detent contract`: lists, shows, checks and draws contracts."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -18,14 +19,21 @@ from detent.engine import Engine
 from detent.engine.reads.operations import ContractSummary
 from detent.engine.reads.views import contract_view, contracts_view
 
-from .diagram import contract_diagram
-
 group = CommandGroup(help="List, show, check and draw contracts.", no_args_is_help=True)
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of a contract, or a FILE.toml.", show_default=False)
 ]
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="A contract declared in TOML.", show_default=False)]
+COLOURS = {
+    Phase.CLAIMABLE: "fill:#fff4cc,color:#000",
+    Phase.LEASED: "fill:#cce9ff,color:#000",
+    Phase.BLOCKED: "fill:#ecd9ff,color:#000",
+    Phase.FINAL: "fill:#e4e4e4,color:#000",
+}
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED = frozenset({"class", "classdef", "direction", "end", "note", "state", "style"})
+"""Keywords of mermaid; a status with such a name gets an alias."""
 
 
 @group.command("list")
@@ -86,6 +94,35 @@ def draw(name: Name, connection: ConnectionOptions) -> None:
     connection.print_result({"name": contract.name, "mermaid": diagram}, diagram)
 
 
+def contract_diagram(contract: Contract) -> str:
+    """A mermaid state diagram: one arrow per edge, labelled with move and event; one colour per phase."""
+    names = {status: _name(status, number) for number, status in enumerate(contract.statuses)}
+    lines = ["stateDiagram-v2"]
+    lines += [f'    state "{_quoted(status)}" as {name}' for status, name in names.items() if name != status]
+    for edge in contract.edges:
+        source = names[edge.source] if edge.source else "[*]"
+        label = f"{edge.move} {edge.event}" if edge.move else f"({edge.event})"
+        lines.append(f"    {source} --> {names[edge.target]} : {_label(label)}")
+    lines += [f"    {names[status]} --> [*]" for status in contract.in_phase(Phase.FINAL)]
+    for phase, colour in COLOURS.items():
+        members = [names[status] for status in contract.in_phase(phase)]
+        if members:
+            lines += [f"    classDef {phase}_phase {colour}", f"    class {', '.join(members)} {phase}_phase"]
+    return "\n".join(lines)
+
+
+def _name(status: str, number: int) -> str:
+    return status if _PLAIN.fullmatch(status) and status.lower() not in _RESERVED else f"status_{number}"
+
+
+def _quoted(status: str) -> str:
+    return status.replace('"', "'").replace("\n", " ")
+
+
+def _label(text: str) -> str:
+    return text.replace(":", "#58;").replace(";", "#59;").replace("#58#59;", "#58;").replace("\n", " ")
+
+
 def find_contract(name: str, url: str | None) -> Contract:
     """A contract from a TOML file, a built-in one, or one stored in the database; only the last needs a database."""
     if name.endswith(".toml"):
@@ -104,11 +141,11 @@ def _available_contracts(url: str | None) -> dict[str, Contract]:
     target = url or default_url()
     if describe(target).schema is None:
         return dict(CONTRACTS)
+    return ConnectionOptions(target).run(read_contracts)
 
-    async def read(engine: Engine) -> dict[str, Contract]:
-        return engine.contracts
 
-    return ConnectionOptions(target).run(read)
+async def read_contracts(engine: Engine) -> dict[str, Contract]:
+    return engine.contracts
 
 
 def read_text(file: Path, encoding: str = "utf-8") -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import quantiles
 from typing import Annotated
 
-from detent.cli.diagnose.database import durability, shown_url
+from detent.cli.diagnose.database import describe, shown_url
 from detent.cli.options import AsJson, Url, option
 from detent.cli.output import print_line, print_list
 from detent.client.app import Detent
@@ -42,10 +42,11 @@ def bench(url: Url = None, jobs: Jobs = 10_000, listed: ListMeasures = False, as
     if url is None:
         with tempfile.TemporaryDirectory(prefix="detent-bench-") as folder:
             database = f"sqlite:///{folder}/bench.db"
-            readings = asyncio.run(_measure(database, jobs, may_migrate=True))
-            location, durable = "a temporary SQLite file", durability(database)
+            readings = asyncio.run(BenchRun(database, jobs).run(may_migrate=True))
+            location, durable = "a temporary SQLite file", describe(database).durability
     else:
-        readings, location, durable = asyncio.run(_measure(url, jobs)), shown_url(url), durability(url)
+        readings = asyncio.run(BenchRun(url, jobs).run())
+        location, durable = shown_url(url), describe(url).durability
     if not as_json:
         print_line(f"on {location} ({durable}), {jobs:,} jobs")
     views = [asdict(reading) for reading in readings]
@@ -55,10 +56,6 @@ def bench(url: Url = None, jobs: Jobs = 10_000, listed: ListMeasures = False, as
     print_list(as_json, view, ("measure", ">value", "unit"), rows)
     if url is not None and not as_json:
         print_line("The finished jobs stay in the database until a retention rule deletes them.")
-
-
-async def _measure(url: str, jobs: int, *, may_migrate: bool = False) -> "list[Reading]":
-    return await BenchRun(url, jobs).run(may_migrate=may_migrate)  # created in the event loop that runs it
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class BenchRun:
         if len(self._started_at) >= self._expected:
             self._all_started.set()
 
-    async def run(self, *, may_migrate: bool) -> list[Reading]:
+    async def run(self, *, may_migrate: bool = False) -> list[Reading]:
         """Measure everything; the finished jobs stay in the database."""
         if may_migrate:
             engine = self._app.make_engine(may_migrate=True)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from detent.cli.diagnose.database import durability, shown_url
+from detent.cli.diagnose.database import describe, shown_url
 from detent.cli.loader import load_app
 from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, option
 from detent.cli.output import print_result
@@ -12,13 +12,12 @@ from detent.observability.job_logs import configure_logging
 
 Host = Annotated[str, option("The address to listen on.")]
 Port = Annotated[int, option("The port; 0 chooses a free one.", min=0, max=65_535)]
-_HOST, _PORT = "127.0.0.1", 8400
 
 
 def serve(
     app: OptionalApp = None,
-    host: Host = _HOST,
-    port: Port = _PORT,
+    host: Host = "127.0.0.1",
+    port: Port = 8400,
     url: AppUrl = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
@@ -28,7 +27,7 @@ def serve(
 
     configure_logging(log_format)
     application = load_app(app, url) if app else Detent(url or default_url())
-    durable = durability(application.url)  # starts an event loop, so it cannot be called inside the one below
+    durable = describe(application.url).durability  # starts an event loop, so it cannot be called inside the one below
     return run(_serve(application, host, port, durable, as_json))
 
 

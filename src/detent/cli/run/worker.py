@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.diagnose.database import describe, durability, scripts, shown_url
+from detent.cli.diagnose.database import describe, scripts, shown_url
 from detent.cli.loader import load_app
 from detent.cli.option_groups import ActorOptions, ConnectionOptions, TableOptions
 from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, option
@@ -63,7 +63,7 @@ def worker(
     source = "all queues" if queues is None else f"queues {queues}"
     if transport is Transport.REDIS:
         source = f"stream {options['settings'].task_stream}"
-    durable = durability(application.url)
+    durable = describe(application.url).durability
     message = f"working on {view['url']} ({durable}): {', '.join(types) or 'no job types'} from {source}"
     print_result(as_json, {**view, "durability": durable}, message)
     return asyncio.run(application.run_worker(**options))
@@ -91,7 +91,8 @@ def up(
     if no_screen or as_json:
         configure_logging(log_format)
     types = sorted(application.jobs)
-    view, serving = start_message(application, listening.getsockname(), durability(application.url), is_open)
+    durable = describe(application.url).durability
+    view, serving = start_message(application, listening.getsockname(), durable, is_open)
     work = f"runs {', '.join(types) or 'no job types'}; Ctrl-C stops gracefully"
     message = f"up on {view['url']} ({view['durability']}): {work}"
     print_result(as_json, {**view, "job_types": types}, message, serving)

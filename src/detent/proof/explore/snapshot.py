@@ -16,7 +16,8 @@ import apsw
 from detent.core.contract.model import Contract, Phase
 from detent.core.job import Micros
 from detent.ports.verification import DeadLetterRow, EventRow, JobRow
-from detent.proof.job_checker import Finding, check_job
+from detent.proof.controlled_store import BrokenRule
+from detent.proof.job_checker import check_job
 from detent.proof.verify.fold import ContractTable
 
 JOBS = ("job-1", "job-2")
@@ -121,9 +122,9 @@ class SnapshotDatabase:
             columns["has_token"] = columns["execution_no"] > 0
         return JobRow(**{name: columns[name] for name in JobRow._fields})
 
-    def check(self, snapshot: StateSnapshot) -> list[tuple[str, Finding]]:
-        """Every broken rule as (job id, finding); the snapshot must be as read, not normalized."""
-        findings = []
+    def check(self, snapshot: StateSnapshot) -> list[BrokenRule]:
+        """Every broken rule; the snapshot must be as read, not normalized."""
+        findings: list[BrokenRule] = []
         for values in snapshot.jobs:
             row = self.job_row(values)
             log = [EventRow(*event[1:]) for event in snapshot.events if event[1] == row.id]
@@ -133,7 +134,7 @@ class SnapshotDatabase:
                 if dead_letter[1] == row.id
             ]
             signals = [signal[1] for signal in snapshot.signals if signal[0] == row.id]
-            findings += [(row.id, finding) for finding in check_job(self._table, row, log, dead_letters, signals)]
+            findings += check_job(self._table, row, log, dead_letters, signals)
         return findings
 
     def normalize(self, snapshot: StateSnapshot, now: Micros) -> StateSnapshot:

@@ -9,11 +9,10 @@ from detent.core.contract.model import Move, Phase
 from detent.core.errors import DetentError
 from detent.engine import BatchResult
 from detent.ports.claims import Extended
-from detent.proof.controlled_store import Hooks
-from detent.proof.job_checker import Finding
+from detent.proof.controlled_store import BrokenRule, Hooks
 
 from .engine_calls import CallEffect, EngineCalls, heartbeat_reply
-from .snapshot import JOBS, NOW, DatabaseState, JobState, StateSnapshot
+from .snapshot import JOBS, NOW, SPAN_SECONDS, DatabaseState, JobState, StateSnapshot
 from .worker_memory import LOST, NEW_WORKER, OUTCOMES, SIGNAL, BatchCall, LeaseRef, WorkerMemory
 from .worker_steps import WorkerSteps
 
@@ -26,16 +25,7 @@ class Transition(NamedTuple):
     label: tuple[Any, ...]
     snapshot: StateSnapshot
     workers: Workers
-    violation: tuple[str, str, str] | None = None
-    """(job id, rule, detail)"""
-
-
-class InvariantBroken(Exception):
-    """A rule does not hold after the step `label`."""
-
-    def __init__(self, job_id: str, rule: str, detail: str, label: tuple[Any, ...]) -> None:
-        super().__init__(rule)
-        self.job_id, self.rule, self.detail, self.label = job_id, rule, detail, label
+    violation: BrokenRule | None = None
 
 
 class Transitions:
@@ -60,12 +50,13 @@ class Transitions:
         only = self._worker_with_private_steps(workers)
         if only is None:
             for label, effect in self._stateless_steps(state):
-                yield _transition((None, *label), effect, workers)
+                yield Transition((None, *label), effect.snapshot, workers, effect.violation)
         for i, memory in enumerate(workers):
             if only not in (None, i) or (memory == NEW_WORKER and i and NEW_WORKER in workers[:i]):
                 continue
             for words, effect, after in self._worker_steps(state, memory):
-                yield _transition((i, words), effect, (*workers[:i], after, *workers[i + 1 :]))
+                all_workers = (*workers[:i], after, *workers[i + 1 :])
+                yield Transition((i, words), effect.snapshot, all_workers, effect.violation)
 
     def _worker_with_private_steps(self, workers: Workers) -> int | None:
         """A worker whose next step is to take a finished call's result and which runs no handler."""
@@ -122,13 +113,14 @@ class Transitions:
         unchanged = CallEffect(state.snapshot)
         for words, after, late, accepted in self.steps.internal(memory):
             if accepted:
-                yield words, unchanged._replace(violation=(accepted, ("late.accepted", _ACCEPTED))), after
+                yield words, unchanged._replace(violation=(accepted, "late.accepted", _ACCEPTED)), after
             else:
                 yield words, self._settle_late(state, late) if late else unchanged, after
         yield from self._batch_steps(state, memory)
         leases = self.steps.leases(memory)
         if leases and memory.heartbeat is None:
-            effect = self.calls.heartbeat(state, leases)
+            extend = partial(self.calls.engine.extend, leases, SPAN_SECONDS)
+            effect = self.calls.run(state, ("extend", tuple(leases.items())), extend)
             if isinstance(effect.result, Extended):
                 reply = heartbeat_reply(leases, effect.result)
                 yield "sends a heartbeat", effect, memory._replace(heartbeat=reply)
@@ -137,8 +129,7 @@ class Transitions:
             for held in memory.held:
                 job = state.jobs[held.job]
                 if held.job in released and job and job.phase == Phase.LEASED and job.token == held.token:
-                    violation = (JOBS[held.job], ("lease.dropped", _DROPPED))
-                    unchanged = unchanged._replace(violation=violation)
+                    unchanged = unchanged._replace(violation=(JOBS[held.job], "lease.dropped", _DROPPED))
             yield "receives its heartbeat's reply", unchanged, after
 
     def _settle_late(self, state: DatabaseState, late: LeaseRef) -> CallEffect:
@@ -171,14 +162,14 @@ class Transitions:
         if call.replies:
             yield f"{words}, the store fails before the commit", CallEffect(state.snapshot), lost
 
-    def _lost_success(self, state: DatabaseState, call: BatchCall, result: BatchResult) -> tuple[str, Finding] | None:
+    def _lost_success(self, state: DatabaseState, call: BatchCall, result: BatchResult) -> BrokenRule | None:
         """A success that was acknowledged to the worker must be in the database."""
         for settled in call.settled:
             job = state.jobs[settled.job]
             undecided = any(settlement.id == JOBS[settled.job] for settlement in result.later)
             accepted = settled.outcome == "success" and JOBS[settled.job] not in result.refused and not undecided
             if accepted and (job is None or job.status not in self._succeeded):
-                return JOBS[settled.job], ("settle.lost", "an acknowledged success is not in the database")
+                return JOBS[settled.job], "settle.lost", "an acknowledged success is not in the database"
         return None
 
     def _after_deadline(self, state: DatabaseState) -> StateSnapshot:
@@ -193,11 +184,6 @@ class Transitions:
 _SUCCESS = OUTCOMES["success"]
 _ACCEPTED = "the result of an execution that had lost its job is settled for the execution that holds it"
 _DROPPED = "the reply of an old heartbeat stops a handler whose lease is valid"
-
-
-def _transition(label: tuple[Any, ...], effect: CallEffect, workers: Workers) -> Transition:
-    violation = None if effect.violation is None else (effect.violation[0], *effect.violation[1])
-    return Transition(label, effect.snapshot, workers, violation)
 
 
 def _describe(call: BatchCall) -> str:

@@ -32,9 +32,6 @@ class Client(Process):
         self.scope = Scope(name)
         self.faults_healed = False
 
-    def on_faults_healed(self) -> None:
-        self.faults_healed = True
-
     async def call_with_retries(self, call: Callable[[], Coroutine[Any, Any, Any]], tries: int = 4) -> Any:
         """The call's result or its refusal (a DetentError); None if the store was unavailable every time."""
         for _ in range(tries):

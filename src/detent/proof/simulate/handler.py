@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from detent.core.contract.model import Contract, Move
@@ -10,7 +11,7 @@ from detent.core.errors import OnceUnfinished, StoreUnavailable
 from detent.engine import Submission
 from detent.handler.children import Child, ChildFailed
 from detent.handler.context import Context
-from detent.handler.handler import Handler, Options, inspect_handler
+from detent.handler.handler import Options, inspect_handler
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
 
 from .loop import SECOND, Pause
@@ -26,6 +27,13 @@ _LONG_SECONDS = 0.5
 QUESTION = "may it go on"
 DEADLINE_SECONDS = 25.0
 CHILDREN = 2
+_OUTCOMES: dict[str, Callable[[str], Exception]] = {
+    "retry": Retry,
+    "retry soon": partial(Retry, after=0.5),
+    "fail": partial(Fail, code="HOPELESS"),
+    "snooze": lambda _: Snooze(1.0),
+    "cancel": Cancel,
+}
 
 
 async def work(
@@ -45,7 +53,7 @@ async def work(
     try:
         if steps:
             result["first"] = await ctx.step("first", _record_token(ctx, "first"))
-        children = await enqueue_children(ctx, HANDLER, plan, family) if family else []
+        children = await enqueue_children(ctx, plan, family) if family else []
         slices = _SLICES if steps else 1  # without steps, a handler that a stall interrupts ends right after it
         for number in range(slices):
             pause = Pause(int(seconds * SECOND / slices))
@@ -54,7 +62,8 @@ async def work(
                 raise Cancel(message)
             if steps and seconds > _LONG_SECONDS:  # long enough to lose the lease between two steps
                 await ctx.step("slice", _record_token(ctx, f"slice#{number + 1}" if number else "slice"))
-        _raise_outcome(act, message)
+        if act in _OUTCOMES:
+            raise _OUTCOMES[act](message)
         if act == "wait":
             await ctx.wait_for(SIGNAL, timeout=20.0)
         if act == "wait long":
@@ -62,7 +71,7 @@ async def work(
         if act == "sleep":
             await ctx.sleep(3.0)
         if question:
-            await wait_for_approval(ctx, question)
+            await ctx.approval(QUESTION, quorum=question, deadline=DEADLINE_SECONDS, default="reject")
         await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
         if steps:
             result["last"] = await ctx.step("last", _record_token(ctx, "last"))
@@ -71,19 +80,6 @@ async def work(
     except (StoreUnavailable, WaitTimeout) as error:
         raise Retry(f"{message}: {type(error).__name__}") from None
     return result
-
-
-def _raise_outcome(act: str, message: str) -> None:
-    if act == "retry":
-        raise Retry(message)
-    if act == "retry soon":
-        raise Retry(message, after=0.5)
-    if act == "fail":
-        raise Fail(message, code="HOPELESS")
-    if act == "snooze":
-        raise Snooze(1.0)
-    if act == "cancel":
-        raise Cancel(message)
 
 
 def _record_token(ctx: Context, name: str) -> Callable[[], dict[str, str]]:
@@ -114,9 +110,10 @@ HANDLER = inspect_handler(JOB_TYPE, work, Options(), "auto")
 class ChildJob:
     """The job definition a parent enqueues its children with: its own handler and contract."""
 
-    def __init__(self, handler: Handler, contract: str) -> None:
-        self.name = handler.name
-        self.handler = handler
+    name = JOB_TYPE
+    handler = HANDLER
+
+    def __init__(self, contract: str) -> None:
         self._contract = contract
 
     def submission(self, payload: dict[str, Any]) -> Submission:
@@ -126,15 +123,10 @@ class ChildJob:
         raise RuntimeError("simulated children are enqueued by ctx.enqueue_many")
 
 
-async def enqueue_children(ctx: Context, handler: Handler, plan: Sequence[list[Any]], depth: int) -> list[Child[Any]]:
+async def enqueue_children(ctx: Context, plan: Sequence[list[Any]], depth: int) -> list[Child[Any]]:
     """Enqueue two children with parts of their parent's plan; they have children too until depth is 0."""
-    job = ChildJob(handler, ctx._claimed.contract)
     plans = [{"plan": [[act, seconds / 2] for act, seconds in plan[n:3]], "family": depth - 1} for n in range(CHILDREN)]
-    return await ctx.enqueue_many(job, plans)
-
-
-async def wait_for_approval(ctx: Context, quorum: int) -> bool:
-    return bool(await ctx.approval(QUESTION, quorum=quorum, deadline=DEADLINE_SECONDS, default="reject"))
+    return await ctx.enqueue_many(ChildJob(ctx._claimed.contract), plans)
 
 
 def relation_payload(contract: Contract, number: int) -> dict[str, int]:

@@ -10,10 +10,11 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Micros
 from detent.core.limits import JobKind, Limit
 from detent.ports.verification import DeadLetterRow, EventRow, JobRow
-from detent.proof.controlled_store import ManualClock, Violation
+from detent.proof.controlled_store import ManualClock
 from detent.proof.job_checker import EVENTS_QUERY, JOBS_QUERY, check_job
 from detent.proof.verify.fold import ContractTable, flags_of
 from detent.proof.verify.limits import LimitCheck, Step
+from detent.proof.verify.rules import Finding
 
 from .handler import TOKEN_FIELD, TOKEN_PREFIX
 from .schedules import ScheduleMonitor
@@ -45,10 +46,10 @@ class InvariantMonitor:
         self._steps: dict[tuple[str, str], tuple[Any, Any]] = {}
         self.events = 0
         self.acknowledged: set[str] = set()
-        self.violations: list[Violation] = []
+        self.violations: list[Finding] = []
 
     def report(self, job_id: str, rule: str, detail: str, seq: int | None = None) -> None:
-        self.violations.append(Violation(job_id, rule, detail, seq))
+        self.violations.append(Finding(job_id, seq, rule, detail))
 
     def check_commit(self) -> bool:
         """Check what the last transaction wrote; True if it added events."""
@@ -83,8 +84,8 @@ class InvariantMonitor:
             self._check_event(table, before, event)
         dead_letters = [DeadLetterRow(*values) for values in self._connection.execute(_DEAD_LETTERS, (job_id,))]
         signals = [name for (name,) in self._connection.execute(_SIGNALS, (job_id,))]
-        for rule, detail in check_job(table, row, log, dead_letters, signals):
-            self.report(job_id, rule, detail, row.version)
+        for finding in check_job(table, row, log, dead_letters, signals):
+            self.report(*finding, row.version)
         if before is not None:
             self._check_settling_token(row, new_events)
         self._rows[job_id] = row
@@ -121,7 +122,7 @@ class InvariantMonitor:
             for contract, *kind in self._connection.execute(_KIND, (event.job_id,)):
                 step = Step(event.job_id, event.at, contract, event.source, event.target, JobKind(*kind))
                 for excess in self._limits.feed(step, self._contracts):
-                    self.report(event.job_id, "limit.exceeded", str(excess))
+                    self.report(event.job_id, "limit.exceeded", excess)
 
     def _token_and_result(self, job_id: str) -> tuple[str | None, str | None]:
         rows: Any = self._connection.execute("SELECT token, result FROM jobs WHERE id = ?", (job_id,)).fetchall()

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from detent.core.access import Scope
 from detent.core.contract.model import Move
 from detent.core.schedule import Misfire, Overlap, parse_interval
 from detent.core.times import iso
 from detent.engine.schedules.request import ScheduleRequest
+from detent.proof.controlled_store import BrokenRule
 
 from .clients import Client
 from .handler import JOB_TYPE
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 STEADY = "steady"
 """A schedule that is never changed and catches up on all missed fires, so each of its fires must have created a job."""
-Finding = tuple[str, str, str]
-"""(job id, rule, detail)"""
 
 
 class ScheduleOperator(Client):
@@ -37,14 +35,14 @@ class ScheduleOperator(Client):
     async def _operate(self) -> None:
         for name in self.names:
             new_id = self.engine.ids.job()
-            add = partial(self.engine.schedules.add, self._draw(name), Scope(self.name), new_id=new_id)
+            add = partial(self.engine.schedules.add, self._draw(name), self.scope, new_id=new_id)
             await self.call_with_retries(add, 50)
         while not self.faults_healed:
             await Pause(self.random.randrange(500 * MS, 4 * SECOND))
             if len(self.names) > 1 and not self.faults_healed:
                 await self._change_schedule(self.random.choice(self.names[1:]))
         for name in self.names:
-            await self.call_with_retries(partial(self.engine.schedules.pause, name, Scope(self.name)), 50)
+            await self.call_with_retries(partial(self.engine.schedules.pause, name, self.scope), 50)
         self.done = True
 
     def _draw(self, name: str) -> ScheduleRequest:
@@ -68,19 +66,19 @@ class ScheduleOperator(Client):
         )
 
     async def _change_schedule(self, name: str) -> None:
-        engine, random, actor = self.engine, self.random, self.name
+        engine, random, scope = self.engine, self.random, self.scope
         act = random.choice(("edit", "pause", "resume", "backfill"))
-        self.simulation.note(f"{actor} {act} {name}")
+        self.simulation.note(f"{self.name} {act} {name}")
         if act == "edit":
             every = random.randint(2, 7)
-            await self.call_with_retries(lambda: engine.schedules.edit(name, {"every": every}, Scope(actor)))
+            await self.call_with_retries(lambda: engine.schedules.edit(name, {"every": every}, scope))
         elif act == "backfill":
             now = engine.store.now()
             span = iso(now - 20 * SECOND) or "", iso(now - random.randrange(10) * SECOND) or ""
-            await self.call_with_retries(lambda: engine.schedules.backfill(name, *span, Scope(actor)))
+            await self.call_with_retries(lambda: engine.schedules.backfill(name, *span, scope))
         else:
             call = engine.schedules.pause if act == "pause" else engine.schedules.resume
-            await self.call_with_retries(lambda: call(name, Scope(actor)))
+            await self.call_with_retries(lambda: call(name, scope))
 
 
 class ScheduleMonitor:
@@ -90,7 +88,7 @@ class ScheduleMonitor:
         self._connection = connection
         self._next_fires: dict[str, tuple[int, int | None]] = {}
 
-    def check_commit(self) -> Iterator[Finding]:
+    def check_commit(self) -> Iterator[BrokenRule]:
         for schedule_id, version, next_fire, last_fire in self._connection.execute(_NEXT_FIRES):
             before = self._next_fires.get(schedule_id)
             if before and before[0] == version and before[1] is not None and (next_fire or before[1]) < before[1]:
@@ -101,7 +99,7 @@ class ScheduleMonitor:
                 yield "", "schedule.back", detail
             self._next_fires[schedule_id] = (version, next_fire)
 
-    def final_check(self) -> Iterator[Finding]:
+    def final_check(self) -> Iterator[BrokenRule]:
         """The fires of the steady schedule have no gap."""
         for schedule_id, anchor, text in self._connection.execute(_STEADY, (STEADY,)):
             every = parse_interval(text)

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks, Violation
+from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks
+from detent.proof.verify.rules import Finding
 
 from .config import Config
 from .simulation import Simulation
@@ -26,7 +27,7 @@ class Run:
     stale_refused: int
     seconds: float
     digest: str
-    violations: list[Violation]
+    violations: list[Finding]
     edges: frozenset[tuple[str, str | None, str, str]]
     """(contract, source, event, target) of every edge that was taken."""
     trace: list[str] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Summary:
         self.events += run.events
         self.stale_refused += run.stale_refused
         self.faults.update(run.faults)
-        self.violations += [{"seed": run.config.seed, **violation.as_dict()} for violation in run.violations]
+        self.violations += [{"seed": run.config.seed, **violation._asdict()} for violation in run.violations]
 
     def as_dict(self) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in self.__slots__}
@@ -108,7 +109,8 @@ def simulate(
         progress(run)
         if not run.ok:
             small = shrink(run, hooks)
-            summary.shrunk = {**small.config.as_dict(), "violation": small.violations[0].as_dict(), **_size(small)}
+            size = {"events": small.events, "faults_seen": small.faults, "virtual_seconds": small.seconds}
+            summary.shrunk = {**asdict(small.config), "violation": small.violations[0]._asdict(), **size}
             break
     return summary
 
@@ -135,7 +137,3 @@ def shrink(run: Run, hooks: Hooks = DEFAULT_HOOKS, tries: int = _MAX_SHRINK_RUNS
 
 
 _EDGES = "SELECT DISTINCT j.contract, e.source, e.event, e.target FROM events e JOIN jobs j ON j.id = e.job_id"
-
-
-def _size(run: Run) -> dict[str, Any]:
-    return {"events": run.events, "faults_seen": run.faults, "virtual_seconds": run.seconds}

@@ -22,7 +22,7 @@ from detent.system.ids import SeededIds, seeded_random
 
 from .clients import Client, Operator, Producer
 from .config import LIMITS, Config
-from .loop import MS, SECOND, Loop, Pause, Process, Task, unavailable
+from .loop import MS, SECOND, Loop, Pause, Task, unavailable
 from .monitor import InvariantMonitor
 from .schedules import ScheduleOperator
 from .workers import SimSweeper, SimWorker
@@ -70,7 +70,7 @@ class Simulation:
 
     def run(self) -> None:
         for _ in range(self.config.workers):
-            self._new_worker()
+            self.new_worker()
         for _ in range(self.config.sweepers):
             self._new_sweeper()
         jobs = self.config.jobs
@@ -137,10 +137,7 @@ class Simulation:
         self.stale_refused += sum(isinstance(error, StaleLease) for error in result.refused.values())
         self.note(f"{worker.name} settled {len(settled)}, refused {len(result.refused)}, claimed {len(result.claimed)}")
 
-    def on_stopped(self, worker: SimWorker) -> None:
-        self.loop.after(SECOND, self._new_worker)
-
-    def _new_worker(self) -> None:
+    def new_worker(self) -> None:
         self.workers = [worker for worker in self.workers if worker.alive]
         self._process_count += 1
         self.workers.append(SimWorker(self, f"worker-{self._process_count}"))
@@ -223,7 +220,7 @@ class Simulation:
         elif kind == "crash":
             target.calls_survive = luck < 0.5
             target.kill()
-            successor = self._new_worker if isinstance(target, SimWorker) else self._new_sweeper
+            successor = self.new_worker if isinstance(target, SimWorker) else self._new_sweeper
             self.loop.after(int(luck * 5 * SECOND), successor)
         elif isinstance(target, SimWorker) and kind == "heart":
             target.no_heartbeat_until = self.loop.time + int((6 + luck * 10) * SECOND)
@@ -237,7 +234,7 @@ class Simulation:
         self.note("peace")
         self._faults_healed = True
         for client in clients:
-            client.on_faults_healed()
+            client.faults_healed = True
         WaitResolver(self)
 
     def _has_violation(self) -> bool:
@@ -249,18 +246,17 @@ class Simulation:
         return done and self.loop.steps % 16 == 0 and not self.monitor.unfinished_jobs()
 
 
-class WaitResolver(Process):
+class WaitResolver(Client):
     """In the phase without faults it resumes queues, approves held jobs and sends signals, so no job waits forever."""
 
     def __init__(self, simulation: Simulation) -> None:
-        super().__init__(simulation.loop, "closer")
-        self.simulation = simulation
+        super().__init__(simulation, "closer")
         self.start(self._resolve_waits)
 
     async def _resolve_waits(self) -> None:
-        engine = self.simulation.engine
+        engine = self.engine
         for kind, name, *_ in await engine.store.read(lambda tx: tx.pauses.list_pauses()):
-            await engine.limits.resume(kind, name, Scope("closer"))
+            await engine.limits.resume(kind, name, self.scope)
         while True:
             await Pause(2 * SECOND)
             for row in self.simulation.monitor.unfinished_jobs(f"wait_kind IS NOT '{CHILDREN}'"):
@@ -270,7 +266,7 @@ class WaitResolver(Process):
                         for person in ("closer", "other closer"):
                             await engine.approvals.approve(row.id, Scope(person))
                     elif row.phase == Phase.BLOCKED and row.wait_name and row.due_at is None:
-                        await engine.jobs.signal(row.id, row.wait_name, Scope("closer"))
+                        await engine.jobs.signal(row.id, row.wait_name, self.scope)
                 except DetentError:
                     continue
 

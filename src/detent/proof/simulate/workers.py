@@ -104,7 +104,7 @@ class SimWorker(Process):
                 self.simulation.on_claimed(self, claimed)
                 self.start(partial(self._execute, claimed))
         self.kill()
-        self.simulation.on_stopped(self)
+        self.loop.after(SECOND, self.simulation.new_worker)
 
     def _request(self, batch: Batch) -> ClaimRequest:
         if batch.reclaim and not self.state.reclaim_grace.over(self.loop.clock.monotonic()):

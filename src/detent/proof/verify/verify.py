@@ -39,7 +39,7 @@ from detent.ports.verification import (
 from .children_and_approvals import FAULTS, check_approvals
 from .dead_letters import DISCARDED, by_job, check_dead_letter_rows, check_dead_letters, check_discards, check_requeued
 from .fold import ContractTable
-from .keys import AttemptSequence, ExpectedKeys, check_attempt, check_expected_keys, check_key_rows
+from .keys import AttemptSequence, ExpectedKeys, check_expected_keys, check_key_rows
 from .rows import JobCase, Log, agrees, differences, fold_log
 from .rules import Report
 from .schedules import check_fires, check_schedule, check_scheduled_jobs, scheduled_jobs
@@ -155,7 +155,10 @@ class _Run:
         if folded.dead_letter_counts or dead_letters or row.dlq_id is not None:
             check_dead_letters(row, folded, dead_letters, report)
         if (row.task_attempt is not None) != table.contract.task_attempts:
-            check_attempt(row, table, report)
+            rule = (
+                f"{row.contract} {'numbers' if table.contract.task_attempts else 'does not number'} a task's attempts"
+            )
+            report.add(row.id, None, "attempt-missing", f"{rule}, the job's task_attempt is {row.task_attempt}")
         if row.idempotency_key is not None or table.contract.keys.task_id_is_key:
             self.expected_keys.add(row, table.contract)
 

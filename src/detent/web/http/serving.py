@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from detent.client.app import Detent
 
 T = TypeVar("T")
-DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8400
 _SETTINGS = Settings()
 
 

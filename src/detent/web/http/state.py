@@ -13,7 +13,7 @@ from detent.observability.settings import load_settings
 from detent.ports.store import Store
 from detent.system.clock import SystemClock
 from detent.web.live.event_stream import EventTail
-from detent.web.live.job_counts import JobCounter, SharedCounts
+from detent.web.live.job_counts import SharedCounts
 from detent.web.live.verification import Verifier
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.sweeper import Sweeper
@@ -41,7 +41,6 @@ class Web:
         self.authenticator = Authenticator(self)
         self.event_tail = EventTail(self)
         self.commit_watch = CommitWatch(self)
-        self.job_counts = JobCounter(self)
         self.shared_counts = SharedCounts(self)
         self.verifier = Verifier(self)
         self.rate_limiter = RateLimiter(settings.rate_per_second)

@@ -13,6 +13,17 @@ from detent.proof.verify.verify import verify
 if TYPE_CHECKING:
     from detent.web.http.state import Web
 
+_NOT_STARTED: VerificationState = {
+    "under_way": False,
+    "done": 0,
+    "total": 0,
+    "started_at": None,
+    "started_by": None,
+    "ended_at": None,
+    "error": None,
+    "report": None,
+}
+
 
 class Verifier:
     """Runs the verification; holds its progress and the last report."""
@@ -20,7 +31,7 @@ class Verifier:
     def __init__(self, web: "Web") -> None:
         self._web = web
         self._task: asyncio.Task[None] | None = None
-        self._state = _new_state()
+        self._state: VerificationState = _NOT_STARTED.copy()
 
     def view(self) -> VerificationState:
         self._state["under_way"] = self._task is not None and not self._task.done()
@@ -31,14 +42,10 @@ class Verifier:
         if self.view()["under_way"]:
             return
         engine = await self._web.engine()
-        self._state = _new_state(self._state["report"], iso(engine.store.now()), person)
+        started = iso(engine.store.now())
+        self._state = {**_NOT_STARTED, "started_at": started, "started_by": person, "report": self._state["report"]}
         self._task = self._web.start(self._run(), "verify")
         await engine.store.write(lambda tx: tx.audit.add_audit(Audit(person, "verify", "database")))
-
-    async def wait(self) -> None:
-        """Wait until the running verification has finished."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
 
     async def _run(self) -> None:
         engine = await self._web.engine()
@@ -51,18 +58,3 @@ class Verifier:
 
     def _progress(self, done: int, total: int) -> None:
         self._state["done"], self._state["total"] = done, total
-
-
-def _new_state(
-    report: VerifyReport | None = None, started_at: str | None = None, started_by: str | None = None
-) -> VerificationState:
-    return {
-        "under_way": False,
-        "done": 0,
-        "total": 0,
-        "started_at": started_at,
-        "started_by": started_by,
-        "ended_at": None,
-        "error": None,
-        "report": report,
-    }

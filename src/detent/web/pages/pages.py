@@ -9,8 +9,7 @@ from detent.engine.control.access import Unauthorized
 from detent.web.http.authentication import COOKIE, LOCAL, csrf_token_of
 from detent.web.http.route import HTML_PAGE, ApiRequest, Router
 
-from .assets import PREFIX, asset
-from .shell import Viewer, render, viewer_of
+from .shell import PREFIX, Viewer, asset, render, viewer_of
 
 router = Router("", tags=["pages"], include_in_schema=False)
 

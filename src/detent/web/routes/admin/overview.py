@@ -26,15 +26,25 @@ async def get_overview(request: ApiRequest) -> JsonObject:
     Counting many jobs is slow: jobs, phases and statuses are as of counted_at, and null until the first count is done.
     """
     engine = request.engine
+
+    async def count() -> JsonObject:
+        rows = await engine.store.read(lambda tx: tx.stats.counts())
+        return {**counts_view(rows), "counted_at": iso(engine.store.now())}
+
     counts, queues, dead_letters = await asyncio.gather(
-        request.web.job_counts.latest(),
+        request.web.shared_counts.latest("overview", count),
         engine.stats.queues(),
         engine.store.read(lambda tx: tx.dead_letters.dead_letter_counts()),
     )
-    jobs = {**counts_view(counts.rows), "counted_at": iso(counts.at)} if counts else _NOT_COUNTED
     workers = live_workers_view(queues.workers, queues.now)
     at = iso(engine.store.now())
-    return {"at": at, **jobs, **queues.queues_view(), "dead_letters": dead_letters, "workers": workers}
+    return {
+        "at": at,
+        **(counts or _NOT_COUNTED),
+        **queues.queues_view(),
+        "dead_letters": dead_letters,
+        "workers": workers,
+    }
 
 
 class SeriesQuery(schemas.QueryParameters):

@@ -9,7 +9,7 @@ from detent.observability.metrics import exposition
 from detent.web.http.route import HTML_PAGE, ApiRequest, Router, json_response
 from detent.web.openapi.docs_page import docs_page
 from detent.web.openapi.document import document
-from detent.web.pages.assets import PREFIX
+from detent.web.pages.shell import PREFIX
 
 router = Router("", tags=["service"])
 _PROMETHEUS = {"description": "Prometheus text format", "content": {"text/plain": {}}}

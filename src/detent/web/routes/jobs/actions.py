@@ -16,12 +16,10 @@ from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
-from .filters import JobId, Page, Paged
+from .filters import HIDDEN_FIELDS, JobId, Page, Paged
 
 router = Router(tags=["jobs"])
 OptionalDecision = Annotated[schemas.DecisionRequest | None, Body()]
-_HIDDEN_FIELDS = {"about": None, "summary": None}
-"""Replaced if the token may not see payloads: these texts come from the handler."""
 
 
 @router.route_for("POST", "/jobs/{job_id}/cancel", Power.OPERATE)
@@ -103,7 +101,7 @@ async def list_approvals(
     roles = None if query.role is None else [query.role]
     rows = await request.engine.approvals.waiting(roles=roles, after=query.cursor, limit=query.limit + 1)
     page, last = query.cut(rows)
-    hidden = {} if request.caller.payloads else _HIDDEN_FIELDS
+    hidden = {} if request.caller.payloads else HIDDEN_FIELDS
     items: list[Any] = [{**row.as_dict(), **hidden, "may_decide": _may_decide(request.caller, row)} for row in page]
     return items, last.job.id if last else None
 

@@ -17,6 +17,8 @@ T = TypeVar("T")
 Paged = tuple[list[T], str | None]
 """A page of a list, and the cursor of the next page or None."""
 MAX_PAGE = 500
+HIDDEN_FIELDS = {"about": None, "summary": None}
+"""Of an approval; replaced if the token may not see payloads: these texts come from the handler."""
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ETAG = re.compile(r'(?:W/)?"[^"]*"')
 JobId = Annotated[str, in_path("The job's id.")]
