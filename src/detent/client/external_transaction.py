@@ -63,9 +63,7 @@ async def _submit(
     submit = _submit_in_savepoint(caller, tx, prepared) if may_fail else submit_in_transaction(tx, prepared)
     submitted = await submit
     if notify and not submitted.hit:
-        from detent.stores.postgres.notifications import CHANNEL
-
-        await caller.execute("SELECT pg_notify($1, '')", CHANNEL)
+        await caller.execute("SELECT pg_notify($1, '')", engine.store.schema)  # type: ignore[attr-defined]
     return submitted
 
 

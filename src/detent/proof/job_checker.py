@@ -54,8 +54,8 @@ class EventRow(NamedTuple):
     data: str | None
 
 
-JOBS_QUERY = f"SELECT {', '.join(JobRow._fields)} FROM jobs"
-EVENTS_QUERY = f"SELECT {', '.join(EventRow._fields)} FROM events"
+JOBS_QUERY = f"SELECT {', '.join(JobRow._fields)} FROM detent_jobs"
+EVENTS_QUERY = f"SELECT {', '.join(EventRow._fields)} FROM detent_events"
 Finding = tuple[str, str]
 """(rule, detail)"""
 
@@ -164,8 +164,8 @@ def check_database(
     logs: dict[str, list[EventRow]] = {}
     for values in connection.execute(EVENTS_QUERY + " ORDER BY n"):
         logs.setdefault(values[0], []).append(EventRow(*values))
-    dead_letters = _grouped(connection, "SELECT job_id, id FROM dead_letters")
-    signals = _grouped(connection, "SELECT job_id, name FROM signals")
+    dead_letters = _grouped(connection, "SELECT job_id, id FROM detent_dead_letters")
+    signals = _grouped(connection, "SELECT job_id, name FROM detent_signals")
     violations = []
     rows = [JobRow(*values) for values in connection.execute(JOBS_QUERY + " ORDER BY id")]
     for row in rows:

@@ -118,7 +118,9 @@ class MissesChildren(SqliteTx):
     async def await_children(self, parent_id: str, ids: Sequence[str], wakes_on: str) -> int:
         await super().await_children(parent_id, ids, wakes_on)
         for child in ids:
-            self.connection.execute("INSERT OR IGNORE INTO awaited VALUES (?, ?, ?)", (parent_id, child, wakes_on))
+            self.connection.execute(
+                "INSERT OR IGNORE INTO detent_awaited VALUES (?, ?, ?)", (parent_id, child, wakes_on)
+            )
         return len(ids)
 
     async def change(self, name: str, /, **values: Any) -> int:
@@ -128,9 +130,7 @@ class MissesChildren(SqliteTx):
         return changed
 
 
-_DROP_NOTIFICATIONS = (
-    "DELETE FROM family_news WHERE child_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM jobs WHERE phase = ?)"
-)
+_DROP_NOTIFICATIONS = "DELETE FROM detent_child_events WHERE child_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM detent_jobs WHERE phase = ?)"
 
 
 class ForgetsDeadLetter(SqliteTx):
@@ -170,7 +170,7 @@ class RevivesLeases(SqliteTx):
 
 
 _REVIVE = (
-    "UPDATE jobs SET status = ?, phase = ?, lease_until = ?, worker = 'revived', ready = 0, next_retry_at = NULL "
+    "UPDATE detent_jobs SET status = ?, phase = ?, lease_until = ?, worker = 'revived', ready = 0, next_retry_at = NULL "
     "WHERE id = ?"
 )
 
@@ -233,7 +233,7 @@ class FiresWithoutCompare(SqliteTx):
 
     async def add_fires(self, fires: Sequence[Fire]) -> int:
         for fire in fires:
-            self.connection.execute("DELETE FROM fires WHERE schedule_id = ? AND fire_at = ?", fire[:2])
+            self.connection.execute("DELETE FROM detent_fires WHERE schedule_id = ? AND fire_at = ?", fire[:2])
         return await super().add_fires(fires)
 
     async def key_owners(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -1,7 +1,25 @@
-"""Reads .sql files of named queries: `-- name: x` starts a query, which ends at the next such line."""
+"""Reads .sql files of named queries: `-- name: x` starts a query, which ends at the next such line.
+
+Every table is written as `detent.jobs`; `in_namespace` puts the schema of a Postgres store or the prefix of SQLite there.
+"""
 
 from functools import cache
 from importlib.resources import files
+
+
+def load_migrations(package: str) -> list[tuple[int, str]]:
+    """(number, SQL) in order: schema.sql of the package is number 1, the files of its folder migrations follow."""
+    folder = files(package)
+    later = folder.joinpath("migrations")
+    numbered = [(int(f.name[:4]), f) for f in later.iterdir() if f.name.endswith(".sql")] if later.is_dir() else []
+    return [
+        (number, file.read_text("utf-8")) for number, file in [(1, folder.joinpath("schema.sql")), *sorted(numbered)]
+    ]
+
+
+def in_namespace(sql: str, namespace: str) -> str:
+    """The statement with the tables of one installation: namespace is a schema and a dot, or a prefix of the names."""
+    return sql.replace("detent.", namespace)
 
 
 @cache
@@ -10,7 +28,7 @@ def load_queries(package: str = __name__.rpartition(".")[0]) -> dict[str, str]:
     queries: dict[str, list[str]] = {}
     lines: list[str] = []
     for file in files(package).iterdir():
-        if not file.name.endswith(".sql"):
+        if not file.name.endswith(".sql") or file.name == "schema.sql":
             continue
         for line in file.read_text("utf-8").splitlines():
             if line.startswith("-- name:"):

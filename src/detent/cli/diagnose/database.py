@@ -8,7 +8,7 @@ import apsw
 
 from detent.client.connect import store_from
 from detent.core.errors import DetentError
-from detent.stores.sqlite.migrate import migrations, schema_version
+from detent.stores.sqlite.migrate import migrations, recorded, schema_version
 from detent.stores.sqlite.session import connect_read_only
 from detent.stores.sqlite.store import SqliteStore
 
@@ -52,11 +52,12 @@ def describe(url: str) -> Database:
 
 def scripts(url: str) -> list[tuple[int, str]]:
     """The migrations of this kind of database, in order."""
-    if isinstance(store_from(url), SqliteStore):
-        return migrations()
+    store = store_from(url)
+    if isinstance(store, SqliteStore):
+        return [(number, recorded(number, text)) for number, text in migrations()]
     from . import server
 
-    return server.scripts()
+    return server.scripts(store.schema)  # type: ignore[attr-defined]
 
 
 def _describe_server(url: str) -> Database:

@@ -9,11 +9,14 @@ import asyncpg
 from detent.client.connect import store_from
 from detent.core.times import SECOND
 from detent.engine.reads.why import span
+from detent.stores.postgres.dialect import namespace_of
 from detent.stores.postgres.store import PostgresStore
+from detent.stores.sql_files import in_namespace
 from detent.system.clock import SystemClock
 
-from .doctor_sqlite import REQUIRED_INDEXES
 from .finding import Finding
+
+_REQUIRED_INDEXES = {"jobs_ready", "jobs_later", "jobs_leased", "jobs_task"}
 
 _MIN_VERSION = 140_000
 _OLD_SNAPSHOT_SECONDS = 300
@@ -26,19 +29,19 @@ FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
 ORDER BY xact_start LIMIT 1"""
 _INDEXES = """
 SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-WHERE i.indrelid IN (to_regclass('jobs'), to_regclass('events'), to_regclass('notes'))"""
+WHERE i.indrelid IN (to_regclass('detent.jobs'), to_regclass('detent.events'), to_regclass('detent.notes'))"""
 _TABLES = """
 SELECT relname, n_live_tup, n_dead_tup, seq_scan, idx_scan, extract(epoch FROM now() - last_autovacuum)::float8
-FROM pg_stat_user_tables WHERE relid IN (to_regclass('jobs'), to_regclass('events'))"""
+FROM pg_stat_user_tables WHERE relid IN (to_regclass('detent.jobs'), to_regclass('detent.events'))"""
 
 
 def findings(url: str) -> Iterator[Finding]:
     store = store_from(url)
     assert isinstance(store, PostgresStore), "the caller checks the kind of store"
-    yield from asyncio.run(_read_findings(store.url))
+    yield from asyncio.run(_read_findings(store.url, namespace_of(store.schema)))
 
 
-async def _read_findings(url: str) -> list[Finding]:
+async def _read_findings(url: str, namespace: str) -> list[Finding]:
     connection: Any = await asyncpg.connect(url, timeout=5.0, statement_cache_size=0)
     try:
         clock = SystemClock()
@@ -48,8 +51,11 @@ async def _read_findings(url: str) -> list[Finding]:
         number = int(await connection.fetchval("SHOW server_version_num"))
         isolation = await connection.fetchval("SHOW default_transaction_isolation")
         autovacuum = await connection.fetchval("SHOW autovacuum")
-        snapshots, indexes = await connection.fetch(_SNAPSHOTS), await connection.fetch(_INDEXES)
-        tables = await connection.fetch(_TABLES)
+        snapshots, indexes = (
+            await connection.fetch(_SNAPSHOTS),
+            await connection.fetch(in_namespace(_INDEXES, namespace)),
+        )
+        tables = await connection.fetch(in_namespace(_TABLES, namespace))
     finally:
         await connection.close()
     checks = [_version(number), _clock(apart), _isolation(isolation), _snapshots(snapshots), _indexes(indexes)]
@@ -98,7 +104,7 @@ def _snapshots(rows: list[Any]) -> Finding:
 
 def _indexes(rows: list[Any]) -> Finding:
     existing: dict[str, bool] = {row[0]: row[1] for row in rows}
-    broken = sorted((REQUIRED_INDEXES - set(existing)) | {name for name, valid in existing.items() if not valid})
+    broken = sorted((_REQUIRED_INDEXES - set(existing)) | {name for name, valid in existing.items() if not valid})
     if broken:
         advice = "REINDEX the invalid ones; `detent migrate --sql` prints the definitions of missing ones"
         return Finding("indexes", False, f"missing or invalid: {', '.join(broken)}", advice)

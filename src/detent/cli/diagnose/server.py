@@ -17,9 +17,9 @@ _SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 UNKNOWN = "the server does not answer"
 
 
-def scripts() -> list[tuple[int, str]]:
+def scripts(schema: str) -> list[tuple[int, str]]:
     """The migrations in order, each with the statement that records it, so that psql can run them."""
-    return [(number, recorded(number, text)) for number, text in migrations()]
+    return [(number, recorded(number, text, schema)) for number, text in migrations(schema)]
 
 
 def newest() -> int:
@@ -32,16 +32,16 @@ def read_facts(url: str) -> tuple[dict[str, Any], str | None]:
     if not isinstance(store, PostgresStore):
         raise InvalidInput("this is not a Postgres URL; write postgresql://user@host/database", code="URL_INVALID")
     try:
-        return asyncio.run(_read_facts(store.url))
+        return asyncio.run(_read_facts(store.url, store.schema))
     except (*UNAVAILABLE, asyncpg.PostgresError) as error:
         return {}, f"cannot connect to the server: {type(error).__name__}: {error}"
 
 
-async def _read_facts(url: str) -> tuple[dict[str, Any], str | None]:
+async def _read_facts(url: str, schema: str) -> tuple[dict[str, Any], str | None]:
     connection: Any = await Hosts(url).connect(timeout=_CONNECT_SECONDS, statement_cache_size=0)
     try:
         facts = {name: await connection.fetchval(f"SHOW {name}") for name in ("server_version", *_SETTINGS)}
-        facts["schema"] = await schema_version(connection)
+        facts["schema"] = await schema_version(connection, schema)
         standby = await connection.fetchval("SELECT pg_is_in_recovery()")
         return facts, "the server is a read-only standby; connect to the primary" if standby else None
     finally:

@@ -90,9 +90,9 @@ class SnapshotDatabase:
         execute("BEGIN")
         self._loads += 1
         if self._loads % 500 == 0:
-            execute("DELETE FROM notes")
-            execute("DELETE FROM audit")
-        execute("DELETE FROM events")
+            execute("DELETE FROM detent_notes")
+            execute("DELETE FROM detent_audit")
+        execute("DELETE FROM detent_events")
         tables = (snapshot.jobs, snapshot.signals, snapshot.dead_letters, snapshot.keys)
         for table, rows in zip(_TABLES, tables, strict=True):
             execute(f"DELETE FROM {table}")
@@ -104,11 +104,11 @@ class SnapshotDatabase:
     def read(self) -> StateSnapshot:
         execute = self.connection.execute
         return StateSnapshot(
-            tuple(execute("SELECT * FROM jobs ORDER BY id")),
+            tuple(execute("SELECT * FROM detent_jobs ORDER BY id")),
             tuple(execute(EVENTS_QUERY + " ORDER BY job_id, seq")),
-            tuple(execute("SELECT * FROM signals ORDER BY job_id, name")),
-            tuple(execute("SELECT * FROM dead_letters ORDER BY job_id, retries")),
-            tuple(execute("SELECT * FROM keys ORDER BY space, key")),
+            tuple(execute("SELECT * FROM detent_signals ORDER BY job_id, name")),
+            tuple(execute("SELECT * FROM detent_dead_letters ORDER BY job_id, retries")),
+            tuple(execute("SELECT * FROM detent_keys ORDER BY space, key")),
         )
 
     def job_row(self, values: Values) -> JobRow:
@@ -209,7 +209,7 @@ class SnapshotDatabase:
 
 
 _INSERT_EVENT = (
-    f"INSERT INTO events ({', '.join(EventRow._fields)}) VALUES ({', '.join('?' for _ in EventRow._fields)})"
+    f"INSERT INTO detent_events ({', '.join(EventRow._fields)}) VALUES ({', '.join('?' for _ in EventRow._fields)})"
 )
 _DUE = re.compile(r'"due_at":\d+')
 

@@ -16,7 +16,7 @@ LIMITS: tuple[dict[str, Any], ...] = (
     {"queue": "default", "tenant": "north", "concurrency": 1, "rate": (9, 4.0)},
 )
 """A simulation sets the first Config.limits of these."""
-_KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM jobs WHERE id = ?"
+_KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM detent_jobs WHERE id = ?"
 
 
 class LimitMonitor:

@@ -159,16 +159,16 @@ class InvariantMonitor:
 
 
 _MISSING = object()
-_STEPS = "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase FROM steps s JOIN jobs j ON j.id = s.job_id"
-_STEP_SUMS = "SELECT count(*), sum(finished), sum(at), sum(length(result)) FROM steps"
+_STEPS = "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase FROM detent_steps s JOIN detent_jobs j ON j.id = s.job_id"
+_STEP_SUMS = "SELECT count(*), sum(finished), sum(at), sum(length(result)) FROM detent_steps"
 _STEPS_OF_RESULTS = (
-    "SELECT s.job_id, s.name, s.result, j.result FROM steps s JOIN jobs j ON j.id = s.job_id "
+    "SELECT s.job_id, s.name, s.result, j.result FROM detent_steps s JOIN detent_jobs j ON j.id = s.job_id "
     "WHERE s.finished AND j.result IS NOT NULL"
 )
-_SIGNAL = "SELECT 1 FROM signals WHERE job_id = ? AND name = ?"
+_SIGNAL = "SELECT 1 FROM detent_signals WHERE job_id = ? AND name = ?"
 _MISSED_CHILDREN = (
-    "SELECT a.parent_id, a.child_id FROM awaited a JOIN jobs c ON c.id = a.child_id AND c.phase = ? "
-    "JOIN jobs p ON p.id = a.parent_id AND p.phase = ? WHERE NOT EXISTS "
-    "(SELECT 1 FROM family_news n WHERE n.parent_id = a.parent_id AND n.child_id = a.child_id)"
+    "SELECT a.parent_id, a.child_id FROM detent_awaited a JOIN detent_jobs c ON c.id = a.child_id AND c.phase = ? "
+    "JOIN detent_jobs p ON p.id = a.parent_id AND p.phase = ? WHERE NOT EXISTS "
+    "(SELECT 1 FROM detent_child_events n WHERE n.parent_id = a.parent_id AND n.child_id = a.child_id)"
 )
-_LEASES = "SELECT id, lease_until FROM jobs WHERE phase = ?"
+_LEASES = "SELECT id, lease_until FROM detent_jobs WHERE phase = ?"

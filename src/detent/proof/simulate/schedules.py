@@ -95,7 +95,9 @@ class ScheduleMonitor:
 
     def check_new_job(self, job_id: str) -> Iterator[Finding]:
         """If the job was created by a fire, it must be that fire's only job."""
-        rows: Any = self._connection.execute("SELECT idempotency_key FROM jobs WHERE id = ?", (job_id,)).fetchall()
+        rows: Any = self._connection.execute(
+            "SELECT idempotency_key FROM detent_jobs WHERE id = ?", (job_id,)
+        ).fetchall()
         key = _KEY.fullmatch(rows[0][0] or "") if rows else None
         if key is None:
             return
@@ -129,9 +131,9 @@ class ScheduleMonitor:
                     yield job_id, "fire.jobless", f"the job of the fire at {moment} does not exist"
 
 
-_NEXT_FIRES = "SELECT id, version, next_fire_at, last_fire_at FROM schedules"
-_STEADY = "SELECT id, anchor, expression FROM schedules WHERE name = ?"
+_NEXT_FIRES = "SELECT id, version, next_fire_at, last_fire_at FROM detent_schedules"
+_STEADY = "SELECT id, anchor, expression FROM detent_schedules WHERE name = ?"
 _FIRES = (
-    "SELECT f.fire_at, f.job_id, j.id FROM fires f LEFT JOIN jobs j ON j.id = f.job_id AND j.scheduled_at = f.fire_at "
+    "SELECT f.fire_at, f.job_id, j.id FROM detent_fires f LEFT JOIN detent_jobs j ON j.id = f.job_id AND j.scheduled_at = f.fire_at "
     "WHERE f.schedule_id = ? ORDER BY f.fire_at"
 )

@@ -84,7 +84,7 @@ def run_config(
         simulation.run()
         if verified and not monitor.violations:
             monitor.violations += _verify_database(simulation)
-        jobs: Any = simulation.connection.execute("SELECT count(*) FROM jobs").fetchall()
+        jobs: Any = simulation.connection.execute("SELECT count(*) FROM detent_jobs").fetchall()
         return Run(
             config=config,
             jobs=jobs[0][0],
@@ -162,7 +162,9 @@ def shrink(run: Run, hooks: Hooks = DEFAULT_HOOKS, tries: int = _MAX_SHRINK_RUNS
     return best
 
 
-_EDGES = "SELECT DISTINCT j.contract, e.source, e.event, e.target FROM events e JOIN jobs j ON j.id = e.job_id"
+_EDGES = (
+    "SELECT DISTINCT j.contract, e.source, e.event, e.target FROM detent_events e JOIN detent_jobs j ON j.id = e.job_id"
+)
 
 
 def _size(run: Run) -> dict[str, Any]:

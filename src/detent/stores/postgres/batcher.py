@@ -37,10 +37,12 @@ class InsertBatcher:
     def __init__(
         self,
         connect: Callable[[], Awaitable[Any]],
+        namespace: str,
         single_statement: Callable[[Any], Any],
         on_lost: Callable[[], None],
     ) -> None:
         self._connect = connect
+        self._namespace = namespace
         self._on_lost = on_lost
         self._single_statement = single_statement
         self._connection: Any = None
@@ -67,7 +69,7 @@ class InsertBatcher:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()
             async with self._single_statement(self._connection):
-                return await insert(self._connection, changes, lanes)
+                return await insert(self._connection, self._namespace, changes, lanes)
         except LOST as error:
             terminate(self._connection)
             if not isinstance(error, asyncio.CancelledError):

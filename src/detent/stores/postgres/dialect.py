@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from detent.stores.lanes import FIRST_SUSPECT_LANE
-from detent.stores.sql_files import load_queries
+from detent.stores.sql_files import in_namespace, load_queries
 from detent.stores.tx_queries import fill_placeholders
 
 DATABASE_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -45,15 +45,27 @@ def without_locks(text: str) -> str:
     return _LOCKS.sub("", text)
 
 
+DEFAULT_SCHEMA = "detent"
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+
+
+def namespace_of(schema: str) -> str:
+    """What stands before the name of a table: the quoted schema and a dot."""
+    name = schema if _PLAIN_NAME.fullmatch(schema) else '"' + schema.replace('"', '""') + '"'
+    return f"{name}."
+
+
 @cache
-def queries(own_clock: bool) -> dict[str, str]:
+def queries(own_clock: bool, schema: str = DEFAULT_SCHEMA) -> dict[str, str]:
     """All named queries. own_clock: the time is the parameter :now (tests), else the clock of the database."""
     postgres = load_queries(__package__)
     claims = _claim_statements(postgres["settle_and_claim"], postgres["inspect_rest"], postgres["claim_limited"])
     texts = {**load_queries(), **postgres, **claims}
     clock, began = (PARAMETER_CLOCK, PARAMETER_CLOCK) if own_clock else (DATABASE_CLOCK, TRANSACTION_CLOCK)
     return {
-        name: fill_placeholders(text).replace("{clock}", clock).replace("{began}", began)
+        name: in_namespace(fill_placeholders(text), namespace_of(schema))
+        .replace("{clock}", clock)
+        .replace("{began}", began)
         for name, text in texts.items()
     }
 

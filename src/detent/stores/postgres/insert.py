@@ -67,18 +67,18 @@ def shape_of(names: Sequence[str], columns: Sequence[Sequence[Any]], ids: Sequen
 
 
 @lru_cache(maxsize=256)
-def statement(jobs: Shape, events: Shape, single: bool) -> str:
+def statement(jobs: Shape, events: Shape, single: bool, namespace: str) -> str:
     """The statement for rows of these shapes. It returns NULL, or the inserted ids if some jobs existed already."""
     first = 2 + len(jobs.arrays) + len(jobs.constants)
     job_values, from_jobs = _select(jobs, _JOB_TYPES, 2, single)
     event_values, from_events = _select(events, _EVENT_TYPES, first, single)
     return f"""
 WITH made AS (
-  INSERT INTO jobs ({_column_list(jobs)}, {_ZERO})
+  INSERT INTO {namespace}jobs ({_column_list(jobs)}, {_ZERO})
   SELECT {job_values}, 0, 0, 0, 0, false {from_jobs}
   ON CONFLICT (id) DO NOTHING RETURNING id
 ), logged AS (
-  INSERT INTO events ({_column_list(events)}, xid)
+  INSERT INTO {namespace}events ({_column_list(events)}, xid)
   SELECT {event_values}, (SELECT pg_current_xact_id()::text::bigint) {from_events}
   WHERE ({_id_of(events, single)} IN (SELECT id FROM made)) IS TRUE  -- IS TRUE: a hashed subplan, not a nested loop
 )
@@ -113,7 +113,7 @@ def _select(shape: Shape, types: dict[str, str], first: int, single: bool) -> tu
     return ", ".join(values), f"FROM unnest({', '.join(arrays)}) u ({', '.join(names)})" if names else ""
 
 
-async def insert(connection: Any, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
+async def insert(connection: Any, namespace: str, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
     """Insert new jobs and their first events in one round trip; returns the ids that existed already."""
     if not changes:
         return set()
@@ -125,7 +125,7 @@ async def insert(connection: Any, changes: Sequence[Change], lanes: Sequence[int
     single = len(ids) == 1
     job_shape, job_parameters = shape_of(_JOB_COLUMNS, jobs, ids)
     event_shape, event_parameters = shape_of(_EVENT_COLUMNS, events, ids)
-    text = statement(job_shape, event_shape, single)
+    text = statement(job_shape, event_shape, single, namespace)
     seconds = STATEMENT_SECONDS + len(ids) * _SECONDS_PER_JOB if len(ids) > _FEW_JOBS else None
     rows = await connection.fetch(text, ids[0] if single else ids, *job_parameters, *event_parameters, timeout=seconds)
     inserted: list[str] | None = rows[0][0]

@@ -10,16 +10,16 @@
 -- not counted if all lanes have one rank: a repeated claim then divides what one lane lacks among the others.
 ), found AS MATERIALIZED (
   SELECT l.lane, l.step, p.tenant_id, p.limit_key, CASE WHEN l.ranks = 1 THEN :at_most::int ELSE (SELECT count(*) FROM (
-    SELECT 1 FROM jobs j WHERE j.ready AND j.lane = l.lane
+    SELECT 1 FROM detent.jobs j WHERE j.ready AND j.lane = l.lane
       AND (j.due_at, j.id) >= (coalesce(l.due_at, -1), coalesce(l.id, '00000000-0000-0000-0000-000000000000'))
       AND (NOT :dated::boolean OR j.deadline_at IS NULL OR j.deadline_at > (SELECT now FROM t)) 
       LIMIT least(:at_most::int, 4 * (:at_most::int / l.lanes + 1))) a) END AS available
   FROM (SELECT *, (SELECT count(*)::int FROM lanes) AS lanes, (SELECT count(DISTINCT rank) FROM lanes) AS ranks FROM lanes) l
-  CROSS JOIN LATERAL (SELECT tenant_id, limit_key FROM lane_parties WHERE id = l.lane & 2147483647 OFFSET 0) p
+  CROSS JOIN LATERAL (SELECT tenant_id, limit_key FROM detent.lane_parties WHERE id = l.lane & 2147483647 OFFSET 0) p
 -- holding: leased jobs per lane, if :counting. Jobs settled by this statement still look leased in its snapshot and are
 -- left out.
 ), holding AS MATERIALIZED (
-  SELECT j.lane, count(*) AS n FROM jobs j WHERE :counting::boolean AND j.phase = 'leased'
+  SELECT j.lane, count(*) AS n FROM detent.jobs j WHERE :counting::boolean AND j.phase = 'leased'
     AND (j.id IN (SELECT id FROM settled)) IS NOT TRUE GROUP BY j.lane
 )
 SELECT 0 AS row, (SELECT now FROM t) AS a, (SELECT version FROM t) AS b, (SELECT count(*) FROM promoted) AS c,
@@ -29,19 +29,19 @@ UNION ALL
 SELECT 1, lane, step, available, tenant_id, limit_key FROM found
 UNION ALL
 SELECT 2, h.lane, NULL, h.n, p.tenant_id, p.limit_key FROM holding h
-CROSS JOIN LATERAL (SELECT tenant_id, limit_key FROM lane_parties WHERE id = h.lane & 2147483647 OFFSET 0) p
+CROSS JOIN LATERAL (SELECT tenant_id, limit_key FROM detent.lane_parties WHERE id = h.lane & 2147483647 OFFSET 0) p
 UNION ALL
-SELECT 3, m.id, m.taken, m.limit_id, m.subject, m.spent FROM limits l
-CROSS JOIN LATERAL (SELECT * FROM meters WHERE limit_id = l.id AND subject = '' OFFSET 0) m WHERE l.per = ''
+SELECT 3, m.id, m.taken, m.limit_id, m.subject, m.spent FROM detent.limits l
+CROSS JOIN LATERAL (SELECT * FROM detent.meters WHERE limit_id = l.id AND subject = '' OFFSET 0) m WHERE l.per = ''
 UNION ALL
-SELECT 3, m.id, m.taken, m.limit_id, m.subject, m.spent FROM limits l CROSS JOIN found f
-CROSS JOIN LATERAL (SELECT queue, job_type FROM lane_groups WHERE id = (f.lane >> 31) & 16777215 OFFSET 0) g
-CROSS JOIN LATERAL (SELECT * FROM meters WHERE limit_id = l.id AND subject = CASE l.per WHEN 'queue' THEN g.queue
+SELECT 3, m.id, m.taken, m.limit_id, m.subject, m.spent FROM detent.limits l CROSS JOIN found f
+CROSS JOIN LATERAL (SELECT queue, job_type FROM detent.lane_groups WHERE id = (f.lane >> 31) & 16777215 OFFSET 0) g
+CROSS JOIN LATERAL (SELECT * FROM detent.meters WHERE limit_id = l.id AND subject = CASE l.per WHEN 'queue' THEN g.queue
   WHEN 'job_type' THEN g.job_type WHEN 'tenant_id' THEN f.tenant_id ELSE f.tenant_id || chr(31) || f.limit_key END
   OFFSET 0) m WHERE l.per <> '';
 
 -- name: add_meters
-INSERT INTO meters (limit_id, subject, touched_at) SELECT u.limit_id, u.subject, :now::bigint
+INSERT INTO detent.meters (limit_id, subject, touched_at) SELECT u.limit_id, u.subject, :now::bigint
 FROM unnest(CAST(:limit_ids::text[] AS bigint[]), :subjects::text[]) u (limit_id, subject) ON CONFLICT DO NOTHING;
 
 -- name: claim_limited
@@ -51,7 +51,7 @@ FROM unnest(CAST(:limit_ids::text[] AS bigint[]), :subjects::text[]) u (limit_id
 
 -- t: as in settle_and_claim; current = the caller's lane cache is up to date.
 WITH t AS MATERIALIZED (
-  SELECT {clock} AS now, value AS version, value = :version::bigint AS current FROM lane_version
+  SELECT {clock} AS now, value AS version, value = :version::bigint AS current FROM detent.lane_version
   WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
 -- locked: the meters, locked in the order of their ids so that two statements cannot deadlock, and only then compared:
 -- what other workers claimed since the plan (taken has grown by it) is subtracted from the room.
@@ -60,7 +60,7 @@ WITH t AS MATERIALIZED (
   FROM unnest(CAST(:meters::text[] AS bigint[]), CAST(:seen::text[] AS bigint[]), CAST(:rooms::text[] AS bigint[]),
     CAST(:takes::text[] AS bigint[]), :spent::text[], CAST(:rated::text[] AS boolean[]))
     u (id, seen, room, take, spent, rated)
-  CROSS JOIN LATERAL (SELECT taken FROM meters WHERE id = u.id OFFSET 0 FOR UPDATE) m
+  CROSS JOIN LATERAL (SELECT taken FROM detent.meters WHERE id = u.id OFFSET 0 FOR UPDATE) m
 -- pairs: which meter counts which lane. asked: the lanes whose meters all fit; if a meter has too little room left,
 -- none of its lanes is claimed from, and the caller plans again.
 ), pairs AS MATERIALIZED (
@@ -73,7 +73,7 @@ WITH t AS MATERIALIZED (
 -- picked: locks up to quota jobs per lane, without those past their deadline (:dated: deadlines are in use).
 ), picked AS MATERIALIZED (
   SELECT k.at, k.contract, k.status, a.step FROM asked a CROSS JOIN LATERAL (
-    SELECT j.ctid AS at, j.contract, j.status FROM jobs j WHERE j.ready AND j.lane = a.lane
+    SELECT j.ctid AS at, j.contract, j.status FROM detent.jobs j WHERE j.ready AND j.lane = a.lane
       AND (NOT :dated::boolean OR j.deadline_at IS NULL OR j.deadline_at > (SELECT now FROM t))
     ORDER BY j.due_at, j.id LIMIT a.quota FOR UPDATE SKIP LOCKED) k{claimed}
 -- counted, metered: adds the claimed jobs to their meters. spent is the history of a rate limit, "time:number " each;
@@ -83,7 +83,7 @@ WITH t AS MATERIALIZED (
     SELECT lane, count(*) AS n, max(updated_at) AS at FROM claimed GROUP BY lane) c
   JOIN pairs p ON p.lane = c.lane GROUP BY p.meter
 ), metered AS (
-  UPDATE meters m SET taken = m.taken + c.n, touched_at = (SELECT now FROM t),
+  UPDATE detent.meters m SET taken = m.taken + c.n, touched_at = (SELECT now FROM t),
     spent = CASE WHEN l.rated THEN CASE WHEN l.unchanged THEN l.spent ELSE m.spent END || c.at || ':' || c.n || ' ' ELSE '' END
   FROM counted c JOIN locked l ON l.id = c.meter WHERE m.id = c.meter{logged}
 )

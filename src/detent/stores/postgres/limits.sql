@@ -1,21 +1,21 @@
 -- Limits, meters, tenants, deadlines, and marks for priorities and deadlines in use.
 
 -- name: lanes_of
-SELECT lane FROM jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
+SELECT lane FROM detent.jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: leased_by_lane
 -- Leased jobs per lane. Index: jobs_leased.
-SELECT lane, count(*) FROM jobs WHERE phase = 'leased' GROUP BY lane;
+SELECT lane, count(*) FROM detent.jobs WHERE phase = 'leased' GROUP BY lane;
 
 -- name: past_deadline
 -- Hot path. Index: jobs_deadline.
-SELECT {columns} FROM jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked')
+SELECT {columns} FROM detent.jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked')
   AND deadline_at <= (SELECT {clock}) AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
 ORDER BY deadline_at LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: lock_quotas
 -- Locks the tenants' rows in order, so that submits for a tenant with a quota run one after the other.
-SELECT tenant_id, weight, max_backlog, max_payload FROM tenants
+SELECT tenant_id, weight, max_backlog, max_payload FROM detent.tenants
 WHERE tenant_id = ANY (ARRAY(SELECT json_array_elements_text(:tenants::json)))
   AND (max_backlog IS NOT NULL OR max_payload IS NOT NULL) ORDER BY tenant_id FOR UPDATE;
 
@@ -23,16 +23,16 @@ WHERE tenant_id = ANY (ARRAY(SELECT json_array_elements_text(:tenants::json)))
 -- Due, future and leased jobs of a tenant, counted up to a bound. Indexes: jobs_ready (lane by lane), jobs_later,
 -- jobs_leased.
 WITH RECURSIVE walk (lane) AS (
-  SELECT (SELECT lane FROM jobs WHERE ready ORDER BY lane LIMIT 1)
+  SELECT (SELECT lane FROM detent.jobs WHERE ready ORDER BY lane LIMIT 1)
   UNION ALL
-  SELECT (SELECT j.lane FROM jobs j WHERE j.ready AND j.lane > walk.lane ORDER BY j.lane LIMIT 1)
+  SELECT (SELECT j.lane FROM detent.jobs j WHERE j.ready AND j.lane > walk.lane ORDER BY j.lane LIMIT 1)
   FROM walk WHERE walk.lane IS NOT NULL
 )
 SELECT count(*) FROM (
-  SELECT 1 FROM walk w JOIN jobs j ON j.ready AND j.lane = w.lane
-  WHERE w.lane & 2147483647 IN (SELECT id FROM lane_parties WHERE tenant_id = :tenant_id)
+  SELECT 1 FROM walk w JOIN detent.jobs j ON j.ready AND j.lane = w.lane
+  WHERE w.lane & 2147483647 IN (SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant_id)
   UNION ALL
-  SELECT 1 FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND tenant_id = :tenant_id
+  SELECT 1 FROM detent.jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND tenant_id = :tenant_id
   UNION ALL
-  SELECT 1 FROM jobs WHERE phase = 'leased' AND tenant_id = :tenant_id
+  SELECT 1 FROM detent.jobs WHERE phase = 'leased' AND tenant_id = :tenant_id
   LIMIT :at_most) b;

@@ -21,21 +21,21 @@
 WITH RECURSIVE t AS MATERIALIZED (
   SELECT {clock} AS now, value AS version, CASE value WHEN :version::bigint THEN :wanted::int ELSE 0 END AS wanted,
     CAST(:groups::text[] AS bigint[]) AS groups, CAST(:paused_parties::text[] AS bigint[]) AS paused
-  FROM lane_version WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
+  FROM detent.lane_version WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
 -- held: the leased rows of the successes whose token matches, locked in the order of :ids (sorted by the caller, so
 -- that two statements cannot deadlock). Rows locked by others are skipped; the caller gets them back as unsettled.
 -- Children are settled only with :family, when the caller also writes the event for their parents.
 ), held AS MATERIALIZED (
   SELECT j.at, j.worker, x.source, x.event, x.target, s.result
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :results::text[]) s (id, token, result)
-  CROSS JOIN LATERAL (SELECT ctid AS at, contract, status, phase, token, worker, parent_id FROM jobs
+  CROSS JOIN LATERAL (SELECT ctid AS at, contract, status, phase, token, worker, parent_id FROM detent.jobs
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(:end_contracts::text[], :end_sources::text[], :end_events::text[], :end_targets::text[])
     x (contract, source, event, target) ON x.contract = j.contract AND x.source = j.status
   WHERE j.token = s.token AND j.phase = 'leased' AND (j.parent_id IS NULL OR :family::boolean)
 -- settled: leased -> final. Times never go backwards within a job, hence greatest().
 ), settled AS (
-  UPDATE jobs j SET status = h.target, phase = 'final', version = j.version + 1, result = h.result,
+  UPDATE detent.jobs j SET status = h.target, phase = 'final', version = j.version + 1, result = h.result,
     updated_at = greatest((SELECT now FROM t), j.updated_at), finished_at = greatest((SELECT now FROM t), j.updated_at),
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
   FROM held h WHERE j.ctid = h.at
@@ -43,11 +43,11 @@ WITH RECURSIVE t AS MATERIALIZED (
 -- due, promoted: up to max(wanted, 200) future jobs whose time has come become ready. This statement cannot claim them
 -- yet, so the caller repeats the claim. The two conditions on phase match the predicate of the index jobs_later.
 ), due AS MATERIALIZED (
-  SELECT ctid AS at FROM jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
+  SELECT ctid AS at FROM detent.jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
     AND phase = 'claimable' AND due_at <= (SELECT now FROM t) ORDER BY due_at
   LIMIT (SELECT CASE WHEN wanted > 0 THEN greatest(wanted, 200) ELSE 0 END FROM t) FOR UPDATE SKIP LOCKED
 ), promoted AS (
-  UPDATE jobs j SET ready = true FROM due d WHERE j.ctid = d.at RETURNING 1
+  UPDATE detent.jobs j SET ready = true FROM due d WHERE j.ctid = d.at RETURNING 1
 -- floors: (due_at, id) per lane below which a recent claim left nothing; probes start there instead of reading the dead
 -- index entries of claimed jobs, which remain while an old snapshot exists.
 ), floors AS MATERIALIZED (
@@ -79,9 +79,9 @@ WITH RECURSIVE t AS MATERIALIZED (
   SELECT n.pos, n.stop, n.turn, n.rank, n.lap, n.lane, w.found + (n.lane IS NOT NULL)::int, w.step + 1
   FROM walk w
   LEFT JOIN LATERAL (SELECT * FROM floors f WHERE f.lane > w.pos AND f.lane <= w.stop ORDER BY lane LIMIT 1) f ON true
-  LEFT JOIN LATERAL (SELECT j.lane FROM jobs j WHERE j.ready AND j.lane > w.pos
+  LEFT JOIN LATERAL (SELECT j.lane FROM detent.jobs j WHERE j.ready AND j.lane > w.pos
     AND j.lane <= coalesce(f.lane - 1, w.stop) ORDER BY j.lane LIMIT 1) a ON true
-  LEFT JOIN LATERAL (SELECT j.lane FROM jobs j WHERE a.lane IS NULL AND j.ready AND j.lane = f.lane
+  LEFT JOIN LATERAL (SELECT j.lane FROM detent.jobs j WHERE a.lane IS NULL AND j.ready AND j.lane = f.lane
     AND (j.due_at, j.id) >= (f.due_at, f.id) ORDER BY j.due_at, j.id LIMIT 1) b ON true
   CROSS JOIN LATERAL (SELECT coalesce(a.lane, b.lane) AS lane, coalesce(a.lane, b.lane) >> 55 AS rank,
     (coalesce(a.lane, b.lane) >> 31) & 16777215 AS grp OFFSET 0) h
@@ -116,7 +116,7 @@ WITH RECURSIVE t AS MATERIALIZED (
     SELECT *, ((SELECT wanted FROM t) + n - 1) / n AS quota FROM lanes CROSS JOIN (VALUES (1), (2)) v (pass)
     WHERE pass = 1 OR n > 1 ORDER BY rank, pass, step) l
   CROSS JOIN LATERAL (
-    SELECT j.ctid AS at, j.contract, j.status FROM jobs j WHERE j.ready AND j.lane = l.lane
+    SELECT j.ctid AS at, j.contract, j.status FROM detent.jobs j WHERE j.ready AND j.lane = l.lane
       AND (j.due_at, j.id) >= (coalesce(l.due_at, -1), coalesce(l.id, '00000000-0000-0000-0000-000000000000'))
     ORDER BY j.due_at, j.id LIMIT CASE l.pass WHEN 1 THEN l.quota ELSE (SELECT wanted FROM t) END
     OFFSET CASE l.pass WHEN 1 THEN 0 ELSE l.quota END FOR UPDATE SKIP LOCKED) k
@@ -124,7 +124,7 @@ WITH RECURSIVE t AS MATERIALIZED (
 -- claimed: claimable -> leased. The condition on count(*) computes all of picked before the first row changes: OFFSET
 -- in pass 2 does not count rows that this statement has already changed.
 ), claimed AS (
-  UPDATE jobs j SET status = x.target, phase = 'leased', ready = false, version = j.version + 1, token = :token::text,
+  UPDATE detent.jobs j SET status = x.target, phase = 'leased', ready = false, version = j.version + 1, token = :token::text,
     worker = :worker::text, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
     execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
@@ -137,7 +137,7 @@ WITH RECURSIVE t AS MATERIALIZED (
     j.parent_id, x.event, x.source, x.target, j.updated_at, j.worker
 -- logged: one event per settled and per claimed job; seq is the new version of the row.
 ), logged AS (
-  INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane, xid)
+  INSERT INTO detent.events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane, xid)
   SELECT *, (SELECT pg_current_xact_id()::text::bigint) FROM (
     SELECT id, version, event, source, target, updated_at, worker, execution_no, retries, lane FROM settled
     UNION ALL

@@ -37,7 +37,7 @@ from .connections import (
     terminate,
     terminate_idle,
 )
-from .dialect import DATABASE_CLOCK, Query, compiled, queries
+from .dialect import DATABASE_CLOCK, DEFAULT_SCHEMA, Query, compiled, namespace_of, queries
 from .errors import translate
 from .limited_claim import PostgresTx, claim_within_limits
 from .lost_claims import LostClaims, remaining_request
@@ -73,9 +73,12 @@ class PostgresStore:
         may_migrate: bool = False,
         pool_size: int = 8,
         bouncer: bool = False,
+        schema: str = DEFAULT_SCHEMA,
         command_seconds: float = STATEMENT_SECONDS,
     ) -> None:
         self.url = url
+        self.schema = schema
+        """The schema of Detent's tables; also the channel of NOTIFY."""
         self.contracts: dict[str, Contract] = {}
         self.skips_locked_rows = True
         self.max_batches_in_flight = MAX_BATCHES_IN_FLIGHT
@@ -86,7 +89,8 @@ class PostgresStore:
         self._may_migrate = may_migrate
         self._pool_size = pool_size
         self._command_seconds = command_seconds
-        self._texts = queries(clock is not None)
+        self._texts = queries(clock is not None, schema)
+        self._namespace = namespace_of(schema)
         self._pool: asyncpg.Pool[Any] | None = None
         self._claim_connections: list[Connection] = []
         self._claim_slots = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
@@ -103,10 +107,10 @@ class PostgresStore:
         self._lanes = self._tx(None, writes=True)
         """Without a connection: used only for `lane_of`."""
         self._insert_batcher = InsertBatcher(
-            lambda: self._connect(POOL_SETTINGS), self._single_statement, self._connection_lost
+            lambda: self._connect(POOL_SETTINGS), self._namespace, self._single_statement, self._connection_lost
         )
         self._side_connection = SideConnection(lambda: self._connect({"synchronous_commit": "off"}))
-        self._notifier = Notifier(self._side_connection)
+        self._notifier = Notifier(self._side_connection, schema)
         self._listener: Listener | None = None
         self._user_transactions = UserTransactions(self, pool_size)
         self._step_batcher = StepBatcher(
@@ -140,7 +144,7 @@ class PostgresStore:
 
     async def _check_schema(self) -> None:
         async with self._acquired() as connection:
-            await ensure_schema(connection, may_migrate=self._may_migrate)
+            await ensure_schema(connection, self.schema, may_migrate=self._may_migrate)
             await self._set_clock(connection)
 
     async def _set_clock(self, connection: Connection) -> None:
@@ -155,7 +159,7 @@ class PostgresStore:
 
     async def _register(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> dict[str, Contract]:
         async with self._acquired() as connection:
-            return await register(connection, own, builtin)
+            return await register(connection, self.schema, own, builtin)
 
     async def close(self) -> None:
         if self._listener is not None:
@@ -184,7 +188,12 @@ class PostgresStore:
 
     def sibling(self) -> "PostgresStore":
         return PostgresStore(
-            self.url, clock=self._own_clock, pool_size=1, bouncer=self.bouncer, command_seconds=self._command_seconds
+            self.url,
+            clock=self._own_clock,
+            pool_size=1,
+            bouncer=self.bouncer,
+            schema=self.schema,
+            command_seconds=self._command_seconds,
         )
 
     async def write(self, act: Act[T]) -> T:
@@ -493,6 +502,7 @@ class PostgresStore:
             self.now(),
             self._lane_cache,
             self._texts,
+            self._namespace,
             self._intern_apart,
             writes=writes,
             read_seconds=LONG_SECONDS,
@@ -515,7 +525,9 @@ class PostgresStore:
         async def intern(table: str, values: dict[str, str]) -> int:
             return run(self._intern_apart(table, values)) if run else await self._intern_apart(table, values)
 
-        return PostgresTx(connection, self.now(), self._lane_cache, self._texts, intern, edges=self._edges)
+        return PostgresTx(
+            connection, self.now(), self._lane_cache, self._texts, self._namespace, intern, edges=self._edges
+        )
 
     async def _intern_apart(self, table: str, values: dict[str, str]) -> int:
         """Intern on the side connection: the row stays even if the transaction that needed it rolls back."""
@@ -528,7 +540,7 @@ class PostgresStore:
 
     def watch(self) -> ServerWatch:
         if self._listener is None and not self.bouncer:
-            self._listener = Listener(self._connect, lambda: self.notify_commit(other_processes=False))
+            self._listener = Listener(self._connect, self.schema, lambda: self.notify_commit(other_processes=False))
         return ServerWatch(self._waiters.wait_for_change)
 
     def notify_commit(self, *, other_processes: bool) -> None:

@@ -11,6 +11,7 @@ from detent.ports.listing import Filter
 from detent.ports.tail import Position, TailEvent, end_of_commit
 from detent.stores.lanes import LaneCache
 from detent.stores.rows import EVENT_COLUMNS, event_from, job_from
+from detent.stores.sql_files import in_namespace
 from detent.stores.tail_queries import TailQueries
 from detent.stores.tx_queries import TxQueries
 
@@ -74,6 +75,7 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         now: Micros,
         lane_cache: LaneCache,
         texts: dict[str, str],
+        namespace: str,
         intern: Callable[[str, dict[str, str]], Awaitable[int]],
         writes: bool = True,
         read_seconds: float | None = None,
@@ -85,13 +87,16 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         self.made_ready = False
         """True: jobs may have become claimable, so that other processes are notified after the commit."""
         self._texts = texts
+        self.namespace = namespace
         self._intern_apart = intern
         self._writes = writes
         self._read_seconds = read_seconds
         self.dead_letter_query = "lock_dead_letter" if writes else "dead_letter"
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Any]:
-        text = self._texts[name] if where is None else self._texts[name].replace("{where}", where)
+        text = self._texts[name]
+        if where is not None:
+            text = text.replace("{where}", in_namespace(where, self.namespace))
         query = compiled(text if self._writes else without_locks(text))
         values.setdefault("now", self.now)
         seconds = None if self._writes or name in _SHORT_READS else self._read_seconds
@@ -133,7 +138,7 @@ class PostgresTxQueries(PostgresTail, TxQueries):
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         lanes = [await self.lane_of(change.after) for change in changes]
-        present = await insert(self.connection, changes, lanes)
+        present = await insert(self.connection, self.namespace, changes, lanes)
         self.wrote = True
         self.made_ready |= any(change.after.ready for change in changes)
         fresh = [change for change in changes if change.after.id not in present]

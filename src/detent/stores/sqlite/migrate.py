@@ -1,7 +1,6 @@
-"""Numbered migrations of a SQLite file, and the rows of table statuses, which its triggers check jobs against."""
+"""The schema of a SQLite file and its later migrations, and the rows of table statuses, which triggers check."""
 
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
@@ -11,20 +10,28 @@ from detent.core.contract.model import Contract, Move
 from detent.core.errors import SchemaMismatch
 from detent.core.job import Micros
 from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
+from detent.stores.sql_files import in_namespace, load_migrations
 
-from .session import APPLICATION_ID
-from .tx import SQL
+from .session import VERSION_TABLE
+from .tx import NAMESPACE, SQL
 
 
 def migrations() -> list[tuple[int, str]]:
-    folder = files(__name__.rpartition(".")[0]).joinpath("migrations")
-    migration_files = [(int(f.name[:4]), f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".sql")]
-    return sorted(migration_files)
+    """(number, SQL) in order: schema.sql is number 1, the files of the folder migrations follow."""
+    return [(number, in_namespace(text, NAMESPACE)) for number, text in load_migrations(__package__)]
+
+
+def recorded(number: int, text: str) -> str:
+    """The migration with the statement that records it, for operators who run the SQL themselves."""
+    return f"BEGIN;\n{text.strip()}\nINSERT INTO {VERSION_TABLE} VALUES ({number});\nCOMMIT;"
 
 
 def schema_version(connection: apsw.Connection) -> int:
-    version: int = connection.pragma("user_version")
-    return version
+    """The number of the last migration, 0 for a file without Detent's tables."""
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (VERSION_TABLE,)).fetchall():
+        return 0
+    rows: Any = connection.execute(f"SELECT max(version) FROM {VERSION_TABLE}").fetchall()
+    return int(rows[0][0])
 
 
 def ensure_schema(connection: apsw.Connection, *, may_migrate: bool) -> None:
@@ -43,18 +50,17 @@ def ensure_schema(connection: apsw.Connection, *, may_migrate: bool) -> None:
         raise SchemaMismatch(
             f"the database has schema {have}, this Detent needs {newest}; run `detent migrate`", have=have, want=newest
         )
-    _migrate(connection, newest)
+    _migrate(connection)
 
 
-def _migrate(connection: apsw.Connection, newest: int) -> None:
+def _migrate(connection: apsw.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         have = schema_version(connection)  # another process may have been faster
         for number, text in migrations():
             if number > have:
                 connection.execute(text)
-        connection.pragma("application_id", APPLICATION_ID)
-        connection.pragma("user_version", newest)
+                connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?)", (number,))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")

@@ -93,7 +93,7 @@ class SqliteStore:
 
     def _open_connections(self) -> Session:
         """Open the writer, and for a file the reader and the watcher; returns the writer's session."""
-        connection = connect(self.path, self.synchronous)
+        connection = connect(self.path, self.synchronous, may_install=self._may_migrate)
         try:
             ensure_schema(connection, may_migrate=self._may_migrate)
         except BaseException:

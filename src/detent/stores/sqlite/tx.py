@@ -13,16 +13,18 @@ from detent.core.uniform_batch import UniformBatch
 from detent.stores.lanes import LaneCache
 from detent.stores.named_queries import Row
 from detent.stores.rows import CREATED, as_text, created_values
-from detent.stores.sql_files import load_queries
+from detent.stores.sql_files import in_namespace, load_queries
 from detent.stores.tx_queries import TxQueries, fill_placeholders
 
+NAMESPACE = "detent_"
+"""Before the name of every table, index and trigger, so that the file can have tables of the application, too."""
 _CREATED_PLACEHOLDERS = {"{created}": ", ".join(CREATED), "{created_places}": ", ".join("?" * len(CREATED))}
 
 
 def _fill(text: str) -> str:
     for placeholder, value in _CREATED_PLACEHOLDERS.items():
         text = text.replace(placeholder, value)
-    return fill_placeholders(text)
+    return in_namespace(fill_placeholders(text), NAMESPACE)
 
 
 SQL = {name: _fill(text) for name, text in {**load_queries(), **load_queries(__package__)}.items()}
@@ -30,9 +32,9 @@ SQL = {name: _fill(text) for name, text in {**load_queries(), **load_queries(__p
 
 def _before_deadline(pick: str) -> str:
     """pick_lane without jobs past their deadline, and with updated_at as the last column."""
-    columns, rest = pick.split("\nFROM jobs WHERE ready = 1 AND lane = ?")
+    columns, rest = pick.split("\nFROM detent_jobs WHERE ready = 1 AND lane = ?")
     in_time = "(deadline_at IS NULL OR deadline_at > ?)"
-    return f"{columns}, updated_at\nFROM jobs WHERE ready = 1 AND lane = ? AND {in_time}{rest}"
+    return f"{columns}, updated_at\nFROM detent_jobs WHERE ready = 1 AND lane = ? AND {in_time}{rest}"
 
 
 SQL["pick_before_deadline"] = _before_deadline(SQL["pick_lane"])
@@ -52,7 +54,7 @@ class SqliteTxQueries(TxQueries):
         return self.connection.execute(SQL[name], values).fetchall()
 
     async def query(self, name: str, where: str | None = None, /, **values: Any) -> list[Row]:
-        text = SQL[name] if where is None else SQL[name].replace("{where}", where)
+        text = SQL[name] if where is None else SQL[name].replace("{where}", in_namespace(where, NAMESPACE))
         return self.connection.execute(text, values).fetchall()
 
     async def change(self, name: str, /, **values: Any) -> int:

@@ -1,0 +1,598 @@
+-- The schema. Times are microseconds since 1970-01-01 UTC; JSON is text, because jsonb rewrites it.
+-- `detent` is replaced by the name of the schema (?schema= in the URL, $DETENT_SCHEMA).
+
+CREATE SCHEMA IF NOT EXISTS detent;
+
+-- One row per migration that was run. A breaking migration also records its number as a negative one.
+CREATE TABLE detent.schema (version integer NOT NULL);
+
+CREATE TABLE detent.jobs (
+  id                uuid PRIMARY KEY,
+  contract          text NOT NULL,
+  job_type          text NOT NULL,
+  queue             text NOT NULL,
+  tenant_id         text NOT NULL,
+  status            text NOT NULL,
+  phase             text NOT NULL,
+  version           integer NOT NULL,
+  payload           text NOT NULL,
+  created_at        bigint NOT NULL,
+  updated_at        bigint NOT NULL,
+  due_at            bigint,
+  ready             boolean NOT NULL,
+  priority          integer NOT NULL,
+  limit_key         text NOT NULL,
+  max_retries       integer NOT NULL,
+  timeout_ms        bigint,
+  execution_no      integer NOT NULL,
+  failures          integer NOT NULL,
+  retries           integer NOT NULL,
+  interruptions     integer NOT NULL,
+  token             text,
+  worker            text,
+  lease_until       bigint,
+  result            text,
+  error_code        text,
+  error_message     text,
+  error_counts      text,
+  next_retry_at     bigint,
+  wait_name         text,
+  wait_kind         text,
+  wait_parked       boolean NOT NULL,
+  cancel_requested  text,
+  idempotency_key   text,
+  idempotency_scope text,
+  task_id           text,
+  task_attempt      integer,
+  schedule_type     text,
+  scheduled_at      bigint,
+  trace_id          text,
+  parent_id         text,
+  dlq_id            text,
+  requeued_from     text,
+  effect_root       text,
+  first_failed_at   bigint,
+  started_at        bigint,
+  finished_at       bigint,
+  lane              bigint NOT NULL,
+  -- The W3C trace context of the submit.
+  traceparent text,
+  -- A job that has not started by its deadline ends; see docs/limits.md.
+  deadline_at bigint,
+  losses integer NOT NULL DEFAULT 0 CONSTRAINT jobs_losses CHECK (losses >= 0),
+  CONSTRAINT jobs_phase CHECK (phase IN ('claimable', 'leased', 'blocked', 'final')),
+  CONSTRAINT jobs_counters CHECK (version >= 1 AND max_retries >= 0 AND execution_no >= 0 AND interruptions >= 0
+    AND failures BETWEEN 0 AND max_retries + 1 AND retries BETWEEN 0 AND failures AND task_attempt >= 1
+    AND timeout_ms > 0),
+  CONSTRAINT jobs_times CHECK (updated_at >= created_at AND (started_at IS NOT NULL) = (execution_no > 0)
+    AND (finished_at IS NOT NULL) = (phase = 'final') AND (due_at IS NOT NULL OR phase <> 'claimable')
+    AND (next_retry_at IS NULL OR next_retry_at = due_at)),
+  CONSTRAINT jobs_lease CHECK ((token IS NOT NULL OR phase <> 'leased') AND (worker IS NOT NULL) = (phase = 'leased')
+    AND (lease_until IS NOT NULL) = (phase = 'leased')),
+  CONSTRAINT jobs_json CHECK (json_typeof(result::json) <> '' AND json_typeof(cancel_requested::json) <> ''
+    AND json_typeof(error_counts::json) <> ''),
+  CONSTRAINT jobs_ends CHECK ((NOT ready OR phase = 'claimable') AND (result IS NULL OR phase = 'final')
+    AND (wait_name IS NULL OR phase = 'blocked') AND (wait_kind IS NULL) = (wait_name IS NULL)
+    AND (NOT wait_parked OR wait_name IS NOT NULL) AND (cancel_requested IS NULL OR phase <> 'final'))
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+-- AFTER triggers that raise an error: a BEFORE trigger would lock every row a second time. Per statement where the list
+-- of columns is a sufficient condition, because a row trigger reads the old row again.
+CREATE FUNCTION detent.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
+END $$;
+-- Not a CHECK, which would read the payload at every change of the row. Invalid JSON is an error of the cast.
+CREATE TRIGGER jobs_payload AFTER INSERT ON detent.jobs FOR EACH ROW WHEN (json_typeof(NEW.payload::json) <> 'object')
+  EXECUTE FUNCTION detent.refuse('jobs: the payload is no JSON object');
+
+-- Claimable jobs in the order of claims; see ADR 0003.
+CREATE INDEX jobs_ready ON detent.jobs (lane, due_at, id) WHERE ready;
+-- Jobs that become claimable or wake up at due_at.
+CREATE INDEX jobs_later ON detent.jobs (phase, due_at)
+  WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked');
+-- Leases by expiry time.
+CREATE INDEX jobs_leased ON detent.jobs (lease_until) WHERE phase = 'leased';
+-- The numbered runs of a task, for contracts that have them.
+CREATE UNIQUE INDEX jobs_task ON detent.jobs (task_id, task_attempt) WHERE task_attempt IS NOT NULL;
+
+CREATE TABLE detent.events (
+  job_id       uuid NOT NULL,
+  seq          integer NOT NULL CHECK (seq >= 1),
+  event        text NOT NULL,
+  source       text CHECK ((source IS NULL) = (seq = 1)),
+  target       text NOT NULL,
+  at           bigint NOT NULL,
+  actor        text,
+  execution_no integer NOT NULL,
+  retries      integer NOT NULL,
+  data         text,
+  xid          bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+  -- The lane gives contract, queue, job type and tenant of a job, so that events are counted without a join.
+  lane bigint,
+  PRIMARY KEY (job_id, seq)
+);
+-- For reading all events in commit order, see ADR 0007. Rows are appended nearly in this order, so BRIN is enough.
+CREATE INDEX events_xid ON detent.events USING brin (xid) WITH (pages_per_range = 16, autosummarize = on);
+
+CREATE TABLE detent.notes (
+  n            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  job_id       uuid NOT NULL,
+  seq          integer NOT NULL,
+  name         text NOT NULL,
+  at           bigint NOT NULL,
+  actor        text,
+  execution_no integer NOT NULL,
+  data         text,
+  -- Notes are counted in commit order too, see ADR 0007. Notes older than this column have NULL and are not counted.
+  xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint
+);
+CREATE INDEX notes_job ON detent.notes (job_id, n);
+
+CREATE TABLE detent.dead_letters (
+  id              text COLLATE "C" PRIMARY KEY,
+  job_id          uuid NOT NULL,
+  tenant_id       text NOT NULL,
+  contract        text NOT NULL,
+  job_type        text NOT NULL,
+  queue           text NOT NULL,
+  error_class     text,
+  error_code      text NOT NULL,
+  error_message   text,
+  payload         text NOT NULL,
+  context         text NOT NULL,
+  retries         integer NOT NULL,
+  status          text NOT NULL CHECK (status IN ('open', 'requeued', 'discarded')),
+  first_failed_at bigint NOT NULL,
+  created_at      bigint NOT NULL,
+  updated_at      bigint NOT NULL,
+  requeued_as     text CHECK ((requeued_as IS NOT NULL) = (status = 'requeued')),
+  proposed_by     text,
+  proposed_reason text,
+  UNIQUE (job_id, retries)
+);
+
+CREATE TABLE detent.signals (
+  job_id    uuid NOT NULL,
+  name      text NOT NULL,
+  data      text NOT NULL,
+  actor     text,
+  at        bigint NOT NULL,
+  timed_out boolean NOT NULL DEFAULT false,
+  PRIMARY KEY (job_id, name)
+);
+
+CREATE TABLE detent.steps (
+  job_id       uuid NOT NULL,
+  name         text NOT NULL,
+  digest       text NOT NULL,
+  result       text,
+  finished     boolean NOT NULL,
+  execution_no integer NOT NULL,
+  at           bigint NOT NULL,
+  PRIMARY KEY (job_id, name)
+);
+
+CREATE TABLE detent.keys (
+  space      text NOT NULL,
+  key        text NOT NULL,
+  job_id     uuid NOT NULL,
+  created_at bigint NOT NULL,
+  kept_until bigint,
+  PRIMARY KEY (space, key)
+);
+-- Idempotency keys that are kept after their job was pruned, by the time they may be deleted.
+CREATE INDEX keys_kept ON detent.keys (kept_until) WHERE kept_until IS NOT NULL;
+
+-- The position of pruning along the primary key, one row per selection of jobs.
+CREATE TABLE detent.pruning (
+  scope    text PRIMARY KEY,
+  position text NOT NULL,
+  beyond   text NOT NULL,
+  passed   text NOT NULL,
+  lap_at   bigint NOT NULL
+);
+
+CREATE TABLE detent.audit (
+  n         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at        bigint NOT NULL,
+  actor     text NOT NULL,
+  act       text NOT NULL,
+  subject   text NOT NULL,
+  tenant_id text,
+  reason    text,
+  data      text
+);
+
+-- Interned parts of a lane (see lanes.py); ids are never reused.
+CREATE TABLE detent.lane_groups (
+  id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  contract text NOT NULL,
+  queue    text NOT NULL,
+  job_type text NOT NULL,
+  UNIQUE (contract, queue, job_type)
+);
+CREATE TABLE detent.lane_parties (
+  id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  tenant_id text NOT NULL,
+  limit_key text NOT NULL,
+  UNIQUE (tenant_id, limit_key)
+);
+
+CREATE TABLE detent.pauses (
+  kind   text NOT NULL CHECK (kind IN ('queue', 'job_type', 'tenant')),
+  name   text NOT NULL,
+  actor  text NOT NULL,
+  reason text,
+  at     bigint NOT NULL,
+  PRIMARY KEY (kind, name)
+);
+
+-- Workers; one without a heartbeat for three leases counts as gone.
+CREATE TABLE detent.workers (
+  id         text PRIMARY KEY,
+  host       text NOT NULL,
+  pid        integer NOT NULL,
+  version    text NOT NULL,
+  queues     text,
+  job_types  text NOT NULL,
+  slots      integer NOT NULL,
+  busy       integer NOT NULL,
+  state      text NOT NULL,
+  started_at bigint NOT NULL,
+  seen_at    bigint NOT NULL,
+  lease      bigint NOT NULL
+);
+
+-- Declared contracts; the CHECK jobs_contract is generated from their statuses.
+CREATE TABLE detent.contracts (
+  name       text PRIMARY KEY,
+  definition text NOT NULL,
+  carried    boolean NOT NULL
+);
+
+-- Raised when groups, pauses or limits change, so that claims refresh their lane cache.
+CREATE TABLE detent.lane_version (one integer PRIMARY KEY CHECK (one = 1), value bigint NOT NULL);
+INSERT INTO detent.lane_version VALUES (1, 1);
+
+-- Schedules and their fires.
+
+CREATE TABLE detent.schedules (
+  id              text COLLATE "C" PRIMARY KEY,
+  tenant_id       text NOT NULL,
+  name            text NOT NULL,
+  kind            text NOT NULL CHECK (kind IN ('at', 'cron', 'every')),
+  expression      text NOT NULL,
+  timezone        text NOT NULL,
+  anchor          bigint NOT NULL,
+  starts_at       bigint,
+  ends_at         bigint,
+  jitter          bigint NOT NULL CHECK (jitter >= 0),
+  misfire         text NOT NULL CHECK (misfire IN ('skip', 'once', 'all')),
+  misfire_limit   integer NOT NULL CHECK (misfire_limit >= 1),
+  misfire_grace   bigint NOT NULL CHECK (misfire_grace >= 0),
+  overlap         text NOT NULL CHECK (overlap IN ('allow', 'skip', 'cancel')),
+  job_type        text NOT NULL,
+  payload         text NOT NULL,
+  contract        text NOT NULL,
+  queue           text NOT NULL,
+  priority        integer NOT NULL,
+  max_retries     integer,
+  timeout_ms      bigint,
+  limit_key       text NOT NULL,
+  declared        text,
+  paused_at       bigint CHECK (paused_at IS NULL OR next_fire_at IS NULL),
+  version         integer NOT NULL CHECK (version >= 1),
+  created_at      bigint NOT NULL,
+  updated_at      bigint NOT NULL,
+  next_fire_at    bigint,
+  last_fire_at    bigint,
+  last_job_id     uuid CHECK ((last_job_id IS NULL) = (last_fire_at IS NULL)),
+  fires           bigint NOT NULL CHECK (fires >= 0),
+  misfires        bigint NOT NULL CHECK (misfires >= 0),
+  last_misfire_at bigint,
+  overlapped        bigint NOT NULL CHECK (overlapped >= 0),
+  last_error      text,
+  deadline bigint CHECK (deadline > 0),
+  retry_at bigint CHECK (retry_at IS NULL OR next_fire_at IS NOT NULL),
+  UNIQUE (tenant_id, name)
+);
+CREATE INDEX schedules_name ON detent.schedules (name);
+
+-- One row per fire that created a job, so that no fire creates a second one.
+CREATE TABLE detent.fires (
+  schedule_id text NOT NULL,
+  fire_at     bigint NOT NULL,
+  job_id      uuid NOT NULL,
+  made_at     bigint NOT NULL,
+  PRIMARY KEY (schedule_id, fire_at)
+);
+CREATE UNIQUE INDEX fires_job ON detent.fires (job_id);
+
+-- Audit entries of one subject.
+CREATE INDEX audit_subject ON detent.audit (subject, n);
+
+-- Access tokens, and HTTP responses kept for idempotency keys.
+
+CREATE TABLE detent.tokens (
+  id         text PRIMARY KEY,
+  digest     text NOT NULL UNIQUE,
+  person     text NOT NULL,
+  role       text NOT NULL CHECK (role IN ('viewer', 'operator', 'reviewer', 'admin')),
+  tenant_id  text,
+  payloads   boolean NOT NULL,
+  created_at bigint NOT NULL,
+  created_by text NOT NULL,
+  expires_at bigint,
+  revoked_at bigint,
+  roles text NOT NULL DEFAULT '[]'
+);
+
+-- HTTP responses kept for idempotency keys; status is NULL while the request is running.
+CREATE TABLE detent.http_responses (
+  asker      text NOT NULL,
+  key        text NOT NULL,
+  digest     text NOT NULL,
+  fresh_id   text NOT NULL,
+  status     integer,
+  media      text,
+  body       bytea,
+  made_at    bigint NOT NULL,
+  keep_until bigint NOT NULL,
+  PRIMARY KEY (asker, key)
+);
+CREATE INDEX http_responses_old ON detent.http_responses (keep_until);
+
+-- Messages to publish on the stream (claimable jobs, dead letters); deleted once they are published.
+CREATE TABLE detent.outbox (
+  job_id  uuid NOT NULL,
+  kind    text NOT NULL CHECK (kind IN ('task', 'letter')),
+  version integer NOT NULL,
+  due_at  bigint NOT NULL,
+  PRIMARY KEY (job_id, kind)
+);
+CREATE INDEX outbox_due ON detent.outbox (due_at, job_id);
+
+-- The last epoch of each stream server; another epoch on the server means that it has lost its data.
+CREATE TABLE detent.stream_epochs (
+  name  text PRIMARY KEY,
+  epoch text NOT NULL,
+  at    bigint NOT NULL
+);
+
+-- Event counts, alerts and their deliveries, commands to workers, expired leases, trace context.
+
+CREATE INDEX notes_xid ON detent.notes USING brin (xid) WITH (pages_per_range = 16, autosummarize = on);
+
+-- The position up to which each log is counted. version is raised when pruning has counted events after it.
+CREATE TABLE detent.tails (
+  log      text PRIMARY KEY,
+  position bigint NOT NULL,
+  version  bigint NOT NULL
+);
+
+-- Counts of events and notes. party is 0 where counts are not split by tenant.
+CREATE TABLE detent.tallies (
+  log        text NOT NULL,
+  lane_group bigint NOT NULL,
+  party      bigint NOT NULL,
+  source     text NOT NULL,
+  event      text NOT NULL,
+  target     text NOT NULL,
+  number     bigint NOT NULL,
+  PRIMARY KEY (log, lane_group, party, source, event, target)
+);
+-- The same by time slot, for the last hours only.
+CREATE TABLE detent.tally_slots (
+  slot       bigint NOT NULL,
+  log        text NOT NULL,
+  lane_group bigint NOT NULL,
+  party      bigint NOT NULL,
+  source     text NOT NULL,
+  event      text NOT NULL,
+  target     text NOT NULL,
+  number     bigint NOT NULL,
+  PRIMARY KEY (slot, log, lane_group, party, source, event, target)
+);
+
+-- When a periodic task that only one process has to run was run last.
+CREATE TABLE detent.periodic_runs (
+  name text PRIMARY KEY,
+  at   bigint NOT NULL
+);
+
+CREATE TABLE detent.alerts (
+  rule        text NOT NULL,
+  subject     text NOT NULL,
+  state       text NOT NULL,
+  severity    text NOT NULL,
+  value       double precision NOT NULL,
+  summary     text NOT NULL,
+  since       bigint NOT NULL,
+  fired_at    bigint,
+  clear_since bigint,
+  resolved_at bigint CHECK ((resolved_at IS NOT NULL) = (state = 'resolved')),
+  updated_at  bigint NOT NULL,
+  episode     integer NOT NULL,
+  version     bigint NOT NULL,
+  PRIMARY KEY (rule, subject)
+);
+
+-- Alert messages to sinks, pending and delivered; written in the transaction that changes the alert.
+CREATE TABLE detent.alert_deliveries (
+  id           text PRIMARY KEY,
+  rule         text NOT NULL,
+  subject      text NOT NULL,
+  sink         text NOT NULL,
+  body         text NOT NULL,
+  created_at   bigint NOT NULL,
+  due_at       bigint,
+  attempts     integer NOT NULL,
+  delivered_at bigint,
+  last_error   text
+);
+CREATE INDEX alert_deliveries_due ON detent.alert_deliveries (due_at) WHERE due_at IS NOT NULL;
+
+-- A command to one worker, which its heartbeat reads.
+CREATE TABLE detent.worker_commands (
+  worker text PRIMARY KEY,
+  act    text NOT NULL CHECK (act IN ('drain', 'stop')),
+  actor  text NOT NULL,
+  reason text,
+  at     bigint NOT NULL
+);
+
+-- One row per lease that expired while a worker held the job.
+CREATE TABLE detent.losses (
+  job_id       uuid NOT NULL,
+  execution_no integer NOT NULL,
+  worker       text NOT NULL,
+  job_type     text NOT NULL,
+  queue        text NOT NULL,
+  contract     text NOT NULL,
+  tenant_id    text NOT NULL,
+  seen_at      bigint,
+  lease_until  bigint NOT NULL,
+  at           bigint NOT NULL,
+  charged      boolean NOT NULL,
+  given_up     boolean NOT NULL,
+  target       text NOT NULL,
+  PRIMARY KEY (job_id, execution_no)
+);
+CREATE INDEX losses_at ON detent.losses (at);
+
+-- Limits, tenant weights and quotas, priorities in use, deadlines.
+
+-- Priorities and deadlines that jobs of this database use, so that claims do no work for unused ones.
+CREATE TABLE detent.lane_marks (
+  id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  kind text NOT NULL,
+  name text NOT NULL,
+  UNIQUE (kind, name)
+);
+
+-- Limits on concurrent jobs and on starts per period; '' matches any value.
+CREATE TABLE detent.limits (
+  id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  queue       text NOT NULL,
+  job_type    text NOT NULL,
+  tenant_id   text NOT NULL,
+  limit_key   text NOT NULL,
+  per         text NOT NULL CHECK (per IN ('', 'queue', 'job_type', 'tenant_id', 'limit_key')),
+  concurrency bigint CHECK (concurrency >= 1),
+  rate        bigint CHECK (rate >= 1),
+  period      bigint CHECK ((period IS NOT NULL) = (rate IS NOT NULL)),
+  declared    text,
+  CHECK (concurrency IS NOT NULL OR rate IS NOT NULL),
+  UNIQUE (queue, job_type, tenant_id, limit_key, per)
+);
+
+-- The counter of one limit for one subject. taken only grows, so that a claim planned with an older value can compute
+-- how much others have claimed since. spent: recent starts, for rate limits.
+CREATE TABLE detent.meters (
+  id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  limit_id   bigint NOT NULL,
+  subject    text NOT NULL,
+  taken      bigint NOT NULL DEFAULT 0,
+  spent      text NOT NULL DEFAULT '',
+  touched_at bigint NOT NULL,
+  UNIQUE (limit_id, subject)
+);
+
+-- Weight and quotas of a tenant.
+CREATE TABLE detent.tenants (
+  tenant_id   text PRIMARY KEY NOT NULL,
+  weight      bigint NOT NULL CHECK (weight >= 1),
+  max_backlog bigint CHECK (max_backlog >= 0),
+  max_payload bigint CHECK (max_payload >= 2)
+);
+
+CREATE INDEX jobs_deadline ON detent.jobs (deadline_at) WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked');
+
+-- Children of jobs, and approvals requested by running jobs.
+
+-- Child jobs by parent.
+CREATE INDEX jobs_children ON detent.jobs (parent_id, id) WHERE parent_id IS NOT NULL;
+-- Jobs that wait for an approval, requested by a handler or required before the first run.
+CREATE INDEX jobs_asking ON detent.jobs (id)
+  WHERE phase = 'blocked' AND (wait_kind = 'approval' OR wait_kind IS NULL AND due_at IS NULL);
+
+-- Events to process for a parent, written in the transaction of the change: a child has ended, or (child_id NULL) the
+-- parent was cancelled and its children must be cancelled. Deleted when processed.
+CREATE TABLE detent.child_events (
+  n         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  parent_id text NOT NULL,
+  child_id  text,
+  failed    boolean NOT NULL
+);
+CREATE INDEX child_events_child ON detent.child_events (parent_id, child_id);
+CREATE INDEX child_events_failed ON detent.child_events (parent_id) WHERE failed;
+
+-- The children a waiting parent waits for.
+CREATE TABLE detent.awaited (
+  parent_id text NOT NULL,
+  child_id  text NOT NULL,
+  wakes_on  text NOT NULL CHECK (wakes_on IN ('end', 'failure', 'any')),
+  PRIMARY KEY (parent_id, child_id)
+);
+
+CREATE TABLE detent.approvals (
+  job_id     uuid NOT NULL,
+  name       text NOT NULL,
+  summary    text NOT NULL,
+  about      text NOT NULL,
+  digest     text NOT NULL,
+  roles      text NOT NULL,
+  quorum     integer NOT NULL CHECK (quorum >= 1),
+  on_expiry  text NOT NULL CHECK (on_expiry IN ('approve', 'reject', 'fail')),
+  asked_at   bigint NOT NULL,
+  deadline   bigint,
+  decision   text CHECK (decision IN ('approve', 'reject', 'fail')),
+  decided_at bigint CHECK ((decided_at IS NULL) = (decision IS NULL)),
+  expired    boolean NOT NULL CHECK (NOT expired OR decision IS NOT NULL),
+  PRIMARY KEY (job_id, name)
+);
+
+-- One vote per person and approval.
+CREATE TABLE detent.votes (
+  job_id   uuid NOT NULL,
+  name     text NOT NULL,
+  person   text NOT NULL,
+  approved boolean NOT NULL,
+  reason   text,
+  roles    text,
+  at       bigint NOT NULL,
+  PRIMARY KEY (job_id, name, person)
+);
+
+-- Time series in slots of ten seconds, for the charts of the last hour, day and week.
+CREATE TABLE detent.series (
+  slot      bigint PRIMARY KEY,
+  submitted bigint NOT NULL,
+  succeeded bigint NOT NULL,
+  failed    bigint NOT NULL,
+  retried   bigint NOT NULL,
+  waits     bigint NOT NULL,
+  waited    bigint NOT NULL,
+  runs      bigint NOT NULL,
+  ran       bigint NOT NULL
+);
+
+-- Deadlines for jobs of schedules, and a retry time for fires that a quota refused.
+
+-- Schedules by the time of their next fire or retry.
+CREATE INDEX schedules_next ON detent.schedules (coalesce(retry_at, next_fire_at)) WHERE next_fire_at IS NOT NULL;
+
+-- The roles of a person, as approvals require them: a JSON list of names.
+
+-- How many executions of a job were lost in a row. From two on the job is a suspect: it is claimed alone, from lanes of
+-- its own with the rank 255, whatever its priority.
+
+-- Columns that describe a job never change. Of its lane only the rank does: a wrong lane would change the order of claims.
+CREATE TRIGGER jobs_fixed
+  AFTER UPDATE OF id, contract, job_type, queue, tenant_id, priority, limit_key, payload, created_at ON detent.jobs
+  FOR EACH STATEMENT EXECUTE FUNCTION detent.refuse('jobs: what a job is made of does not change');
+CREATE TRIGGER jobs_lane AFTER UPDATE OF lane ON detent.jobs FOR EACH ROW
+  WHEN (NEW.lane <> (CASE WHEN NEW.losses >= 2 THEN 255 ELSE 100 - NEW.priority END::bigint << 55)
+    + (OLD.lane & 36028797018963967))
+  EXECUTE FUNCTION detent.refuse('jobs: what a job is made of does not change');
