@@ -62,8 +62,8 @@ class Proxy:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
-        # Accept no more, let accepted connections reach `_meet`, then close: asyncio 3.11 leaks the socket of a connection
-        # that was accepted but has no transport yet when its server is closed (Server._attach fails).
+        # Accept no more, let accepted connections reach `_meet`, then close: asyncio 3.11 leaks the socket of a
+        # connection that was accepted but has no transport yet when its server is closed (Server._attach fails).
         self._loop.remove_reader(server.sockets[0].fileno())
         self._loop.run_until_complete(self._settle())
         server.close()
