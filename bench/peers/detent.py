@@ -16,7 +16,7 @@ from .counting import handled, picked_up
 from .protocol import PART, STEPS, URL, VARIANT, Peer
 
 SLOTS = {"drain": 500, "steps": 500, "pickup": 64}
-_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready{is_true}) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
+_LEFT = "SELECT (SELECT count(*) FROM detent_jobs WHERE ready{is_true}) + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
 _TRUNCATE = "TRUNCATE jobs, events, notes, steps, keys, workers"
 
 

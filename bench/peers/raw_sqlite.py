@@ -20,7 +20,7 @@ from .template import first_change
 
 CLAIMED_AT_ONCE = int(VARIANT or 100)
 PATH = Path(URL.removeprefix("sqlite:///"))
-_LEFT = "SELECT (SELECT count(*) FROM jobs WHERE ready = 1) + (SELECT count(*) FROM jobs WHERE phase = 'leased')"
+_LEFT = "SELECT (SELECT count(*) FROM detent_jobs WHERE ready = 1) + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
 
 
 class RawSqlite(Peer):
@@ -39,7 +39,7 @@ class RawSqlite(Peer):
             PATH.with_name(PATH.name + ending).unlink(missing_ok=True)
         change, lane = await first_change(URL)
         self.connection = connect(str(PATH), "FULL")
-        self.connection.execute("DELETE FROM events; DELETE FROM jobs")
+        self.connection.execute("DELETE FROM detent_events; DELETE FROM detent_jobs")
         self.row = (*created_values(change.after)[1:], lane)
         assert created_values(change.after)[0] == change.after.id
         event = change.events[0]

@@ -95,7 +95,7 @@ def test_migrate(cli: Cli) -> None:
     assert "is up to date" in cli("migrate").out
     fresh = cli("migrate", "--json", "--url", "sqlite:///fresh.db").json
     assert fresh == {"from": None, "schema": newest, "migrated": True}
-    assert "CREATE TABLE jobs" in cli("migrate", "--sql", "--url", "sqlite:///none.db").out
+    assert "CREATE TABLE detent_jobs" in cli("migrate", "--sql", "--url", "sqlite:///none.db").out
     assert cli("migrate", "--sql", "--json").json["migrations"][0]["number"] == 1
     assert not Path("none.db").exists()
 

@@ -28,12 +28,12 @@ def fill(path: Path, job: dict[str, Any], jobs: int) -> None:
     numbers = "WITH RECURSIVE n (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < :jobs)"
     with connection:
         connection.execute(
-            f"{numbers} INSERT INTO jobs (id, created_at, updated_at, {others}) SELECT {copy_id},"
+            f"{numbers} INSERT INTO detent_jobs (id, created_at, updated_at, {others}) SELECT {copy_id},"
             f" created_at - value * 100, updated_at - value * 100, {others} FROM n, jobs WHERE jobs.id = :id",
             {"id": job["id"], "jobs": jobs},
         )
         connection.execute(
-            f"{numbers} INSERT INTO events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)"
+            f"{numbers} INSERT INTO detent_events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)"
             f" SELECT {copy_id}, seq, event, source, target, at - value * 100, actor, execution_no, retries, lane"
             " FROM n, events WHERE events.job_id = :id",
             {"id": job["id"], "jobs": jobs},

@@ -15,18 +15,18 @@ from support.clock import FakeClock
 from support.false_rows import DEEPER_LIES, FORGERIES, LIES, ROWS
 from support.stores import PLACES, make_engine
 
-STATEMENTS = [f"UPDATE jobs SET {change} WHERE id = '{row}'" for row, change in LIES] + [
-    "UPDATE jobs SET id = 'standard-queued' WHERE id = 'standard-running'",
-    "INSERT INTO events (job_id, seq, event, source, target, at, execution_no, retries)"
-    " SELECT job_id, seq, event, source, target, at, execution_no, retries FROM events WHERE seq = 1 LIMIT 1",
-    "UPDATE events SET seq = 0 WHERE seq = 1",
-    "UPDATE events SET source = 'queued' WHERE seq = 1",
-    "UPDATE events SET source = NULL WHERE seq = 2",
-    "UPDATE dead_letters SET status = 'gone'",
-    "UPDATE dead_letters SET status = 'requeued'",
-    "UPDATE dead_letters SET requeued_as = 'somebody'",
-    "INSERT INTO pauses VALUES ('planet', 'mars', 'ann', NULL, 0)",
-    "INSERT INTO lane_version VALUES (2, 1)",
+STATEMENTS = [f"UPDATE detent_jobs SET {change} WHERE id = '{row}'" for row, change in LIES] + [
+    "UPDATE detent_jobs SET id = 'standard-queued' WHERE id = 'standard-running'",
+    "INSERT INTO detent_events (job_id, seq, event, source, target, at, execution_no, retries)"
+    " SELECT job_id, seq, event, source, target, at, execution_no, retries FROM detent_events WHERE seq = 1 LIMIT 1",
+    "UPDATE detent_events SET seq = 0 WHERE seq = 1",
+    "UPDATE detent_events SET source = 'queued' WHERE seq = 1",
+    "UPDATE detent_events SET source = NULL WHERE seq = 2",
+    "UPDATE detent_dead_letters SET status = 'gone'",
+    "UPDATE detent_dead_letters SET status = 'requeued'",
+    "UPDATE detent_dead_letters SET requeued_as = 'somebody'",
+    "INSERT INTO detent_pauses VALUES ('planet', 'mars', 'ann', NULL, 0)",
+    "INSERT INTO detent_lane_version VALUES (2, 1)",
 ]
 
 
@@ -89,7 +89,7 @@ def is_refused(connection: object, statement: str, values: tuple[object, ...] = 
 
 @pytest.mark.anyio
 async def test_no_statement_makes_view_engine_or_lane_lie(library: object) -> None:
-    statements = [f"UPDATE jobs SET {change} WHERE id = '{row}'" for row, change in DEEPER_LIES]
+    statements = [f"UPDATE detent_jobs SET {change} WHERE id = '{row}'" for row, change in DEEPER_LIES]
     assert [statement for statement in statements if not is_refused(library, statement)] == []
 
 
@@ -97,10 +97,10 @@ async def test_no_statement_makes_view_engine_or_lane_lie(library: object) -> No
 async def test_no_forged_row_is_let_in(library: object) -> None:
     before = rows(library)
     names = [row[1] for row in library.execute("PRAGMA table_info(jobs)")]  # type: ignore[attr-defined]
-    insert = f"INSERT INTO jobs VALUES ({', '.join('?' * len(names))})"
+    insert = f"INSERT INTO detent_jobs VALUES ({', '.join('?' * len(names))})"
     passed = []
     for source, changes in FORGERIES:
-        (row,) = library.execute("SELECT * FROM jobs WHERE id = ?", (source,))  # type: ignore[attr-defined]
+        (row,) = library.execute("SELECT * FROM detent_jobs WHERE id = ?", (source,))  # type: ignore[attr-defined]
         forged = dict(zip(names, row, strict=True)) | {"id": "forged"} | changes
         if not is_refused(library, insert, tuple(forged.values())):
             passed.append((source, changes))
@@ -112,18 +112,18 @@ async def test_no_forged_row_is_let_in(library: object) -> None:
 async def test_honest_statements_pass(library: object) -> None:
     """The table above means something only if the same rows can be changed in honest ways."""
     honest = [
-        "UPDATE jobs SET version = version + 1, updated_at = updated_at + 1 WHERE id = 'standard-queued'",
-        "UPDATE jobs SET lease_until = lease_until + 1 WHERE id = 'standard-running'",
-        "UPDATE jobs SET due_at = due_at + 1, next_retry_at = due_at + 1, ready = 0 WHERE id = 'p3c-retry_scheduled'",
-        "UPDATE jobs SET result = '[1]' WHERE id = 'standard-succeeded'",
-        "UPDATE dead_letters SET status = 'discarded'",
+        "UPDATE detent_jobs SET version = version + 1, updated_at = updated_at + 1 WHERE id = 'standard-queued'",
+        "UPDATE detent_jobs SET lease_until = lease_until + 1 WHERE id = 'standard-running'",
+        "UPDATE detent_jobs SET due_at = due_at + 1, next_retry_at = due_at + 1, ready = 0 WHERE id = 'p3c-retry_scheduled'",
+        "UPDATE detent_jobs SET result = '[1]' WHERE id = 'standard-succeeded'",
+        "UPDATE detent_dead_letters SET status = 'discarded'",
     ]
     assert [statement for statement in honest if is_refused(library, statement)] == []
 
 
 def test_every_status_of_every_contract_is_known_to_the_file(peopled: Path) -> None:
     connection = apsw.Connection(str(peopled))
-    known = {row[:3] for row in connection.execute("SELECT contract, status, phase FROM statuses")}
+    known = {row[:3] for row in connection.execute("SELECT contract, status, phase FROM detent_statuses")}
     connection.close()
     wanted = {(c.name, status, str(phase)) for c in CONTRACTS.values() for status, phase in c.statuses.items()}
     assert known == wanted

@@ -99,7 +99,7 @@ async def test_an_older_schema_is_refused_unless_migrating(tmp_path: Path, monke
     assert "detent migrate" in error.message
     assert sql(path, "PRAGMA user_version") == [(newest - 1,)]
     opened(path, may_migrate=True).close_now()
-    assert sql(path, "SELECT count(*) FROM later", "SELECT id FROM jobs") == [(0,), (job.id,)]
+    assert sql(path, "SELECT count(*) FROM later", "SELECT id FROM detent_jobs") == [(0,), (job.id,)]
     assert sql(path, "PRAGMA user_version") == [(newest,)]
 
 
@@ -116,7 +116,7 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 99])
-@pytest.mark.parametrize("table", ["CREATE TABLE customers (id)", "CREATE TABLE jobs (id, status)"])
+@pytest.mark.parametrize("table", ["CREATE TABLE customers (id)", "CREATE TABLE detent_jobs (id, status)"])
 async def test_a_file_of_another_program_is_refused_and_left_alone(tmp_path: Path, version: int, table: str) -> None:
     path = tmp_path / "theirs.db"
     sql(path, table, f"PRAGMA user_version = {version}")
@@ -162,7 +162,7 @@ async def test_several_may_open_an_empty_file_at_once(tmp_path: Path) -> None:
             path = tmp_path / f"jobs-{number}.db"
             for store in list(pool.map(opened, [path] * 6)):
                 store.close_now()
-            assert sql(path, "SELECT count(*) FROM contracts") == [(len(CONTRACTS),)]
+            assert sql(path, "SELECT count(*) FROM detent_contracts") == [(len(CONTRACTS),)]
 
 
 async def test_opening_twice_and_closing_twice(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from detent.proof.verify.limits import Step
 from support.servers.databases import Database
 
 _STEPS = """SELECT {job}, e.at, j.contract, e.source, e.target, j.queue, j.job_type, j.tenant_id, j.limit_key
-FROM events e JOIN jobs j ON j.id = e.job_id ORDER BY {order}"""
+FROM detent_events e JOIN detent_jobs j ON j.id = e.job_id ORDER BY {order}"""
 
 
 def steps_of_file(path: Path) -> list[Step]:

@@ -23,7 +23,7 @@ def insert_old_jobs(path: Path, number: int) -> None:
     """Insert copies of one finished job, with their own ids and events, that finished long ago."""
     connection = apsw.Connection(str(path))
     connection.pragma("synchronous", 0)
-    (old,) = connection.execute("SELECT id FROM jobs LIMIT 1").fetchone()
+    (old,) = connection.execute("SELECT id FROM detent_jobs LIMIT 1").fetchone()
     names = [row[1] for row in connection.execute("PRAGMA table_info(jobs)")]
     events = [row[1] for row in connection.execute("PRAGMA table_info(events)") if row[1] != "n"]
     new_id = "printf('00000000-%04x-7000-8000-%012x', s.value >> 16, s.value)"

@@ -19,30 +19,30 @@ def corrupt(name: str, rule: str, pick: str | None, *statements: str) -> Corrupt
 
 
 def job(contract: str, status: str, more: str = "true") -> str:
-    return f"SELECT id FROM jobs WHERE contract = '{contract}' AND status = '{status}' AND {more} ORDER BY id LIMIT 1"
+    return f"SELECT id FROM detent_jobs WHERE contract = '{contract}' AND status = '{status}' AND {more} ORDER BY id LIMIT 1"
 
 
 def row(assignments: str) -> str:
-    return f"UPDATE jobs SET {assignments} WHERE id = :job"
+    return f"UPDATE detent_jobs SET {assignments} WHERE id = :job"
 
 
-def event(assignments: str, seq: str = "(SELECT version FROM jobs WHERE id = :job)") -> str:
-    return f"UPDATE events SET {assignments} WHERE job_id = :job AND seq = {seq}"
+def event(assignments: str, seq: str = "(SELECT version FROM detent_jobs WHERE id = :job)") -> str:
+    return f"UPDATE detent_events SET {assignments} WHERE job_id = :job AND seq = {seq}"
 
 
 def also_logged(name: str, source: str, target: str, **columns: str) -> tuple[str, str]:
     """Statements that append an event to the log and increment the row's version."""
     values = {"at": "updated_at", "execution_no": "execution_no", "retries": "retries", "data": "NULL"} | columns
     return (
-        "INSERT INTO events (job_id, seq, event, source, target, at, execution_no, retries, data)"
+        "INSERT INTO detent_events (job_id, seq, event, source, target, at, execution_no, retries, data)"
         f" SELECT id, version + 1, '{name}', '{source}', '{target}', {', '.join(values.values())}"
-        " FROM jobs WHERE id = :job",
+        " FROM detent_jobs WHERE id = :job",
         row("version = version + 1"),
     )
 
 
 def owned(space: str, owner: str) -> str:
-    return f"INSERT INTO keys (space, key, job_id, created_at) VALUES ('{space}', 'free', {owner}, 1)"
+    return f"INSERT INTO detent_keys (space, key, job_id, created_at) VALUES ('{space}', 'free', {owner}, 1)"
 
 
 def plant(path: str, corruption: Corruption) -> str | None:
