@@ -151,7 +151,9 @@ PG_SETTINGS = """SET plan_cache_mode = force_generic_plan; SET enable_seqscan = 
 # SQLite: settle, promote, walk, take. A walk returns the lanes of one rank: the first with jobs above :pos. If a take
 # returns too few, the same lanes are read again without a quota, then the next rank. In SQLite, LIMIT cannot use a
 # column, so walk and take are two statements.
-LITE_PROBE = "(SELECT j.lane FROM detent_jobs j WHERE j.ready = 1 AND j.lane > {} AND j.lane <= {} ORDER BY j.lane LIMIT 1)"
+LITE_PROBE = (
+    "(SELECT j.lane FROM detent_jobs j WHERE j.ready = 1 AND j.lane > {} AND j.lane <= {} ORDER BY j.lane LIMIT 1)"
+)
 LITE_RUNS = "w.lane >> 31 & 16777215 IN (SELECT value FROM json_each(:groups))"
 LITE_NEXT = f"""CASE WHEN {LITE_RUNS} THEN w.lane ELSE coalesce((
     (SELECT min(value) FROM json_each(:groups) WHERE value > w.lane >> 31 & 16777215) << 31 | (w.lane >> 55 << 55)) - 1,

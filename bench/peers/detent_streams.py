@@ -17,7 +17,9 @@ from .protocol import PART, URL, Peer
 
 DATABASE, _, REDIS = URL.partition(" ")
 SLOTS = {"drain": 300, "pickup": 64}
-_LEFT = "SELECT (SELECT count(*) FROM detent_jobs WHERE ready) + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
+_LEFT = (
+    "SELECT (SELECT count(*) FROM detent_jobs WHERE ready) + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
+)
 _TRUNCATE = "TRUNCATE jobs, events, notes, keys, workers, outbox, wires"
 
 

@@ -23,7 +23,9 @@ from .template import first_change
 CALLERS = 16
 _OTHER_ID = "01900000-0000-7000-8000-00000000000f"
 CLAIMED_AT_ONCE = int(VARIANT or 100)
-_LEFT = "SELECT (SELECT count(*) FROM detent_jobs WHERE ready) + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
+_LEFT = (
+    "SELECT (SELECT count(*) FROM detent_jobs WHERE ready) + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
+)
 
 
 class StatementRecorded(Exception):

@@ -6,7 +6,7 @@ INSERT INTO detent.child_events (parent_id, child_id, failed) VALUES (:parent_id
 -- name: add_child_cancel
 -- A cancelled job with open children: a row without child_id requests that they are cancelled. Index: jobs_children.
 INSERT INTO detent.child_events (parent_id, child_id, failed) SELECT CAST(:parent_id AS text), NULL, true
-WHERE EXISTS (SELECT 1 FROM detent.jobs WHERE parent_id = CAST(:parent_id AS text) AND phase <> 'final');
+WHERE EXISTS (SELECT 1 FROM detent.job_list WHERE parent_id = CAST(:parent_id AS text) AND phase <> 'final');
 
 -- name: parents_with_ended_children
 SELECT parent_id FROM detent.child_events GROUP BY parent_id ORDER BY min(n) LIMIT :limit;
@@ -31,10 +31,10 @@ DELETE FROM detent.awaited WHERE parent_id = :parent_id;
 
 -- name: children
 -- Pages by id. Index: jobs_children.
-SELECT {columns} FROM detent.jobs WHERE parent_id = :parent_id AND parent_id IS NOT NULL AND {where} ORDER BY id LIMIT :limit;
+SELECT {columns} FROM detent.job_list WHERE parent_id = :parent_id AND parent_id IS NOT NULL AND {where} ORDER BY id LIMIT :limit;
 
 -- name: count_children
-SELECT job_type, contract, status, phase, count(*) FROM detent.jobs WHERE parent_id = :parent_id AND parent_id IS NOT NULL
+SELECT job_type, contract, status, phase, count(*) FROM detent.job_list WHERE parent_id = :parent_id AND parent_id IS NOT NULL
 GROUP BY job_type, contract, status, phase ORDER BY job_type, contract, status;
 
 -- name: approval
@@ -70,7 +70,7 @@ DELETE FROM detent.votes WHERE job_id = :job_id AND name = :name;
 
 -- name: awaiting_approval
 -- Jobs that wait for an approval, oldest first. Index: jobs_asking.
-SELECT {columns} FROM detent.jobs
+SELECT {columns} FROM detent.job_list
 WHERE phase = 'blocked' AND (wait_kind = 'approval' OR wait_kind IS NULL AND due_at IS NULL) AND {where}
 ORDER BY id LIMIT :limit;
 
@@ -83,7 +83,7 @@ SELECT a.parent_id, a.child_id FROM detent.awaited a WHERE {where} ORDER BY a.pa
 
 -- name: verify_asking
 -- Jobs that wait for an approval without an open one. Index: jobs_asking.
-SELECT j.id, j.wait_name FROM detent.jobs j LEFT JOIN detent.approvals a ON a.job_id = j.id AND a.name = j.wait_name
+SELECT j.id, j.wait_name FROM detent.job_list j LEFT JOIN detent.approvals a ON a.job_id = j.id AND a.name = j.wait_name
 WHERE j.phase = 'blocked' AND (j.wait_kind = 'approval' OR j.wait_kind IS NULL AND j.due_at IS NULL)
   AND j.wait_kind = 'approval' AND (a.job_id IS NULL OR a.decision IS NOT NULL) ORDER BY j.id LIMIT :limit;
 
@@ -91,7 +91,7 @@ WHERE j.phase = 'blocked' AND (j.wait_kind = 'approval' OR j.wait_kind IS NULL A
 -- Every approval with its counted votes and its job.
 SELECT a.job_id, a.name, a.quorum, a.decision, a.expired, a.on_expiry, count(CASE WHEN v.approved THEN 1 END),
   count(CASE WHEN NOT v.approved THEN 1 END), j.id
-FROM detent.approvals a LEFT JOIN detent.votes v ON v.job_id = a.job_id AND v.name = a.name LEFT JOIN detent.jobs j ON j.id = a.job_id
+FROM detent.approvals a LEFT JOIN detent.votes v ON v.job_id = a.job_id AND v.name = a.name LEFT JOIN detent.job_list j ON j.id = a.job_id
 WHERE {where} GROUP BY a.job_id, a.name, a.quorum, a.decision, a.expired, a.on_expiry, j.id
 ORDER BY a.job_id, a.name LIMIT :limit;
 

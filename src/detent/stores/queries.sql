@@ -17,7 +17,7 @@ INSERT INTO detent.keys (space, key, job_id, created_at) VALUES (:space, :key, :
 
 -- name: next_attempt
 -- Index: jobs_task.
-SELECT coalesce(max(task_attempt), 0) + 1 FROM detent.jobs WHERE task_id = :task_id AND task_attempt IS NOT NULL;
+SELECT coalesce(max(task_attempt), 0) + 1 FROM detent.job_list WHERE task_id = :task_id AND task_attempt IS NOT NULL;
 
 -- name: move_to_lane
 UPDATE detent.jobs SET lane = :lane WHERE id = :id;
@@ -47,7 +47,7 @@ SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant_id AND limit_key = 
 SELECT p.id FROM detent.lane_parties p JOIN detent.pauses AS pauses ON pauses.kind = 'tenant' AND pauses.name = p.tenant_id;
 
 -- name: events
-SELECT job_id, seq, event, source, target, at, actor, execution_no, retries, data FROM detent.events
+SELECT job_id, seq, event, source, target, at, actor, execution_no, retries, data FROM detent.event_list
 WHERE job_id = :job_id ORDER BY seq;
 
 -- name: notes
@@ -64,7 +64,7 @@ INSERT INTO detent.signals (job_id, name, data, actor, at, timed_out) VALUES (:j
 WITH page AS (
   SELECT job_id, name FROM detent.signals WHERE {where} ORDER BY job_id, name LIMIT :limit
 )
-SELECT p.job_id, p.name, 1 AS missed FROM page p CROSS JOIN detent.jobs j
+SELECT p.job_id, p.name, 1 AS missed FROM page p CROSS JOIN detent.job_list j
 WHERE j.id = p.job_id AND j.phase = 'blocked' AND j.wait_name = p.name AND j.wait_kind NOT IN ('approval', 'children')
 UNION ALL
 SELECT job_id, name, 0 FROM (SELECT job_id, name FROM page ORDER BY job_id DESC, name DESC LIMIT 1) e
@@ -107,22 +107,22 @@ ORDER BY id LIMIT 1;
 SELECT contract, count(*) FROM detent.dead_letters WHERE {where} GROUP BY contract ORDER BY contract LIMIT :limit;
 
 -- name: jobs
-SELECT {columns} FROM detent.jobs WHERE {where} ORDER BY id DESC LIMIT :limit;
+SELECT {columns} FROM detent.job_list WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: job_window
 -- Reads at most :scan jobs along the primary key, so that a filter with few matches does not read the whole table.
-SELECT {columns} FROM (SELECT * FROM detent.jobs WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+SELECT {columns} FROM (SELECT * FROM detent.job_list WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
 WHERE {where} ORDER BY id DESC LIMIT :limit;
 
 -- name: job_window_end
-SELECT id FROM (SELECT id FROM detent.jobs WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
+SELECT id FROM (SELECT id FROM detent.job_list WHERE id < :before ORDER BY id DESC LIMIT :scan) AS looked
 ORDER BY id LIMIT 1;
 
 -- name: counts
-SELECT contract, status, phase, count(*) FROM detent.jobs GROUP BY contract, status, phase;
+SELECT contract, status, phase, count(*) FROM detent.job_list GROUP BY contract, status, phase;
 
 -- name: counts_of_tenant
-SELECT contract, status, phase, count(*) FROM detent.jobs WHERE tenant_id = :tenant GROUP BY contract, status, phase;
+SELECT contract, status, phase, count(*) FROM detent.job_list WHERE tenant_id = :tenant GROUP BY contract, status, phase;
 
 -- name: dead_letters_of_tenant
 SELECT status, count(*) FROM detent.dead_letters WHERE tenant_id = :tenant GROUP BY status;
@@ -181,7 +181,7 @@ SELECT schedule_id, fire_at, job_id, made_at FROM detent.fires WHERE schedule_id
 ORDER BY fire_at DESC LIMIT :limit;
 
 -- name: old_fires
-SELECT f.fire_at, j.id IS NOT NULL FROM detent.fires f LEFT JOIN detent.jobs j ON j.id = f.job_id
+SELECT f.fire_at, j.id IS NOT NULL FROM detent.fires f LEFT JOIN detent.job_list j ON j.id = f.job_id
 WHERE f.schedule_id = :schedule_id AND f.fire_at < :before ORDER BY f.fire_at LIMIT :limit;
 
 -- name: drop_fires
@@ -192,7 +192,7 @@ SELECT name, definition, carried FROM detent.contracts;
 
 -- name: unfinished_statuses
 -- Reads all jobs; only run when a status or an edge of a declared contract has gone.
-SELECT DISTINCT status FROM detent.jobs WHERE contract = :contract AND phase <> 'final';
+SELECT DISTINCT status FROM detent.job_list WHERE contract = :contract AND phase <> 'final';
 
 -- name: put_contract
 INSERT INTO detent.contracts (name, definition, carried) VALUES (:name, :definition, :carried)
@@ -217,7 +217,7 @@ DELETE FROM detent.keys WHERE (space, key) IN (
 SELECT max(passed) FROM detent.pruning;
 
 -- name: verify_size
-SELECT count(*) FROM detent.jobs WHERE {where};
+SELECT count(*) FROM detent.job_list WHERE {where};
 
 -- name: verify_jobs
 -- The columns that are compared with the log, in chunks by id.
@@ -225,12 +225,12 @@ SELECT id, contract, status, phase, version, execution_no, failures, retries, in
   created_at, updated_at, started_at, finished_at, token IS NOT NULL, worker IS NOT NULL, lease_until,
   due_at, ready, next_retry_at, wait_name, max_retries, dlq_id, requeued_from,
   tenant_id, idempotency_key, idempotency_scope, task_id, task_attempt
-FROM detent.jobs WHERE {where} ORDER BY id LIMIT :limit;
+FROM detent.job_list WHERE {where} ORDER BY id LIMIT :limit;
 
 -- name: verify_events
 -- The logs of a range of jobs. Index: unique (job_id, seq).
 SELECT job_id, seq, at, data, event, source, target, execution_no, retries
-FROM detent.events WHERE {where} ORDER BY job_id, seq;
+FROM detent.event_list WHERE {where} ORDER BY job_id, seq;
 
 -- name: verify_dead_letters
 SELECT id, job_id, contract, tenant_id, retries FROM detent.dead_letters WHERE {where} ORDER BY job_id, retries;
@@ -238,13 +238,13 @@ SELECT id, job_id, contract, tenant_id, retries FROM detent.dead_letters WHERE {
 -- name: verify_requeued
 -- Jobs requeued from a dead letter, and the job that this dead letter names.
 SELECT j.id, j.requeued_from, l.id, l.requeued_as
-FROM detent.jobs j LEFT JOIN detent.dead_letters l ON l.id = j.requeued_from
+FROM detent.job_list j LEFT JOIN detent.dead_letters l ON l.id = j.requeued_from
 WHERE j.requeued_from IS NOT NULL AND {where};
 
 -- name: verify_fates
 -- Dead letters by id, each with its job.
 SELECT l.id, l.job_id, l.contract, l.status, l.requeued_as, j.id, j.dlq_id
-FROM detent.dead_letters l LEFT JOIN detent.jobs j ON j.id = l.job_id WHERE {where} ORDER BY l.id LIMIT :limit;
+FROM detent.dead_letters l LEFT JOIN detent.job_list j ON j.id = l.job_id WHERE {where} ORDER BY l.id LIMIT :limit;
 
 -- name: verify_discards
 -- Who proposed and who confirmed the discards of these dead letters.
@@ -254,12 +254,12 @@ ORDER BY n;
 
 -- name: verify_keys
 SELECT k.space, k.key, k.job_id, j.id, j.contract, j.tenant_id, j.idempotency_key, j.idempotency_scope, j.task_id
-FROM detent.keys k LEFT JOIN detent.jobs j ON j.id = k.job_id WHERE {where} AND (j.id IS NOT NULL OR k.kept_until IS NULL)
+FROM detent.keys k LEFT JOIN detent.job_list j ON j.id = k.job_id WHERE {where} AND (j.id IS NOT NULL OR k.kept_until IS NULL)
 ORDER BY k.space, k.key LIMIT :limit;
 
 -- name: verify_tasks
 -- The numbered runs of tasks. Index: jobs_task.
-SELECT task_id, task_attempt, id FROM detent.jobs WHERE task_attempt IS NOT NULL AND {where}
+SELECT task_id, task_attempt, id FROM detent.job_list WHERE task_attempt IS NOT NULL AND {where}
 ORDER BY task_id, task_attempt, id LIMIT :limit;
 
 -- name: verify_fired
@@ -268,23 +268,23 @@ SELECT schedule_id, fire_at, job_id FROM detent.fires WHERE {where};
 
 -- name: verify_fires
 SELECT f.schedule_id, f.fire_at, f.job_id, j.id, j.scheduled_at, j.idempotency_key
-FROM detent.fires f LEFT JOIN detent.jobs j ON j.id = f.job_id WHERE {where} ORDER BY f.schedule_id, f.fire_at LIMIT :limit;
+FROM detent.fires f LEFT JOIN detent.job_list j ON j.id = f.job_id WHERE {where} ORDER BY f.schedule_id, f.fire_at LIMIT :limit;
 
 -- name: verify_notes
 -- Notes that follow no event: the job does not exist, or seq is outside its versions.
-SELECT n.job_id, n.seq, n.name, j.version FROM detent.notes n LEFT JOIN detent.jobs j ON j.id = n.job_id
+SELECT n.job_id, n.seq, n.name, j.version FROM detent.notes n LEFT JOIN detent.job_list j ON j.id = n.job_id
 WHERE {where} AND (j.id IS NULL OR n.seq < 1 OR n.seq > j.version) ORDER BY n.job_id, n.seq;
 
 -- name: verify_steps
 -- Steps without a job, of an execution that the job never had (a requeue may take over steps), or finished without
 -- a result.
-SELECT s.job_id, s.name, s.execution_no, j.execution_no FROM detent.steps s LEFT JOIN detent.jobs j ON j.id = s.job_id
+SELECT s.job_id, s.name, s.execution_no, j.execution_no FROM detent.steps s LEFT JOIN detent.job_list j ON j.id = s.job_id
 WHERE {where} AND (j.id IS NULL OR s.execution_no < 1 OR (j.requeued_from IS NULL AND s.execution_no > j.execution_no)
   OR (s.finished AND s.result IS NULL)) ORDER BY s.job_id, s.name;
 
 -- name: verify_signals
 -- Signals without a job, and signals that their blocked job still waits for.
-SELECT s.job_id, s.name, j.status FROM detent.signals s LEFT JOIN detent.jobs j ON j.id = s.job_id
+SELECT s.job_id, s.name, j.status FROM detent.signals s LEFT JOIN detent.job_list j ON j.id = s.job_id
 WHERE {where} AND (j.id IS NULL OR (j.phase = 'blocked' AND j.wait_name = s.name AND j.wait_kind NOT IN ('approval', 'children')))
 ORDER BY s.job_id, s.name;
 
@@ -340,4 +340,4 @@ SELECT count(*) FROM detent.outbox;
 
 -- name: verify_outbox_items
 SELECT o.job_id, o.kind FROM detent.outbox o
-WHERE {where} AND NOT EXISTS (SELECT 1 FROM detent.jobs j WHERE j.id = o.job_id) ORDER BY o.job_id, o.kind;
+WHERE {where} AND NOT EXISTS (SELECT 1 FROM detent.job_list j WHERE j.id = o.job_id) ORDER BY o.job_id, o.kind;

@@ -124,7 +124,7 @@ class TxQueries(
 
     async def intern(self, table: str, values: dict[str, str]) -> int:
         """The id of a lane group, party or mark; inserts it if it is new."""
-        if await self.change(f"add_{table}", **values):
+        if await self.change(f"add_{table}", **values) and table in _INTERNED_COLUMNS:
             await self.change("raise_lane_version")
         return await self.number(f"find_{table}", **values)
 
@@ -132,8 +132,7 @@ class TxQueries(
         for change in changes:
             before, after = change.before, change.after
             assert before is not None, "apply changes jobs that exist; insert creates them"
-            values = {name: getattr(after, name) for name in MUTABLE}
-            if await self.change("update_job", **values, id=after.id, before_version=before.version) != 1:
+            if not await self.update_job(change):
                 raise VersionConflict(
                     f"job {after.id} was changed by another call; read it and repeat", job_id=after.id
                 )
@@ -146,6 +145,13 @@ class TxQueries(
                 await self.add_notes(change.notes)
             await self.record_family_events(change)
         await self.write_outbox(changes)
+
+    async def update_job(self, change: Change) -> bool:
+        """Write the row after a change; False if its version is not the one before the change."""
+        before, after = change.before, change.after
+        assert before is not None
+        values = {name: getattr(after, name) for name in MUTABLE}
+        return await self.change("update_job", **values, id=after.id, before_version=before.version) == 1
 
     async def add_events(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -125,7 +125,7 @@ def _events_in_range(jobs: JobRange) -> str:
     tests = _tests(jobs.scope, "id")
     if jobs.scope.job_id is not None or not tests:
         return _in_range(jobs, "job_id")
-    return f"job_id IN (SELECT id FROM detent.jobs WHERE {_all([*tests, _in_range(jobs, 'id')])})"
+    return f"job_id IN (SELECT id FROM detent.job_list WHERE {_all([*tests, _in_range(jobs, 'id')])})"
 
 
 def _dead_letter_tests(scope: Scope, after: str | None) -> list[str]:

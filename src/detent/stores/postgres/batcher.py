@@ -13,6 +13,7 @@ from .connections import LOST, terminate
 from .dialect import Query
 from .errors import translate
 from .insert import insert
+from .names import Names
 
 _MAX_JOBS = 1_000
 _LOOP_ITERATIONS = 4
@@ -38,11 +39,13 @@ class InsertBatcher:
         self,
         connect: Callable[[], Awaitable[Any]],
         namespace: str,
+        names: Names,
         single_statement: Callable[[Any], Any],
         on_lost: Callable[[], None],
     ) -> None:
         self._connect = connect
         self._namespace = namespace
+        self._names = names
         self._on_lost = on_lost
         self._single_statement = single_statement
         self._connection: Any = None
@@ -69,7 +72,7 @@ class InsertBatcher:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()
             async with self._single_statement(self._connection):
-                return await insert(self._connection, self._namespace, changes, lanes)
+                return await insert(self._connection, self._namespace, self._names, changes, lanes)
         except LOST as error:
             terminate(self._connection)
             if not isinstance(error, asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""Settles, promotes and claims in one statement (settle_and_claim.sql); the contracts' statuses are parameters."""
+"""Settles, promotes and claims in one statement (claim_parts.sql); the contracts' statuses are parameters."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,12 +7,13 @@ from typing import Any
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.ports.claims import Claimed, ClaimRequest, Success
-from detent.stores.lanes import FIRST_SUSPECT_LANE, RANK_SHIFT, LaneCache, rank_of
+from detent.stores.lanes import RANK_SHIFT, LaneCache, rank_of
 
-from .claim_by_id import ClaimByIdResult, claim_by_id_values, success_values, unsettled_successes
+from .claim_by_id import ClaimKey, claim_by_id_values, done_values, success_values, unsettled_successes
 from .connections import Connection
 from .dialect import Query, compiled
 from .lost_claims import remaining_request
+from .names import Names
 from .tx import PostgresTxQueries
 
 SETTINGS = {
@@ -34,12 +35,19 @@ _LOCAL = "; ".join(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.ite
 class Edges:
     """The claim and succeed edges of every contract, as arrays for the claim statements."""
 
-    def __init__(self, contracts: Mapping[str, Contract]) -> None:
+    def __init__(self, contracts: Mapping[str, Contract], names: Names) -> None:
         self.contracts = frozenset(contracts)
         self.stream_contracts = frozenset(name for name, contract in contracts.items() if contract.uses_stream)
         self._rows = {
             (prefix, c.name): [
-                (c.name, status, edge.event, edge.target)
+                tuple(
+                    str(number)
+                    for number in (
+                        names.state_ids[c.name, status],
+                        names.edge_ids[edge.event, status, edge.target],
+                        names.state_ids[c.name, edge.target],
+                    )
+                )
                 for status in c.in_phase(phase)
                 if (edge := c.edge(status, move))
             ]
@@ -54,7 +62,7 @@ class Edges:
         values = self._values.get(key)
         if values is None:
             edges = [row for contract in sorted(key[1]) for row in self._rows.get((prefix, contract), ())]
-            columns = ("contracts", "sources", "events", "targets")
+            columns = ("sources", "edges", "targets")
             values = {f"{prefix}_{name}": [edge[position] for edge in edges] for position, name in enumerate(columns)}
             self._values[key] = values
         return values
@@ -65,13 +73,15 @@ def settle_and_claim_values(
     request: ClaimRequest | None,
     lane_cache: LaneCache,
     edges: Edges,
+    worker: int,
     now: int,
     relaxed: bool = False,
+    done: Sequence[ClaimKey] = (),
 ) -> dict[str, Any]:
     """The parameters of the claim statements.
 
     successes: all of child jobs or none of them; sorted by id here, because rows locked in one order cannot deadlock.
-    relaxed: commit with synchronous_commit = off.
+    relaxed: commit with synchronous_commit = off. done: claims whose jobs are all settled.
     """
     allowed = lane_cache.allowed_groups(request, edges.contracts) if request else {}
     ordered = sorted(successes, key=itemgetter(0))
@@ -90,7 +100,8 @@ def settle_and_claim_values(
         "floor_dues": [str(due) for due, _ in floors.values()],
         "floor_ids": [job_id for _, job_id in floors.values()],
         "token": request.token if request else "",
-        "worker": request.worker if request else "",
+        "worker": worker,
+        **done_values(done),
         "lease": request.lease if request else 0,
         **edges.values("end", {s[2] for s in ordered}),
         **edges.values("claim", set(allowed.values())),
@@ -100,26 +111,27 @@ def settle_and_claim_values(
 class ClaimResult:
     """The rows of a claim statement: a head row (settled ids, counts, lane version), then one row per claimed job."""
 
-    __slots__ = ("_settled", "claimed", "last", "partial", "promoted", "version", "wrote")
+    __slots__ = ("_settled", "claim", "claimed", "last", "partial", "promoted", "version", "wrote")
 
-    def __init__(self, rows: Sequence[Any], token: str) -> None:
-        head, *jobs = rows
-        self._settled: str | None = head[5]
-        self.promoted: int = head[7]
-        self.version: int = head[14]
-        self.wrote = len(rows) > 1 or head[6] > 0
+    def __init__(self, head: Any, jobs: Sequence[Any], names: Names) -> None:
+        self._settled: str | None = head[2]
+        self.promoted: int = head[4]
+        self.version: int = head[6]
+        self.wrote = bool(jobs) or head[3] > 0
+        self.claim: ClaimKey | None = (head[11], head[17]) if jobs else None
+        """The row of table claims that names the claimed jobs."""
         self.partial = False
         """True: the claim started at a lower priority, so a repeat from the highest priority may find more."""
-        jobs.sort(key=_claim_order)
-        self.claimed = [
-            Claimed(
-                row[0], token, row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10],
-                row[11] or row[0], row[12], row[13], row[15], row[17], row[18], row[14] >= FIRST_SUSPECT_LANE,
-            )
-            for row in jobs
-        ]  # fmt: skip
-        self.last = {row[14]: (row[15], row[0]) for row in jobs}
+        ordered = sorted(jobs, key=_claim_order)
+        self.claimed = [names.claimed(row) for row in ordered]
+        self.last = {row[1]: (row[11], row[0]) for row in ordered}
         """lane -> (due_at, id) of the last job claimed from it"""
+
+    @staticmethod
+    async def of(rows: Sequence[Any], names: Names) -> "ClaimResult":
+        head, *jobs = rows
+        await names.load_lanes(row[1] for row in jobs)
+        return ClaimResult(head, jobs, names)
 
     def unsettled(self, successes: Sequence[Success]) -> list[Success]:
         """Successes that were not settled: the token did not match, or another transaction had locked the row."""
@@ -156,7 +168,7 @@ def claim_statement(
 
 def _claim_order(row: Any) -> tuple[int, int, str]:
     """(step of the walk, due_at, id)."""
-    return row[16], row[15], row[0]
+    return row[12], row[11], row[0]
 
 
 class PlainClaimTx(PostgresTxQueries):
@@ -203,8 +215,10 @@ class PlainClaimTx(PostgresTxQueries):
 
     async def _claim_by_id(self, request: ClaimRequest) -> list[Claimed]:
         await self._set_plan_options()
-        values = claim_by_id_values([], request, self._edges, self.now)
-        result = ClaimByIdResult(await fetch_rows(self.connection, compiled(self._texts["claim_by_id"]), values))
+        worker = await self.names.actor(request.worker)
+        values = claim_by_id_values([], request, self._edges, worker, self.now)
+        rows = await fetch_rows(self.connection, compiled(self._texts["claim_by_id"]), values)
+        result = await ClaimResult.of(rows, self.names)
         self.wrote |= result.wrote
         return result.claimed
 
@@ -220,9 +234,12 @@ class PlainClaimTx(PostgresTxQueries):
     async def _settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> ClaimResult:
         await self._set_plan_options()
         name, extra_values = claim_statement(self.lane_cache, successes, request)
-        values = settle_and_claim_values(successes, request, self.lane_cache, self._edges, self.now) | extra_values
+        worker = await self.names.actor(request.worker) if request else 0
+        values = (
+            settle_and_claim_values(successes, request, self.lane_cache, self._edges, worker, self.now) | extra_values
+        )
         query = compiled(self._texts[name])
-        result = ClaimResult(await fetch_rows(self.connection, query, values), request.token if request else "")
+        result = await ClaimResult.of(await fetch_rows(self.connection, query, values), self.names)
         if extra_values:
             result.save_low_rank(self.lane_cache)
         self.wrote |= result.wrote

@@ -1,12 +1,20 @@
-"""Claims jobs by id (claim_by_id.sql), and the parameters that all claim statements share for settled jobs."""
+"""The parameters of claims by id, and those that all claim statements share for settled jobs."""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Protocol
 
-from detent.ports.claims import Claimed, ClaimRequest, Success
+from detent.ports.claims import ClaimRequest, Success
 
 from .dialect import is_uuid
+
+ClaimKey = tuple[int, int]
+"""(check_at, n): the primary key of table claims."""
+
+
+def done_values(claims: Sequence[ClaimKey]) -> dict[str, list[str]]:
+    """The parameters that name claims whose jobs are all settled."""
+    return {"done_times": [str(check_at) for check_at, _ in claims], "done_numbers": [str(n) for _, n in claims]}
 
 
 def success_values(successes: Sequence[Success]) -> dict[str, Any]:
@@ -34,7 +42,12 @@ class StreamEdges(Protocol):
 
 
 def claim_by_id_values(
-    successes: Sequence[Success], request: ClaimRequest, edges: StreamEdges, now: int
+    successes: Sequence[Success],
+    request: ClaimRequest,
+    edges: StreamEdges,
+    worker: int,
+    now: int,
+    done: Sequence[ClaimKey] = (),
 ) -> Mapping[str, Any]:
     """The parameters of claim_by_id. Successes and named jobs are each sorted by id, the order in which rows are locked
     everywhere, so that transactions cannot deadlock."""
@@ -46,23 +59,10 @@ def claim_by_id_values(
         "named_ids": [job[0] for job in named],
         "named_tokens": [job[1] for job in named],
         "named_counts": [str(job[2]) for job in named],
-        "worker": request.worker,
+        "worker": worker,
+        "family": False,
+        **done_values(done),
         "lease": request.lease,
         **edges.values("end", {s[2] for s in ordered}),
         **edges.values("claim", edges.stream_contracts),
     }
-
-
-class ClaimByIdResult:
-    """The rows of claim_by_id: a head row (settled ids and their number), then one row per claimed job."""
-
-    __slots__ = ("_settled", "claimed", "wrote")
-
-    def __init__(self, rows: Sequence[Any]) -> None:
-        head, *jobs = rows
-        self._settled: str | None = head[6]
-        self.wrote = bool(jobs) or head[7] > 0
-        self.claimed = [Claimed(*row) for row in jobs]
-
-    def unsettled(self, successes: Sequence[Success]) -> list[Success]:
-        return unsettled_successes(self._settled, successes)

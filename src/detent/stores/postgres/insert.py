@@ -1,39 +1,52 @@
 """Builds and runs the statement that inserts new jobs and their first events in one round trip."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
+from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput
 from detent.core.job import Change, Event, Job
 from detent.core.uniform_batch import UniformBatch
-from detent.stores.rows import CREATED, EVENT_COLUMNS, as_text, created_values
+from detent.stores.rows import CREATED, as_text
 
 from .connections import STATEMENT_SECONDS
 from .dialect import is_uuid
+from .names import PLAIN_COLUMNS, Names, sql_type
 
-_BIG = {"created_at", "updated_at", "due_at", "timeout_ms", "scheduled_at", "deadline_at", "at", "lane"}
-_KINDS = {bool: "boolean", int: "integer"}
-_EVENT = attrgetter(*EVENT_COLUMNS[:-1])
-
-
-def _type_of(owner: type[Job] | type[Event], column: str) -> str:
-    if column in _BIG:
-        return "bigint"
-    annotation = next((field.type for field in fields(owner) if field.name == column), str)
-    return next((sql for kind, sql in _KINDS.items() if kind in (annotation, *get_args(annotation))), "text")
-
-
-_JOB_COLUMNS = (*CREATED, "lane")
-_JOB_TYPES = {name: _type_of(Job, name) for name in _JOB_COLUMNS}
-_EVENT_COLUMNS = ("job_id", *EVENT_COLUMNS[1:], "lane")
-_EVENT_TYPES = {name: _type_of(Event, name) for name in _EVENT_COLUMNS}
+_PLAIN = tuple(name for name in CREATED if name in PLAIN_COLUMNS)
+_plain_values = attrgetter(*_PLAIN)
+_JOB_COLUMNS = (*_PLAIN, "state", "lane")
+_JOB_TYPES = {name: sql_type(name) for name in _JOB_COLUMNS}
+_EVENT_PLAIN = ("job_id", "seq", "at", "execution_no", "retries")
+_event_values = attrgetter(*_EVENT_PLAIN)
+_EVENT_COLUMNS = (*_EVENT_PLAIN, "edge", "actor", "data", "lane")
+_EVENT_TYPES = {name: sql_type(name) for name in _EVENT_COLUMNS}
 _FEW_JOBS = 1_000
 _SECONDS_PER_JOB = 0.002
 """Added to the time limit of a statement that inserts many jobs."""
-_ZERO = "execution_no, failures, retries, interruptions, wait_parked"
+_PLACES = {
+    "queue": ("lane, due_at, id", "state & 3 = 0 AND due_at <= created_at"),
+    "timers": (
+        "wakes, due_at, id",
+        "state & 3 = 0 AND due_at > created_at OR state & 3 = 2 AND due_at IS NOT NULL",
+    ),
+    "deadlines": ("deadline_at, id", "deadline_at IS NOT NULL"),
+    "awaiting_approval": ("id", "state & 3 = 2 AND due_at IS NULL"),
+}
+"""Thin table -> (its columns, the new jobs that belong there)."""
+
+
+def places_of(job: Job) -> tuple[str, ...]:
+    """The thin tables that a new job belongs to."""
+    if job.phase is Phase.CLAIMABLE:
+        place = "queue" if job.ready else "timers"
+    elif job.phase is Phase.BLOCKED:
+        place = "awaiting_approval" if job.due_at is None else "timers"
+    else:
+        place = ""
+    return tuple(name for name in (place, "deadlines" if job.deadline_at is not None else "") if name)
 
 
 class Shape(NamedTuple):
@@ -67,23 +80,32 @@ def shape_of(names: Sequence[str], columns: Sequence[Sequence[Any]], ids: Sequen
 
 
 @lru_cache(maxsize=256)
-def statement(jobs: Shape, events: Shape, single: bool, namespace: str) -> str:
+def statement(jobs: Shape, events: Shape, single: bool, places: frozenset[str], namespace: str) -> str:
     """The statement for rows of these shapes. It returns NULL, or the inserted ids if some jobs existed already."""
     first = 2 + len(jobs.arrays) + len(jobs.constants)
     job_values, from_jobs = _select(jobs, _JOB_TYPES, 2, single)
     event_values, from_events = _select(events, _EVENT_TYPES, first, single)
+    placed = "".join(_place(namespace, table) for table in sorted(places))
     return f"""
 WITH made AS (
-  INSERT INTO {namespace}jobs ({_column_list(jobs)}, {_ZERO})
-  SELECT {job_values}, 0, 0, 0, 0, false {from_jobs}
-  ON CONFLICT (id) DO NOTHING RETURNING id
-), logged AS (
+  INSERT INTO {namespace}jobs ({_column_list(jobs)})
+  SELECT {job_values} {from_jobs}
+  ON CONFLICT (id) DO NOTHING RETURNING id, lane, due_at, created_at, deadline_at, state
+){placed}, logged AS (
   INSERT INTO {namespace}events ({_column_list(events)}, xid)
   SELECT {event_values}, (SELECT pg_current_xact_id()::text::bigint) {from_events}
   WHERE ({_id_of(events, single)} IN (SELECT id FROM made)) IS TRUE  -- IS TRUE: a hashed subplan, not a nested loop
 )
 SELECT CASE WHEN count(*) < {"1" if single else "cardinality($1)"}
   THEN coalesce(array_agg(id::text), ARRAY[]::text[]) END FROM made"""
+
+
+def _place(namespace: str, table: str) -> str:
+    columns, condition = _PLACES[table]
+    values = columns.replace("wakes", "state & 3 = 2")
+    return f""", in_{table} AS (
+  INSERT INTO {namespace}{table} ({columns}) SELECT {values} FROM made WHERE {condition}
+)"""
 
 
 def _column_list(shape: Shape) -> str:
@@ -113,11 +135,18 @@ def _select(shape: Shape, types: dict[str, str], first: int, single: bool) -> tu
     return ", ".join(values), f"FROM unnest({', '.join(arrays)}) u ({', '.join(names)})" if names else ""
 
 
-async def insert(connection: Any, namespace: str, changes: Sequence[Change], lanes: Sequence[int]) -> set[str]:
+async def insert(
+    connection: Any, namespace: str, names: Names, changes: Sequence[Change], lanes: Sequence[int]
+) -> set[str]:
     """Insert new jobs and their first events in one round trip; returns the ids that existed already."""
     if not changes:
         return set()
-    jobs, events = _uniform(changes, lanes[0]) if isinstance(changes, UniformBatch) else _individual(changes, lanes)
+    if isinstance(changes, UniformBatch):
+        jobs, events = await _uniform(names, changes, lanes[0])
+        places = frozenset(places_of(changes.first.after))
+    else:
+        jobs, events = await _individual(names, changes, lanes)
+        places = frozenset(place for change in changes for place in places_of(change.after))
     ids: list[str] = jobs[0]
     for job_id in ids:
         if not is_uuid(job_id):
@@ -125,7 +154,7 @@ async def insert(connection: Any, namespace: str, changes: Sequence[Change], lan
     single = len(ids) == 1
     job_shape, job_parameters = shape_of(_JOB_COLUMNS, jobs, ids)
     event_shape, event_parameters = shape_of(_EVENT_COLUMNS, events, ids)
-    text = statement(job_shape, event_shape, single, namespace)
+    text = statement(job_shape, event_shape, single, places, namespace)
     seconds = STATEMENT_SECONDS + len(ids) * _SECONDS_PER_JOB if len(ids) > _FEW_JOBS else None
     rows = await connection.fetch(text, ids[0] if single else ids, *job_parameters, *event_parameters, timeout=seconds)
     inserted: list[str] | None = rows[0][0]
@@ -135,23 +164,30 @@ async def insert(connection: Any, namespace: str, changes: Sequence[Change], lan
 Columns = list[list[Any]]
 
 
-def _individual(changes: Sequence[Change], lanes: Sequence[int]) -> tuple[Columns, Columns]:
+async def _individual(names: Names, changes: Sequence[Change], lanes: Sequence[int]) -> tuple[Columns, Columns]:
     """The columns of the jobs and of their events."""
+    states = [names.state_ids[change.after.contract, change.after.status] for change in changes]
+    jobs = _columns(_plain_values(change.after) for change in changes)
     events = [event for change in changes for event in change.events]
+    numbers = _columns([(await names.edge(event), await _actor(names, event)) for event in events])
     data = [as_text(event.data) for event in events]
     event_lanes = [lane for change, lane in zip(changes, lanes, strict=True) for _ in change.events]
-    jobs = _columns(created_values(change.after) for change in changes)
-    return [*jobs, list(lanes)], [*_columns(map(_EVENT, events)), data, event_lanes]
+    return [*jobs, states, list(lanes)], [*_columns(map(_event_values, events)), *numbers, data, event_lanes]
 
 
-def _uniform(changes: UniformBatch, lane: int) -> tuple[Columns, Columns]:
+async def _uniform(names: Names, changes: UniformBatch, lane: int) -> tuple[Columns, Columns]:
     """The same for a uniform batch, without building its jobs and events; a shared value is a column of length 1."""
     first, (event,) = changes.first, changes.first.events
-    jobs = [
-        changes.columns.get(name, [value]) for name, value in zip(CREATED, created_values(first.after), strict=True)
-    ]
-    _, *common = _EVENT(event)
-    return [*jobs, [lane]], [changes.ids, *([value] for value in common), [as_text(event.data)], [lane]]
+    state = names.state_ids[first.after.contract, first.after.status]
+    jobs = [changes.columns.get(name, [value]) for name, value in zip(_PLAIN, _plain_values(first.after), strict=True)]
+    _, *common = _event_values(event)
+    numbers = await names.edge(event), await _actor(names, event)
+    events = [changes.ids, *([value] for value in (*common, *numbers, as_text(event.data), lane))]
+    return [*jobs, [state], [lane]], events
+
+
+async def _actor(names: Names, event: Event) -> int | None:
+    return None if event.actor is None else await names.actor(event.actor)
 
 
 def _columns(rows: Iterable[tuple[Any, ...]]) -> Columns:

@@ -3,7 +3,7 @@ places, a second statement claims. The whole is repeated at once if other worker
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from detent.core.limits import Meter, parse_spent
@@ -12,9 +12,10 @@ from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, co
 from detent.stores.lanes import RANK_SHIFT, LaneCache, party_of, rank_of
 
 from .claim import MAX_REPEATS, ClaimResult, Edges, PlainClaimTx, fetch_rows, settle_and_claim_values
-from .claim_by_id import unsettled_successes
+from .claim_by_id import ClaimKey, unsettled_successes
 from .dialect import ORDINARY_LANES, SUSPECT_LANES, compiled
 from .lost_claims import remaining_request
+from .names import Names
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[list[Any]]]
 """Runs a named statement with its parameters."""
@@ -62,6 +63,7 @@ class LimitedClaim:
     claimed: list[Claimed]
     refused: list[Success]
     wrote: bool = False
+    claims: list[ClaimResult] = field(default_factory=list)
 
 
 async def claim_within_limits(
@@ -69,10 +71,12 @@ async def claim_within_limits(
     refresh: Callable[[], Awaitable[None]],
     lane_cache: LaneCache,
     edges: Edges,
+    names: Names,
     successes: Sequence[Success],
     request: ClaimRequest,
     now: int,
     *,
+    done: Sequence[ClaimKey] = (),
     once: bool = False,
 ) -> LimitedClaim:
     """Settle and claim; repeated while the first attempts show that more jobs can be claimed.
@@ -80,6 +84,7 @@ async def claim_within_limits(
     once: stop after the first statement that locks meters.
     """
     result = LimitedClaim([], [])
+    worker = await names.actor(request.worker)
     remaining: ClaimRequest | None = request
     first = None if request.only_suspects else lane_cache.next_start_rank()
     lanes_at_most, count_held = request.limit, False
@@ -88,7 +93,9 @@ async def claim_within_limits(
     for attempt in range(1 + MAX_REPEATS):
         assert remaining is not None
         lane_request = replace(remaining, limit=lanes_at_most)
-        values = settle_and_claim_values(successes, lane_request, lane_cache, edges, now, relaxed=not successes)
+        values = settle_and_claim_values(
+            successes, lane_request, lane_cache, edges, worker, now, relaxed=not successes, done=done
+        )
         rows = await run("settle_and_inspect", values | _inspect_values(lane_cache, remaining, first, count_held))
         inspection = Inspection.of(rows, lane_cache, counted=count_held)
         if attempt == 0:
@@ -111,10 +118,12 @@ async def claim_within_limits(
         if from_low_rank:
             ranks = (rank_of(claimable.lane) for claimable in inspection.snapshot.lanes)
             lane_cache.last_low_rank = min(ranks, default=-1)
-        claimed, more = await _claim_planned(run, lane_cache, edges, remaining, inspection.snapshot, plan, now)
-        result.claimed += claimed
-        result.wrote |= bool(claimed)
-        remaining = remaining_request(remaining, len(claimed))
+        claims, more = await _claim_planned(run, lane_cache, edges, names, remaining, inspection.snapshot, plan, now)
+        if claims is not None:
+            result.claims.append(claims)
+            result.claimed += claims.claimed
+        result.wrote |= claims is not None and claims.wrote
+        remaining = remaining_request(remaining, len(claims.claimed) if claims else 0)
         if remaining is None or (once and plan.quotas):
             break
         more_lanes = len(inspection.snapshot.lanes) >= lanes_at_most
@@ -156,18 +165,20 @@ async def _claim_planned(
     run: Run,
     lane_cache: LaneCache,
     edges: Edges,
+    names: Names,
     request: ClaimRequest,
     snapshot: ClaimSnapshot,
     plan: ClaimPlan,
     now: int,
-) -> tuple[list[Claimed], bool]:
+) -> tuple[ClaimResult | None, bool]:
     """Claim what was planned. The flag is true if a repeat may claim more: another worker had used up a meter, or one
     lane had fewer jobs than planned while another filled its quota."""
     if not plan.quotas:
-        return [], False
+        return None, False
+    worker = await names.actor(request.worker)
     meters = sorted((meter for meter in snapshot.meters.values() if meter.id in plan.takes), key=lambda meter: meter.id)
     pairs = [(lane, number) for lane in plan.quotas for number in plan.meters[lane]]
-    values = settle_and_claim_values([], request, lane_cache, edges, now, relaxed=True) | {
+    values = settle_and_claim_values([], request, lane_cache, edges, worker, now, relaxed=True) | {
         "lanes": [str(lane) for lane in plan.quotas],
         "quotas": [str(quota) for quota in plan.quotas.values()],
         "pair_lanes": [str(lane) for lane, _ in pairs],
@@ -181,13 +192,13 @@ async def _claim_planned(
         "dated": lane_cache.has_deadlines,
     }
     rows = await run("claim_limited", values)
-    result = ClaimResult(rows, request.token)
+    result = await ClaimResult.of(rows, names)
     result.save_positions(lane_cache, with_floors=False)
-    claimed_per_lane = Counter(row[14] for row in rows[1:])
+    claimed_per_lane = Counter(row[1] for row in rows[1:])
     lane_filled = any(claimed_per_lane[lane] == quota for lane, quota in plan.quotas.items())
     meters_used_up = result.promoted  # this statement counts them in that column
     missing = len(result.claimed) < sum(plan.quotas.values())
-    return result.claimed, meters_used_up > 0 or (lane_filled and missing)
+    return result, meters_used_up > 0 or (lane_filled and missing)
 
 
 class PostgresTx(PlainClaimTx):
@@ -197,7 +208,15 @@ class PostgresTx(PlainClaimTx):
         """Meters are locked once, in the order of their ids: locked in two steps, two transactions could deadlock."""
         await self._set_plan_options()
         result = await claim_within_limits(
-            self._run, self.refresh_lane_cache, self.lane_cache, self._edges, [], request, self.now, once=True
+            self._run,
+            self.refresh_lane_cache,
+            self.lane_cache,
+            self._edges,
+            self.names,
+            [],
+            request,
+            self.now,
+            once=True,
         )
         self.wrote |= result.wrote
         return result.claimed

@@ -1,12 +1,11 @@
-"""Numbered migrations of a Postgres database under an advisory lock, and the CHECK generated from its contracts."""
+"""The schema of a Postgres database and its later migrations, under an advisory lock, and the states of its contracts."""
 
-from collections.abc import Iterable, Mapping
-from hashlib import blake2b
+from collections.abc import Mapping
 from zlib import crc32
 
 import asyncpg
 
-from detent.core.contract.model import Contract, Move
+from detent.core.contract.model import Contract
 from detent.core.errors import SchemaMismatch, StoreUnavailable
 from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
 from detent.stores.sql_files import in_namespace, load_migrations
@@ -14,13 +13,12 @@ from detent.system.retry import RetryPolicy
 
 from .connections import Connection, read_committed
 from .dialect import DEFAULT_SCHEMA, compiled, namespace_of, queries
+from .names import state_id
 
 _ADVISORY_LOCK = 0x44544E54
 _LOCKED = RetryPolicy((asyncpg.LockNotAvailableError,), (0.0,) * 19)
 _LOCK_TIMEOUT = "500ms"
 _MIGRATION_SECONDS = 3_600.0
-_CONSTRAINT_DIGEST = """SELECT obj_description(oid, 'pg_constraint') FROM pg_constraint
-WHERE conname = 'jobs_contract' AND conrelid = 'detent.jobs'::regclass"""
 
 
 def migrations(schema: str = DEFAULT_SCHEMA) -> list[tuple[int, str]]:
@@ -101,7 +99,7 @@ async def _migrate(connection: Connection, schema: str) -> None:
 async def register(
     connection: Connection, schema: str, own: Mapping[str, Contract], builtin: Mapping[str, Contract]
 ) -> dict[str, Contract]:
-    """Store new declarations and replace the CHECK generated from them; returns all contracts of the database."""
+    """Store new declarations, their statuses and transitions; returns all contracts of the database."""
     registry = reconcile(await _stored(connection, schema), own, builtin)
     if not registry.to_write:
         return registry.contracts
@@ -126,17 +124,14 @@ async def _write_declarations(
         for name, (text, carried_by_detent) in registry.to_write.items():
             values = {"name": name, "definition": text, "carried": carried_by_detent}
             await connection.execute(put.text, *(values[n] for n in put.names))
-        rules = in_namespace(rules_sql(registry.contracts.values()), namespace_of(schema))
-        digest = blake2b(rules.encode(), digest_size=9).hexdigest()
-        if await connection.fetchval(in_namespace(_CONSTRAINT_DIGEST, namespace_of(schema))) != digest:
-            # While this waits for its table lock, all other statements queue behind it: time out soon and retry.
+        await _write_states(connection, texts, schema, registry.contracts)
+        changed = list(changed_contracts(stored, own))
+        if changed:
+            # A status has gone: no job may get it after this check. While this waits for its lock, all other statements
+            # queue behind it: time out soon and retry.
             await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-            comment = in_namespace(
-                f"COMMENT ON CONSTRAINT jobs_contract ON detent.jobs IS '{digest}'", namespace_of(schema)
-            )
-            await connection.execute(f"{rules} {comment}")
-        # Now that the table is locked, if a status has gone: no job can get that status after this check.
-        for before, after in changed_contracts(stored, own):
+            await connection.execute(f"LOCK TABLE {namespace_of(schema)}jobs IN SHARE ROW EXCLUSIVE MODE")
+        for before, after in changed:
             query = compiled(texts["unfinished_statuses"])
             check_unfinished(before, after, {row[0] for row in await connection.fetch(query.text, after.name)})
     return registry.contracts
@@ -146,38 +141,28 @@ async def _stored(connection: Connection, schema: str) -> dict[str, tuple[str, b
     return {row[0]: (row[1], row[2]) for row in await connection.fetch(queries(False, schema)["contracts"])}
 
 
-def rules_sql(contracts: Iterable[Contract]) -> str:
-    """The CHECK on status, phase and next_retry_at, and the trigger that keeps final jobs final unless reopened.
-
-    NOT VALID: existing rows passed the previous CHECK, so no scan is needed. The CHECK is one array and one short
-    condition, because every statement reads it from the catalog; the rare case (a final row changes) is a trigger.
-    """
-    contracts = list(contracts)
-    allowed = _array(
-        f"{c.name}/{status}/{phase}/{'at' if status in c.retry_at_statuses else '-'}"
-        for c in contracts
-        for status, phase in c.statuses.items()
+async def _write_states(
+    connection: Connection, texts: Mapping[str, str], schema: str, contracts: Mapping[str, Contract]
+) -> None:
+    """Write the statuses and transitions of all contracts as rows with ids, and the ids into the domain of states."""
+    put_state, add_edge = compiled(texts["put_state"]), compiled(texts["add_edge"])
+    known = {tuple(row)[1:]: row[0] for row in await connection.fetch(texts["states"])}
+    numbers = {number for number in known.values()}
+    for contract in contracts.values():
+        for status, phase in contract.statuses.items():
+            have = known.get((contract.name, status))
+            if have is not None and state_id(have >> 4, contract, status) == have:
+                continue
+            number = state_id(max(numbers, default=0) // 16 + 1, contract, status)
+            numbers.add(number)
+            values = {"id": number, "contract": contract.name, "status": status, "phase": str(phase)}
+            await connection.execute(put_state.text, *(values[name] for name in put_state.names))
+        for edge in contract.edges:
+            names = {"event": edge.event, "source": edge.source or "", "target": edge.target}
+            await connection.execute(add_edge.text, *(names[name] for name in add_edge.names))
+    domain = f"{namespace_of(schema)}state"
+    allowed = ", ".join(str(number) for number in sorted(numbers))
+    await connection.execute(
+        f"ALTER DOMAIN {domain} DROP CONSTRAINT IF EXISTS known;"
+        f"ALTER DOMAIN {domain} ADD CONSTRAINT known CHECK (VALUE = ANY ('{{{allowed}}}'::int[])) NOT VALID"
     )
-    reopened = _array(f"{c.name}/{s}" for c in contracts for s in c.statuses if c.edge(s, Move.REOPEN))
-    return f"""
-    ALTER TABLE detent.jobs DROP CONSTRAINT IF EXISTS jobs_contract;
-    ALTER TABLE detent.jobs ADD CONSTRAINT jobs_contract CHECK (contract || '/' || status || '/' || phase ||
-      CASE WHEN next_retry_at IS NULL THEN '/-' ELSE '/at' END = ANY ({allowed})) NOT VALID;
-    CREATE OR REPLACE FUNCTION detent.end_is_final() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN
-      IF OLD.contract || '/' || OLD.status <> ALL ({reopened})
-          AND (OLD.version <> NEW.version OR OLD.status <> NEW.status OR OLD.phase <> NEW.phase) THEN
-        RAISE EXCEPTION 'jobs: an end is final'
-          USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
-      END IF;
-      RETURN NULL;
-    END $$;
-    DROP TRIGGER IF EXISTS jobs_ended ON detent.jobs;
-    CREATE TRIGGER jobs_ended AFTER UPDATE OF status, phase, version ON detent.jobs FOR EACH ROW
-      WHEN (OLD.phase = 'final') EXECUTE FUNCTION detent.end_is_final();"""
-
-
-def _array(texts: Iterable[str]) -> str:
-    """An SQL literal of type text[]."""
-    quoted = ('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts)
-    return "'{" + ", ".join(quoted).replace("'", "''") + "}'::text[]"

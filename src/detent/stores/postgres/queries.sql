@@ -3,12 +3,12 @@
 -- name: lock
 -- Rows by id, locked in the order of the ids, so that two transactions cannot deadlock.
 SELECT j.* FROM json_array_elements_text(:ids::json) i
-CROSS JOIN LATERAL (SELECT {columns} FROM detent.jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE) j;
+CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE) j;
 
 -- name: lock_skip_locked
 -- The same without rows that other transactions have locked.
 SELECT j.* FROM json_array_elements_text(:ids::json) i
-CROSS JOIN LATERAL (SELECT {columns} FROM detent.jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j;
+CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs WHERE id = i.value::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j;
 
 -- name: dead_letter
 -- Locked before it is read: of two concurrent requeues only one may see it open.
@@ -18,8 +18,8 @@ SELECT {dead_columns} FROM detent.dead_letters WHERE id = :id FOR UPDATE;
 -- Hot path. Skips locked rows: they cannot be expired either while they are locked.
 WITH held AS MATERIALIZED (
   SELECT j.at FROM json_each_text(:held::json) h CROSS JOIN LATERAL (
-    SELECT ctid AS at, token, phase FROM detent.jobs WHERE id = h.key::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j
-  WHERE j.token = h.value AND j.phase = 'leased'
+    SELECT ctid AS at, token, state FROM detent.jobs WHERE id = h.key::uuid OFFSET 0 FOR UPDATE SKIP LOCKED) j
+  WHERE j.token = h.value AND j.state & 3 = 1
 )
 UPDATE detent.jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at;
 
@@ -28,51 +28,67 @@ UPDATE detent.jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease)
 SELECT h.key, j.lost, j.cancel_requested FROM json_each_text(:held::json) h
 CROSS JOIN LATERAL (
   SELECT count(*) = 0 AS lost, max(cancel_requested) AS cancel_requested FROM (
-    SELECT token, phase, cancel_requested FROM detent.jobs WHERE id = h.key::uuid OFFSET 0) k
-  WHERE k.token = h.value AND k.phase = 'leased') j
+    SELECT token, state, cancel_requested::text AS cancel_requested FROM detent.jobs WHERE id = h.key::uuid OFFSET 0) k
+  WHERE k.token = h.value AND k.state & 3 = 1) j
 WHERE j.lost OR j.cancel_requested IS NOT NULL;
 
 -- name: promote
--- Future jobs that have become due. Index: jobs_later.
+-- Future jobs that have become due move to the queue. A job that another transaction has locked stays in timers.
 WITH due AS MATERIALIZED (
-  SELECT ctid AS at FROM detent.jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND phase = 'claimable' AND due_at <= (SELECT {clock}) ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED
+  SELECT t.at, j.lane, j.due_at, j.id FROM (
+    SELECT ctid AS at, id FROM detent.timers WHERE NOT wakes AND due_at <= (SELECT {clock}) ORDER BY due_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED) t
+  CROSS JOIN LATERAL (SELECT lane, due_at, id FROM detent.jobs WHERE id = t.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+), untimed AS (
+  DELETE FROM detent.timers x USING due d WHERE x.ctid = d.at
 )
-UPDATE detent.jobs j SET ready = true FROM due d WHERE j.ctid = d.at;
+INSERT INTO detent.queue (lane, due_at, id) SELECT lane, due_at, id FROM due ON CONFLICT DO NOTHING;
 
 -- name: expired
--- Hot path. Index: jobs_leased. FOR UPDATE checks the condition again on the locked row. Compared with the start of the
--- transaction: if this statement had to wait for a lock on the table, so had the heartbeats.
-SELECT {columns} FROM detent.jobs WHERE phase = 'leased' AND lease_until <= (SELECT {began})
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
-ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;
+-- Hot path. Every leased job is in a claim whose check_at is not after the end of its lease. Compared with the start of
+-- the transaction: if this statement had to wait for a lock on the table, so had the heartbeats.
+WITH over AS MATERIALIZED (
+  SELECT j.id FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)
+    WHERE c.check_at <= (SELECT {began})) u
+  CROSS JOIN LATERAL (SELECT id, state, lease_until FROM detent.jobs WHERE id = u.id OFFSET 0) j
+  WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began}) AND j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))))
+  ORDER BY j.lease_until LIMIT :limit
+)
+SELECT j.* FROM over o CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs
+  WHERE id = o.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began}) ORDER BY j.lease_until;
 
 -- name: due_blocked
--- Hot path. Index: jobs_later.
-SELECT {columns} FROM detent.jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'blocked' AND due_at <= (SELECT {clock})
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
-ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED;
+-- Hot path. Blocked jobs whose time has come.
+WITH over AS MATERIALIZED (
+  SELECT t.id FROM detent.timers t CROSS JOIN LATERAL (SELECT state FROM detent.jobs WHERE id = t.id OFFSET 0) j
+  WHERE t.wakes AND t.due_at <= (SELECT {clock}) AND j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))) ORDER BY t.due_at LIMIT :limit
+)
+SELECT j.* FROM over o CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs
+  WHERE id = o.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+WHERE j.state & 3 = 2 AND j.due_at <= (SELECT {clock}) ORDER BY j.due_at;
 
 -- name: any_leased_or_due
-SELECT EXISTS (SELECT 1 FROM detent.jobs WHERE phase = 'leased'
-    AND job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json))))
-  OR EXISTS (SELECT 1 FROM detent.jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND due_at <= (SELECT {clock} + :horizon) AND job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json))))
+SELECT EXISTS (SELECT 1 FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u
+    CROSS JOIN LATERAL (SELECT state, lane FROM detent.jobs WHERE id = u.id OFFSET 0) j WHERE j.state & 3 = 1
+    AND (j.lane >> {party_bits}) & {group_mask} IN (SELECT id FROM detent.lane_groups
+      WHERE job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json)))))
+  OR EXISTS (SELECT 1 FROM detent.timers t CROSS JOIN LATERAL (SELECT lane FROM detent.jobs WHERE id = t.id OFFSET 0) j
+    WHERE t.due_at <= (SELECT {clock} + :horizon) AND (j.lane >> {party_bits}) & {group_mask} IN (
+      SELECT id FROM detent.lane_groups WHERE job_type = ANY (ARRAY(SELECT json_array_elements_text(:types::json)))))
   OR EXISTS (SELECT 1 FROM detent.child_events);
 
 -- name: backlog
--- Due, future and leased jobs per lane group. Indexes: jobs_ready, jobs_later, jobs_leased; no final row is read.
+-- Due, future and leased jobs per lane group; no finished job is read.
 WITH open_jobs (lane, due, later, held, due_at) AS (
-  SELECT lane, 1, 0, 0, due_at FROM detent.jobs WHERE ready
+  SELECT lane, 1, 0, 0, due_at FROM detent.queue
   UNION ALL
-  SELECT lane, (due_at <= :now)::int, (due_at > :now)::int, 0, CASE WHEN due_at <= :now THEN due_at END FROM detent.jobs
-  WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'claimable'
+  SELECT j.lane, (NOT t.wakes AND t.due_at <= :now)::int, (t.wakes OR t.due_at > :now)::int, 0,
+    CASE WHEN NOT t.wakes AND t.due_at <= :now THEN t.due_at END FROM detent.timers t
+  CROSS JOIN LATERAL (SELECT lane FROM detent.jobs WHERE id = t.id OFFSET 0) j
   UNION ALL
-  SELECT lane, 0, 1, 0, NULL FROM detent.jobs
-  WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'blocked'
-  UNION ALL
-  SELECT lane, 0, 0, 1, NULL FROM detent.jobs WHERE phase = 'leased'
+  SELECT j.lane, 0, 0, 1, NULL FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u
+  CROSS JOIN LATERAL (SELECT lane, state FROM detent.jobs WHERE id = u.id OFFSET 0) j WHERE j.state & 3 = 1
 ), kinds (id, due, later, held, oldest) AS (
   SELECT (lane >> :shift::int) & :mask, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
 )
@@ -80,22 +96,22 @@ SELECT g.contract, g.queue, g.job_type, coalesce(o.due, 0), coalesce(o.later, 0)
 FROM detent.lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
 
 -- name: jobs_ahead
--- Index: jobs_ready.
 SELECT count(*) FROM (
-  SELECT 1 FROM detent.jobs me JOIN detent.jobs j ON j.lane = me.lane
-  WHERE me.id = :id AND j.ready AND (j.due_at, j.id) < (me.due_at, me.id) LIMIT :at_most) a;
+  SELECT 1 FROM detent.jobs me JOIN detent.queue q ON q.lane = me.lane
+  WHERE me.id = :id AND (q.due_at, q.id) < (me.due_at, me.id) LIMIT :at_most) a;
 
 -- name: adopt
 -- Leased rows with one of these tokens; their leases are extended. A row that another worker has claimed since has
--- another token. Index: jobs_leased. Runs only after the result of a claim was lost.
+-- another token. Runs only after the result of a claim was lost.
 WITH held AS MATERIALIZED (
-  SELECT ctid AS at FROM detent.jobs WHERE phase = 'leased'
-    AND token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json))) FOR UPDATE SKIP LOCKED
+  SELECT j.at FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u
+  CROSS JOIN LATERAL (SELECT ctid AS at, token, state FROM detent.jobs WHERE id = u.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+  WHERE j.state & 3 = 1 AND j.token = ANY (ARRAY(SELECT json_array_elements_text(:tokens::json)))
 ), kept AS (
   UPDATE detent.jobs j SET lease_until = greatest(j.lease_until, {clock} + :lease) FROM held h WHERE j.ctid = h.at RETURNING j.*
 )
-SELECT id, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  coalesce(effect_root, cast(id AS text)), idempotency_key, cancel_requested, due_at, traceparent, parent_id, losses >= 2
+SELECT id::text, lane, payload::text, execution_no, retries, version, timeout_ms, trace_id, effect_root, idempotency_key,
+  cancel_requested::text, due_at, 0, traceparent, parent_id, token, losses, NULL
 FROM kept ORDER BY lane, due_at, id;
 
 -- name: clock
@@ -103,8 +119,7 @@ SELECT {clock};
 
 -- name: next_due
 -- The first time at which a job of this phase becomes due.
-SELECT min(due_at) FROM detent.jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = :phase;
+SELECT min(due_at) FROM detent.timers WHERE wakes = (:phase::text = 'blocked');
 
 -- name: schedules_matching
 SELECT {schedule_columns} FROM detent.schedules WHERE id = :reference OR name = :reference ORDER BY id FOR UPDATE;
@@ -147,7 +162,7 @@ FROM json_array_elements(:rows::json) ON CONFLICT DO NOTHING;
 -- Locks nothing, so that jobs can end meanwhile.
 SELECT s.value, j.id::text FROM json_array_elements_text(:ids::json) s
 CROSS JOIN LATERAL (SELECT job_id FROM detent.fires WHERE schedule_id = s.value ORDER BY fire_at DESC LIMIT :limit) f
-JOIN detent.jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
+JOIN detent.job_list j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
 
 -- name: uptime
 SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8;
@@ -158,15 +173,23 @@ SELECT k.space, k.key, k.job_id FROM json_array_elements(:pairs::json) p
 JOIN detent.keys k ON k.space = p.value ->> 0 AND k.key = p.value ->> 1;
 
 -- name: ready_suspect
--- A claimable job in the lanes of suspects, if there is one. Index: jobs_ready.
-SELECT 1 FROM detent.jobs WHERE ready AND lane >= :first::bigint ORDER BY lane LIMIT 1;
+-- A queued job in the lanes of suspects, if there is one.
+SELECT 1 FROM detent.queue WHERE lane >= :first::bigint ORDER BY lane LIMIT 1;
 
 -- name: reclaimable
--- Expired leases that a worker may reclaim. Index: jobs_leased. {began}: see expired.
-SELECT {columns} FROM detent.jobs WHERE phase = 'leased' AND lease_until <= (SELECT {began})
-  AND (lane >> :shift::int) & :group_mask = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:groups::json)))
-  AND lane & :party_mask <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:paused::json)))
-ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED;
+-- Expired leases that a worker may reclaim. {began}: see expired.
+WITH over AS MATERIALIZED (
+  SELECT j.id FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)
+    WHERE c.check_at <= (SELECT {began})) u
+  CROSS JOIN LATERAL (SELECT id, state, lease_until, lane FROM detent.jobs WHERE id = u.id OFFSET 0) j
+  WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began})
+    AND (j.lane >> :shift::int) & :group_mask = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:groups::json)))
+    AND j.lane & :party_mask <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:paused::json)))
+  ORDER BY j.lease_until LIMIT :limit
+)
+SELECT j.* FROM over o CROSS JOIN LATERAL (SELECT {raw_columns} FROM detent.jobs
+  WHERE id = o.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+WHERE j.state & 3 = 1 AND j.lease_until <= (SELECT {began}) ORDER BY j.lease_until;
 
 -- name: prune_candidates
 -- The next jobs along the primary key, and whether each may be deleted: it ended long enough ago, its parent has ended,
@@ -177,12 +200,12 @@ SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= (
       AND (r.value ->> 2 IS NULL OR r.value ->> 2 = j.job_type)
       AND (r.value ->> 3 IS NULL OR r.value ->> 3 = j.status)
       ORDER BY r.n LIMIT 1)
-    AND NOT EXISTS (SELECT 1 FROM detent.jobs p WHERE p.phase <> 'final' AND p.id =
+    AND NOT EXISTS (SELECT 1 FROM detent.job_list p WHERE p.phase <> 'final' AND p.id =
       CASE WHEN j.parent_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN j.parent_id::uuid END)
     AND NOT EXISTS (SELECT 1 FROM detent.dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
   CASE WHEN j.task_attempt IS NOT NULL THEN (
-    SELECT min(r.task_attempt) FROM detent.jobs r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
-FROM detent.jobs j WHERE {where} ORDER BY j.id LIMIT :limit;
+    SELECT min(r.task_attempt) FROM detent.job_list r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
+FROM detent.job_list j WHERE {where} ORDER BY j.id LIMIT :limit;
 
 -- name: prune_events
 DELETE FROM detent.events WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
@@ -205,6 +228,9 @@ DELETE FROM detent.fires AS fires WHERE job_id IN (SELECT value::uuid FROM json_
   AND NOT EXISTS (SELECT 1 FROM detent.schedules s WHERE s.id = fires.schedule_id);
 
 -- name: prune_jobs
+WITH gone AS (
+  DELETE FROM detent.awaiting_approval WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json))
+)
 DELETE FROM detent.jobs WHERE id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
 
 -- name: prune_keys
@@ -225,7 +251,7 @@ SELECT {dead_columns} FROM detent.dead_letters WHERE id = :id FOR UPDATE;
 -- Records a step if the token holds the job. The lock keeps the lease from being expired before the commit.
 WITH held AS MATERIALIZED (
   SELECT id, execution_no, updated_at FROM detent.jobs
-  WHERE id = :job_id::uuid AND token = :token::text AND phase = 'leased' FOR SHARE
+  WHERE id = :job_id::uuid AND token = :token::text AND state & 3 = 1 FOR SHARE
 )
 INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at)
 SELECT id, :name::text, :digest::text, :result::text, :finished::boolean, execution_no, greatest({clock}, updated_at)
@@ -239,9 +265,9 @@ WITH held AS MATERIALIZED (
   SELECT j.id, j.execution_no, j.updated_at, s.name, s.digest, s.result, s.finished
   FROM unnest(CAST(:ids::text[] AS uuid[]), :tokens::text[], :names::text[], :digests::text[], :results::text[],
     CAST(:finished::text[] AS boolean[])) s (id, token, name, digest, result, finished)
-  CROSS JOIN LATERAL (SELECT id, token, phase, execution_no, updated_at FROM detent.jobs
+  CROSS JOIN LATERAL (SELECT id, token, state, execution_no, updated_at FROM detent.jobs
     WHERE id = s.id OFFSET 0 FOR SHARE SKIP LOCKED) j
-  WHERE j.token = s.token AND j.phase = 'leased'
+  WHERE j.token = s.token AND j.state & 3 = 1
 )
 INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at)
 SELECT id, name, digest, result, finished, execution_no, greatest({clock}, updated_at) FROM held
@@ -252,7 +278,7 @@ RETURNING job_id::text, name;
 -- name: tail
 -- Events in the order of their transactions, from a position on. All transactions below :below have ended. The window
 -- keeps the sort small for a reader that is far behind. Index: events_xid.
-SELECT e.xid, {tail_columns} FROM detent.events e JOIN detent.jobs j ON j.id = e.job_id
+SELECT e.xid, {tail_columns} FROM detent.event_list e JOIN detent.job_list j ON j.id = e.job_id
 WHERE e.xid >= :commit AND e.xid < :below AND (e.xid, e.job_id, e.seq) > (:commit, :job_id, :seq)
 ORDER BY e.xid, e.job_id, e.seq LIMIT :limit;
 
@@ -285,16 +311,13 @@ WHERE o.job_id = (p.value ->> 0)::uuid AND o.kind = p.value ->> 1 AND o.version 
   AND EXISTS (SELECT FROM detent.stream_epochs w WHERE w.name = :stream AND w.epoch LIKE '%/' || :run_id);
 
 -- name: claimable
--- All jobs of these contracts that wait for a worker now. Indexes: jobs_ready, jobs_later.
-SELECT id, version, failures FROM detent.jobs WHERE ready
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))
-UNION ALL
-SELECT id, version, failures FROM detent.jobs WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'claimable' AND due_at <= (SELECT {clock})
-  AND contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)));
+-- All jobs of these contracts that wait for a worker now.
+SELECT j.id, j.version, j.failures FROM (
+  SELECT id FROM detent.queue UNION ALL SELECT id FROM detent.timers WHERE NOT wakes AND due_at <= (SELECT {clock})) q
+CROSS JOIN LATERAL (SELECT id, version, failures, state FROM detent.jobs WHERE id = q.id OFFSET 0) j WHERE j.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json))));
 
 -- name: open_dead_letters
-SELECT l.job_id, j.version FROM detent.dead_letters l JOIN detent.jobs j ON j.id = l.job_id
+SELECT l.job_id, j.version FROM detent.dead_letters l JOIN detent.job_list j ON j.id = l.job_id
 WHERE l.status = 'open' AND l.contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)));
 
 -- name: dead_letters_of
@@ -302,9 +325,12 @@ SELECT {dead_columns} FROM detent.dead_letters
 WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json)) ORDER BY job_id, retries;
 
 -- name: expire_leases
--- Ends the leases {id: token} whose worker was found dead on the stream.
-UPDATE detent.jobs j SET lease_until = least(j.lease_until, {clock}) FROM json_each_text(:held::json) h
-WHERE j.id = h.key::uuid AND j.token = h.value AND j.phase = 'leased';
+-- Ends the leases {id: token} whose worker was found dead on the stream. A claim of its own makes the sweep look at them.
+WITH ended AS (
+  UPDATE detent.jobs j SET lease_until = least(j.lease_until, {clock}) FROM json_each_text(:held::json) h
+  WHERE j.id = h.key::uuid AND j.token = h.value AND j.state & 3 = 1 RETURNING j.id, j.lease_until
+)
+INSERT INTO detent.claims (check_at, ids) SELECT min(lease_until), array_agg(id) FROM ended HAVING count(*) > 0;
 
 -- name: prune_outbox
 DELETE FROM detent.outbox WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json));
@@ -312,12 +338,14 @@ DELETE FROM detent.outbox WHERE job_id IN (SELECT value::uuid FROM json_array_el
 -- name: note_heartbeats
 -- A note for each job {id: token} that was claimed longer than :older_than ago; :names is {contract: note name}.
 INSERT INTO detent.notes (job_id, seq, name, at, actor, execution_no)
-SELECT j.id, j.version, n.value, greatest({clock}, j.updated_at), j.worker, j.execution_no
+SELECT j.id, j.version, n.value, greatest({clock}, j.updated_at), a.name, j.execution_no
 FROM json_each_text(:held::json) h
-CROSS JOIN LATERAL (SELECT id, version, updated_at, worker, execution_no, token, phase, contract FROM detent.jobs
+CROSS JOIN LATERAL (SELECT id, version, updated_at, worker, execution_no, token, state FROM detent.jobs
   WHERE id = h.key::uuid OFFSET 0) j
-JOIN json_each_text(:names::json) n ON n.key = j.contract
-WHERE j.token = h.value AND j.phase = 'leased' AND j.updated_at <= {clock} - :older_than::bigint;
+JOIN detent.states s ON s.id = j.state AND s.phase = 'leased'
+JOIN json_each_text(:names::json) n ON n.key = s.contract
+LEFT JOIN detent.actors a ON a.id = j.worker
+WHERE j.token = h.value AND j.updated_at <= {clock} - :older_than::bigint;
 
 -- name: take_all_keys
 -- [space, key, job_id] each.
@@ -326,6 +354,137 @@ SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid, :now::bigint FROM json_arr
 
 -- name: verify_takeovers
 -- Events of these names whose data lack old consumer, new consumer or message id.
-SELECT e.job_id, e.seq, e.event FROM detent.events e WHERE {where} AND e.event = ANY (ARRAY(SELECT json_array_elements_text(:events::json)))
+SELECT e.job_id, e.seq, e.event FROM detent.event_list e WHERE {where} AND e.event = ANY (ARRAY(SELECT json_array_elements_text(:events::json)))
   AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
     AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;
+-- name: sweep_claims
+-- Before expired and reclaimable: claims whose time has come are replaced by what is left of them.
+WITH due AS MATERIALIZED (
+  SELECT check_at, n, ids FROM detent.claims WHERE check_at <= (SELECT {began}) ORDER BY check_at LIMIT 1000
+  FOR UPDATE SKIP LOCKED
+), alive AS MATERIALIZED (
+  SELECT d.n, min(j.lease_until) AS check_at, array_agg(j.id) AS ids FROM due d CROSS JOIN LATERAL unnest(d.ids) u (id)
+  CROSS JOIN LATERAL (SELECT id, state, lease_until FROM detent.jobs WHERE id = u.id OFFSET 0) j
+  WHERE j.state & 3 = 1 GROUP BY d.n
+), gone AS (
+  DELETE FROM detent.claims c USING due d WHERE c.check_at = d.check_at AND c.n = d.n
+    AND NOT EXISTS (SELECT 1 FROM alive a WHERE a.n = d.n AND a.check_at = d.check_at)
+)
+INSERT INTO detent.claims (check_at, ids) SELECT a.check_at, a.ids FROM alive a JOIN due d USING (n) WHERE a.check_at <> d.check_at;
+
+-- name: update_job
+-- Compare-and-set on version; the caller checks that one row changed. The job also moves between queue and timers:
+-- :was_due_at is set if it was in one of them, :in_queue and :in_timers say where it is now.
+WITH changed AS (
+  UPDATE detent.jobs SET {raw_assignments} WHERE id = :id::uuid AND version = :before_version::int RETURNING id
+), unqueued AS (
+  DELETE FROM detent.queue WHERE NOT :stays::boolean AND lane = :before_lane::bigint AND due_at = :was_due_at::bigint
+    AND id = :id::uuid
+), untimed AS (
+  DELETE FROM detent.timers WHERE NOT :in_timers::boolean AND NOT :stays::boolean AND wakes = :woke::boolean
+    AND due_at = :was_due_at::bigint AND id = :id::uuid
+), moved AS (
+  UPDATE detent.timers SET wakes = :wakes::boolean, due_at = :due_at::bigint
+  WHERE :in_timers::boolean AND NOT :stays::boolean AND wakes = :woke::boolean AND due_at = :was_due_at::bigint
+    AND id = :id::uuid RETURNING 1
+), queued AS (
+  INSERT INTO detent.queue (lane, due_at, id) SELECT :lane::bigint, :due_at::bigint, id FROM changed
+  WHERE :in_queue::boolean AND NOT :stays::boolean
+), timed AS (
+  INSERT INTO detent.timers (wakes, due_at, id) SELECT :wakes::boolean, :due_at::bigint, id FROM changed
+  WHERE :in_timers::boolean AND NOT :stays::boolean AND NOT EXISTS (SELECT 1 FROM moved)
+)
+SELECT id FROM changed;
+
+-- name: insert_event
+INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, data, lane, xid)
+SELECT id, :seq::int, :edge::int, :at::bigint, :actor::int, :execution_no::int, :retries::int, :data::text, lane,
+  pg_current_xact_id()::text::bigint FROM detent.jobs WHERE id = :job_id::uuid;
+
+-- name: add_edge
+INSERT INTO detent.edges (event, source, target) VALUES (:event, :source, :target) ON CONFLICT DO NOTHING;
+
+-- name: find_edge
+SELECT id FROM detent.edges WHERE event = :event AND source = :source AND target = :target;
+
+-- name: add_actor
+INSERT INTO detent.actors (name) VALUES (:name) ON CONFLICT DO NOTHING;
+
+-- name: find_actor
+SELECT id FROM detent.actors WHERE name = :name;
+
+-- name: actor
+SELECT name FROM detent.actors WHERE id = :id;
+
+-- name: state
+SELECT contract, status FROM detent.states WHERE id = :id;
+
+-- name: lane_group
+SELECT contract, queue, job_type FROM detent.lane_groups WHERE id = :id;
+
+-- name: states
+SELECT id, contract, status FROM detent.states ORDER BY id;
+
+-- name: put_state
+INSERT INTO detent.states (id, contract, status, phase, retry_at, reopens)
+VALUES (:id, :contract, :status, :phase, :id::int & 4 = 4, :id::int & 8 = 8);
+
+-- name: put_awaiting_approval
+INSERT INTO detent.awaiting_approval (id) VALUES (:id) ON CONFLICT DO NOTHING;
+
+-- name: drop_awaiting_approval
+DELETE FROM detent.awaiting_approval WHERE id = :id;
+
+-- name: put_deadline
+INSERT INTO detent.deadlines (deadline_at, id) VALUES (:deadline_at, :id) ON CONFLICT DO NOTHING;
+
+-- name: unfinished_statuses
+-- Reads all jobs; only run when a status or an edge of a declared contract has gone.
+SELECT DISTINCT s.status FROM detent.jobs j JOIN detent.states s ON s.id = j.state
+WHERE s.contract = :contract AND j.state & 3 <> 3;
+
+-- name: counts
+SELECT s.contract, s.status, s.phase, c.n FROM (SELECT state, count(*) AS n FROM detent.jobs GROUP BY state) c
+JOIN detent.states s ON s.id = c.state;
+
+-- name: counts_of_tenant
+SELECT s.contract, s.status, s.phase, c.n FROM (SELECT state, count(*) AS n FROM detent.jobs
+  WHERE lane & {party_mask} IN (SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant) GROUP BY state) c
+JOIN detent.states s ON s.id = c.state;
+
+-- name: held_jobs
+-- The jobs that every worker holds.
+SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
+FROM detent.lease_list ORDER BY lease_until LIMIT :limit;
+
+-- name: long_held
+-- Extending a lease does not change updated_at, so it is the start of the execution.
+SELECT queue, job_type, count(*), min(updated_at) FROM detent.lease_list GROUP BY queue, job_type;
+
+-- name: move_to_lane
+UPDATE detent.jobs SET lane = :lane WHERE id = :id;
+
+-- name: awaiting_approval
+-- Jobs that wait for an approval, oldest first.
+SELECT {columns} FROM detent.awaiting_approval JOIN detent.job_list USING (id) WHERE {where} ORDER BY id LIMIT :limit;
+
+-- name: verify_asking
+-- Jobs that wait for an approval without an open one.
+SELECT j.id, j.wait_name FROM detent.awaiting_approval w JOIN detent.jobs j ON j.id = w.id
+LEFT JOIN detent.approvals a ON a.job_id = j.id AND a.name = j.wait_name
+WHERE j.wait_kind = 'approval' AND (a.job_id IS NULL OR a.decision IS NOT NULL) ORDER BY j.id LIMIT :limit;
+
+-- name: verify_jobs
+-- The columns that are compared with the log, in chunks by id.
+SELECT id, contract, status, phase, version, execution_no, failures, retries, interruptions,
+  created_at, updated_at, started_at, finished_at, token IS NOT NULL, worker IS NOT NULL, lease_until,
+  due_at, ready, next_retry_at, wait_name, max_retries, dlq_id, requeued_from,
+  tenant_id, idempotency_key, idempotency_scope, task_id, task_attempt
+FROM detent.job_list WHERE {where} ORDER BY id LIMIT :limit;
+
+-- name: put_claim
+-- A lease that was taken over or changed outside the claim statements.
+INSERT INTO detent.claims (check_at, ids) VALUES (:check_at, ARRAY[:id::uuid]);
+
+-- name: edges
+SELECT id, event, source, target FROM detent.edges;

@@ -6,110 +6,191 @@ CREATE SCHEMA IF NOT EXISTS detent;
 -- One row per migration that was run. A breaking migration also records its number as a negative one.
 CREATE TABLE detent.schema (version integer NOT NULL);
 
+-- Rules for one column are domains: their checks are cached, while the text of a CHECK of a table is parsed by every
+-- statement that writes to it.
+CREATE DOMAIN detent.counter AS integer CHECK (VALUE >= 0);
+CREATE DOMAIN detent.ordinal AS integer CHECK (VALUE >= 1);
+CREATE DOMAIN detent.milliseconds AS bigint CHECK (VALUE > 0);
+CREATE DOMAIN detent.json_text AS text CHECK (json_typeof(VALUE::json) <> '');
+CREATE DOMAIN detent.json_object AS text CHECK (json_typeof(VALUE::json) = 'object');
+-- An id of table states; the constraint is written when a contract is declared.
+CREATE DOMAIN detent.state AS integer;
+
+-- The statuses of all contracts. id = number * 16 + reopens * 8 + retry_at * 4 + phase, so that the rules of table jobs
+-- need no join. Phases: 0 claimable, 1 leased, 2 blocked, 3 final.
+-- retry_at: jobs in this status have next_retry_at. reopens: a job that has ended so may be reopened.
+CREATE TABLE detent.states (
+  id       integer PRIMARY KEY,
+  contract text NOT NULL,
+  status   text NOT NULL,
+  phase    text NOT NULL CHECK (phase = (ARRAY['claimable', 'leased', 'blocked', 'final'])[(id & 3) + 1]),
+  retry_at boolean NOT NULL CHECK (retry_at = (id & 4 = 4)),
+  reopens  boolean NOT NULL CHECK (reopens = (id & 8 = 8)),
+  UNIQUE (contract, status, id)
+);
+-- The transitions that events name: ids instead of three texts. source is '' for the first event of a job.
+CREATE TABLE detent.edges (
+  id     integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  event  text NOT NULL,
+  source text NOT NULL,
+  target text NOT NULL,
+  UNIQUE (event, source, target)
+);
+-- Workers and people that changed jobs: ids instead of texts in jobs and events.
+CREATE TABLE detent.actors (
+  id   integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text NOT NULL UNIQUE
+);
+
+-- One row per job. Read it through the view job_list, which shows names instead of numbers. No index but the primary
+-- key has a column that claims and settlements change, so that these updates are heap-only (HOT).
 CREATE TABLE detent.jobs (
+  -- identity
   id                uuid PRIMARY KEY,
-  contract          text NOT NULL,
-  job_type          text NOT NULL,
-  queue             text NOT NULL,
-  tenant_id         text NOT NULL,
-  status            text NOT NULL,
-  phase             text NOT NULL,
-  version           integer NOT NULL,
-  payload           text NOT NULL,
+  -- order of claims: contract, queue, job type, tenant and limit key, see lanes.py
+  lane              bigint NOT NULL,
+  -- times
   created_at        bigint NOT NULL,
   updated_at        bigint NOT NULL,
   due_at            bigint,
-  ready             boolean NOT NULL,
-  priority          integer NOT NULL,
-  limit_key         text NOT NULL,
-  max_retries       integer NOT NULL,
-  timeout_ms        bigint,
-  execution_no      integer NOT NULL,
-  failures          integer NOT NULL,
-  retries           integer NOT NULL,
-  interruptions     integer NOT NULL,
-  token             text,
-  worker            text,
+  started_at        bigint,
+  finished_at       bigint,
+  -- lease
   lease_until       bigint,
-  result            text,
+  worker            integer,
+  -- state and counters
+  state             detent.state NOT NULL,
+  version           detent.ordinal NOT NULL,
+  execution_no      detent.counter NOT NULL DEFAULT 0,
+  failures          detent.counter NOT NULL DEFAULT 0,
+  retries           detent.counter NOT NULL DEFAULT 0,
+  interruptions     detent.counter NOT NULL DEFAULT 0,
+  losses            detent.counter NOT NULL DEFAULT 0,
+  max_retries       detent.counter NOT NULL,
+  priority          smallint NOT NULL,
+  wait_parked       boolean NOT NULL DEFAULT false,
+  token             text,
+  -- request and result
+  payload           detent.json_object NOT NULL,
+  result            detent.json_text,
+  -- what few jobs have: NULL costs one bit
+  timeout_ms        detent.milliseconds,
+  deadline_at       bigint,
+  next_retry_at     bigint,
+  first_failed_at   bigint,
+  scheduled_at      bigint,
+  task_attempt      detent.ordinal,
   error_code        text,
   error_message     text,
-  error_counts      text,
-  next_retry_at     bigint,
+  error_counts      detent.json_text,
   wait_name         text,
   wait_kind         text,
-  wait_parked       boolean NOT NULL,
-  cancel_requested  text,
+  cancel_requested  detent.json_text,
   idempotency_key   text,
   idempotency_scope text,
   task_id           text,
-  task_attempt      integer,
   schedule_type     text,
-  scheduled_at      bigint,
   trace_id          text,
+  traceparent       text,
   parent_id         text,
   dlq_id            text,
   requeued_from     text,
-  effect_root       text,
-  first_failed_at   bigint,
-  started_at        bigint,
-  finished_at       bigint,
-  lane              bigint NOT NULL,
-  -- The W3C trace context of the submit.
-  traceparent text,
-  -- A job that has not started by its deadline ends; see docs/limits.md.
-  deadline_at bigint,
-  losses integer NOT NULL DEFAULT 0 CONSTRAINT jobs_losses CHECK (losses >= 0),
-  CONSTRAINT jobs_phase CHECK (phase IN ('claimable', 'leased', 'blocked', 'final')),
-  CONSTRAINT jobs_counters CHECK (version >= 1 AND max_retries >= 0 AND execution_no >= 0 AND interruptions >= 0
-    AND failures BETWEEN 0 AND max_retries + 1 AND retries BETWEEN 0 AND failures AND task_attempt >= 1
-    AND timeout_ms > 0),
-  CONSTRAINT jobs_times CHECK (updated_at >= created_at AND (started_at IS NOT NULL) = (execution_no > 0)
-    AND (finished_at IS NOT NULL) = (phase = 'final') AND (due_at IS NOT NULL OR phase <> 'claimable')
-    AND (next_retry_at IS NULL OR next_retry_at = due_at)),
-  CONSTRAINT jobs_lease CHECK ((token IS NOT NULL OR phase <> 'leased') AND (worker IS NOT NULL) = (phase = 'leased')
-    AND (lease_until IS NOT NULL) = (phase = 'leased')),
-  CONSTRAINT jobs_json CHECK (json_typeof(result::json) <> '' AND json_typeof(cancel_requested::json) <> ''
-    AND json_typeof(error_counts::json) <> ''),
-  CONSTRAINT jobs_ends CHECK ((NOT ready OR phase = 'claimable') AND (result IS NULL OR phase = 'final')
-    AND (wait_name IS NULL OR phase = 'blocked') AND (wait_kind IS NULL) = (wait_name IS NULL)
-    AND (NOT wait_parked OR wait_name IS NOT NULL) AND (cancel_requested IS NULL OR phase <> 'final'))
-) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+  effect_root       text
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
--- AFTER triggers that raise an error: a BEFORE trigger would lock every row a second time. Per statement where the list
--- of columns is a sufficient condition, because a row trigger reads the old row again.
+-- Triggers raise the error after the change: a BEFORE trigger would lock every row a second time.
 CREATE FUNCTION detent.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
 END $$;
--- Not a CHECK, which would read the payload at every change of the row. Invalid JSON is an error of the cast.
-CREATE TRIGGER jobs_payload AFTER INSERT ON detent.jobs FOR EACH ROW WHEN (json_typeof(NEW.payload::json) <> 'object')
-  EXECUTE FUNCTION detent.refuse('jobs: the payload is no JSON object');
+-- The rules that tie columns to each other. A function and not a CHECK: its plan is kept by the session.
+CREATE FUNCTION detent.check_job() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT (CASE NEW.state & 3
+      WHEN 0 THEN num_nonnulls(NEW.worker, NEW.lease_until, NEW.finished_at, NEW.result, NEW.wait_name) = 0
+        AND NEW.due_at IS NOT NULL
+      WHEN 1 THEN num_nonnulls(NEW.worker, NEW.lease_until, NEW.token) = 3
+        AND num_nonnulls(NEW.finished_at, NEW.result, NEW.wait_name) = 0
+      WHEN 2 THEN num_nonnulls(NEW.worker, NEW.lease_until, NEW.finished_at, NEW.result) = 0
+      ELSE num_nonnulls(NEW.worker, NEW.lease_until, NEW.wait_name, NEW.cancel_requested) = 0
+        AND NEW.finished_at IS NOT NULL END
+    AND NEW.updated_at >= NEW.created_at AND NEW.failures <= NEW.max_retries + 1 AND NEW.retries <= NEW.failures
+    AND (NEW.started_at IS NOT NULL) = (NEW.execution_no > 0)
+    AND num_nonnulls(NEW.wait_name, NEW.wait_kind) <> 1 AND (NOT NEW.wait_parked OR NEW.wait_name IS NOT NULL)
+    AND (NEW.next_retry_at IS NOT NULL) = (NEW.state & 4 = 4)
+    AND (NEW.next_retry_at IS NULL OR NEW.next_retry_at = NEW.due_at)) THEN
+    RAISE EXCEPTION 'jobs: the columns of the row do not fit its state'
+      USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
+  END IF;
+  IF TG_OP = 'UPDATE' THEN
+    IF OLD.state & 11 = 3 AND (OLD.version <> NEW.version OR OLD.state <> NEW.state) THEN
+      RAISE EXCEPTION 'jobs: an end is final'
+        USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
+    END IF;
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER jobs_rules AFTER INSERT OR UPDATE ON detent.jobs FOR EACH ROW EXECUTE FUNCTION detent.check_job();
+-- Columns that describe a job never change. Of its lane only the rank does: a wrong lane would change the order of claims.
+CREATE TRIGGER jobs_fixed AFTER UPDATE OF id, priority, payload, created_at ON detent.jobs
+  FOR EACH STATEMENT EXECUTE FUNCTION detent.refuse('jobs: what a job is made of does not change');
+CREATE TRIGGER jobs_lane AFTER UPDATE OF lane ON detent.jobs FOR EACH ROW
+  WHEN (NEW.lane <> (CASE WHEN NEW.losses >= 2 THEN 255 ELSE 100 - NEW.priority END::bigint << 55)
+    + (OLD.lane & 36028797018963967))
+  EXECUTE FUNCTION detent.refuse('jobs: what a job is made of does not change');
 
--- Claimable jobs in the order of claims; see ADR 0003.
-CREATE INDEX jobs_ready ON detent.jobs (lane, due_at, id) WHERE ready;
--- Jobs that become claimable or wake up at due_at.
-CREATE INDEX jobs_later ON detent.jobs (phase, due_at)
-  WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked');
--- Leases by expiry time.
-CREATE INDEX jobs_leased ON detent.jobs (lease_until) WHERE phase = 'leased';
 -- The numbered runs of a task, for contracts that have them.
 CREATE UNIQUE INDEX jobs_task ON detent.jobs (task_id, task_attempt) WHERE task_attempt IS NOT NULL;
+-- Child jobs by parent.
+CREATE INDEX jobs_children ON detent.jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 
+-- The jobs that may be claimed now, in the order of claims; see ADR 0003. A claim deletes its rows.
+CREATE TABLE detent.queue (
+  lane   bigint NOT NULL,
+  due_at bigint NOT NULL,
+  id     uuid NOT NULL,
+  PRIMARY KEY (lane, due_at, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+-- The jobs that become claimable (wakes = false) or wake up (wakes = true) at due_at.
+CREATE TABLE detent.timers (
+  wakes  boolean NOT NULL,
+  due_at bigint NOT NULL,
+  id     uuid NOT NULL,
+  PRIMARY KEY (wakes, due_at, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+-- Jobs that end if they have not started by deadline_at. A row stays until its time has come, even if the job has ended.
+CREATE TABLE detent.deadlines (
+  deadline_at bigint NOT NULL,
+  id          uuid NOT NULL,
+  PRIMARY KEY (deadline_at, id)
+);
+-- One row per claim: where leased jobs are found. Every leased job is in a row whose check_at is not after its
+-- lease_until; a row may also name jobs that are no longer leased. Deleted when all of its jobs are settled, or by a
+-- sweep at check_at.
+CREATE TABLE detent.claims (
+  check_at bigint NOT NULL,
+  n        bigint GENERATED ALWAYS AS IDENTITY,
+  ids      uuid[] NOT NULL,
+  PRIMARY KEY (check_at, n)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+-- Jobs that wait for an approval, requested by a handler or required before the first run.
+CREATE TABLE detent.awaiting_approval (
+  id uuid PRIMARY KEY
+);
+
+-- One row per status change, read through the view event_list.
 CREATE TABLE detent.events (
   job_id       uuid NOT NULL,
-  seq          integer NOT NULL CHECK (seq >= 1),
-  event        text NOT NULL,
-  source       text CHECK ((source IS NULL) = (seq = 1)),
-  target       text NOT NULL,
   at           bigint NOT NULL,
-  actor        text,
+  -- contract, queue, job type and tenant of the job, so that events are counted without a join
+  lane         bigint NOT NULL,
+  xid          bigint NOT NULL,
+  seq          integer NOT NULL,
+  edge         integer NOT NULL,
+  actor        integer,
   execution_no integer NOT NULL,
   retries      integer NOT NULL,
   data         text,
-  xid          bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
-  -- The lane gives contract, queue, job type and tenant of a job, so that events are counted without a join.
-  lane bigint,
   PRIMARY KEY (job_id, seq)
 );
 -- For reading all events in commit order, see ADR 0007. Rows are appended nearly in this order, so BRIN is enough.
@@ -244,7 +325,7 @@ CREATE TABLE detent.workers (
   lease      bigint NOT NULL
 );
 
--- Declared contracts; the CHECK jobs_contract is generated from their statuses.
+-- Declared contracts; their statuses are rows of table states.
 CREATE TABLE detent.contracts (
   name       text PRIMARY KEY,
   definition text NOT NULL,
@@ -298,6 +379,9 @@ CREATE TABLE detent.schedules (
   UNIQUE (tenant_id, name)
 );
 CREATE INDEX schedules_name ON detent.schedules (name);
+
+-- Schedules by the time of their next fire or retry.
+CREATE INDEX schedules_next ON detent.schedules (coalesce(retry_at, next_fire_at)) WHERE next_fire_at IS NOT NULL;
 
 -- One row per fire that created a job, so that no fire creates a second one.
 CREATE TABLE detent.fires (
@@ -507,15 +591,9 @@ CREATE TABLE detent.tenants (
   max_payload bigint CHECK (max_payload >= 2)
 );
 
-CREATE INDEX jobs_deadline ON detent.jobs (deadline_at) WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked');
 
 -- Children of jobs, and approvals requested by running jobs.
 
--- Child jobs by parent.
-CREATE INDEX jobs_children ON detent.jobs (parent_id, id) WHERE parent_id IS NOT NULL;
--- Jobs that wait for an approval, requested by a handler or required before the first run.
-CREATE INDEX jobs_asking ON detent.jobs (id)
-  WHERE phase = 'blocked' AND (wait_kind = 'approval' OR wait_kind IS NULL AND due_at IS NULL);
 
 -- Events to process for a parent, written in the transaction of the change: a child has ended, or (child_id NULL) the
 -- parent was cancelled and its children must be cancelled. Deleted when processed.
@@ -578,21 +656,32 @@ CREATE TABLE detent.series (
   ran       bigint NOT NULL
 );
 
--- Deadlines for jobs of schedules, and a retry time for fires that a quota refused.
+-- Views for people and tools: names instead of numbers.
 
--- Schedules by the time of their next fire or retry.
-CREATE INDEX schedules_next ON detent.schedules (coalesce(retry_at, next_fire_at)) WHERE next_fire_at IS NOT NULL;
+CREATE VIEW detent.job_list AS
+SELECT j.id, s.contract, g.job_type, g.queue, p.tenant_id, s.status, s.phase, j.version, j.payload::text AS payload,
+  j.created_at, j.updated_at, j.due_at,
+  EXISTS (SELECT 1 FROM detent.queue q WHERE q.lane = j.lane AND q.due_at = j.due_at AND q.id = j.id) AS ready,
+  j.priority::integer AS priority, p.limit_key, j.max_retries, j.timeout_ms, j.execution_no, j.failures, j.retries,
+  j.interruptions, j.losses, j.token, a.name AS worker, j.lease_until, j.result::text AS result, j.error_code,
+  j.error_message, j.error_counts::text AS error_counts, j.next_retry_at, j.wait_name, j.wait_kind, j.wait_parked,
+  j.cancel_requested::text AS cancel_requested, j.idempotency_key, j.idempotency_scope, j.task_id, j.task_attempt,
+  j.schedule_type, j.scheduled_at, j.trace_id, j.traceparent, j.parent_id, j.dlq_id, j.requeued_from, j.effect_root,
+  j.first_failed_at, j.started_at, j.finished_at, j.deadline_at, j.lane
+FROM detent.jobs j
+JOIN detent.states s ON s.id = j.state
+JOIN detent.lane_groups g ON g.id = (j.lane >> 31) & 16777215
+JOIN detent.lane_parties p ON p.id = j.lane & 2147483647
+LEFT JOIN detent.actors a ON a.id = j.worker;
 
--- The roles of a person, as approvals require them: a JSON list of names.
+CREATE VIEW detent.event_list AS
+SELECT e.job_id, e.seq, d.event, nullif(d.source, '') AS source, d.target, e.at, a.name AS actor, e.execution_no,
+  e.retries, e.data, e.lane, e.xid
+FROM detent.events e
+JOIN detent.edges d ON d.id = e.edge
+LEFT JOIN detent.actors a ON a.id = e.actor;
 
--- How many executions of a job were lost in a row. From two on the job is a suspect: it is claimed alone, from lanes of
--- its own with the rank 255, whatever its priority.
-
--- Columns that describe a job never change. Of its lane only the rank does: a wrong lane would change the order of claims.
-CREATE TRIGGER jobs_fixed
-  AFTER UPDATE OF id, contract, job_type, queue, tenant_id, priority, limit_key, payload, created_at ON detent.jobs
-  FOR EACH STATEMENT EXECUTE FUNCTION detent.refuse('jobs: what a job is made of does not change');
-CREATE TRIGGER jobs_lane AFTER UPDATE OF lane ON detent.jobs FOR EACH ROW
-  WHEN (NEW.lane <> (CASE WHEN NEW.losses >= 2 THEN 255 ELSE 100 - NEW.priority END::bigint << 55)
-    + (OLD.lane & 36028797018963967))
-  EXECUTE FUNCTION detent.refuse('jobs: what a job is made of does not change');
+-- The jobs that workers hold.
+CREATE VIEW detent.lease_list AS
+SELECT j.* FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JOIN LATERAL unnest(c.ids) u (id)) u
+JOIN detent.job_list j ON j.id = u.id WHERE j.phase = 'leased';

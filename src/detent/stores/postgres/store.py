@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import asyncpg
@@ -22,7 +23,7 @@ from detent.system.retry import CONFLICT
 from .batcher import InsertBatcher, StepBatcher
 from .caller_connection import CallerConnection
 from .claim import MAX_REPEATS, SETTINGS, ClaimResult, Edges, claim_statement, fetch_rows, settle_and_claim_values
-from .claim_by_id import ClaimByIdResult, claim_by_id_values
+from .claim_by_id import claim_by_id_values
 from .connections import (
     CONNECT_SECONDS,
     LONG_SECONDS,
@@ -40,8 +41,9 @@ from .connections import (
 from .dialect import DATABASE_CLOCK, DEFAULT_SCHEMA, Query, compiled, namespace_of, queries
 from .errors import translate
 from .limited_claim import PostgresTx, claim_within_limits
-from .lost_claims import LostClaims, remaining_request
+from .lost_claims import LostClaims, OpenClaims, remaining_request
 from .migrate import ensure_schema, register
+from .names import Names
 from .notifications import Listener, Notifier, ServerWatch, SideConnection, Waiters
 from .user_transaction import UserTransaction, UserTransactions
 
@@ -98,7 +100,9 @@ class PostgresStore:
         self.claim_limits: ClaimLimits = self._lane_cache
         self._hosts = Hosts(url)
         self._floors_since = 0.0
-        self._edges = Edges({})
+        self._names = Names(self._lane_cache, self._intern_apart, self._find_apart)
+        self._edges = Edges({}, self._names)
+        self._open_claims = OpenClaims()
         self._offset: Micros = 0
         self._waiters = Waiters()
         self._reading: dict[Connection, float] = {}
@@ -107,7 +111,11 @@ class PostgresStore:
         self._lanes = self._tx(None, writes=True)
         """Without a connection: used only for `lane_of`."""
         self._insert_batcher = InsertBatcher(
-            lambda: self._connect(POOL_SETTINGS), self._namespace, self._single_statement, self._connection_lost
+            lambda: self._connect(POOL_SETTINGS),
+            self._namespace,
+            self._names,
+            self._single_statement,
+            self._connection_lost,
         )
         self._side_connection = SideConnection(lambda: self._connect({"synchronous_commit": "off"}))
         self._notifier = Notifier(self._side_connection, schema)
@@ -140,7 +148,7 @@ class PostgresStore:
                 self._pool = None
                 raise
         self.contracts = await self._translated(self._register(own, builtin))
-        self._edges = Edges(self.contracts)
+        self._edges = Edges(self.contracts, self._names)
 
     async def _check_schema(self) -> None:
         async with self._acquired() as connection:
@@ -159,7 +167,12 @@ class PostgresStore:
 
     async def _register(self, own: Mapping[str, Contract], builtin: Mapping[str, Contract]) -> dict[str, Contract]:
         async with self._acquired() as connection:
-            return await register(connection, self.schema, own, builtin)
+            contracts = await register(connection, self.schema, own, builtin)
+            self._names.set_states(await connection.fetch(self._texts["states"]))
+            self._names.edge_ids |= {
+                (row[1], row[2], row[3]): row[0] for row in await connection.fetch(self._texts["edges"])
+            }
+            return contracts
 
     async def close(self) -> None:
         if self._listener is not None:
@@ -211,6 +224,7 @@ class PostgresStore:
             store_error = translate(error)
             self._lost_claims.add(claims, store_error)
             raise store_error from error
+        self._open_claims.settle(tx.ended_leases)
         if tx.wrote:
             self.notify_commit(other_processes=tx.made_ready)
         return value
@@ -264,7 +278,10 @@ class PostgresStore:
         """Jobs leased by an earlier claim of this worker whose result was lost; their leases are extended."""
         tokens = self._lost_claims.tokens(request.worker)
         rows = await self.write(lambda tx: tx.queries.query("adopt", tokens=tokens, lease=request.lease))
-        return self._lost_claims.adopt(request.worker, rows, self._clock.monotonic())
+        await self._names.load_lanes(row[1] for row in rows)
+        claimed = [self._names.claimed(row) for row in rows]
+        self._lost_claims.adopt(request.worker, claimed, self._clock.monotonic())
+        return claimed
 
     async def _settle_and_claim(self, successes: Sequence[Success], request: ClaimRequest | None) -> StoreBatchResult:
         if self.bouncer:
@@ -277,7 +294,7 @@ class PostgresStore:
                     outcome.claimed += (await self._settle_and_claim_once([], remaining)).claimed
                 return outcome
             result = await self._settle_and_claim_once(successes, request)
-            outcome, wrote = StoreBatchResult(result.claimed, result.unsettled(successes)), result.wrote
+            outcome, wrote = StoreBatchResult(result.claimed, self._settled(result, successes)), result.wrote
             for _ in range(MAX_REPEATS):
                 request = result.remaining(request, self._lane_cache) if request else None
                 if request is None:
@@ -297,11 +314,20 @@ class PostgresStore:
     async def _settle_and_claim_by_id(self, successes: Sequence[Success], request: ClaimRequest) -> StoreBatchResult:
         """Claim jobs by id. Jobs that the worker already holds are not returned again; the engine handles that."""
         async with self._claim_slots:
-            values = claim_by_id_values(successes, request, self._edges, self.now())
-            result = ClaimByIdResult(await self._run_claim_query("claim_by_id", values))
+            worker, done = await self._names.actor(request.worker), self._open_claims.take_done()
+            values = claim_by_id_values(successes, request, self._edges, worker, self.now(), done)
+            result = await ClaimResult.of(await self._run_claim_query("claim_by_id", values), self._names)
+            self._open_claims.add(result.claim, result.claimed)
         if result.wrote:
             self.notify_commit(other_processes=False)
-        return StoreBatchResult(result.claimed, result.unsettled(successes))
+        return StoreBatchResult(result.claimed, self._settled(result, successes))
+
+    def _settled(self, result: ClaimResult, successes: Sequence[Success]) -> list[Success]:
+        """Note which claims have no jobs left; returns the successes that were not settled."""
+        unsettled = result.unsettled(successes)
+        left = {success.id for success in unsettled}
+        self._open_claims.settle(success.id for success in successes if success.id not in left)
+        return unsettled
 
     async def _settle_and_claim_limited(self, successes: Sequence[Success], request: ClaimRequest) -> StoreBatchResult:
         """Settle and claim within limits, in two statements. Settling notifies other processes, because it may free
@@ -311,10 +337,16 @@ class PostgresStore:
             self._refresh_lane_cache,
             self._lane_cache,
             self._edges,
+            self._names,
             successes,
             request,
             self.now(),
+            done=self._open_claims.take_done(),
         )
+        refused = {success.id for success in outcome.refused}
+        self._open_claims.settle(success.id for success in successes if success.id not in refused)
+        for result in outcome.claims:
+            self._open_claims.add(result.claim, result.claimed)
         if outcome.wrote:
             self.notify_commit(other_processes=bool(successes))
         return StoreBatchResult(outcome.claimed, outcome.refused)
@@ -333,14 +365,21 @@ class PostgresStore:
         if self._lane_cache.floors and started - self._floors_since > _FLOOR_SECONDS:
             self._lane_cache.floors.clear()
         # A lost claim only costs a repeated run under a new token, so its commit need not wait for the disk.
+        worker = await self._names.actor(request.worker) if request else 0
         values = settle_and_claim_values(
-            successes, request, self._lane_cache, self._edges, self.now(), relaxed=not successes
+            successes,
+            request,
+            self._lane_cache,
+            self._edges,
+            worker,
+            self.now(),
+            relaxed=not successes,
+            done=self._open_claims.take_done() if successes else (),
         )
         name, extra_values = claim_statement(self._lane_cache, successes, request)
-        result = ClaimResult(
-            await self._run_claim_query(name, values | extra_values if extra_values else values),
-            request.token if request else "",
-        )
+        rows = await self._run_claim_query(name, values | extra_values if extra_values else values)
+        result = await ClaimResult.of(rows, self._names)
+        self._open_claims.add(result.claim, result.claimed)
         if extra_values:
             result.save_low_rank(self._lane_cache)
         slow = self._clock.monotonic() - started > _SLOW_CLAIM_SECONDS
@@ -503,6 +542,7 @@ class PostgresStore:
             self._lane_cache,
             self._texts,
             self._namespace,
+            self._names,
             self._intern_apart,
             writes=writes,
             read_seconds=LONG_SECONDS,
@@ -525,8 +565,9 @@ class PostgresStore:
         async def intern(table: str, values: dict[str, str]) -> int:
             return run(self._intern_apart(table, values)) if run else await self._intern_apart(table, values)
 
+        names = replace(self._names, intern=intern)
         return PostgresTx(
-            connection, self.now(), self._lane_cache, self._texts, self._namespace, intern, edges=self._edges
+            connection, self.now(), self._lane_cache, self._texts, self._namespace, names, intern, edges=self._edges
         )
 
     async def _intern_apart(self, table: str, values: dict[str, str]) -> int:
@@ -537,6 +578,12 @@ class PostgresStore:
                 return await TxQueries.intern(self._tx(connection, writes=True), table, values)
 
         return await CONFLICT.run(lambda: self._translated(self._side_connection.run(act)))
+
+    async def _find_apart(self, query: str, number: int) -> Sequence[Any]:
+        """The row of an interned name, in a snapshot of its own."""
+        rows = await self.read(lambda tx: tx.queries.query(query, id=number))
+        row: Sequence[Any] = rows[0]
+        return row
 
     def watch(self) -> ServerWatch:
         if self._listener is None and not self.bouncer:

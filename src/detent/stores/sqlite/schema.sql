@@ -591,3 +591,8 @@ CREATE TRIGGER detent.jobs_lane BEFORE UPDATE OF lane ON detent.jobs
 BEGIN
   SELECT RAISE(ABORT, 'jobs: what a job is made of does not change');
 END;
+
+-- Views for people and tools; the same names as on Postgres.
+CREATE VIEW detent.job_list AS SELECT * FROM detent.jobs;
+CREATE VIEW detent.event_list AS SELECT * FROM detent.events;
+CREATE VIEW detent.lease_list AS SELECT * FROM detent.jobs WHERE phase = 'leased';

@@ -1,0 +1,149 @@
+"""Names that Postgres rows hold as numbers: statuses, transitions, actors, and the parts of a lane.
+
+The numbers never change, so that every name is read from the database once and then kept.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, get_args
+
+from detent.core.contract.model import Contract, Move, Phase
+from detent.core.job import Event, Job, Micros
+from detent.ports.claims import Claimed
+from detent.stores.lanes import FIRST_SUSPECT_LANE, LaneCache, group_of, party_of
+from detent.stores.rows import JOB_COLUMNS, MUTABLE
+
+PHASES = (Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL)
+"""The phase of a state is its lowest two bits."""
+_HAS_RETRY_AT, _REOPENS, _NUMBER_SHIFT = 4, 8, 4
+_NAMED = frozenset({"contract", "job_type", "queue", "tenant_id", "limit_key", "status", "phase", "ready", "worker"})
+PLAIN_COLUMNS = tuple(name for name in JOB_COLUMNS if name not in _NAMED)
+"""The columns of a job that its row holds as they are."""
+_RAW = ("lane", "state", "worker", *PLAIN_COLUMNS)
+RAW_COLUMNS = ", ".join(_RAW)
+"""The columns of table jobs from which `Names.job` builds a job."""
+_KINDS = {bool: "boolean", int: "integer"}
+
+
+def sql_type(column: str) -> str:
+    """The type of a parameter for a column of jobs or events. Not the column's own: that may be a domain, which asyncpg
+    would ask the server about."""
+    if column.endswith(("_at", "_until", "_ms")) or column in ("at", "lane"):
+        return "bigint"
+    if column in ("state", "worker", "edge", "actor"):
+        return "integer"
+    kinds = {field.name: field.type for owner in (Job, Event) for field in fields(owner)}
+    kind = kinds.get(column, str)
+    return next((name for python, name in _KINDS.items() if python in (kind, *get_args(kind))), "text")
+
+
+RAW_ASSIGNMENTS = ", ".join(f"{name} = :{name}::{sql_type(name)}" for name in ("state", *MUTABLE) if name in _RAW)
+"""The columns that a change of a job may write."""
+_DUE_AT = _RAW.index("due_at")
+
+
+def state_id(number: int, contract: Contract, status: str) -> int:
+    """number: counts the states of the database from 1 on."""
+    flags = _HAS_RETRY_AT * (status in contract.retry_at_statuses)
+    flags += _REOPENS * (contract.edge(status, Move.REOPEN) is not None)
+    return number << _NUMBER_SHIFT | flags | PHASES.index(contract.statuses[status])
+
+
+def edge_key(event: Event) -> tuple[str, str, str]:
+    return event.event, event.source or "", event.target
+
+
+@dataclass(slots=True)
+class Names:
+    """The names of one database. A number or a name that is not known yet is looked up by `find`."""
+
+    lane_cache: LaneCache
+    intern: Callable[[str, dict[str, str]], Awaitable[int]]
+    """(table, columns) -> id of the row, which is inserted if it is new."""
+    find: Callable[[str, int], Awaitable[Sequence[Any]]]
+    """(query, id) -> the row."""
+    state_ids: dict[tuple[str, str], int] = field(default_factory=dict)
+    states: dict[int, tuple[str, str, Phase]] = field(default_factory=dict)
+    """state -> (contract, status, phase)"""
+    edge_ids: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """(event, source or '', target) -> id"""
+    actor_ids: dict[str, int] = field(default_factory=dict)
+    actors: dict[int, str] = field(default_factory=dict)
+
+    def set_states(self, rows: Iterable[tuple[int, str, str]]) -> None:
+        """rows: (id, contract, status). Of two states of one status the newest is used for writing."""
+        for number, contract, status in sorted(rows):
+            self.states[number] = contract, status, PHASES[number & 3]
+            self.state_ids[contract, status] = number
+
+    async def edge(self, event: Event) -> int:
+        key = edge_key(event)
+        number = self.edge_ids.get(key)
+        if number is None:
+            number = await self.intern("edge", dict(zip(("event", "source", "target"), key, strict=True)))
+            self.edge_ids[key] = number
+        return number
+
+    async def actor(self, name: str) -> int:
+        number = self.actor_ids.get(name)
+        if number is None:
+            number = await self.intern("actor", {"name": name})
+            self._keep_actor(number, name)
+        return number
+
+    def _keep_actor(self, number: int, name: str) -> None:
+        if len(self.actors) >= _MAX_ACTORS:
+            self.actors.clear()
+            self.actor_ids.clear()
+        self.actor_ids[name], self.actors[number] = number, name
+
+    async def load(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Look up what the raw rows of jobs name and is not known yet."""
+        for row in rows:
+            if row[1] not in self.states:
+                self.set_states([(row[1], *await self.find("state", row[1]))])
+            if row[2] is not None and row[2] not in self.actors:
+                self._keep_actor(row[2], (await self.find("actor", row[2]))[0])
+        await self.load_lanes(row[0] for row in rows)
+
+    async def load_lanes(self, lanes: Iterable[int]) -> None:
+        groups, parties = self.lane_cache.groups, self.lane_cache.parties
+        for lane in lanes:
+            if group_of(lane) not in groups:
+                groups[group_of(lane)] = tuple(await self.find("lane_group", group_of(lane)))
+            if party_of(lane) not in parties:
+                parties[party_of(lane)] = tuple(await self.find("party", party_of(lane)))
+
+    def job(self, row: Sequence[Any], now: Micros) -> Job:
+        """The job of a raw row; its names must have been loaded."""
+        lane, state, worker = row[0], row[1], row[2]
+        contract, status, phase = self.states[state]
+        _, queue, job_type = self.lane_cache.groups[group_of(lane)]
+        tenant_id, limit_key = self.lane_cache.parties[party_of(lane)]
+        due_at = row[_DUE_AT]
+        return Job(
+            contract=contract,
+            job_type=job_type,
+            queue=queue,
+            tenant_id=tenant_id,
+            limit_key=limit_key,
+            status=status,
+            phase=phase,
+            ready=phase is Phase.CLAIMABLE and due_at <= now,
+            worker=None if worker is None else self.actors[worker],
+            **dict(zip(PLAIN_COLUMNS, row[3:], strict=True)),
+        )
+
+    def claimed(self, row: Any) -> Claimed:
+        """A row of a claim statement, see part_answer in claim_parts.sql; the names of its lane must be loaded."""
+        (job_id, lane, payload, execution_no, retries, version, timeout_ms, trace_id, effect_root, key, cancel, due_at,
+         _, traceparent, parent_id, token, losses, _) = row  # fmt: skip
+        contract, queue, job_type = self.lane_cache.groups[group_of(lane)]
+        return Claimed(
+            job_id, token, contract, job_type, queue, self.lane_cache.parties[party_of(lane)][0], payload, execution_no,
+            retries, version, timeout_ms, trace_id, effect_root or job_id, key, cancel, due_at, traceparent, parent_id,
+            losses >= 2 or lane >= FIRST_SUSPECT_LANE,
+        )  # fmt: skip
+
+
+_MAX_ACTORS = 50_000
