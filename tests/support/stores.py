@@ -68,8 +68,11 @@ class PostgresPlace:
         return PostgresStore(self.database.url, clock=clock)
 
     def dump(self) -> Dump:
-        """Without the names of lanes: those are kept even if the act that first used one is undone."""
-        return {name: rows for name, rows in self.database.dump().items() if not name.startswith("lane_")}
+        """Without interned names, which are kept even if the act that first used one is undone, and without claims,
+        which may name jobs that are no longer leased."""
+        kept = ("actors", "claims", "edges")
+        dump = self.database.dump().items()
+        return {name: rows for name, rows in dump if not name.startswith("lane_") and name not in kept}
 
     def close(self) -> None:
         self.database.release()

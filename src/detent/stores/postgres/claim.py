@@ -13,7 +13,7 @@ from .claim_by_id import ClaimKey, claim_by_id_values, done_values, success_valu
 from .connections import Connection
 from .dialect import Query, compiled
 from .lost_claims import remaining_request
-from .names import Names
+from .names import Find, Names
 from .tx import PostgresTxQueries
 
 SETTINGS = {
@@ -128,9 +128,9 @@ class ClaimResult:
         """lane -> (due_at, id) of the last job claimed from it"""
 
     @staticmethod
-    async def of(rows: Sequence[Any], names: Names) -> "ClaimResult":
+    async def of(rows: Sequence[Any], names: Names, find: Find) -> "ClaimResult":
         head, *jobs = rows
-        await names.load_lanes(row[1] for row in jobs)
+        await names.load_lanes((row[1] for row in jobs), find)
         return ClaimResult(head, jobs, names)
 
     def unsettled(self, successes: Sequence[Success]) -> list[Success]:
@@ -218,7 +218,7 @@ class PlainClaimTx(PostgresTxQueries):
         worker = await self.names.actor(request.worker)
         values = claim_by_id_values([], request, self._edges, worker, self.now)
         rows = await fetch_rows(self.connection, compiled(self._texts["claim_by_id"]), values)
-        result = await ClaimResult.of(rows, self.names)
+        result = await ClaimResult.of(rows, self.names, self.find_name)
         self.wrote |= result.wrote
         return result.claimed
 
@@ -239,7 +239,7 @@ class PlainClaimTx(PostgresTxQueries):
             settle_and_claim_values(successes, request, self.lane_cache, self._edges, worker, self.now) | extra_values
         )
         query = compiled(self._texts[name])
-        result = await ClaimResult.of(await fetch_rows(self.connection, query, values), self.names)
+        result = await ClaimResult.of(await fetch_rows(self.connection, query, values), self.names, self.find_name)
         if extra_values:
             result.save_low_rank(self.lane_cache)
         self.wrote |= result.wrote

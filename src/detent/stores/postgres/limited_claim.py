@@ -15,7 +15,7 @@ from .claim import MAX_REPEATS, ClaimResult, Edges, PlainClaimTx, fetch_rows, se
 from .claim_by_id import ClaimKey, unsettled_successes
 from .dialect import ORDINARY_LANES, SUSPECT_LANES, compiled
 from .lost_claims import remaining_request
-from .names import Names
+from .names import Find, Names
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[list[Any]]]
 """Runs a named statement with its parameters."""
@@ -72,6 +72,7 @@ async def claim_within_limits(
     lane_cache: LaneCache,
     edges: Edges,
     names: Names,
+    find: Find,
     successes: Sequence[Success],
     request: ClaimRequest,
     now: int,
@@ -118,7 +119,9 @@ async def claim_within_limits(
         if from_low_rank:
             ranks = (rank_of(claimable.lane) for claimable in inspection.snapshot.lanes)
             lane_cache.last_low_rank = min(ranks, default=-1)
-        claims, more = await _claim_planned(run, lane_cache, edges, names, remaining, inspection.snapshot, plan, now)
+        claims, more = await _claim_planned(
+            run, lane_cache, edges, names, find, remaining, inspection.snapshot, plan, now
+        )
         if claims is not None:
             result.claims.append(claims)
             result.claimed += claims.claimed
@@ -166,6 +169,7 @@ async def _claim_planned(
     lane_cache: LaneCache,
     edges: Edges,
     names: Names,
+    find: Find,
     request: ClaimRequest,
     snapshot: ClaimSnapshot,
     plan: ClaimPlan,
@@ -192,7 +196,7 @@ async def _claim_planned(
         "dated": lane_cache.has_deadlines,
     }
     rows = await run("claim_limited", values)
-    result = await ClaimResult.of(rows, names)
+    result = await ClaimResult.of(rows, names, find)
     result.save_positions(lane_cache, with_floors=False)
     claimed_per_lane = Counter(row[1] for row in rows[1:])
     lane_filled = any(claimed_per_lane[lane] == quota for lane, quota in plan.quotas.items())
@@ -213,6 +217,7 @@ class PostgresTx(PlainClaimTx):
             self.lane_cache,
             self._edges,
             self.names,
+            self.find_name,
             [],
             request,
             self.now,

@@ -13,6 +13,8 @@ from detent.ports.claims import Claimed
 from detent.stores.lanes import FIRST_SUSPECT_LANE, LaneCache, group_of, party_of
 from detent.stores.rows import JOB_COLUMNS, MUTABLE
 
+Find = Callable[[str, int], Awaitable[Sequence[Any]]]
+"""(query, id) -> the row of a name. In a transaction it must use its connection: another one may not be free."""
 PHASES = (Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL)
 """The phase of a state is its lowest two bits."""
 _HAS_RETRY_AT, _REOPENS, _NUMBER_SHIFT = 4, 8, 4
@@ -55,13 +57,11 @@ def edge_key(event: Event) -> tuple[str, str, str]:
 
 @dataclass(slots=True)
 class Names:
-    """The names of one database. A number or a name that is not known yet is looked up by `find`."""
+    """The names of one database. Calls that may meet a new number get `find`, which looks it up."""
 
     lane_cache: LaneCache
     intern: Callable[[str, dict[str, str]], Awaitable[int]]
     """(table, columns) -> id of the row, which is inserted if it is new."""
-    find: Callable[[str, int], Awaitable[Sequence[Any]]]
-    """(query, id) -> the row."""
     state_ids: dict[tuple[str, str], int] = field(default_factory=dict)
     states: dict[int, tuple[str, str, Phase]] = field(default_factory=dict)
     """state -> (contract, status, phase)"""
@@ -97,22 +97,22 @@ class Names:
             self.actor_ids.clear()
         self.actor_ids[name], self.actors[number] = number, name
 
-    async def load(self, rows: Sequence[Sequence[Any]]) -> None:
+    async def load(self, rows: Sequence[Sequence[Any]], find: Find) -> None:
         """Look up what the raw rows of jobs name and is not known yet."""
         for row in rows:
             if row[1] not in self.states:
-                self.set_states([(row[1], *await self.find("state", row[1]))])
+                self.set_states([(row[1], *await find("state", row[1]))])
             if row[2] is not None and row[2] not in self.actors:
-                self._keep_actor(row[2], (await self.find("actor", row[2]))[0])
-        await self.load_lanes(row[0] for row in rows)
+                self._keep_actor(row[2], (await find("actor", row[2]))[0])
+        await self.load_lanes((row[0] for row in rows), find)
 
-    async def load_lanes(self, lanes: Iterable[int]) -> None:
+    async def load_lanes(self, lanes: Iterable[int], find: Find) -> None:
         groups, parties = self.lane_cache.groups, self.lane_cache.parties
         for lane in lanes:
             if group_of(lane) not in groups:
-                groups[group_of(lane)] = tuple(await self.find("lane_group", group_of(lane)))
+                groups[group_of(lane)] = tuple(await find("lane_group", group_of(lane)))
             if party_of(lane) not in parties:
-                parties[party_of(lane)] = tuple(await self.find("party", party_of(lane)))
+                parties[party_of(lane)] = tuple(await find("party", party_of(lane)))
 
     def job(self, row: Sequence[Any], now: Micros) -> Job:
         """The job of a raw row; its names must have been loaded."""

@@ -100,7 +100,7 @@ class PostgresStore:
         self.claim_limits: ClaimLimits = self._lane_cache
         self._hosts = Hosts(url)
         self._floors_since = 0.0
-        self._names = Names(self._lane_cache, self._intern_apart, self._find_apart)
+        self._names = Names(self._lane_cache, self._intern_apart)
         self._edges = Edges({}, self._names)
         self._open_claims = OpenClaims()
         self._offset: Micros = 0
@@ -278,7 +278,7 @@ class PostgresStore:
         """Jobs leased by an earlier claim of this worker whose result was lost; their leases are extended."""
         tokens = self._lost_claims.tokens(request.worker)
         rows = await self.write(lambda tx: tx.queries.query("adopt", tokens=tokens, lease=request.lease))
-        await self._names.load_lanes(row[1] for row in rows)
+        await self._names.load_lanes((row[1] for row in rows), self._find_name)
         claimed = [self._names.claimed(row) for row in rows]
         self._lost_claims.adopt(request.worker, claimed, self._clock.monotonic())
         return claimed
@@ -316,7 +316,9 @@ class PostgresStore:
         async with self._claim_slots:
             worker, done = await self._names.actor(request.worker), self._open_claims.take_done()
             values = claim_by_id_values(successes, request, self._edges, worker, self.now(), done)
-            result = await ClaimResult.of(await self._run_claim_query("claim_by_id", values), self._names)
+            result = await ClaimResult.of(
+                await self._run_claim_query("claim_by_id", values), self._names, self._find_name
+            )
             self._open_claims.add(result.claim, result.claimed)
         if result.wrote:
             self.notify_commit(other_processes=False)
@@ -338,6 +340,7 @@ class PostgresStore:
             self._lane_cache,
             self._edges,
             self._names,
+            self._find_name,
             successes,
             request,
             self.now(),
@@ -378,7 +381,7 @@ class PostgresStore:
         )
         name, extra_values = claim_statement(self._lane_cache, successes, request)
         rows = await self._run_claim_query(name, values | extra_values if extra_values else values)
-        result = await ClaimResult.of(rows, self._names)
+        result = await ClaimResult.of(rows, self._names, self._find_name)
         self._open_claims.add(result.claim, result.claimed)
         if extra_values:
             result.save_low_rank(self._lane_cache)
@@ -579,7 +582,7 @@ class PostgresStore:
 
         return await CONFLICT.run(lambda: self._translated(self._side_connection.run(act)))
 
-    async def _find_apart(self, query: str, number: int) -> Sequence[Any]:
+    async def _find_name(self, query: str, number: int) -> Sequence[Any]:
         """The row of an interned name, in a snapshot of its own."""
         rows = await self.read(lambda tx: tx.queries.query(query, id=number))
         row: Sequence[Any] = rows[0]

@@ -166,8 +166,12 @@ class PostgresTxQueries(PostgresTail, TxQueries):
     async def _jobs(self, rows: Sequence[Any]) -> list[Job]:
         """The jobs of raw rows. Names are looked up by statements of their own: a row that was locked may be newer than
         the snapshot of the statement that locked it."""
-        await self.names.load(rows)
+        await self.names.load(rows, self.find_name)
         return [self.names.job(row, self.now) for row in rows]
+
+    async def find_name(self, query: str, number: int) -> Sequence[Any]:
+        row: Sequence[Any] = (await self.query(query, id=number))[0]
+        return row
 
     async def fetch_jobs(self, name: str, where: str | None = None, /, **values: Any) -> list[Job]:
         rows = await self.query(name, where, **values)
