@@ -68,7 +68,8 @@ def shape_of(names: Sequence[str], columns: Sequence[Sequence[Any]], ids: Sequen
         if first is None and len(values) == 1:
             continue
         if values == ids:
-            id_columns.append(name)
+            if name != "effect_root":  # NULL stands for the job's own id
+                id_columns.append(name)
         elif len(values) > 1 and (values.count(first) != len(values) or name == "job_id"):
             array_columns.append(name)
             arrays.append(values)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 from detent.core.contract.model import Contract, Move, Phase
-from detent.core.job import Event, Job, Micros
+from detent.core.job import Event, Job
 from detent.ports.claims import Claimed
 from detent.stores.lanes import FIRST_SUSPECT_LANE, LaneCache, group_of, party_of
 from detent.stores.rows import JOB_COLUMNS, MUTABLE
@@ -41,7 +41,7 @@ def sql_type(column: str) -> str:
 
 RAW_ASSIGNMENTS = ", ".join(f"{name} = :{name}::{sql_type(name)}" for name in ("state", *MUTABLE) if name in _RAW)
 """The columns that a change of a job may write."""
-_DUE_AT = _RAW.index("due_at")
+_DUE_AT, _UPDATED_AT, _EFFECT_ROOT, _ID = map(_RAW.index, ("due_at", "updated_at", "effect_root", "id"))
 
 
 def state_id(number: int, contract: Contract, status: str) -> int:
@@ -114,13 +114,12 @@ class Names:
             if party_of(lane) not in parties:
                 parties[party_of(lane)] = tuple(await find("party", party_of(lane)))
 
-    def job(self, row: Sequence[Any], now: Micros) -> Job:
-        """The job of a raw row; its names must have been loaded."""
+    def job(self, row: Sequence[Any]) -> Job:
+        """The job of a raw row; its names must have been loaded. ready is what its last change decided."""
         lane, state, worker = row[0], row[1], row[2]
         contract, status, phase = self.states[state]
         _, queue, job_type = self.lane_cache.groups[group_of(lane)]
         tenant_id, limit_key = self.lane_cache.parties[party_of(lane)]
-        due_at = row[_DUE_AT]
         return Job(
             contract=contract,
             job_type=job_type,
@@ -129,9 +128,9 @@ class Names:
             limit_key=limit_key,
             status=status,
             phase=phase,
-            ready=phase is Phase.CLAIMABLE and due_at <= now,
+            ready=phase is Phase.CLAIMABLE and row[_DUE_AT] <= row[_UPDATED_AT],
             worker=None if worker is None else self.actors[worker],
-            **dict(zip(PLAIN_COLUMNS, row[3:], strict=True)),
+            **dict(zip(PLAIN_COLUMNS, row[3:], strict=True)) | {"effect_root": row[_EFFECT_ROOT] or row[_ID]},
         )
 
     def claimed(self, row: Any) -> Claimed:

@@ -95,6 +95,7 @@ CREATE TABLE detent.jobs (
   parent_id         text,
   dlq_id            text,
   requeued_from     text,
+  -- NULL stands for the job's own id
   effect_root       text
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
@@ -666,7 +667,8 @@ SELECT j.id, s.contract, g.job_type, g.queue, p.tenant_id, s.status, s.phase, j.
   j.interruptions, j.losses, j.token, a.name AS worker, j.lease_until, j.result::text AS result, j.error_code,
   j.error_message, j.error_counts::text AS error_counts, j.next_retry_at, j.wait_name, j.wait_kind, j.wait_parked,
   j.cancel_requested::text AS cancel_requested, j.idempotency_key, j.idempotency_scope, j.task_id, j.task_attempt,
-  j.schedule_type, j.scheduled_at, j.trace_id, j.traceparent, j.parent_id, j.dlq_id, j.requeued_from, j.effect_root,
+  j.schedule_type, j.scheduled_at, j.trace_id, j.traceparent, j.parent_id, j.dlq_id, j.requeued_from,
+  coalesce(j.effect_root, j.id::text) AS effect_root,
   j.first_failed_at, j.started_at, j.finished_at, j.deadline_at, j.lane
 FROM detent.jobs j
 JOIN detent.states s ON s.id = j.state

@@ -167,7 +167,7 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         """The jobs of raw rows. Names are looked up by statements of their own: a row that was locked may be newer than
         the snapshot of the statement that locked it."""
         await self.names.load(rows, self.find_name)
-        return [self.names.job(row, self.now) for row in rows]
+        return [self.names.job(row) for row in rows]
 
     async def find_name(self, query: str, number: int) -> Sequence[Any]:
         row: Sequence[Any] = (await self.query(query, id=number))[0]
