@@ -112,9 +112,10 @@ def test_sqlite_commits_and_rows_of_a_thousand_jobs(tmp_path: Path, trace: Sqlit
     asyncio.run(run())
     connection = apsw.Connection(path)
     row_counts = {
-        table: _scalar(connection, f"SELECT count(*) FROM {table}") for table in ("events", "notes", "keys", "steps")
+        table: _scalar(connection, f"SELECT count(*) FROM detent_{table}")
+        for table in ("events", "notes", "keys", "steps")
     }
-    versions = _scalar(connection, "SELECT sum(version) FROM jobs")
+    versions = _scalar(connection, "SELECT sum(version) FROM detent_jobs")
     connection.close()
     jobs = JOBS + BATCH
     assert row_counts == {"events": 3 * jobs, "notes": 0, "keys": 0, "steps": 0}

@@ -99,7 +99,7 @@ async def test_the_same_row_as_an_ordinary_enqueue_makes(caller: Caller, charge:
     await caller.commit()
     own = {"id", "created_at", "updated_at", "due_at", "effect_root"}
     columns = [row[0] for row in database.sql("SELECT column_name FROM information_schema.columns"
-               " WHERE table_name = 'jobs' AND table_schema = 'public' ORDER BY ordinal_position")]  # fmt: skip
+               " WHERE table_name = 'jobs' AND table_schema = 'detent' ORDER BY ordinal_position")]  # fmt: skip
     rows = {str(row[0]): dict(zip(columns, row, strict=True)) for row in database.sql("SELECT * FROM jobs")}
     first, second = rows[plain.id], rows[made.id]
     assert {name for name in columns if first[name] != second[name]} <= own

@@ -73,7 +73,7 @@ async def _reports_an_old_snapshot(url: str) -> bool:
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction(isolation="repeatable_read"):
-            await connection.fetchval("SELECT count(*) FROM detent_jobs")
+            await connection.fetchval("SELECT count(*) FROM detent.jobs")
             young = by_check(await doctor_postgres._read_findings(url))["snapshots"]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(doctor_postgres, "_OLD_SNAPSHOT_SECONDS", 0.0)

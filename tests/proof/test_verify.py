@@ -134,7 +134,10 @@ def test_progress_is_called_after_every_chunk(copy: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gate-b2", "men", "p3c", "streams", "formal", "standard"])
 def test_one_contract(copy: Path, name: str) -> None:
-    plant(str(copy), corrupt("x", "x", f"SELECT min(id) FROM detent_jobs WHERE contract = '{name}'", row("created_at = 1")))
+    plant(
+        str(copy),
+        corrupt("x", "x", f"SELECT min(id) FROM detent_jobs WHERE contract = '{name}'", row("created_at = 1")),
+    )
     assert [finding.rule for finding in verified(copy, Scope(contract=name)).violations] == ["created-differs"]
     others = {"gate-b2", "men", "p3c", "streams", "formal", "standard"} - {name}
     sizes = {other: verified(copy, Scope(contract=other)) for other in others}

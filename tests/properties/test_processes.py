@@ -89,7 +89,9 @@ def check_log(path: str) -> None:
         ("job.created", total, total),
         ("job.succeeded", total, total),
     ]
-    assert select("SELECT status, version, count(*) FROM detent_jobs GROUP BY 1, 2").fetchall() == [("succeeded", 3, total)]
+    assert select("SELECT status, version, count(*) FROM detent_jobs GROUP BY 1, 2").fetchall() == [
+        ("succeeded", 3, total)
+    ]
     another = """SELECT count(*) FROM detent_events c JOIN detent_events s USING (job_id)
       WHERE c.event = 'job.claimed' AND s.event = 'job.succeeded' AND c.actor <> s.actor"""
     assert select(another).get == 0, "settled by another than its holder"

@@ -3,14 +3,23 @@
 from support.proof.planting import corrupt
 
 PARENT = "SELECT min(id) FROM detent_jobs WHERE wait_kind = 'children'"
-WAITING = "SELECT min(job_id) FROM detent_approvals WHERE decision IS NULL AND job_id NOT IN (SELECT job_id FROM detent_votes)"
+WAITING = (
+    "SELECT min(job_id) FROM detent_approvals WHERE decision IS NULL AND job_id NOT IN (SELECT job_id"
+    " FROM detent_votes)"
+)
 APPROVED = "SELECT min(job_id) FROM detent_approvals WHERE decision = 'approve' AND NOT expired"
 REJECTED = "SELECT min(job_id) FROM detent_approvals WHERE decision = 'reject' AND NOT expired"
 EXPIRED = "SELECT min(job_id) FROM detent_approvals WHERE expired"
 MISSING_JOB = "'01900000-0000-7000-8000-000000000000'"
 
 CHILDREN_AND_APPROVALS = (
-    corrupt("no awaited children", "parent-stranded", PARENT, "DELETE FROM detent_awaited", "DELETE FROM detent_child_events"),
+    corrupt(
+        "no awaited children",
+        "parent-stranded",
+        PARENT,
+        "DELETE FROM detent_awaited",
+        "DELETE FROM detent_child_events",
+    ),
     corrupt(
         "awaited child of another job",
         "awaited-adrift",
@@ -25,7 +34,9 @@ CHILDREN_AND_APPROVALS = (
     ),
     corrupt("approval request lost", "approval-missing", WAITING, "DELETE FROM detent_approvals WHERE job_id = :job"),
     corrupt("votes lost", "approval-uncounted", APPROVED, "DELETE FROM detent_votes WHERE job_id = :job"),
-    corrupt("quorum raised", "approval-uncounted", APPROVED, "UPDATE detent_approvals SET quorum = 9 WHERE job_id = :job"),
+    corrupt(
+        "quorum raised", "approval-uncounted", APPROVED, "UPDATE detent_approvals SET quorum = 9 WHERE job_id = :job"
+    ),
     corrupt(
         "rejection changed to approval",
         "approval-uncounted",

@@ -13,13 +13,17 @@ DEAD_LETTERED = job("gate-b2", "failed", "retries = 3")
 WAITING = job("formal", "Waiting", "wait_parked = 0")
 JOB_WITH_KEY = "SELECT id FROM detent_jobs WHERE idempotency_key = 'key-standard'"
 REQUEUED = (
-    "SELECT j.id FROM detent_jobs j JOIN detent_dead_letters d ON d.job_id = j.id AND d.status = 'requeued' ORDER BY j.id LIMIT 1"
+    "SELECT j.id FROM detent_jobs j JOIN detent_dead_letters d ON d.job_id = j.id AND d.status ="
+    " 'requeued' ORDER BY j.id LIMIT 1"
 )
 NEW_JOB = "SELECT id FROM detent_jobs WHERE requeued_from IN (SELECT id FROM detent_dead_letters) ORDER BY id LIMIT 1"
 REQUEUED_JOB = "SELECT id FROM detent_jobs WHERE requeued_from IN (SELECT id FROM detent_jobs) ORDER BY id LIMIT 1"
-JOB_WITH_STEPS = "SELECT min(job_id) FROM detent_steps WHERE job_id IN (SELECT id FROM detent_jobs WHERE requeued_from IS NULL)"
+JOB_WITH_STEPS = (
+    "SELECT min(job_id) FROM detent_steps WHERE job_id IN (SELECT id FROM detent_jobs WHERE requeued_from IS NULL)"
+)
 DISCARDED = (
-    "SELECT job_id FROM detent_dead_letters WHERE contract = 'standard' AND status = 'discarded' ORDER BY job_id LIMIT 1"
+    "SELECT job_id FROM detent_dead_letters WHERE contract = 'standard' AND status = 'discarded' ORDER"
+    " BY job_id LIMIT 1"
 )
 DISCARDED_BY_ONE = (
     "SELECT job_id FROM detent_dead_letters WHERE contract = 'streams' AND status = 'discarded' ORDER BY job_id LIMIT 1"
@@ -33,7 +37,9 @@ LOGS = (
     corrupt("creation with a source", "creation-first", DONE, event("source = 'queued'", "1")),
     corrupt("event lost", "seq-gap", DONE, "DELETE FROM detent_events WHERE job_id = :job AND seq = 2"),
     corrupt("events renumbered", "seq-gap", DONE, "UPDATE detent_events SET seq = seq + 10 WHERE job_id = :job"),
-    corrupt("last event lost", "version-differs", RETRYING, "DELETE FROM detent_events WHERE job_id = :job AND seq = 3"),
+    corrupt(
+        "last event lost", "version-differs", RETRYING, "DELETE FROM detent_events WHERE job_id = :job AND seq = 3"
+    ),
     corrupt("version not raised", "version-differs", RUNNING, row("version = version - 1")),
     corrupt("version run ahead", "version-differs", RUNNING, row("version = version + 1")),
     corrupt("source rewritten", "source-differs", DONE, event("source = 'retrying'", "2")),
@@ -66,7 +72,11 @@ LOGS = (
         *also_logged("task.succeeded", "running", "succeeded"),
     ),
     corrupt(
-        "end not logged", "final-once", DONE, "DELETE FROM detent_events WHERE job_id = :job AND seq = 3", row("version = 2")
+        "end not logged",
+        "final-once",
+        DONE,
+        "DELETE FROM detent_events WHERE job_id = :job AND seq = 3",
+        row("version = 2"),
     ),
     corrupt(
         "waits without an event",
@@ -232,7 +242,10 @@ OTHERS = (
         "DELETE FROM detent_keys WHERE job_id = :job AND key = 'T-1'",
     ),
     corrupt(
-        "key given to another", "key-taken", JOB_WITH_KEY, f"UPDATE detent_keys SET job_id = ({DONE}) WHERE job_id = :job"
+        "key given to another",
+        "key-taken",
+        JOB_WITH_KEY,
+        f"UPDATE detent_keys SET job_id = ({DONE}) WHERE job_id = :job",
     ),
     corrupt(
         "two jobs with one key",
@@ -263,7 +276,9 @@ OTHERS = (
         "DROP INDEX jobs_task",
         "UPDATE detent_jobs SET task_attempt = 2 WHERE task_id = 'T-1' AND task_attempt = 3",
     ),
-    corrupt("dead letter lost", "dead-letter-missing", DEAD_LETTERED, "DELETE FROM detent_dead_letters WHERE job_id = :job"),
+    corrupt(
+        "dead letter lost", "dead-letter-missing", DEAD_LETTERED, "DELETE FROM detent_dead_letters WHERE job_id = :job"
+    ),
     corrupt("dead letter not named", "dead-letter-missing", DEAD_LETTERED, row("dlq_id = NULL")),
     corrupt("dead letter not named by its job", "dead-letter-differs", DEAD_LETTERED, row("dlq_id = NULL")),
     corrupt(
@@ -277,7 +292,8 @@ OTHERS = (
         "rejected with a dead letter",
         "dead-letter-unearned",
         job("standard", "failed", "execution_no = 0"),
-        f"UPDATE detent_dead_letters SET job_id = :job WHERE id = (SELECT dlq_id FROM detent_jobs WHERE id = ({DEAD_LETTERED}))",
+        f"UPDATE detent_dead_letters SET job_id = :job WHERE id = (SELECT dlq_id FROM detent_jobs WHERE id ="
+        f" ({DEAD_LETTERED}))",
     ),
     corrupt(
         "dead letter of another tenant",
@@ -332,7 +348,8 @@ OTHERS = (
         "new job without requeued_from",
         "requeue-link",
         REQUEUED,
-        "UPDATE detent_jobs SET requeued_from = NULL WHERE id = (SELECT requeued_as FROM detent_dead_letters WHERE job_id = :job)",
+        "UPDATE detent_jobs SET requeued_from = NULL WHERE id = (SELECT requeued_as FROM detent_dead_letters WHERE"
+        " job_id = :job)",
     ),
     corrupt(
         "requeued from a dead letter of another job",
@@ -359,7 +376,9 @@ OTHERS = (
         DEAD_LETTERED,
         "UPDATE detent_dead_letters SET status = 'discarded' WHERE job_id = :job",
     ),
-    corrupt("discard without audit", "discard-people", DISCARDED_BY_ONE, f"DELETE FROM detent_audit WHERE subject = {ITEM}"),
+    corrupt(
+        "discard without audit", "discard-people", DISCARDED_BY_ONE, f"DELETE FROM detent_audit WHERE subject = {ITEM}"
+    ),
     corrupt(
         "discard without a reason",
         "discard-reason",
@@ -373,18 +392,32 @@ OTHERS = (
         f"UPDATE detent_audit SET reason = NULL WHERE subject = {ITEM} AND act = 'dlq.discard.propose'",
     ),
     corrupt("job row lost", "event-orphan", DONE, "DELETE FROM detent_jobs WHERE id = :job"),
-    corrupt("last job row lost", "event-orphan", "SELECT max(id) FROM detent_jobs", "DELETE FROM detent_jobs WHERE id = :job"),
+    corrupt(
+        "last job row lost",
+        "event-orphan",
+        "SELECT max(id) FROM detent_jobs",
+        "DELETE FROM detent_jobs WHERE id = :job",
+    ),
     corrupt("note of a missing job", "note-orphan", None, f"UPDATE detent_notes SET job_id = {MISSING_JOB}"),
     corrupt("step of a missing job", "step-orphan", None, f"UPDATE detent_steps SET job_id = {MISSING_JOB} || job_id"),
     corrupt(
-        "step from the future", "step-unearned", JOB_WITH_STEPS, "UPDATE detent_steps SET execution_no = 9 WHERE job_id = :job"
+        "step from the future",
+        "step-unearned",
+        JOB_WITH_STEPS,
+        "UPDATE detent_steps SET execution_no = 9 WHERE job_id = :job",
     ),
     corrupt("step before the first run", "step-unearned", JOB_WITH_STEPS, "UPDATE detent_steps SET execution_no = 0"),
     corrupt(
-        "step without a result", "step-empty", JOB_WITH_STEPS, "UPDATE detent_steps SET result = NULL WHERE job_id = :job"
+        "step without a result",
+        "step-empty",
+        JOB_WITH_STEPS,
+        "UPDATE detent_steps SET result = NULL WHERE job_id = :job",
     ),
     corrupt(
-        "outbox item of a missing job", "parcel-orphan", None, f"UPDATE detent_outbox SET job_id = {MISSING_JOB} || job_id"
+        "outbox item of a missing job",
+        "parcel-orphan",
+        None,
+        f"UPDATE detent_outbox SET job_id = {MISSING_JOB} || job_id",
     ),
     corrupt(
         "takeover without the old consumer",
@@ -392,12 +425,15 @@ OTHERS = (
         "SELECT job_id FROM detent_events WHERE event = 'task.reclaimed' ORDER BY job_id LIMIT 1",
         "UPDATE detent_events SET data = replace(data, 'old_consumer', 'other') WHERE job_id = :job",
     ),
-    corrupt("signal of a missing job", "signal-orphan", None, f"UPDATE detent_signals SET job_id = {MISSING_JOB} || job_id"),
+    corrupt(
+        "signal of a missing job", "signal-orphan", None, f"UPDATE detent_signals SET job_id = {MISSING_JOB} || job_id"
+    ),
     corrupt(
         "waits although it was signalled",
         "signal-missed",
         WAITING,
-        "INSERT INTO detent_signals (job_id, name, data, at) SELECT id, wait_name, 'null', 1 FROM detent_jobs WHERE id = :job",
+        "INSERT INTO detent_signals (job_id, name, data, at) SELECT id, wait_name, 'null', 1 FROM detent_jobs"
+        " WHERE id = :job",
     ),
     corrupt(
         "note from the future",
@@ -416,7 +452,8 @@ OTHERS = (
         "other edges declared",
         "contract-changed",
         None,
-        "UPDATE detent_contracts SET definition = replace(definition, 'job.released', 'job.gone') WHERE name = 'standard'",
+        "UPDATE detent_contracts SET definition = replace(definition, 'job.released', 'job.gone') WHERE name ="
+        " 'standard'",
     ),
 )
 

@@ -21,6 +21,10 @@ from support.servers.postgres import NONE, VOLATILE, Server, installations
 
 GIVEN = "given"
 """The name of a server that $DETENT_TEST_POSTGRES brings instead of those we find."""
+SEARCH_PATH = "public, detent"
+"""For connections that read the tables past Detent; Detent's own connections do not have it."""
+SEARCH_DETENT = "-c search_path=public,detent"
+"""The same as the parameter `options` of libpq."""
 _TRUNCATE_EACH = 40
 _numbers = count(1)
 
@@ -95,9 +99,9 @@ class Database:
     def __init__(self, house: House, url: str) -> None:
         self.house = house
         self.url = url
-        self._connection = psycopg.connect(url, autocommit=True)
-        self._tables = [row[0] for row in self.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
-        self._kept = {name: self.rows(name) for name in ("contracts", "detent_schema")}
+        self._connection = psycopg.connect(url, autocommit=True, options=SEARCH_DETENT)
+        self._tables = [row[0] for row in self.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'detent'")]
+        self._kept = {name: self.rows(name) for name in ("contracts", "schema")}
         self._filled = [name for name in self._tables if name not in (*self._kept, "lane_version")]
         self._used = 0
 

@@ -6,9 +6,10 @@ from zlib import crc32
 
 import asyncpg
 
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract, Move
 from detent.core.errors import SchemaMismatch, StoreUnavailable
-from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
+from detent.stores.contract_registry import changed_contracts, check_unfinished, declaration, reconcile
 from detent.stores.sql_files import in_namespace, load_migrations
 from detent.system.retry import RetryPolicy
 
@@ -19,6 +20,7 @@ _ADVISORY_LOCK = 0x44544E54
 _LOCKED = RetryPolicy((asyncpg.LockNotAvailableError,), (0.0,) * 19)
 _LOCK_TIMEOUT = "500ms"
 _MIGRATION_SECONDS = 3_600.0
+_CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS detent;"
 _CONSTRAINT_DIGEST = """SELECT obj_description(oid, 'pg_constraint') FROM pg_constraint
 WHERE conname = 'jobs_contract' AND conrelid = 'detent.jobs'::regclass"""
 
@@ -29,15 +31,26 @@ def migrations(schema: str = DEFAULT_SCHEMA) -> list[tuple[int, str]]:
 
 
 def _in_schema(text: str, schema: str) -> str:
+    """The text for this schema. CREATE SCHEMA IF NOT EXISTS needs rights on the database even if the schema exists."""
     namespace = namespace_of(schema)
-    text = text.replace("CREATE SCHEMA IF NOT EXISTS detent;", f"CREATE SCHEMA IF NOT EXISTS {namespace[:-1]};")
-    return in_namespace(text, namespace)
+    name = namespace[:-1]
+    create = f"DO $$ BEGIN IF to_regnamespace('{name}') IS NULL THEN CREATE SCHEMA {name}; END IF; END $$;"
+    before, marker, after = text.partition(_CREATE_SCHEMA)
+    return in_namespace(before, namespace) + (create if marker else "") + in_namespace(after, namespace)
 
 
 def recorded(number: int, text: str, schema: str = DEFAULT_SCHEMA) -> str:
     """The migration with the statements that record it, for operators who run the SQL themselves."""
-    record = f"INSERT INTO {namespace_of(schema)}schema VALUES ({number})"
-    return f"BEGIN;\n{text.strip()}\n{record};\nCOMMIT;"
+    namespace = namespace_of(schema)
+    parts = [text.strip(), f"INSERT INTO {namespace}schema VALUES ({number});"]
+    if number == 1:  # the first open by a role that owns the tables would do this
+        parts += [
+            f"INSERT INTO {namespace}contracts (name, definition, carried)"
+            f" VALUES ({_literal(name)}, {_literal(declaration(contract))}, true);"
+            for name, contract in CONTRACTS.items()
+        ]
+        parts.append(_rules_with_digest(CONTRACTS.values(), namespace)[0])
+    return "\n".join(["BEGIN;", *parts, "COMMIT;"])
 
 
 async def schema_version(connection: Connection, schema: str = DEFAULT_SCHEMA) -> int:
@@ -126,15 +139,11 @@ async def _write_declarations(
         for name, (text, carried_by_detent) in registry.to_write.items():
             values = {"name": name, "definition": text, "carried": carried_by_detent}
             await connection.execute(put.text, *(values[n] for n in put.names))
-        rules = in_namespace(rules_sql(registry.contracts.values()), namespace_of(schema))
-        digest = blake2b(rules.encode(), digest_size=9).hexdigest()
+        rules, digest = _rules_with_digest(registry.contracts.values(), namespace_of(schema))
         if await connection.fetchval(in_namespace(_CONSTRAINT_DIGEST, namespace_of(schema))) != digest:
             # While this waits for its table lock, all other statements queue behind it: time out soon and retry.
             await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-            comment = in_namespace(
-                f"COMMENT ON CONSTRAINT jobs_contract ON detent.jobs IS '{digest}'", namespace_of(schema)
-            )
-            await connection.execute(f"{rules} {comment}")
+            await connection.execute(rules)
         # Now that the table is locked, if a status has gone: no job can get that status after this check.
         for before, after in changed_contracts(stored, own):
             query = compiled(texts["unfinished_statuses"])
@@ -146,7 +155,14 @@ async def _stored(connection: Connection, schema: str) -> dict[str, tuple[str, b
     return {row[0]: (row[1], row[2]) for row in await connection.fetch(queries(False, schema)["contracts"])}
 
 
-def rules_sql(contracts: Iterable[Contract]) -> str:
+def _rules_with_digest(contracts: Iterable[Contract], namespace: str) -> tuple[str, str]:
+    """The statements of `rules_sql` with a comment on the CHECK, which holds their digest; and the digest."""
+    rules = rules_sql(contracts, namespace)
+    digest = blake2b(rules.encode(), digest_size=9).hexdigest()
+    return f"{rules}\n    COMMENT ON CONSTRAINT jobs_contract ON {namespace}jobs IS '{digest}';", digest
+
+
+def rules_sql(contracts: Iterable[Contract], namespace: str) -> str:
     """The CHECK on status, phase and next_retry_at, and the trigger that keeps final jobs final unless reopened.
 
     NOT VALID: existing rows passed the previous CHECK, so no scan is needed. The CHECK is one array and one short
@@ -160,10 +176,10 @@ def rules_sql(contracts: Iterable[Contract]) -> str:
     )
     reopened = _array(f"{c.name}/{s}" for c in contracts for s in c.statuses if c.edge(s, Move.REOPEN))
     return f"""
-    ALTER TABLE detent.jobs DROP CONSTRAINT IF EXISTS jobs_contract;
-    ALTER TABLE detent.jobs ADD CONSTRAINT jobs_contract CHECK (contract || '/' || status || '/' || phase ||
+    ALTER TABLE {namespace}jobs DROP CONSTRAINT IF EXISTS jobs_contract;
+    ALTER TABLE {namespace}jobs ADD CONSTRAINT jobs_contract CHECK (contract || '/' || status || '/' || phase ||
       CASE WHEN next_retry_at IS NULL THEN '/-' ELSE '/at' END = ANY ({allowed})) NOT VALID;
-    CREATE OR REPLACE FUNCTION detent.end_is_final() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE OR REPLACE FUNCTION {namespace}end_is_final() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
       IF OLD.contract || '/' || OLD.status <> ALL ({reopened})
           AND (OLD.version <> NEW.version OR OLD.status <> NEW.status OR OLD.phase <> NEW.phase) THEN
@@ -172,12 +188,16 @@ def rules_sql(contracts: Iterable[Contract]) -> str:
       END IF;
       RETURN NULL;
     END $$;
-    DROP TRIGGER IF EXISTS jobs_ended ON detent.jobs;
-    CREATE TRIGGER jobs_ended AFTER UPDATE OF status, phase, version ON detent.jobs FOR EACH ROW
-      WHEN (OLD.phase = 'final') EXECUTE FUNCTION detent.end_is_final();"""
+    DROP TRIGGER IF EXISTS jobs_ended ON {namespace}jobs;
+    CREATE TRIGGER jobs_ended AFTER UPDATE OF status, phase, version ON {namespace}jobs FOR EACH ROW
+      WHEN (OLD.phase = 'final') EXECUTE FUNCTION {namespace}end_is_final();"""
 
 
 def _array(texts: Iterable[str]) -> str:
     """An SQL literal of type text[]."""
     quoted = ('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts)
-    return "'{" + ", ".join(quoted).replace("'", "''") + "}'::text[]"
+    return _literal("{" + ", ".join(quoted) + "}") + "::text[]"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
