@@ -273,7 +273,7 @@ OTHERS = (
         "attempt numbered twice",
         "attempt-gap",
         None,
-        "DROP INDEX jobs_task",
+        "DROP INDEX detent_jobs_task",
         "UPDATE detent_jobs SET task_attempt = 2 WHERE task_id = 'T-1' AND task_attempt = 3",
     ),
     corrupt(
@@ -313,7 +313,7 @@ OTHERS = (
         DEAD_LETTERED,
         "CREATE TABLE copied AS SELECT * FROM detent_dead_letters",
         "DROP TABLE detent_dead_letters",
-        "ALTER TABLE copied RENAME TO dead_letters",
+        "ALTER TABLE copied RENAME TO detent_dead_letters",
         f"CREATE TABLE more AS SELECT * FROM detent_dead_letters WHERE id = {ITEM}",
         "UPDATE more SET id = 'copy'",
         "INSERT INTO detent_dead_letters SELECT * FROM more",
