@@ -176,7 +176,7 @@ async def _queries_of(trips: list[str], act: Any = None) -> list[str]:
     if act is not None:
         await act
     await asyncio.sleep(0)  # query loggers are called in the next iteration of the loop, before this task
-    return [query for query in trips if "NOTIFY" not in query]
+    return [query for query in trips if "notify" not in query.lower()]
 
 
 RATIOS = {
