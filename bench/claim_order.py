@@ -64,15 +64,15 @@ def scenarios(noise: int, future: int) -> list[Scenario]:
 
 
 INDEXES = {
-    "lanes": "CREATE INDEX jobs_ready ON detent_jobs (lane, due_at, id) WHERE ready; CREATE INDEX jobs_later ON detent_jobs"
+    "lanes": "CREATE INDEX jobs_ready ON jobs (lane, due_at, id) WHERE ready; CREATE INDEX jobs_later ON jobs"
     " (phase, due_at) WHERE NOT ready AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')",
-    "flat": "CREATE INDEX jobs_flat ON detent_jobs (queue, priority DESC, due_at, id) WHERE phase = 'claimable'",
-    "type": "CREATE INDEX jobs_type ON detent_jobs (queue, job_type, priority DESC, due_at, id) WHERE phase = 'claimable'",
+    "flat": "CREATE INDEX jobs_flat ON jobs (queue, priority DESC, due_at, id) WHERE phase = 'claimable'",
+    "type": "CREATE INDEX jobs_type ON jobs (queue, job_type, priority DESC, due_at, id) WHERE phase = 'claimable'",
 }
-TABLE = """CREATE TABLE detent_jobs (id {uuid} PRIMARY KEY, queue text NOT NULL, job_type text NOT NULL, tenant text NOT NULL,
+TABLE = """CREATE TABLE jobs (id {uuid} PRIMARY KEY, queue text NOT NULL, job_type text NOT NULL, tenant text NOT NULL,
  priority int NOT NULL, lane bigint NOT NULL, ready boolean NOT NULL, due_at bigint, phase text NOT NULL,
  status text NOT NULL, version int NOT NULL, token {uuid}, lease_until bigint, payload text NOT NULL)"""
-FILL = """INSERT INTO detent_jobs SELECT {id}, '{f.queue}', 't{f.group}', 't' || ({f.party}), {f.priority},
+FILL = """INSERT INTO jobs SELECT {id}, '{f.queue}', 't{f.group}', 't' || ({f.party}), {f.priority},
  (cast({rank} AS bigint) << 55) | (cast({f.group} AS bigint) << 31) | ({f.party}), {ready}, {f.due} + i, 'claimable',
  'queued', 1, NULL, NULL, '{{"order_id": 1234567, "amount": 100, "note": "hundred bytes of payload"}}' FROM {series}"""
 
@@ -81,17 +81,17 @@ FILL = """INSERT INTO detent_jobs SELECT {id}, '{f.queue}', 't{f.group}', 't' ||
 # The walk is a state machine with one index probe per step. lap 0: find the next rank with jobs; 1: from that rank's
 # cursor (turn) to its end; 2: from its start to the cursor; 9: end. It skips groups that this worker does not run.
 PG_SETTLE = """WITH RECURSIVE settled AS (
-  UPDATE detent_jobs j SET phase = 'final', status = 'succeeded', version = version + 1, token = NULL, lease_until = NULL
+  UPDATE jobs j SET phase = 'final', status = 'succeeded', version = version + 1, token = NULL, lease_until = NULL
   FROM unnest($1::uuid[]) u(id) WHERE j.id = u.id AND j.token = $2::uuid RETURNING 1
 ), """
 PG_CLAIM = """, claimed AS (
-  UPDATE detent_jobs j SET phase = 'leased', status = 'running', ready = false, version = version + 1, token = $2::uuid,
+  UPDATE jobs j SET phase = 'leased', status = 'running', ready = false, version = version + 1, token = $2::uuid,
     lease_until = $3::bigint + 30000000
   FROM picked p WHERE j.id = p.id RETURNING j.id, j.lane, j.due_at, p.step
 ) SELECT id, lane, due_at, step FROM claimed"""
 PG_PROMOTE = """promoted AS (
-  UPDATE detent_jobs j SET ready = true FROM (
-    SELECT id FROM detent_jobs WHERE NOT ready AND phase = 'claimable' AND due_at <= $3::bigint
+  UPDATE jobs j SET ready = true FROM (
+    SELECT id FROM jobs WHERE NOT ready AND phase = 'claimable' AND due_at <= $3::bigint
     ORDER BY due_at LIMIT $4::int FOR UPDATE SKIP LOCKED) d
   WHERE j.id = d.id RETURNING 1
 ), """
@@ -103,9 +103,9 @@ PG_WALK = """floors AS MATERIALIZED (
   SELECT n.pos, n.stop, n.turn, n.rank, n.lap, n.lane, w.found + (n.lane IS NOT NULL)::int, w.step + 1
   FROM walk w
   LEFT JOIN LATERAL (SELECT * FROM floors f WHERE f.lane > w.pos AND f.lane <= w.stop ORDER BY lane LIMIT 1) f ON true
-  LEFT JOIN LATERAL (SELECT j.lane FROM detent_jobs j WHERE j.ready AND j.lane > w.pos
+  LEFT JOIN LATERAL (SELECT j.lane FROM jobs j WHERE j.ready AND j.lane > w.pos
     AND j.lane <= coalesce(f.lane - 1, w.stop) ORDER BY j.lane LIMIT 1) a ON true
-  LEFT JOIN LATERAL (SELECT j.lane FROM detent_jobs j WHERE a.lane IS NULL AND j.ready AND j.lane = f.lane
+  LEFT JOIN LATERAL (SELECT j.lane FROM jobs j WHERE a.lane IS NULL AND j.ready AND j.lane = f.lane
     AND (j.due_at, j.id) >= (f.due_at, f.id) ORDER BY j.due_at, j.id LIMIT 1) b ON true
   CROSS JOIN LATERAL (SELECT coalesce(a.lane, b.lane) AS lane, coalesce(a.lane, b.lane) >> 55 AS rank,
     (coalesce(a.lane, b.lane) >> 31) & 16777215 AS grp OFFSET 0) h
@@ -132,7 +132,7 @@ PG_WALK = """floors AS MATERIALIZED (
     SELECT *, ($4::int + n - 1) / n AS quota FROM lanes CROSS JOIN (VALUES (1), (2)) v(pass) WHERE pass = 1 OR n > 1
     ORDER BY rank, pass, step) l
   CROSS JOIN LATERAL (
-    SELECT j.id FROM detent_jobs j WHERE j.ready AND j.lane = l.lane
+    SELECT j.id FROM jobs j WHERE j.ready AND j.lane = l.lane
       AND (j.due_at, j.id) >= (coalesce(l.due_at, -1), coalesce(l.id, '00000000-0000-0000-0000-000000000000'))
     ORDER BY j.due_at, j.id LIMIT CASE l.pass WHEN 1 THEN l.quota ELSE $4::int END
     OFFSET CASE l.pass WHEN 1 THEN 0 ELSE l.quota END FOR UPDATE SKIP LOCKED) k
@@ -140,7 +140,7 @@ PG_WALK = """floors AS MATERIALIZED (
 )"""
 PG_PICK = """picked AS MATERIALIZED (SELECT k.id, 0 AS step FROM unnest($5::text[]) q(queue)
   {types} CROSS JOIN LATERAL (
-    SELECT j.id, j.priority, j.due_at FROM detent_jobs j WHERE j.phase = 'claimable' AND j.queue = q.queue
+    SELECT j.id, j.priority, j.due_at FROM jobs j WHERE j.phase = 'claimable' AND j.queue = q.queue
     AND j.job_type = {this} AND j.tenant <> ALL ($7::text[]) AND j.due_at <= $3::bigint
     ORDER BY j.priority DESC, j.due_at, j.id LIMIT $4::int FOR UPDATE SKIP LOCKED) k
   ORDER BY k.priority DESC, k.due_at, k.id LIMIT $4::int)"""
@@ -151,9 +151,7 @@ PG_SETTINGS = """SET plan_cache_mode = force_generic_plan; SET enable_seqscan = 
 # SQLite: settle, promote, walk, take. A walk returns the lanes of one rank: the first with jobs above :pos. If a take
 # returns too few, the same lanes are read again without a quota, then the next rank. In SQLite, LIMIT cannot use a
 # column, so walk and take are two statements.
-LITE_PROBE = (
-    "(SELECT j.lane FROM detent_jobs j WHERE j.ready = 1 AND j.lane > {} AND j.lane <= {} ORDER BY j.lane LIMIT 1)"
-)
+LITE_PROBE = "(SELECT j.lane FROM jobs j WHERE j.ready = 1 AND j.lane > {} AND j.lane <= {} ORDER BY j.lane LIMIT 1)"
 LITE_RUNS = "w.lane >> 31 & 16777215 IN (SELECT value FROM json_each(:groups))"
 LITE_NEXT = f"""CASE WHEN {LITE_RUNS} THEN w.lane ELSE coalesce((
     (SELECT min(value) FROM json_each(:groups) WHERE value > w.lane >> 31 & 16777215) << 31 | (w.lane >> 55 << 55)) - 1,
@@ -172,21 +170,21 @@ LITE_WALK = f"""WITH RECURSIVE first(lane) AS (
   SELECT {LITE_PROBE.format("t.start", "t.turn")} FROM top t
   UNION ALL SELECT {LITE_PROBE.format(LITE_NEXT, "(SELECT t.turn FROM top t)")} FROM lap2 w WHERE w.lane IS NOT NULL
 ) SELECT w.lane FROM (SELECT lane FROM lap1 UNION ALL SELECT lane FROM lap2) w WHERE {LITE_RUNS} LIMIT :wanted"""
-LITE_SET = """UPDATE detent_jobs SET phase = 'leased', status = 'running', ready = 0, version = version + 1, token = :token,
+LITE_SET = """UPDATE jobs SET phase = 'leased', status = 'running', ready = 0, version = version + 1, token = :token,
  lease_until = :now + 30000000 WHERE rowid IN ({}) RETURNING id, lane, due_at"""
-LITE_TAKE = LITE_SET.format("""SELECT k.rowid FROM json_each(:lanes) l CROSS JOIN detent_jobs k WHERE k.rowid IN (
- SELECT j.rowid FROM detent_jobs j WHERE j.ready = 1 AND j.lane = l.value ORDER BY j.due_at, j.id LIMIT :quota)
+LITE_TAKE = LITE_SET.format("""SELECT k.rowid FROM json_each(:lanes) l CROSS JOIN jobs k WHERE k.rowid IN (
+ SELECT j.rowid FROM jobs j WHERE j.ready = 1 AND j.lane = l.value ORDER BY j.due_at, j.id LIMIT :quota)
  LIMIT :wanted""")
-LITE_PROMOTE = """UPDATE detent_jobs SET ready = 1 WHERE rowid IN (SELECT rowid FROM detent_jobs WHERE ready = 0
+LITE_PROMOTE = """UPDATE jobs SET ready = 1 WHERE rowid IN (SELECT rowid FROM jobs WHERE ready = 0
  AND phase = 'claimable' AND phase IN ('claimable', 'blocked') AND due_at <= :now LIMIT :wanted)"""
-LITE_SETTLE = """UPDATE detent_jobs SET phase = 'final', status = 'succeeded', version = version + 1, token = NULL,
+LITE_SETTLE = """UPDATE jobs SET phase = 'final', status = 'succeeded', version = version + 1, token = NULL,
  lease_until = NULL WHERE id IN (SELECT value FROM json_each(:ids)) AND token = :token"""
 LITE_PICK = {
-    "flat": LITE_SET.format("""SELECT j.rowid FROM detent_jobs j WHERE j.phase = 'claimable' AND j.queue = :queue
+    "flat": LITE_SET.format("""SELECT j.rowid FROM jobs j WHERE j.phase = 'claimable' AND j.queue = :queue
  AND j.job_type IN (SELECT value FROM json_each(:types)) AND j.tenant NOT IN (SELECT value FROM json_each(:paused))
  AND j.due_at <= :now ORDER BY j.priority DESC, j.due_at, j.id LIMIT :wanted"""),
-    "type": LITE_SET.format("""SELECT k.rowid FROM json_each(:types) t CROSS JOIN detent_jobs k WHERE k.rowid IN (
- SELECT j.rowid FROM detent_jobs j WHERE j.phase = 'claimable' AND j.queue = :queue AND j.job_type = t.value
+    "type": LITE_SET.format("""SELECT k.rowid FROM json_each(:types) t CROSS JOIN jobs k WHERE k.rowid IN (
+ SELECT j.rowid FROM jobs j WHERE j.phase = 'claimable' AND j.queue = :queue AND j.job_type = t.value
  AND j.tenant NOT IN (SELECT value FROM json_each(:paused)) AND j.due_at <= :now
  ORDER BY j.priority DESC, j.due_at, j.id LIMIT :wanted) ORDER BY k.priority DESC, k.due_at, k.id LIMIT :wanted"""),
 }
@@ -211,7 +209,7 @@ class SqliteDesign:
 
     async def load(self, scenario: Scenario) -> None:
         self.ids, self.cursors, start = [], {}, 0
-        self.db.execute("DROP TABLE IF EXISTS detent_jobs;" + TABLE.format(uuid="text") + "; BEGIN")
+        self.db.execute("DROP TABLE IF EXISTS jobs;" + TABLE.format(uuid="text") + "; BEGIN")
         for f in scenario.fills:
             count = f"WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s LIMIT {f.count})"
             key, rank, ready = f"printf('%032x', i + {start})", 100 - f.priority, int(f.due < NOW)
@@ -271,7 +269,7 @@ class PostgresDesign:
     async def load(self, scenario: Scenario) -> None:
         self.ids, self.cursors, start = [], {}, 0
         await self.con.execute(f"CREATE SCHEMA IF NOT EXISTS {self.design}; SET search_path = {self.design}")
-        await self.con.execute(f"{PG_SETTINGS}; DROP TABLE IF EXISTS detent_jobs;" + TABLE.format(uuid="uuid"))
+        await self.con.execute(f"{PG_SETTINGS}; DROP TABLE IF EXISTS jobs;" + TABLE.format(uuid="uuid"))
         for f in scenario.fills:
             key, series = f"lpad(to_hex(i + {start}), 32, '0')::uuid", f"generate_series(1, {f.count}) i"
             await self.con.execute(FILL.format(f=f, id=key, rank=100 - f.priority, ready=f.due < NOW, series=series))
@@ -339,7 +337,7 @@ async def plans(con: asyncpg.Connection, lite: SqliteDesign, full: Scenario) -> 
     print("\nPlan nodes that are not index probes, lanes design, generic plans")
     post = PostgresDesign("lanes", con)
     bad = re.compile(r"Seq Scan on jobs|Bitmap Heap|Sort Key: jobs|Sort Key: j_\d|(?:Hash|Merge) Join")
-    fresh = "DROP TABLE detent_jobs;" + TABLE.format(uuid="uuid") + ";" + INDEXES["lanes"]
+    fresh = "DROP TABLE jobs;" + TABLE.format(uuid="uuid") + ";" + INDEXES["lanes"]
     states = (("empty, vacuumed", Scenario("", []), ""), ("empty, new", Scenario("", []), fresh), ("full", full, ""))
     for state, scenario, after in states:
         await post.load(scenario)

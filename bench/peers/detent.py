@@ -16,8 +16,10 @@ from .counting import handled, picked_up
 from .protocol import PART, STEPS, URL, VARIANT, Peer
 
 SLOTS = {"drain": 500, "steps": 500, "pickup": 64}
-_LEFT = "SELECT (SELECT count(*) FROM detent_jobs WHERE ready{is_true}) + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
-_TRUNCATE = "TRUNCATE jobs, events, notes, steps, keys, workers"
+_LEFT = (
+    "SELECT (SELECT count(*) FROM {jobs} WHERE ready{is_true}) + (SELECT count(*) FROM {jobs} WHERE phase = 'leased')"
+)
+_TRUNCATE = "SET search_path = detent; TRUNCATE jobs, events, notes, steps, keys, workers"
 
 
 async def step(number: int) -> int:
@@ -115,7 +117,7 @@ class DetentOnSqlite(DetentPeer):
     def remaining(self) -> int:
         connection = apsw.Connection(str(self.path))
         try:
-            return int(connection.execute(_LEFT.format(is_true=" = 1")).fetchall()[0][0])
+            return int(connection.execute(_LEFT.format(jobs="detent_jobs", is_true=" = 1")).fetchall()[0][0])
         finally:
             connection.close()
 
@@ -131,7 +133,7 @@ class DetentOnPostgres(DetentPeer):
         await self.side_connection.execute(_TRUNCATE)
 
     async def remaining(self) -> int:
-        return int(await self.side_connection.fetchval(_LEFT.format(is_true="")))
+        return int(await self.side_connection.fetchval(_LEFT.format(jobs="detent.jobs", is_true="")))
 
     async def close(self) -> None:
         with suppress(Exception):

@@ -18,9 +18,9 @@ from .protocol import PART, URL, Peer
 DATABASE, _, REDIS = URL.partition(" ")
 SLOTS = {"drain": 300, "pickup": 64}
 _LEFT = (
-    "SELECT (SELECT count(*) FROM detent_jobs WHERE ready) + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
+    "SELECT (SELECT count(*) FROM detent.jobs WHERE ready) + (SELECT count(*) FROM detent.jobs WHERE phase = 'leased')"
 )
-_TRUNCATE = "TRUNCATE jobs, events, notes, keys, workers, outbox, wires"
+_TRUNCATE = "SET search_path = detent; TRUNCATE jobs, events, notes, keys, workers, outbox, stream_epochs"
 
 
 def make_app() -> Detent:

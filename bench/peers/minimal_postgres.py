@@ -14,27 +14,27 @@ CREATE TABLE IF NOT EXISTS jobs (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, task text NOT NULL, payload text NOT NULL,
   state smallint NOT NULL DEFAULT 0, due_at timestamptz NOT NULL DEFAULT now(), attempt integer NOT NULL DEFAULT 0,
   worker text, lease_until timestamptz, finished_at timestamptz);
-CREATE INDEX IF NOT EXISTS jobs_ready ON detent_jobs (due_at, id) WHERE state = 0;
+CREATE INDEX IF NOT EXISTS jobs_ready ON jobs (due_at, id) WHERE state = 0;
 CREATE TABLE IF NOT EXISTS events (
   job_id bigint NOT NULL, seq integer NOT NULL, event text NOT NULL, at timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (job_id, seq));
 """
 ENQUEUE = """
-WITH made AS (INSERT INTO detent_jobs (task, payload) SELECT 'noop', p FROM unnest($1::text[]) p RETURNING id)
-INSERT INTO detent_events (job_id, seq, event) SELECT id, 1, 'made' FROM made"""
+WITH made AS (INSERT INTO jobs (task, payload) SELECT 'noop', p FROM unnest($1::text[]) p RETURNING id)
+INSERT INTO events (job_id, seq, event) SELECT id, 1, 'made' FROM made"""
 SETTLE_AND_CLAIM = """
 WITH held AS MATERIALIZED (
   SELECT j.ctid AS at FROM unnest($1::bigint[]) i (id) CROSS JOIN LATERAL (
-    SELECT ctid FROM detent_jobs WHERE id = i.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+    SELECT ctid FROM jobs WHERE id = i.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
 ), ended AS (
-  UPDATE detent_jobs j SET state = 2, finished_at = now(), lease_until = NULL FROM held h WHERE j.ctid = h.at RETURNING j.id
+  UPDATE jobs j SET state = 2, finished_at = now(), lease_until = NULL FROM held h WHERE j.ctid = h.at RETURNING j.id
 ), picked AS MATERIALIZED (
-  SELECT ctid AS at FROM detent_jobs WHERE state = 0 AND due_at <= now() ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+  SELECT ctid AS at FROM jobs WHERE state = 0 AND due_at <= now() ORDER BY due_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
 ), claimed AS (
-  UPDATE detent_jobs j SET state = 1, attempt = attempt + 1, worker = 'raw', lease_until = now() + interval '30 s'
+  UPDATE jobs j SET state = 1, attempt = attempt + 1, worker = 'raw', lease_until = now() + interval '30 s'
   FROM picked p WHERE j.ctid = p.at RETURNING j.id, j.task, j.payload, j.attempt
 ), logged AS (
-  INSERT INTO detent_events (job_id, seq, event)
+  INSERT INTO events (job_id, seq, event)
   SELECT id, 3, 'ended' FROM ended UNION ALL SELECT id, 2, 'claimed' FROM claimed
 )
 SELECT * FROM claimed"""
@@ -69,7 +69,7 @@ class MinimalPostgres(Peer):
         await self.connections[0].execute(ENQUEUE, ["{}"] * jobs)
 
     async def remaining(self) -> int:
-        return int(await self.connections[0].fetchval("SELECT count(*) FROM detent_jobs WHERE state < 2"))
+        return int(await self.connections[0].fetchval("SELECT count(*) FROM jobs WHERE state < 2"))
 
     async def close(self) -> None:
         for connection in self.connections:

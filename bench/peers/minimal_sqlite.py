@@ -12,19 +12,19 @@ from .protocol import URL, Peer, wait_for_signal
 CLAIMED_AT_ONCE = 100
 PATH = Path(URL.removeprefix("sqlite:///"))
 SCHEMA = """
-CREATE TABLE detent_jobs (id INTEGER PRIMARY KEY, task TEXT NOT NULL, payload TEXT NOT NULL, state INTEGER NOT NULL DEFAULT 0,
+CREATE TABLE jobs (id INTEGER PRIMARY KEY, task TEXT NOT NULL, payload TEXT NOT NULL, state INTEGER NOT NULL DEFAULT 0,
   due_at INTEGER NOT NULL, attempt INTEGER NOT NULL DEFAULT 0, worker TEXT, lease_until INTEGER, finished_at INTEGER);
-CREATE INDEX jobs_ready ON detent_jobs (due_at, id) WHERE state = 0;
-CREATE TABLE detent_events (job_id INTEGER NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL, at INTEGER NOT NULL,
+CREATE INDEX jobs_ready ON jobs (due_at, id) WHERE state = 0;
+CREATE TABLE events (job_id INTEGER NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL, at INTEGER NOT NULL,
   PRIMARY KEY (job_id, seq)) WITHOUT ROWID;
 """
-ENQUEUE = "INSERT INTO detent_jobs (task, payload, due_at) VALUES ('noop', '{}', ?)"
-LOG = "INSERT INTO detent_events (job_id, seq, event, at) VALUES (?, 1, 'made', ?)"
-PICK = "SELECT id, task, payload, attempt FROM detent_jobs WHERE state = 0 AND due_at <= ? ORDER BY due_at, id LIMIT ?"
-LOG_ALL = "INSERT INTO detent_events (job_id, seq, event, at) SELECT value, :seq, :event, :now FROM json_each(:ids)"
-CLAIM = """UPDATE detent_jobs SET state = 1, attempt = attempt + 1, worker = 'raw', lease_until = :now + 30000000
+ENQUEUE = "INSERT INTO jobs (task, payload, due_at) VALUES ('noop', '{}', ?)"
+LOG = "INSERT INTO events (job_id, seq, event, at) VALUES (?, 1, 'made', ?)"
+PICK = "SELECT id, task, payload, attempt FROM jobs WHERE state = 0 AND due_at <= ? ORDER BY due_at, id LIMIT ?"
+LOG_ALL = "INSERT INTO events (job_id, seq, event, at) SELECT value, :seq, :event, :now FROM json_each(:ids)"
+CLAIM = """UPDATE jobs SET state = 1, attempt = attempt + 1, worker = 'raw', lease_until = :now + 30000000
 FROM json_each(:ids) p WHERE jobs.id = p.value"""
-END = """UPDATE detent_jobs SET state = 2, finished_at = :now, lease_until = NULL
+END = """UPDATE jobs SET state = 2, finished_at = :now, lease_until = NULL
 FROM json_each(:ids) p WHERE jobs.id = p.value"""
 
 
@@ -58,7 +58,7 @@ class MinimalSqlite(Peer):
 
     def remaining(self) -> int:
         assert self.connection is not None
-        return int(self.connection.execute("SELECT count(*) FROM detent_jobs WHERE state < 2").fetchall()[0][0])
+        return int(self.connection.execute("SELECT count(*) FROM jobs WHERE state < 2").fetchall()[0][0])
 
     def close(self) -> None:
         if self.connection is not None:

@@ -24,7 +24,7 @@ CALLERS = 16
 _OTHER_ID = "01900000-0000-7000-8000-00000000000f"
 CLAIMED_AT_ONCE = int(VARIANT or 100)
 _LEFT = (
-    "SELECT (SELECT count(*) FROM detent_jobs WHERE ready) + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
+    "SELECT (SELECT count(*) FROM detent.jobs WHERE ready) + (SELECT count(*) FROM detent.jobs WHERE phase = 'leased')"
 )
 
 
@@ -70,7 +70,9 @@ class RawPostgres(Peer):
         self.connections = [await connect(POOL_SETTINGS) for _ in range(CALLERS)]
 
     async def reset(self) -> None:
-        await self.connections[0].execute("TRUNCATE jobs, events, notes, steps, keys, workers")
+        await self.connections[0].execute(
+            "SET search_path = detent; TRUNCATE jobs, events, notes, steps, keys, workers"
+        )
 
     async def enqueue(self, caller: int) -> None:
         job_id = self.ids.job()
@@ -140,8 +142,8 @@ async def record_steps(connection: Any, ids: list[str], token: str) -> None:
 
 async def constant_values(connection: Any) -> dict[str, Any]:
     """Parameters that are the same for every settle_and_claim: lanes, token, edges of the standard contract."""
-    groups = await connection.fetch("SELECT id, contract, queue, job_type FROM detent_lane_groups")
-    version = await connection.fetchval("SELECT value FROM detent_lane_version")
+    groups = await connection.fetch("SELECT id, contract, queue, job_type FROM detent.lane_groups")
+    version = await connection.fetchval("SELECT value FROM detent.lane_version")
     lane_cache = LaneCache(version, {row[0]: (row[1], row[2], row[3]) for row in groups})
     request = ClaimRequest("raw", "raw-token", CLAIMED_AT_ONCE, 30 * SECOND)
     edges = Edges(CONTRACTS)

@@ -20,7 +20,10 @@ from .template import first_change
 
 CLAIMED_AT_ONCE = int(VARIANT or 100)
 PATH = Path(URL.removeprefix("sqlite:///"))
-_LEFT = "SELECT (SELECT count(*) FROM detent_jobs WHERE ready = 1) + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
+_LEFT = (
+    "SELECT (SELECT count(*) FROM detent_jobs WHERE ready = 1)"
+    " + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
+)
 
 
 class RawSqlite(Peer):

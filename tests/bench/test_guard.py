@@ -112,9 +112,10 @@ def test_sqlite_commits_and_rows_of_a_thousand_jobs(tmp_path: Path, trace: Sqlit
     asyncio.run(run())
     connection = apsw.Connection(path)
     row_counts = {
-        table: _scalar(connection, f"SELECT count(*) FROM {table}") for table in ("events", "notes", "keys", "steps")
+        table: _scalar(connection, f"SELECT count(*) FROM detent_{table}")
+        for table in ("events", "notes", "keys", "steps")
     }
-    versions = _scalar(connection, "SELECT sum(version) FROM jobs")
+    versions = _scalar(connection, "SELECT sum(version) FROM detent_jobs")
     connection.close()
     jobs = JOBS + BATCH
     assert row_counts == {"events": 3 * jobs, "notes": 0, "keys": 0, "steps": 0}
@@ -175,7 +176,7 @@ async def _queries_of(trips: list[str], act: Any = None) -> list[str]:
     if act is not None:
         await act
     await asyncio.sleep(0)  # query loggers are called in the next iteration of the loop, before this task
-    return [query for query in trips if "NOTIFY" not in query]
+    return [query for query in trips if "notify" not in query.lower()]
 
 
 RATIOS = {

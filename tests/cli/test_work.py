@@ -103,7 +103,7 @@ def test_migrate(cli: Cli) -> None:
 def test_other_schemas_are_refused(cli: Cli) -> None:
     cli("migrate")
     connection = apsw.Connection("shop.db")
-    connection.pragma("user_version", 999)
+    connection.execute("INSERT INTO detent_schema VALUES (999)")
     connection.close()
     assert re.match(r"SCHEMA_MISMATCH: .*upgrade Detent", cli("jobs", "list", code=1).err)
     assert cli("migrate", code=1).err.startswith("SCHEMA_MISMATCH")

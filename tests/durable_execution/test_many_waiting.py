@@ -26,7 +26,7 @@ from .waiting_app import app as remote
 pytestmark = [pytest.mark.anyio, pytest.mark.drill]
 BATCH, JOBS, ROUND, ROUNDS = 100, 3_000, 1_000, 41
 WAITS = (
-    "UPDATE jobs SET status = 'parked', phase = 'blocked', ready = {no}, wait_name = 'go', wait_kind = 'signal',"
+    "UPDATE {jobs} SET status = 'parked', phase = 'blocked', ready = {no}, wait_name = 'go', wait_kind = 'signal',"
     " wait_parked = {yes}, due_at = NULL, execution_no = 1, started_at = created_at, token = 'gone'"
 )
 
@@ -46,7 +46,7 @@ class Place:
             submitted = await engine.jobs.submit_many([Submission("woken")] * min(5_000, size - done))
             ids.append(submitted[0].job.id)
         if self.postgres:
-            self.postgres.sql(WAITS.format(yes="true", no="false"))
+            self.postgres.sql(WAITS.format(jobs="jobs", yes="true", no="false"))
             self.postgres.sql("VACUUM ANALYZE jobs")  # one UPDATE of all rows leaves a dead row for each
         else:
             await engine.store.write(_all_wait)
@@ -63,7 +63,7 @@ class Place:
 
 
 async def _all_wait(tx: Any) -> None:
-    tx.queries.connection.execute(WAITS.format(yes=1, no=0))
+    tx.queries.connection.execute(WAITS.format(jobs="detent_jobs", yes=1, no=0))
 
 
 @pytest.mark.parametrize(("kind", "size"), [("sqlite", 100_000), ("postgres", 100_000), ("postgres", 1_000_000)])

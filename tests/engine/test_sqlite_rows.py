@@ -15,7 +15,9 @@ from support.clock import FakeClock
 from support.false_rows import DEEPER_LIES, FORGERIES, LIES, ROWS
 from support.stores import PLACES, make_engine
 
-STATEMENTS = [f"UPDATE detent_jobs SET {change} WHERE id = '{row}'" for row, change in LIES] + [
+STATEMENTS = [
+    f"UPDATE detent_jobs SET {change.replace('{jobs}', 'detent_jobs')} WHERE id = '{row}'" for row, change in LIES
+] + [
     "UPDATE detent_jobs SET id = 'standard-queued' WHERE id = 'standard-running'",
     "INSERT INTO detent_events (job_id, seq, event, source, target, at, execution_no, retries)"
     " SELECT job_id, seq, event, source, target, at, execution_no, retries FROM detent_events WHERE seq = 1 LIMIT 1",
@@ -59,7 +61,7 @@ CONSTRAINTS = (sqlite3.IntegrityError, apsw.ConstraintError)
 
 def rows(connection: object) -> list[tuple[object, ...]]:
     tables = ("jobs", "events", "dead_letters", "pauses", "lane_version")
-    return [row for table in tables for row in connection.execute(f"SELECT * FROM {table}")]  # type: ignore[attr-defined]
+    return [row for table in tables for row in connection.execute(f"SELECT * FROM detent_{table}")]  # type: ignore[attr-defined]
 
 
 @pytest.mark.anyio
@@ -96,7 +98,7 @@ async def test_no_statement_makes_view_engine_or_lane_lie(library: object) -> No
 @pytest.mark.anyio
 async def test_no_forged_row_is_let_in(library: object) -> None:
     before = rows(library)
-    names = [row[1] for row in library.execute("PRAGMA table_info(jobs)")]  # type: ignore[attr-defined]
+    names = [row[1] for row in library.execute("PRAGMA table_info(detent_jobs)")]  # type: ignore[attr-defined]
     insert = f"INSERT INTO detent_jobs VALUES ({', '.join('?' * len(names))})"
     passed = []
     for source, changes in FORGERIES:
@@ -114,7 +116,8 @@ async def test_honest_statements_pass(library: object) -> None:
     honest = [
         "UPDATE detent_jobs SET version = version + 1, updated_at = updated_at + 1 WHERE id = 'standard-queued'",
         "UPDATE detent_jobs SET lease_until = lease_until + 1 WHERE id = 'standard-running'",
-        "UPDATE detent_jobs SET due_at = due_at + 1, next_retry_at = due_at + 1, ready = 0 WHERE id = 'p3c-retry_scheduled'",
+        "UPDATE detent_jobs SET due_at = due_at + 1, next_retry_at = due_at + 1, ready = 0 WHERE id ="
+        " 'p3c-retry_scheduled'",
         "UPDATE detent_jobs SET result = '[1]' WHERE id = 'standard-succeeded'",
         "UPDATE detent_dead_letters SET status = 'discarded'",
     ]

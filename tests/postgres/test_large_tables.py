@@ -148,7 +148,7 @@ async def turns_beside_a_snapshot(
         await cpu_per_job(each)
         await submit(each, jobs + SAMPLE)
     forgotten: Any = await asyncpg.connect(grown.url)
-    await forgotten.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM jobs LIMIT 1")
+    await forgotten.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM detent.jobs LIMIT 1")
     turns = [(await drain(engine), await drain(behind)) for _ in range(jobs // SAMPLE)]
     await forgotten.close()
     return turns

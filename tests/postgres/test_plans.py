@@ -46,7 +46,7 @@ def texts() -> dict[str, Query]:
     found = {name: compiled(known[name]) for name in (*names, "any_leased_or_due", "events", "notes", *HOT)}
     found["update_job"] = compiled(known["update_job"])
     found["jobs"] = compiled(known["jobs"].replace("{where}", "id < :before"))
-    found["insert"] = Query(statement(*_SHAPES, single=False), ())
+    found["insert"] = Query(statement(*_SHAPES, single=False, namespace="detent."), ())
     return found
 
 
@@ -142,7 +142,7 @@ async def touched(database: Database) -> int:
     """Blocks an idle claim looks at."""
     connection: Any = await asyncpg.connect(database.url, server_settings=SETTINGS)
     query, given = texts()["claim"], values("claim")
-    await connection.execute("UPDATE lane_version SET value = 1")
+    await connection.execute("UPDATE detent.lane_version SET value = 1")
     arguments = [given[name] for name in query.names]
     plan = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query.text}", *arguments))[
         0

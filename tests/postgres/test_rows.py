@@ -26,6 +26,7 @@ def id_of(row: str) -> str:
 
 def in_dialect(text: str) -> str:
     """Booleans are words here, and ids are UUIDs."""
+    text = text.replace("{jobs}", "jobs")
     text = re.sub(r"\b(ready|wait_parked) = ([01])\b", lambda m: f"{m[1]} = {('false', 'true')[int(m[2])]}", text)
     return re.sub(r"\bid = '([^']+)'", lambda m: f"id = '{id_of(m[1])}'", text)
 

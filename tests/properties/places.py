@@ -88,7 +88,7 @@ def _rows(connection: apsw.Connection, table: str) -> list[dict[str, Any]]:
     cursor = connection.cursor()
     names: list[str] = []
     found = []
-    for row in cursor.execute(f"SELECT * FROM {table} ORDER BY {ORDER[table]}"):
+    for row in cursor.execute(f"SELECT * FROM detent_{table} ORDER BY {ORDER[table]}"):
         names = names or [column[0] for column in cursor.get_description()]
         found.append(dict(zip(names, row, strict=True)))
     return found

@@ -66,7 +66,7 @@ LIES = [
     ("p3c-queued", "status = 'retry_scheduled'"),
     ("p3c-running", "next_retry_at = due_at"),
     ("p3c-queued", "task_attempt = 0"),
-    ("p3c-queued", "(task_id, task_attempt) = (SELECT task_id, task_attempt FROM jobs WHERE id = 'p3c-running')"),
+    ("p3c-queued", "(task_id, task_attempt) = (SELECT task_id, task_attempt FROM {jobs} WHERE id = 'p3c-running')"),
     ("gate-b2-retrying", "next_retry_at = NULL"),
     ("gate-b2-retrying", "retries = 5"),
 ]

@@ -28,7 +28,7 @@ class Place(Protocol):
     def store(self, clock: Clock) -> Store: ...
 
     def dump(self) -> Dump:
-        """Every row of every table, read past Detent."""
+        """Every row of every table, read past Detent; names of tables without prefix or schema."""
         ...
 
     def close(self) -> None: ...
@@ -50,7 +50,10 @@ class SqlitePlace:
         connection = apsw.Connection(str(self.path))
         try:
             tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-            return {name: sorted(connection.execute(f"SELECT * FROM {name}"), key=repr) for name in tables}
+            return {
+                name.removeprefix("detent_"): sorted(connection.execute(f"SELECT * FROM {name}"), key=repr)
+                for name in tables
+            }
         finally:
             connection.close()
 

@@ -53,7 +53,8 @@ async def check(bench: Bench, kills: int) -> None:
     failed = bench.sql("SELECT id, contract, status, error_code FROM detent_jobs WHERE result IS NULL")
     assert not failed, "every job succeeds"
     finals = bench.sql(
-        "SELECT j.id, count(*) FROM detent_jobs j JOIN detent_events e ON e.job_id = j.id AND e.target = j.status GROUP BY j.id"
+        "SELECT j.id, count(*) FROM detent_jobs j JOIN detent_events e ON e.job_id = j.id AND e.target = j.status"
+        " GROUP BY j.id"
     )
     assert len(finals) == JOBS and {n for _, n in finals} == {1}, "exactly one final event per job"
     gaps = bench.sql(

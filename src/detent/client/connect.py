@@ -1,6 +1,7 @@
 """Makes the store of a database URL, and the stream transport of a Redis URL."""
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -11,6 +12,7 @@ from detent.ports.stream import StreamSettings, StreamTransport
 
 DEFAULT_URL = "sqlite:///detent.db"
 _MAX_SCHEMA_BYTES = 63
+_SCHEMA_NAME = re.compile(r"[\w.-]([\w. -]*[\w.-])?")
 
 
 def default_url() -> str:
@@ -76,9 +78,11 @@ def stream_transport_from(settings: StreamSettings) -> StreamTransport:
 def _schema_name(name: str | None) -> str:
     """The schema of the URL, else of $DETENT_SCHEMA, else detent. Raises InvalidInput (URL_INVALID)."""
     schema = unquote(name) if name is not None else os.environ.get("DETENT_SCHEMA") or "detent"
-    if not schema or len(schema.encode()) > _MAX_SCHEMA_BYTES or schema.startswith("pg_") or "\0" in schema:
+    if not _SCHEMA_NAME.fullmatch(schema) or len(schema.encode()) > _MAX_SCHEMA_BYTES or schema.startswith("pg_"):
         raise InvalidInput(
-            f"invalid schema {schema!r}; use a name of 1 to {_MAX_SCHEMA_BYTES} bytes that does not begin with pg_",
+            f"invalid schema {schema!r}; use letters, digits, '_', '-', '.' and spaces, at most"
+            f" {_MAX_SCHEMA_BYTES} bytes,"
+            " not beginning with pg_",
             code="URL_INVALID",
         )
     return schema

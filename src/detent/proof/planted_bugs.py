@@ -130,7 +130,10 @@ class MissesChildren(SqliteTx):
         return changed
 
 
-_DROP_NOTIFICATIONS = "DELETE FROM detent_child_events WHERE child_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM detent_jobs WHERE phase = ?)"
+_DROP_NOTIFICATIONS = (
+    "DELETE FROM detent_child_events WHERE child_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM"
+    " detent_jobs WHERE phase = ?)"
+)
 
 
 class ForgetsDeadLetter(SqliteTx):
@@ -170,7 +173,8 @@ class RevivesLeases(SqliteTx):
 
 
 _REVIVE = (
-    "UPDATE detent_jobs SET status = ?, phase = ?, lease_until = ?, worker = 'revived', ready = 0, next_retry_at = NULL "
+    "UPDATE detent_jobs SET status = ?, phase = ?, lease_until = ?, worker = 'revived', ready = 0, next_retry_at ="
+    " NULL "
     "WHERE id = ?"
 )
 

@@ -1,6 +1,6 @@
 """Reads .sql files of named queries: `-- name: x` starts a query, which ends at the next such line.
 
-Every table is written as `detent.jobs`; `in_namespace` puts the schema of a Postgres store or the prefix of SQLite there.
+Every table is written as `detent.jobs`; `in_namespace` puts a Postgres schema or the prefix of SQLite there.
 """
 
 from functools import cache

@@ -24,6 +24,7 @@ from detent.proof.verify.verify import verify
 from detent.stores.postgres.store import PostgresStore
 from detent.system.ids import RandomIds
 from support.postgres.outage_app import app
+from support.servers.databases import SEARCH_DETENT
 
 SCRIPT = Path(__file__).with_name("outage_app.py")
 LEASE_SECONDS = 3.0
@@ -95,7 +96,7 @@ class Fleet:
 
     def sql(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Rows, read past Detent."""
-        with psycopg.connect(self.look, autocommit=True, connect_timeout=3) as connection:
+        with psycopg.connect(self.look, autocommit=True, connect_timeout=3, options=SEARCH_DETENT) as connection:
             return connection.execute(query, values or None).fetchall()  # type: ignore[arg-type]
 
     def one(self, query: str, *values: Any) -> Any:

@@ -3,7 +3,10 @@
 from support.proof.planting import corrupt
 
 PARENT = "SELECT min(id) FROM detent_jobs WHERE wait_kind = 'children'"
-WAITING = "SELECT min(job_id) FROM detent_approvals WHERE decision IS NULL AND job_id NOT IN (SELECT job_id FROM detent_votes)"
+WAITING = (
+    "SELECT min(job_id) FROM detent_approvals WHERE decision IS NULL AND job_id NOT IN (SELECT job_id"
+    " FROM detent_votes)"
+)
 APPROVED = "SELECT min(job_id) FROM detent_approvals WHERE decision = 'approve' AND NOT expired"
 REJECTED = "SELECT min(job_id) FROM detent_approvals WHERE decision = 'reject' AND NOT expired"
 EXPIRED = "SELECT min(job_id) FROM detent_approvals WHERE expired"

@@ -12,13 +12,19 @@ RETRYING = job("standard", "retrying")
 DEAD_LETTERED = job("gate-b2", "failed", "retries = 3")
 WAITING = job("formal", "Waiting", "wait_parked = 0")
 JOB_WITH_KEY = "SELECT id FROM detent_jobs WHERE idempotency_key = 'key-standard'"
-REQUEUED = "SELECT j.id FROM detent_jobs j JOIN detent_dead_letters d ON d.job_id = j.id AND d.status = 'requeued' ORDER BY j.id LIMIT 1"
+REQUEUED = (
+    "SELECT j.id FROM detent_jobs j JOIN detent_dead_letters d ON d.job_id = j.id AND d.status ="
+    " 'requeued' ORDER BY j.id LIMIT 1"
+)
 NEW_JOB = "SELECT id FROM detent_jobs WHERE requeued_from IN (SELECT id FROM detent_dead_letters) ORDER BY id LIMIT 1"
 REQUEUED_JOB = "SELECT id FROM detent_jobs WHERE requeued_from IN (SELECT id FROM detent_jobs) ORDER BY id LIMIT 1"
 JOB_WITH_STEPS = (
     "SELECT min(job_id) FROM detent_steps WHERE job_id IN (SELECT id FROM detent_jobs WHERE requeued_from IS NULL)"
 )
-DISCARDED = "SELECT job_id FROM detent_dead_letters WHERE contract = 'standard' AND status = 'discarded' ORDER BY job_id LIMIT 1"
+DISCARDED = (
+    "SELECT job_id FROM detent_dead_letters WHERE contract = 'standard' AND status = 'discarded' ORDER"
+    " BY job_id LIMIT 1"
+)
 DISCARDED_BY_ONE = (
     "SELECT job_id FROM detent_dead_letters WHERE contract = 'streams' AND status = 'discarded' ORDER BY job_id LIMIT 1"
 )
@@ -267,7 +273,7 @@ OTHERS = (
         "attempt numbered twice",
         "attempt-gap",
         None,
-        "DROP INDEX jobs_task",
+        "DROP INDEX detent_jobs_task",
         "UPDATE detent_jobs SET task_attempt = 2 WHERE task_id = 'T-1' AND task_attempt = 3",
     ),
     corrupt(
@@ -286,7 +292,8 @@ OTHERS = (
         "rejected with a dead letter",
         "dead-letter-unearned",
         job("standard", "failed", "execution_no = 0"),
-        f"UPDATE detent_dead_letters SET job_id = :job WHERE id = (SELECT dlq_id FROM detent_jobs WHERE id = ({DEAD_LETTERED}))",
+        f"UPDATE detent_dead_letters SET job_id = :job WHERE id = (SELECT dlq_id FROM detent_jobs WHERE id ="
+        f" ({DEAD_LETTERED}))",
     ),
     corrupt(
         "dead letter of another tenant",
@@ -306,7 +313,7 @@ OTHERS = (
         DEAD_LETTERED,
         "CREATE TABLE copied AS SELECT * FROM detent_dead_letters",
         "DROP TABLE detent_dead_letters",
-        "ALTER TABLE copied RENAME TO dead_letters",
+        "ALTER TABLE copied RENAME TO detent_dead_letters",
         f"CREATE TABLE more AS SELECT * FROM detent_dead_letters WHERE id = {ITEM}",
         "UPDATE more SET id = 'copy'",
         "INSERT INTO detent_dead_letters SELECT * FROM more",
@@ -341,7 +348,8 @@ OTHERS = (
         "new job without requeued_from",
         "requeue-link",
         REQUEUED,
-        "UPDATE detent_jobs SET requeued_from = NULL WHERE id = (SELECT requeued_as FROM detent_dead_letters WHERE job_id = :job)",
+        "UPDATE detent_jobs SET requeued_from = NULL WHERE id = (SELECT requeued_as FROM detent_dead_letters WHERE"
+        " job_id = :job)",
     ),
     corrupt(
         "requeued from a dead letter of another job",
@@ -424,7 +432,8 @@ OTHERS = (
         "waits although it was signalled",
         "signal-missed",
         WAITING,
-        "INSERT INTO detent_signals (job_id, name, data, at) SELECT id, wait_name, 'null', 1 FROM detent_jobs WHERE id = :job",
+        "INSERT INTO detent_signals (job_id, name, data, at) SELECT id, wait_name, 'null', 1 FROM detent_jobs"
+        " WHERE id = :job",
     ),
     corrupt(
         "note from the future",
@@ -443,7 +452,8 @@ OTHERS = (
         "other edges declared",
         "contract-changed",
         None,
-        "UPDATE detent_contracts SET definition = replace(definition, 'job.released', 'job.gone') WHERE name = 'standard'",
+        "UPDATE detent_contracts SET definition = replace(definition, 'job.released', 'job.gone') WHERE name ="
+        " 'standard'",
     ),
 )
 

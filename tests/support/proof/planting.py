@@ -19,7 +19,10 @@ def corrupt(name: str, rule: str, pick: str | None, *statements: str) -> Corrupt
 
 
 def job(contract: str, status: str, more: str = "true") -> str:
-    return f"SELECT id FROM detent_jobs WHERE contract = '{contract}' AND status = '{status}' AND {more} ORDER BY id LIMIT 1"
+    return (
+        f"SELECT id FROM detent_jobs WHERE contract = '{contract}' AND status = '{status}' AND {more} ORDER"
+        f" BY id LIMIT 1"
+    )
 
 
 def row(assignments: str) -> str:

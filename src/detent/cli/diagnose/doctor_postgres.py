@@ -59,7 +59,7 @@ async def _read_findings(url: str, namespace: str) -> list[Finding]:
     finally:
         await connection.close()
     checks = [_version(number), _clock(apart), _isolation(isolation), _snapshots(snapshots), _indexes(indexes)]
-    return [*checks, *_vacuum(tables, autovacuum)]
+    return [*checks, *_vacuum(tables, autovacuum, namespace)]
 
 
 def _version(number: int) -> Finding:
@@ -111,7 +111,7 @@ def _indexes(rows: list[Any]) -> Finding:
     return Finding("indexes", True, "all required indexes exist and are valid")
 
 
-def _vacuum(rows: list[Any], autovacuum: str) -> Iterator[Finding]:
+def _vacuum(rows: list[Any], autovacuum: str, namespace: str) -> Iterator[Finding]:
     if autovacuum == "off":
         yield Finding("vacuum", False, "autovacuum is off: claiming gets slower over time", "set autovacuum = on")
         return
@@ -119,10 +119,9 @@ def _vacuum(rows: list[Any], autovacuum: str) -> Iterator[Finding]:
         message = f"{name}: {dead} dead rows, {live} live rows"
         ago = "never" if since is None else f"{span(int(since * SECOND))} ago"
         bloated = dead > _MIN_DEAD_ROWS and dead > live
-        advice = f"run VACUUM {name}; last autovacuum: {ago}" if bloated else ""
+        advice = f"run VACUUM {namespace}{name}; last autovacuum: {ago}" if bloated else ""
         yield Finding("vacuum", not bloated, message, advice)
         if name == "jobs" and scans > 1_000 and scans > (probes or 0):
             usage = f"table jobs: {scans} full scans, {probes or 0} index scans"
-            yield Finding(
-                "index use", False, usage, "look for queries of other applications on jobs, or run ANALYZE jobs"
-            )
+            advice = f"look for queries of other applications on {namespace}jobs, or run ANALYZE {namespace}jobs"
+            yield Finding("index use", False, usage, advice)

@@ -79,7 +79,7 @@ class SnapshotDatabase:
         self.contract = contract
         columns = {table: _columns(connection, table) for table in _TABLES}
         self.positions = columns["jobs"]
-        self._inserts = {t: f"INSERT INTO {t} VALUES ({', '.join('?' for _ in c)})" for t, c in columns.items()}
+        self._inserts = {t: f"INSERT INTO detent_{t} VALUES ({', '.join('?' for _ in c)})" for t, c in columns.items()}
         self._past_columns = {t: [n for name, n in c.items() if _is_past_time(name)] for t, c in columns.items()}
         self._job_row_positions = [self.positions[name] for name in JobRow._fields]
         self._loads = 0
@@ -95,7 +95,7 @@ class SnapshotDatabase:
         execute("DELETE FROM detent_events")
         tables = (snapshot.jobs, snapshot.signals, snapshot.dead_letters, snapshot.keys)
         for table, rows in zip(_TABLES, tables, strict=True):
-            execute(f"DELETE FROM {table}")
+            execute(f"DELETE FROM detent_{table}")
             if rows:
                 many(self._inserts[table], rows)
         many(_INSERT_EVENT, snapshot.events)
@@ -218,7 +218,7 @@ _TABLES = ("jobs", "signals", "dead_letters", "keys")
 
 
 def _columns(connection: apsw.Connection, table: str) -> dict[str, int]:
-    return {row[1]: row[0] for row in connection.execute(f"PRAGMA table_info({table})")}
+    return {row[1]: row[0] for row in connection.execute(f"PRAGMA table_info(detent_{table})")}
 
 
 def _is_past_time(column: str) -> bool:

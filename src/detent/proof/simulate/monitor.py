@@ -159,7 +159,10 @@ class InvariantMonitor:
 
 
 _MISSING = object()
-_STEPS = "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase FROM detent_steps s JOIN detent_jobs j ON j.id = s.job_id"
+_STEPS = (
+    "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase FROM detent_steps s JOIN"
+    " detent_jobs j ON j.id = s.job_id"
+)
 _STEP_SUMS = "SELECT count(*), sum(finished), sum(at), sum(length(result)) FROM detent_steps"
 _STEPS_OF_RESULTS = (
     "SELECT s.job_id, s.name, s.result, j.result FROM detent_steps s JOIN detent_jobs j ON j.id = s.job_id "

@@ -134,6 +134,7 @@ class ScheduleMonitor:
 _NEXT_FIRES = "SELECT id, version, next_fire_at, last_fire_at FROM detent_schedules"
 _STEADY = "SELECT id, anchor, expression FROM detent_schedules WHERE name = ?"
 _FIRES = (
-    "SELECT f.fire_at, f.job_id, j.id FROM detent_fires f LEFT JOIN detent_jobs j ON j.id = f.job_id AND j.scheduled_at = f.fire_at "
+    "SELECT f.fire_at, f.job_id, j.id FROM detent_fires f LEFT JOIN detent_jobs j ON j.id = f.job_id AND"
+    " j.scheduled_at = f.fire_at "
     "WHERE f.schedule_id = ? ORDER BY f.fire_at"
 )

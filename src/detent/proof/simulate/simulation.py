@@ -104,7 +104,7 @@ class Simulation:
         """
         digest = self._digest.copy()
         for table in _DIGESTED_TABLES:
-            for row in self.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2"):
+            for row in self.connection.execute(f"SELECT * FROM detent_{table} ORDER BY 1, 2"):
                 digest.update(repr(row).encode())
         return digest.hexdigest()
 

@@ -49,13 +49,11 @@ def without_locks(text: str) -> str:
 
 
 DEFAULT_SCHEMA = "detent"
-_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 def namespace_of(schema: str) -> str:
     """What stands before the name of a table: the quoted schema and a dot."""
-    name = schema if _PLAIN_NAME.fullmatch(schema) else '"' + schema.replace('"', '""') + '"'
-    return f"{name}."
+    return "detent." if schema == DEFAULT_SCHEMA else '"' + schema.replace('"', '""') + '".'
 
 
 _ORDINARY = {"{first}": "-1::bigint", "{last}": str(ORDINARY_LANES[1]), "{closed}": ""}

@@ -1,24 +1,26 @@
-"""The schema of a Postgres database and its later migrations, under an advisory lock, and the states of its contracts."""
+"""The schema of a Postgres database, its later migrations, and the states of its contracts; under an advisory lock."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 import asyncpg
 
+from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract
 from detent.core.errors import SchemaMismatch, StoreUnavailable
-from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
+from detent.stores.contract_registry import changed_contracts, check_unfinished, declaration, reconcile
 from detent.stores.sql_files import in_namespace, load_migrations
 from detent.system.retry import RetryPolicy
 
 from .connections import Connection, read_committed
 from .dialect import DEFAULT_SCHEMA, compiled, namespace_of, queries
-from .names import state_id
+from .names import STATE_SHIFT, state_id
 
 _ADVISORY_LOCK = 0x44544E54
 _LOCKED = RetryPolicy((asyncpg.LockNotAvailableError,), (0.0,) * 19)
 _LOCK_TIMEOUT = "500ms"
 _MIGRATION_SECONDS = 3_600.0
+_CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS detent;"
 
 
 def migrations(schema: str = DEFAULT_SCHEMA) -> list[tuple[int, str]]:
@@ -27,15 +29,26 @@ def migrations(schema: str = DEFAULT_SCHEMA) -> list[tuple[int, str]]:
 
 
 def _in_schema(text: str, schema: str) -> str:
+    """The text for this schema. CREATE SCHEMA IF NOT EXISTS needs rights on the database even if the schema exists."""
     namespace = namespace_of(schema)
-    text = text.replace("CREATE SCHEMA IF NOT EXISTS detent;", f"CREATE SCHEMA IF NOT EXISTS {namespace[:-1]};")
-    return in_namespace(text, namespace)
+    name = namespace[:-1]
+    create = f"DO $$ BEGIN IF to_regnamespace('{name}') IS NULL THEN CREATE SCHEMA {name}; END IF; END $$;"
+    before, marker, after = text.partition(_CREATE_SCHEMA)
+    return in_namespace(before, namespace) + (create if marker else "") + in_namespace(after, namespace)
 
 
 def recorded(number: int, text: str, schema: str = DEFAULT_SCHEMA) -> str:
     """The migration with the statements that record it, for operators who run the SQL themselves."""
-    record = f"INSERT INTO {namespace_of(schema)}schema VALUES ({number})"
-    return f"BEGIN;\n{text.strip()}\n{record};\nCOMMIT;"
+    namespace = namespace_of(schema)
+    parts = [text.strip(), f"INSERT INTO {namespace}schema VALUES ({number});"]
+    if number == 1:  # the first open by a role that owns the tables would do this
+        parts += [
+            f"INSERT INTO {namespace}contracts (name, definition, carried)"
+            f" VALUES ({_literal(name)}, {_literal(declaration(contract))}, true);"
+            for name, contract in CONTRACTS.items()
+        ]
+        parts.append(states_sql(CONTRACTS.values(), {}, namespace))
+    return "\n".join(["BEGIN;", *parts, "COMMIT;"])
 
 
 async def schema_version(connection: Connection, schema: str = DEFAULT_SCHEMA) -> int:
@@ -124,7 +137,8 @@ async def _write_declarations(
         for name, (text, carried_by_detent) in registry.to_write.items():
             values = {"name": name, "definition": text, "carried": carried_by_detent}
             await connection.execute(put.text, *(values[n] for n in put.names))
-        await _write_states(connection, texts, schema, registry.contracts)
+        known = {(row[1], row[2]): row[0] for row in await connection.fetch(texts["states"])}
+        await connection.execute(states_sql(registry.contracts.values(), known, namespace_of(schema)))
         changed = list(changed_contracts(stored, own))
         if changed:
             # A status has gone: no job may get it after this check. While this waits for its lock, all other statements
@@ -141,28 +155,33 @@ async def _stored(connection: Connection, schema: str) -> dict[str, tuple[str, b
     return {row[0]: (row[1], row[2]) for row in await connection.fetch(queries(False, schema)["contracts"])}
 
 
-async def _write_states(
-    connection: Connection, texts: Mapping[str, str], schema: str, contracts: Mapping[str, Contract]
-) -> None:
-    """Write the statuses and transitions of all contracts as rows with ids, and the ids into the domain of states."""
-    put_state, add_edge = compiled(texts["put_state"]), compiled(texts["add_edge"])
-    known = {tuple(row)[1:]: row[0] for row in await connection.fetch(texts["states"])}
-    numbers = {number for number in known.values()}
-    for contract in contracts.values():
+def states_sql(contracts: Iterable[Contract], known: Mapping[tuple[str, str], int], namespace: str) -> str:
+    """The statements that add the statuses and transitions of these contracts, and allow the new states.
+
+    known: the states of the database, (contract, status) -> id. NOT VALID: existing rows passed the previous check.
+    """
+    states, edges, ids = [], {}, set(known.values())
+    for contract in contracts:
+        edges |= {(edge.event, edge.source or "", edge.target): None for edge in contract.edges}
         for status, phase in contract.statuses.items():
-            have = known.get((contract.name, status))
-            if have is not None and state_id(have >> 4, contract, status) == have:
+            have = known.get((contract.name, status), 0)
+            if have == state_id(have >> STATE_SHIFT, contract, status):
                 continue
-            number = state_id(max(numbers, default=0) // 16 + 1, contract, status)
-            numbers.add(number)
-            values = {"id": number, "contract": contract.name, "status": status, "phase": str(phase)}
-            await connection.execute(put_state.text, *(values[name] for name in put_state.names))
-        for edge in contract.edges:
-            names = {"event": edge.event, "source": edge.source or "", "target": edge.target}
-            await connection.execute(add_edge.text, *(names[name] for name in add_edge.names))
-    domain = f"{namespace_of(schema)}state"
-    allowed = ", ".join(str(number) for number in sorted(numbers))
-    await connection.execute(
-        f"ALTER DOMAIN {domain} DROP CONSTRAINT IF EXISTS known;"
-        f"ALTER DOMAIN {domain} ADD CONSTRAINT known CHECK (VALUE = ANY ('{{{allowed}}}'::int[])) NOT VALID"
+            number = state_id((max(ids, default=0) >> STATE_SHIFT) + 1, contract, status)
+            ids.add(number)
+            texts = ", ".join(map(_literal, (contract.name, status, str(phase))))
+            states.append(f"({number}, {texts}, {number & 4 == 4}, {number & 8 == 8})")
+    edge_rows = ", ".join("(" + ", ".join(map(_literal, edge)) + ")" for edge in edges)
+    allowed = ", ".join(map(str, sorted(ids)))
+    put_states = (
+        f"INSERT INTO {namespace}states (id, contract, status, phase, retry_at, reopens) VALUES {', '.join(states)};"
     )
+    return f"""
+    {put_states if states else ""}
+    INSERT INTO {namespace}edges (event, source, target) VALUES {edge_rows} ON CONFLICT DO NOTHING;
+    ALTER DOMAIN {namespace}state DROP CONSTRAINT IF EXISTS known;
+    ALTER DOMAIN {namespace}state ADD CONSTRAINT known CHECK (VALUE = ANY ('{{{allowed}}}'::int[])) NOT VALID;"""
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -17,7 +17,7 @@ Find = Callable[[str, int], Awaitable[Sequence[Any]]]
 """(query, id) -> the row of a name. In a transaction it must use its connection: another one may not be free."""
 PHASES = (Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL)
 """The phase of a state is its lowest two bits."""
-_HAS_RETRY_AT, _REOPENS, _NUMBER_SHIFT = 4, 8, 4
+_HAS_RETRY_AT, _REOPENS, STATE_SHIFT = 4, 8, 4
 _NAMED = frozenset({"contract", "job_type", "queue", "tenant_id", "limit_key", "status", "phase", "ready", "worker"})
 PLAIN_COLUMNS = tuple(name for name in JOB_COLUMNS if name not in _NAMED)
 """The columns of a job that its row holds as they are."""
@@ -48,7 +48,7 @@ def state_id(number: int, contract: Contract, status: str) -> int:
     """number: counts the states of the database from 1 on."""
     flags = _HAS_RETRY_AT * (status in contract.retry_at_statuses)
     flags += _REOPENS * (contract.edge(status, Move.REOPEN) is not None)
-    return number << _NUMBER_SHIFT | flags | PHASES.index(contract.statuses[status])
+    return number << STATE_SHIFT | flags | PHASES.index(contract.statuses[status])
 
 
 def edge_key(event: Event) -> tuple[str, str, str]:

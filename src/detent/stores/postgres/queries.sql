@@ -425,10 +425,6 @@ SELECT contract, queue, job_type FROM detent.lane_groups WHERE id = :id;
 -- name: states
 SELECT id, contract, status FROM detent.states ORDER BY id;
 
--- name: put_state
-INSERT INTO detent.states (id, contract, status, phase, retry_at, reopens)
-VALUES (:id, :contract, :status, :phase, :id::int & 4 = 4, :id::int & 8 = 8);
-
 -- name: put_awaiting_approval
 INSERT INTO detent.awaiting_approval (id) VALUES (:id) ON CONFLICT DO NOTHING;
 

@@ -112,7 +112,14 @@ def refuse_foreign_file(connection: apsw.Connection, *, may_install: bool = Fals
         return
     if is_early_layout:
         raise SchemaMismatch(
-            "the file was made by a development version of Detent, whose tables cannot be read any more; use a new file",
+            "the file was made by a development version of Detent, whose tables cannot be read any more; use a new"
+            " file",
+            have=0,
+        )
+    if taken := [name for name in tables if name.startswith("detent_")]:
+        raise SchemaMismatch(
+            f"the file has a table {taken[0]!r} but no table {VERSION_TABLE!r}, so it is not Detent's; use another"
+            f" file",
             have=0,
         )
     if not may_install:
