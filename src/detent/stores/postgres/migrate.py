@@ -160,12 +160,14 @@ def states_sql(contracts: Iterable[Contract], known: Mapping[tuple[str, str], in
 
     known: the states of the database, (contract, status) -> id. NOT VALID: existing rows passed the previous check.
     """
-    states, edges, ids = [], {}, set(known.values())
+    states: list[str] = []
+    edges: dict[tuple[str, str, str], None] = {}
+    ids = set(known.values())
     for contract in contracts:
         edges |= {(edge.event, edge.source or "", edge.target): None for edge in contract.edges}
         for status, phase in contract.statuses.items():
-            have = known.get((contract.name, status), 0)
-            if have == state_id(have >> STATE_SHIFT, contract, status):
+            have = known.get((contract.name, status))
+            if have is not None and have == state_id(have >> STATE_SHIFT, contract, status):
                 continue
             number = state_id((max(ids, default=0) >> STATE_SHIFT) + 1, contract, status)
             ids.add(number)
