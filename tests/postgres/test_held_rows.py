@@ -29,7 +29,7 @@ SOON = 30.0
 async def in_hand(database: Database, job_id: str) -> AsyncIterator[None]:
     """A user's transaction that has touched the row and is not yet over."""
     with psycopg.connect(database.url, options=SEARCH_DETENT) as connection:
-        connection.execute("SELECT 1 FROM jobs WHERE id = %s FOR UPDATE", [job_id])
+        connection.execute("SELECT 1 FROM detent.jobs WHERE id = %s FOR UPDATE", [job_id])
         yield
         connection.rollback()
 

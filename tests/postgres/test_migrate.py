@@ -177,7 +177,7 @@ async def test_declaring_a_contract_waits_for_nobody_for_long(database: Database
     first = opened(database.url)
     await first.open()
     job = await submit(first)
-    holder.execute("SELECT * FROM jobs WHERE id = %s FOR UPDATE", [job.id])
+    holder.execute("SELECT * FROM detent.jobs WHERE id = %s FOR UPDATE", [job.id])
     declaring = Engine(PostgresStore(database.url), {"mine": mine})
     opening = asyncio.create_task(declaring.open())
     for _ in range(5):

@@ -16,7 +16,7 @@ from detent.system.clock import SystemClock
 
 from .finding import Finding
 
-_REQUIRED_INDEXES = {"jobs_ready", "jobs_later", "jobs_leased", "jobs_task"}
+_REQUIRED_INDEXES = {"jobs_pkey", "jobs_task", "queue_pkey", "timers_pkey", "claims_pkey", "events_pkey"}
 
 _MIN_VERSION = 140_000
 _OLD_SNAPSHOT_SECONDS = 300
@@ -29,10 +29,11 @@ FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
 ORDER BY xact_start LIMIT 1"""
 _INDEXES = """
 SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-WHERE i.indrelid IN (to_regclass('detent.jobs'), to_regclass('detent.events'), to_regclass('detent.notes'))"""
+WHERE i.indrelid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to_regclass('detent.timers'),
+  to_regclass('detent.claims'), to_regclass('detent.events'), to_regclass('detent.notes'))"""
 _TABLES = """
 SELECT relname, n_live_tup, n_dead_tup, seq_scan, idx_scan, extract(epoch FROM now() - last_autovacuum)::float8
-FROM pg_stat_user_tables WHERE relid IN (to_regclass('detent.jobs'), to_regclass('detent.events'))"""
+FROM pg_stat_user_tables WHERE relid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to_regclass('detent.events'))"""
 
 
 def findings(url: str) -> Iterator[Finding]:

@@ -3,8 +3,9 @@
 The numbers never change, so that every name is read from the database once and then kept.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections import ChainMap
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args
 
 from detent.core.contract.model import Contract, Move, Phase
@@ -65,16 +66,23 @@ class Names:
     state_ids: dict[tuple[str, str], int] = field(default_factory=dict)
     states: dict[int, tuple[str, str, Phase]] = field(default_factory=dict)
     """state -> (contract, status, phase)"""
-    edge_ids: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    edge_ids: MutableMapping[tuple[str, str, str], int] = field(default_factory=dict)
     """(event, source or '', target) -> id"""
-    actor_ids: dict[str, int] = field(default_factory=dict)
-    actors: dict[int, str] = field(default_factory=dict)
+    actor_ids: MutableMapping[str, int] = field(default_factory=dict)
+    actors: MutableMapping[int, str] = field(default_factory=dict)
 
     def set_states(self, rows: Iterable[tuple[int, str, str]]) -> None:
         """rows: (id, contract, status). Of two states of one status the newest is used for writing."""
         for number, contract, status in sorted(rows):
             self.states[number] = contract, status, PHASES[number & 3]
             self.state_ids[contract, status] = number
+
+    def within(self, intern: Callable[[str, dict[str, str]], Awaitable[int]]) -> "Names":
+        """The same names for a transaction that interns new ones itself: they are not kept, as it may roll back."""
+        edges, actor_ids, actors = ({}, self.edge_ids), ({}, self.actor_ids), ({}, self.actors)
+        return replace(
+            self, intern=intern, edge_ids=ChainMap(*edges), actor_ids=ChainMap(*actor_ids), actors=ChainMap(*actors)
+        )
 
     async def edge(self, event: Event) -> int:
         key = edge_key(event)

@@ -548,6 +548,7 @@ class PostgresStore:
             self._names,
             self._intern_apart,
             writes=writes,
+            interns_itself=self.bouncer,
             read_seconds=LONG_SECONDS,
             edges=self._edges,
         )

@@ -121,6 +121,7 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         names: Names,
         intern: Callable[[str, dict[str, str]], Awaitable[int]],
         writes: bool = True,
+        interns_itself: bool = False,
         read_seconds: float | None = None,
     ) -> None:
         super().__init__(now, lane_cache)
@@ -131,7 +132,7 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         """True: jobs may have become claimable, so that other processes are notified after the commit."""
         self._texts = texts
         self.namespace = namespace
-        self.names = names
+        self.names = names.within(self._intern_here) if interns_itself else names
         self.ended_leases: list[str] = []
         """Jobs that are no longer leased, if this transaction commits."""
         self._intern_apart = intern
@@ -241,6 +242,11 @@ class PostgresTxQueries(PostgresTail, TxQueries):
     async def resume(self, kind: str, name: str) -> None:
         await super().resume(kind, name)
         self.made_ready = True
+
+    async def _intern_here(self, table: str, values: dict[str, str]) -> int:
+        """On this connection, behind PgBouncer: all of its connections may be busy with transactions that wait for one
+        more."""
+        return await TxQueries.intern(self, table, values)
 
     async def intern(self, table: str, values: dict[str, str]) -> int:
         """In a transaction of its own: the row stays even if this transaction rolls back."""
