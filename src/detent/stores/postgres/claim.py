@@ -43,13 +43,14 @@ class Edges:
                 tuple(
                     str(number)
                     for number in (
-                        names.state_ids[c.name, status],
+                        state,
                         names.edge_ids[edge.event, status, edge.target],
                         names.state_ids[c.name, edge.target],
                     )
                 )
                 for status in c.in_phase(phase)
                 if (edge := c.edge(status, move))
+                for state in names.states_of(c.name, status, phase)
             ]
             for prefix, move, phase in (("end", Move.SUCCEED, Phase.LEASED), ("claim", Move.CLAIM, Phase.CLAIMABLE))
             for c in contracts.values()

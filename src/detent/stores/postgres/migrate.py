@@ -1,6 +1,6 @@
 """The schema of a Postgres database, its later migrations, and the states of its contracts; under an advisory lock."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 import asyncpg
@@ -14,7 +14,7 @@ from detent.system.retry import RetryPolicy
 
 from .connections import Connection, read_committed
 from .dialect import DEFAULT_SCHEMA, compiled, namespace_of, queries
-from .names import STATE_SHIFT, state_id
+from .names import CONTRACT_SHIFT, STATE_SHIFT, state_id
 
 _ADVISORY_LOCK = 0x44544E54
 _LOCKED = RetryPolicy((asyncpg.LockNotAvailableError,), (0.0,) * 19)
@@ -47,7 +47,7 @@ def recorded(number: int, text: str, schema: str = DEFAULT_SCHEMA) -> str:
             f" VALUES ({_literal(name)}, {_literal(declaration(contract))}, true);"
             for name, contract in CONTRACTS.items()
         ]
-        parts.append(states_sql(CONTRACTS.values(), {}, namespace))
+        parts.append(states_sql(CONTRACTS.values(), [], namespace))
     return "\n".join(["BEGIN;", *parts, "COMMIT;"])
 
 
@@ -137,7 +137,7 @@ async def _write_declarations(
         for name, (text, carried_by_detent) in registry.to_write.items():
             values = {"name": name, "definition": text, "carried": carried_by_detent}
             await connection.execute(put.text, *(values[n] for n in put.names))
-        known = {(row[1], row[2]): row[0] for row in await connection.fetch(texts["states"])}
+        known = [(row[0], row[1], row[2]) for row in await connection.fetch(texts["states"])]
         await connection.execute(states_sql(registry.contracts.values(), known, namespace_of(schema)))
         changed = list(changed_contracts(stored, own))
         if changed:
@@ -155,21 +155,26 @@ async def _stored(connection: Connection, schema: str) -> dict[str, tuple[str, b
     return {row[0]: (row[1], row[2]) for row in await connection.fetch(queries(False, schema)["contracts"])}
 
 
-def states_sql(contracts: Iterable[Contract], known: Mapping[tuple[str, str], int], namespace: str) -> str:
+def states_sql(contracts: Iterable[Contract], known: Sequence[tuple[int, str, str]], namespace: str) -> str:
     """The statements that add the statuses and transitions of these contracts, and allow the new states.
 
-    known: the states of the database, (contract, status) -> id. NOT VALID: existing rows passed the previous check.
+    known: the states of the database, (id, contract, status) in the order of their ids. A status whose flags have changed
+    gets a new state; jobs may keep the old one. NOT VALID: existing rows passed the previous check.
     """
     states: list[str] = []
     edges: dict[tuple[str, str, str], None] = {}
-    ids = set(known.values())
+    newest = {(contract, status): number for number, contract, status in known}
+    families = {contract: number >> CONTRACT_SHIFT for number, contract, _ in known}
+    ids = {number for number, _, _ in known}
     for contract in contracts:
+        family = families.setdefault(contract.name, max(families.values(), default=0) + 1)
+        last = max((number for number in ids if number >> CONTRACT_SHIFT == family), default=family << CONTRACT_SHIFT)
         edges |= {(edge.event, edge.source or "", edge.target): None for edge in contract.edges}
         for status, phase in contract.statuses.items():
-            have = known.get((contract.name, status))
+            have = newest.get((contract.name, status))
             if have is not None and have == state_id(have >> STATE_SHIFT, contract, status):
                 continue
-            number = state_id((max(ids, default=0) >> STATE_SHIFT) + 1, contract, status)
+            number = last = state_id((last >> STATE_SHIFT) + 1, contract, status)
             ids.add(number)
             texts = ", ".join(map(_literal, (contract.name, status, str(phase))))
             states.append(f"({number}, {texts}, {number & 4 == 4}, {number & 8 == 8})")

@@ -18,7 +18,7 @@ Find = Callable[[str, int], Awaitable[Sequence[Any]]]
 """(query, id) -> the row of a name. In a transaction it must use its connection: another one may not be free."""
 PHASES = (Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL)
 """The phase of a state is its lowest two bits."""
-_HAS_RETRY_AT, _REOPENS, STATE_SHIFT = 4, 8, 4
+_HAS_RETRY_AT, _REOPENS, STATE_SHIFT, CONTRACT_SHIFT = 4, 8, 4, 14
 _NAMED = frozenset({"contract", "job_type", "queue", "tenant_id", "limit_key", "status", "phase", "ready", "worker"})
 PLAIN_COLUMNS = tuple(name for name in JOB_COLUMNS if name not in _NAMED)
 """The columns of a job that its row holds as they are."""
@@ -46,7 +46,7 @@ _DUE_AT, _UPDATED_AT, _EFFECT_ROOT, _ID = map(_RAW.index, ("due_at", "updated_at
 
 
 def state_id(number: int, contract: Contract, status: str) -> int:
-    """number: counts the states of the database from 1 on."""
+    """number: the contract's number and its count of states, see table states in schema.sql."""
     flags = _HAS_RETRY_AT * (status in contract.retry_at_statuses)
     flags += _REOPENS * (contract.edge(status, Move.REOPEN) is not None)
     return number << STATE_SHIFT | flags | PHASES.index(contract.statuses[status])
@@ -76,6 +76,10 @@ class Names:
         for number, contract, status in sorted(rows):
             self.states[number] = contract, status, PHASES[number & 3]
             self.state_ids[contract, status] = number
+
+    def states_of(self, contract: str, status: str, phase: Phase) -> list[int]:
+        """The states of jobs in this status: more than one if a later declaration changed its flags."""
+        return [number for number, state in self.states.items() if state == (contract, status, phase)]
 
     def within(self, intern: Callable[[str, dict[str, str]], Awaitable[int]]) -> "Names":
         """The same names for a transaction that interns new ones itself: they are not kept, as it may roll back."""

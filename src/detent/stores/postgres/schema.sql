@@ -16,8 +16,8 @@ CREATE DOMAIN detent.json_object AS text CHECK (json_typeof(VALUE::json) = 'obje
 -- An id of table states; the constraint is written when a contract is declared.
 CREATE DOMAIN detent.state AS integer;
 
--- The statuses of all contracts. id = number * 16 + reopens * 8 + retry_at * 4 + phase, so that the rules of table jobs
--- need no join. Phases: 0 claimable, 1 leased, 2 blocked, 3 final.
+-- The statuses of all contracts. id = contract * 16384 + number * 16 + reopens * 8 + retry_at * 4 + phase, so that the
+-- rules of table jobs need no join. Phases: 0 claimable, 1 leased, 2 blocked, 3 final.
 -- retry_at: jobs in this status have next_retry_at. reopens: a job that has ended so may be reopened.
 CREATE TABLE detent.states (
   id       integer PRIMARY KEY,
@@ -124,7 +124,13 @@ BEGIN
       USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
   END IF;
   IF TG_OP = 'UPDATE' THEN
-    IF OLD.state & 11 = 3 AND (OLD.version <> NEW.version OR OLD.state <> NEW.state) THEN
+    IF OLD.state >> 14 <> NEW.state >> 14 THEN
+      RAISE EXCEPTION 'jobs: a job keeps its contract'
+        USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
+    END IF;
+    -- The status may have become one that reopens since the job got there.
+    IF OLD.state & 11 = 3 AND (OLD.version <> NEW.version OR OLD.state <> NEW.state) AND NOT EXISTS (
+        SELECT 1 FROM detent.states o JOIN detent.states n USING (contract, status) WHERE o.id = OLD.state AND n.reopens) THEN
       RAISE EXCEPTION 'jobs: an end is final'
         USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
     END IF;
@@ -186,7 +192,7 @@ CREATE TABLE detent.events (
   -- contract, queue, job type and tenant of the job, so that events are counted without a join
   lane         bigint NOT NULL,
   xid          bigint NOT NULL,
-  seq          integer NOT NULL,
+  seq          detent.ordinal NOT NULL,
   edge         integer NOT NULL,
   actor        integer,
   execution_no integer NOT NULL,
