@@ -100,11 +100,11 @@ async def test_the_same_row_as_an_ordinary_enqueue_makes(caller: Caller, charge:
     made = await caller.enqueue(charge.using(delay=60, trace_id="t"), order=1)
     await caller.commit()
     own = {"id", "created_at", "updated_at", "due_at", "effect_root"}
-    columns = [row[0] for row in database.sql("SELECT column_name FROM information_schema.columns"
-               " WHERE table_name = 'jobs' AND table_schema = 'detent' ORDER BY ordinal_position")]  # fmt: skip
-    rows = {str(row[0]): dict(zip(columns, row, strict=True)) for row in database.sql("SELECT * FROM jobs")}
-    first, second = rows[plain.id], rows[made.id]
-    assert {name for name in columns if first[name] != second[name]} <= own
+    for table in ("jobs", "job_list"):
+        rows = {row["id"]: row for row in database.named(f"SELECT * FROM detent.{table}")}
+        first, second = rows[plain.id], rows[made.id]
+        assert {name for name in first if first[name] != second[name]} <= own
+    assert len(database.sql("SELECT 1 FROM timers")) == 2, "both are found when their time comes"
 
 
 async def test_a_known_key_hits_and_nothing_is_written(caller: Caller, charge: Any, database: Database) -> None:
