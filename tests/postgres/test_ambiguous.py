@@ -12,7 +12,19 @@ from detent.core.job import Wait
 from detent.core.outcome import Cancelled, Outcome, Snoozed, Succeeded, Waits
 from detent.engine import Engine, Settlement
 from detent.stores.postgres.store import PostgresStore
-from support.acts import LEASE_SECONDS, NAMES, PERMANENT, claim, claim_one, events_of, own_id, path_of, refused, retryable, submit
+from support.acts import (
+    LEASE_SECONDS,
+    NAMES,
+    PERMANENT,
+    claim,
+    claim_one,
+    events_of,
+    own_id,
+    path_of,
+    refused,
+    retryable,
+    submit,
+)
 from support.clock import FakeClock
 from support.servers.databases import Database
 from support.servers.lossy import LossyProxy

@@ -11,13 +11,17 @@ import pytest
 
 import detent
 from detent.cli import run
+from detent.core.access import Scope
 from detent.core.contract.builtin import CONTRACTS
+from detent.core.contract.model import Move
 from detent.core.outcome import Succeeded
 from detent.engine import Engine
 from detent.stores.postgres import migrate
 from detent.stores.postgres.store import PostgresStore
-from support.acts import claim_one, refused, submit
+from support.acts import PERMANENT, claim_one, refused, retryable, running, submit
+from support.clock import FakeClock
 from support.servers.databases import SEARCH_DETENT, Database, house, newest
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 NEWEST = migrate.migrations()[-1][0]
@@ -170,25 +174,79 @@ async def test_a_newer_schema_that_old_programs_cannot_live_with_is_refused(url:
         assert "upgrade" in error.message
 
 
-async def test_declaring_a_contract_waits_for_nobody_for_long(database: Database) -> None:
-    """A transaction that holds a row must not stop all others behind a lock on the table."""
+async def test_declaring_a_contract_waits_for_nobody(database: Database) -> None:
+    """Its statuses are new rows and new values of a domain: a transaction that holds jobs is not in the way."""
     mine = CONTRACTS["standard"].with_options(name="mine")
-    holder = psycopg.connect(database.url, options=SEARCH_DETENT)
     first = opened(database.url)
     await first.open()
     job = await submit(first)
-    holder.execute("SELECT * FROM detent.jobs WHERE id = %s FOR UPDATE", [job.id])
-    declaring = Engine(PostgresStore(database.url), {"mine": mine})
-    opening = asyncio.create_task(declaring.open())
-    for _ in range(5):
-        await asyncio.wait_for(submit(first), 10)
-    assert not opening.done()
-    holder.rollback()
-    holder.close()
+    with psycopg.connect(database.url, options=SEARCH_DETENT) as holder:
+        holder.execute("UPDATE detent.jobs SET max_retries = max_retries WHERE id = %s", [job.id])
+        declaring = Engine(PostgresStore(database.url), {"mine": mine})
+        await asyncio.wait_for(declaring.open(), 30)
+        assert (await submit(declaring, "mine")).contract == "mine"
+        assert (await submit(first)).contract == "standard"
+        holder.rollback()
+    await declaring.close()
+    await first.close()
+
+
+LOCK_WAITS = """SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+WHERE c.relname = 'jobs' AND NOT l.granted AND l.mode = 'ShareRowExclusiveLock'"""
+
+
+async def test_declaring_a_contract_that_has_lost_an_edge_waits_for_nobody_for_long(database: Database) -> None:
+    """No job may come to need the edge meanwhile, but a transaction that holds a row must not stop all others behind a
+    lock on the table."""
+    standard = CONTRACTS["standard"].with_options(name="mine")
+    gone = (Move.CANCEL, "dlq_recorded")
+    smaller = standard.with_options(edges=tuple(edge for edge in standard.edges if (edge.move, edge.source) != gone))
+    first = Engine(PostgresStore(database.url), {"mine": standard})
+    await first.open()
+    job = await submit(first, "mine")
+    with psycopg.connect(database.url, options=SEARCH_DETENT) as holder:
+        holder.execute("UPDATE detent.jobs SET max_retries = max_retries WHERE id = %s", [job.id])
+        declaring = Engine(PostgresStore(database.url), {"mine": smaller})
+        opening = asyncio.create_task(declaring.open())
+        await until(lambda: database.sql(LOCK_WAITS) != [(0,)])
+        for _ in range(5):
+            await asyncio.wait_for(submit(first), 10)
+        assert not opening.done()
+        holder.rollback()
     await asyncio.wait_for(opening, 30)
     assert (await submit(declaring, "mine")).contract == "mine"
     await declaring.close()
     await first.close()
+
+
+async def test_jobs_live_on_when_the_flags_of_their_status_change(database: Database) -> None:
+    """The status gets another state; jobs in the old one are still found, and are held to the new contract."""
+    retrying = CONTRACTS["standard"].with_options(name="mine")
+    reopening = CONTRACTS["formal"].with_options(name="ours")
+    final = reopening.with_options(edges=tuple(edge for edge in reopening.edges if edge.move is not Move.REOPEN))
+    clock = FakeClock()
+    first = Engine(PostgresStore(database.url, clock=clock), {"mine": retrying, "ours": final})
+    await first.open()
+    held = await running(first, "mine")
+    again = await first.settle(held.id, held.token, retryable("mine"))
+    broken = await running(first, "ours", job_type="broken")
+    assert (await first.settle(broken.id, broken.token, PERMANENT)).status == "Failed"
+    await first.close()
+    plain = retrying.with_options(retry_at_statuses=frozenset())
+    for _ in range(2):  # the second time nothing changes, and nothing that was known is forgotten
+        engine = Engine(PostgresStore(database.url, clock=clock), {"mine": plain, "ours": reopening})
+        await engine.open()
+        states = database.sql("SELECT id FROM detent.states WHERE contract = 'mine' AND status = 'retrying'")
+        assert len(states) == 2
+        for (state,) in states:
+            database.sql("SELECT %s::detent.state", state)
+        await engine.close()
+    await engine.open()
+    clock.advance(100_000)
+    assert (await claim_one(engine, job_types={again.job_type})).id == again.id
+    assert (await engine.jobs.reopen(broken.id, Scope("ann"))).status == "Queued"
+    assert (await claim_one(engine, job_types={"broken"})).id == broken.id
+    await engine.close()
 
 
 def test_the_command_migrates_and_says_what_it_did(url: str, capsys: pytest.CaptureFixture[str]) -> None:

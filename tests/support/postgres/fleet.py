@@ -134,7 +134,8 @@ class Fleet:
     async def check(self) -> dict[str, int]:
         """Every job ended exactly once and every log agrees with its row; what it took, in numbers."""
         twice = self.sql(
-            "SELECT j.id, count(e) FROM detent.job_list j LEFT JOIN detent.event_list e ON e.job_id = j.id AND e.target = j.status"
+            "SELECT j.id, count(e) FROM detent.job_list j"
+            " LEFT JOIN detent.event_list e ON e.job_id = j.id AND e.target = j.status"
             " WHERE j.phase = 'final' GROUP BY j.id HAVING count(e) <> 1"
         )
         assert twice == [], "jobs with another number of final events than one"

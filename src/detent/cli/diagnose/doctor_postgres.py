@@ -33,7 +33,8 @@ WHERE i.indrelid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to
   to_regclass('detent.claims'), to_regclass('detent.events'), to_regclass('detent.notes'))"""
 _TABLES = """
 SELECT relname, n_live_tup, n_dead_tup, seq_scan, idx_scan, extract(epoch FROM now() - last_autovacuum)::float8
-FROM pg_stat_user_tables WHERE relid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to_regclass('detent.events'))"""
+FROM pg_stat_user_tables
+WHERE relid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to_regclass('detent.events'))"""
 
 
 def findings(url: str) -> Iterator[Finding]:

@@ -9,13 +9,13 @@ SELECT j.lane, count(*) FROM (SELECT DISTINCT u.id FROM detent.claims c CROSS JO
 CROSS JOIN LATERAL (SELECT lane, state FROM detent.jobs WHERE id = u.id OFFSET 0) j WHERE j.state & 3 = 1 GROUP BY j.lane;
 
 -- name: past_deadline
--- Hot path. Also drops the deadlines of jobs that have ended.
+-- Hot path. Also drops the deadlines of jobs that have ended or were pruned.
 WITH past AS MATERIALIZED (
-  SELECT x.deadline_at, x.id, j.state FROM detent.deadlines x
-  CROSS JOIN LATERAL (SELECT state FROM detent.jobs WHERE id = x.id OFFSET 0) j
+  SELECT x.ctid AS at, x.deadline_at, x.id, j.state FROM detent.deadlines x
+  LEFT JOIN LATERAL (SELECT state FROM detent.jobs WHERE id = x.id OFFSET 0) j ON true
   WHERE x.deadline_at <= (SELECT {clock}) ORDER BY x.deadline_at LIMIT 1000
 ), gone AS (
-  DELETE FROM detent.deadlines x USING past p WHERE p.state & 3 = 3 AND x.deadline_at = p.deadline_at AND x.id = p.id
+  DELETE FROM detent.deadlines x USING past p WHERE (p.state IS NULL OR p.state & 3 = 3) AND x.ctid = p.at
 ), over AS MATERIALIZED (
   SELECT p.id, p.deadline_at FROM past p WHERE p.state & 3 IN (0, 2) AND p.state IN (SELECT id FROM detent.states WHERE contract = ANY (ARRAY(SELECT json_array_elements_text(:contracts::json)))) ORDER BY p.deadline_at LIMIT :limit
 )

@@ -158,8 +158,8 @@ async def _stored(connection: Connection, schema: str) -> dict[str, tuple[str, b
 def states_sql(contracts: Iterable[Contract], known: Sequence[tuple[int, str, str]], namespace: str) -> str:
     """The statements that add the statuses and transitions of these contracts, and allow the new states.
 
-    known: the states of the database, (id, contract, status) in the order of their ids. A status whose flags have changed
-    gets a new state; jobs may keep the old one. NOT VALID: existing rows passed the previous check.
+    known: the states of the database, (id, contract, status) in the order of their ids. A status whose flags have
+    changed gets a new state; jobs may keep the old one. NOT VALID: existing rows passed the previous check.
     """
     states: list[str] = []
     edges: dict[tuple[str, str, str], None] = {}

@@ -83,9 +83,12 @@ class Names:
 
     def within(self, intern: Callable[[str, dict[str, str]], Awaitable[int]]) -> "Names":
         """The same names for a transaction that interns new ones itself: they are not kept, as it may roll back."""
-        edges, actor_ids, actors = ({}, self.edge_ids), ({}, self.actor_ids), ({}, self.actors)
         return replace(
-            self, intern=intern, edge_ids=ChainMap(*edges), actor_ids=ChainMap(*actor_ids), actors=ChainMap(*actors)
+            self,
+            intern=intern,
+            edge_ids=ChainMap({}, self.edge_ids),
+            actor_ids=ChainMap({}, self.actor_ids),
+            actors=ChainMap({}, self.actors),
         )
 
     async def edge(self, event: Event) -> int:

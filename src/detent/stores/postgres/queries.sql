@@ -96,9 +96,9 @@ SELECT g.contract, g.queue, g.job_type, coalesce(o.due, 0), coalesce(o.later, 0)
 FROM detent.lane_groups g LEFT JOIN kinds o ON o.id = g.id ORDER BY g.queue, g.job_type, g.contract;
 
 -- name: jobs_ahead
-SELECT count(*) FROM (
-  SELECT 1 FROM detent.jobs me JOIN detent.queue q ON q.lane = me.lane
-  WHERE me.id = :id AND (q.due_at, q.id) < (me.due_at, me.id) LIMIT :at_most) a;
+SELECT count(*) FROM detent.jobs me CROSS JOIN LATERAL (
+  SELECT 1 FROM detent.queue q WHERE q.lane = me.lane AND (q.due_at, q.id) < (me.due_at, me.id) LIMIT :at_most) a
+WHERE me.id = :id;
 
 -- name: adopt
 -- Leased rows with one of these tokens; their leases are extended. A row that another worker has claimed since has
@@ -327,8 +327,11 @@ WHERE job_id IN (SELECT value::uuid FROM json_array_elements_text(:ids::json)) O
 -- name: expire_leases
 -- Ends the leases {id: token} whose worker was found dead on the stream. A claim of its own makes the sweep look at them.
 WITH ended AS (
-  UPDATE detent.jobs j SET lease_until = least(j.lease_until, {clock}) FROM json_each_text(:held::json) h
-  WHERE j.id = h.key::uuid AND j.token = h.value AND j.state & 3 = 1 RETURNING j.id, j.lease_until
+  UPDATE detent.jobs j SET lease_until = least(j.lease_until, {clock}) FROM (
+    SELECT k.at FROM json_each_text(:held::json) h CROSS JOIN LATERAL (
+      SELECT ctid AS at, token, state FROM detent.jobs WHERE id = h.key::uuid OFFSET 0 FOR UPDATE) k
+    WHERE k.token = h.value AND k.state & 3 = 1) h
+  WHERE j.ctid = h.at RETURNING j.id, j.lease_until
 )
 INSERT INTO detent.claims (check_at, ids) SELECT min(lease_until), array_agg(id) FROM ended HAVING count(*) > 0;
 
@@ -357,17 +360,18 @@ SELECT value ->> 0, value ->> 1, (value ->> 2)::uuid, :now::bigint FROM json_arr
 SELECT e.job_id, e.seq, e.event FROM detent.event_list e WHERE {where} AND e.event = ANY (ARRAY(SELECT json_array_elements_text(:events::json)))
   AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
     AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;
+
 -- name: sweep_claims
 -- Before expired and reclaimable: claims whose time has come are replaced by what is left of them.
 WITH due AS MATERIALIZED (
-  SELECT check_at, n, ids FROM detent.claims WHERE check_at <= (SELECT {began}) ORDER BY check_at LIMIT 1000
+  SELECT ctid AS at, check_at, n, ids FROM detent.claims WHERE check_at <= (SELECT {began}) ORDER BY check_at LIMIT 1000
   FOR UPDATE SKIP LOCKED
 ), alive AS MATERIALIZED (
   SELECT d.n, min(j.lease_until) AS check_at, array_agg(j.id) AS ids FROM due d CROSS JOIN LATERAL unnest(d.ids) u (id)
   CROSS JOIN LATERAL (SELECT id, state, lease_until FROM detent.jobs WHERE id = u.id OFFSET 0) j
   WHERE j.state & 3 = 1 GROUP BY d.n
 ), gone AS (
-  DELETE FROM detent.claims c USING due d WHERE c.check_at = d.check_at AND c.n = d.n
+  DELETE FROM detent.claims c USING due d WHERE c.ctid = d.at
     AND NOT EXISTS (SELECT 1 FROM alive a WHERE a.n = d.n AND a.check_at = d.check_at)
 )
 INSERT INTO detent.claims (check_at, ids) SELECT a.check_at, a.ids FROM alive a JOIN due d USING (n) WHERE a.check_at <> d.check_at;

@@ -668,7 +668,8 @@ CREATE TABLE detent.series (
 CREATE VIEW detent.job_list AS
 SELECT j.id, s.contract, g.job_type, g.queue, p.tenant_id, s.status, s.phase, j.version, j.payload::text AS payload,
   j.created_at, j.updated_at, j.due_at,
-  EXISTS (SELECT 1 FROM detent.queue q WHERE q.lane = j.lane AND q.due_at = j.due_at AND q.id = j.id) AS ready,
+  -- Not EXISTS, for which the planner may read the whole queue once.
+  coalesce((SELECT true FROM detent.queue q WHERE q.lane = j.lane AND q.due_at = j.due_at AND q.id = j.id), false) AS ready,
   j.priority::integer AS priority, p.limit_key, j.max_retries, j.timeout_ms, j.execution_no, j.failures, j.retries,
   j.interruptions, j.losses, j.token, a.name AS worker, j.lease_until, j.result::text AS result, j.error_code,
   j.error_message, j.error_counts::text AS error_counts, j.next_retry_at, j.wait_name, j.wait_kind, j.wait_parked,
