@@ -17,10 +17,11 @@ from .protocol import PART, URL, Peer
 
 DATABASE, _, REDIS = URL.partition(" ")
 SLOTS = {"drain": 300, "pickup": 64}
-_LEFT = (
-    "SELECT (SELECT count(*) FROM detent.jobs WHERE ready) + (SELECT count(*) FROM detent.jobs WHERE phase = 'leased')"
+_LEFT = "SELECT (SELECT count(*) FROM detent.queue) + (SELECT count(*) FROM detent.lease_list)"
+_TRUNCATE = (
+    "SET search_path = detent; TRUNCATE jobs, events, notes, keys, workers, outbox, stream_epochs,"
+    " queue, timers, claims, deadlines, awaiting_approval"
 )
-_TRUNCATE = "SET search_path = detent; TRUNCATE jobs, events, notes, keys, workers, outbox, stream_epochs"
 
 
 def make_app() -> Detent:
