@@ -10,7 +10,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.times import SECOND
 from detent.ports.claims import ClaimRequest
 from detent.stores.lanes import LaneCache
-from detent.stores.postgres.claim import SETTINGS, settle_and_claim_values
+from detent.stores.postgres.claims.claim import SETTINGS, settle_and_claim_values
 from detent.stores.postgres.dialect import DEFAULT_SCHEMA, compiled, namespace_of, queries
 from detent.stores.postgres.insert import insert
 from detent.stores.postgres.names import Names

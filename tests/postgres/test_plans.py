@@ -11,7 +11,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
 from detent.ports.claims import ClaimRequest
 from detent.stores.lanes import LaneCache
-from detent.stores.postgres.claim import SETTINGS, Edges, settle_and_claim_values
+from detent.stores.postgres.claims.claim import SETTINGS, Edges, settle_and_claim_values
 from detent.stores.postgres.dialect import Query, compiled, queries
 from detent.stores.postgres.insert import _PLACES, Shape, statement
 from detent.stores.postgres.store import POOL_SETTINGS, PostgresStore

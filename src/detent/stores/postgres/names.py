@@ -12,14 +12,14 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Event, Job
 from detent.ports.claims import Claimed
 from detent.stores.lanes import FIRST_SUSPECT_LANE, LaneCache, group_of, party_of
-from detent.stores.rows import JOB_COLUMNS, MUTABLE
+from detent.stores.rows import JOB_COLUMNS, MUTABLE, READY
 
 Find = Callable[[str, int], Awaitable[Sequence[Any]]]
 """(query, id) -> the row of a name. In a transaction it must use its connection: another one may not be free."""
 PHASES = (Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL)
 """The phase of a state is its lowest two bits."""
 _HAS_RETRY_AT, _REOPENS, STATE_SHIFT, CONTRACT_SHIFT = 4, 8, 4, 14
-_NAMED = frozenset({"contract", "job_type", "queue", "tenant_id", "limit_key", "status", "phase", "ready", "worker"})
+_NAMED = frozenset({"contract", "job_type", "queue", "tenant_id", "limit_key", "status", "phase", READY, "worker"})
 PLAIN_COLUMNS = tuple(name for name in JOB_COLUMNS if name not in _NAMED)
 """The columns of a job that its row holds as they are."""
 _RAW = ("lane", "state", "worker", *PLAIN_COLUMNS)

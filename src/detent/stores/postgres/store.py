@@ -21,8 +21,9 @@ from detent.system.retry import CONFLICT
 
 from .batcher import InsertBatcher, StepBatcher
 from .caller_connection import CallerConnection
-from .claim import Edges
-from .claiming import MAX_BATCHES_IN_FLIGHT, ClaimingStore
+from .claims.claim import Edges
+from .claims.claiming import MAX_BATCHES_IN_FLIGHT, ClaimingStore
+from .claims.limited_claim import PostgresTx
 from .connections import (
     CONNECT_SECONDS,
     LONG_SECONDS,
@@ -39,7 +40,6 @@ from .connections import (
 )
 from .dialect import DATABASE_CLOCK, DEFAULT_SCHEMA, compiled, namespace_of, queries
 from .errors import translate
-from .limited_claim import PostgresTx
 from .migrate import ensure_schema, register
 from .notifications import Listener, Notifier, ServerWatch, SideConnection, Waiters
 from .user_transaction import UserTransaction, UserTransactions

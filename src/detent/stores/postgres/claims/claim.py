@@ -9,12 +9,12 @@ from detent.core.contract.model import Contract, Move, Phase
 from detent.ports.claims import Claimed, ClaimRequest, Success
 from detent.stores.lanes import RANK_SHIFT, LaneCache, rank_of
 
+from ..connections import Connection
+from ..dialect import Query, compiled
+from ..names import Find, Names
+from ..tx import PostgresTxQueries
 from .claim_by_id import ClaimKey, claim_by_id_values, done_values, success_values, unsettled_successes
-from .connections import Connection
-from .dialect import Query, compiled
 from .lost_claims import remaining_request
-from .names import Find, Names
-from .tx import PostgresTxQueries
 
 SETTINGS = {
     "plan_cache_mode": "force_generic_plan",

@@ -11,11 +11,11 @@ from detent.ports.claims import Claimed, ClaimRequest, Success
 from detent.stores.claim_plan import ClaimableLane, ClaimPlan, ClaimSnapshot, compacted_history, make_plan
 from detent.stores.lanes import RANK_SHIFT, LaneCache, party_of, rank_of
 
+from ..dialect import ORDINARY_LANES, SUSPECT_LANES, compiled
+from ..names import Find, Names
 from .claim import MAX_REPEATS, ClaimResult, Edges, PlainClaimTx, fetch_rows, settle_and_claim_values
 from .claim_by_id import ClaimKey, unsettled_successes
-from .dialect import ORDINARY_LANES, SUSPECT_LANES, compiled
 from .lost_claims import remaining_request
-from .names import Find, Names
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[list[Any]]]
 """Runs a named statement with its parameters."""
@@ -65,6 +65,19 @@ class LimitedClaim:
     wrote: bool = False
     claims: list[ClaimResult] = field(default_factory=list)
 
+    def settle(self, inspection: Inspection, successes: Sequence[Success]) -> None:
+        self.refused = unsettled_successes(inspection.settled, successes)
+        self.wrote = len(self.refused) < len(successes)
+
+    def add(self, claims: ClaimResult | None, request: ClaimRequest) -> ClaimRequest | None:
+        """Returns what is left of the request."""
+        if claims is None:
+            return remaining_request(request, 0)
+        self.claims.append(claims)
+        self.claimed += claims.claimed
+        self.wrote |= claims.wrote
+        return remaining_request(request, len(claims.claimed))
+
 
 async def claim_within_limits(
     run: Run,
@@ -84,24 +97,20 @@ async def claim_within_limits(
 
     once: stop after the first statement that locks meters.
     """
-    result = LimitedClaim([], [])
-    worker = await names.actor(request.worker)
+    result, worker = LimitedClaim([], []), await names.actor(request.worker)
     remaining: ClaimRequest | None = request
     first = None if request.only_suspects else lane_cache.next_start_rank()
     lanes_at_most, count_held = request.limit, False
-    if lane_cache.full_cells and now >= lane_cache.full_until:
-        lane_cache.full_cells.clear()
+    _forget_full_cells(lane_cache, now)
     for attempt in range(1 + MAX_REPEATS):
         assert remaining is not None
         lane_request = replace(remaining, limit=lanes_at_most)
         values = settle_and_claim_values(
             successes, lane_request, lane_cache, edges, worker, now, relaxed=not successes, done=done
         )
-        rows = await run("settle_and_inspect", values | _inspect_values(lane_cache, remaining, first, count_held))
-        inspection = Inspection.of(rows, lane_cache, counted=count_held)
+        inspection = await _inspect(run, lane_cache, values, remaining, first, count_held)
         if attempt == 0:
-            result.refused = unsettled_successes(inspection.settled, successes)
-            result.wrote = len(result.refused) < len(successes)
+            result.settle(inspection, successes)
             successes = []
         if inspection.version != lane_cache.version:
             await refresh()
@@ -117,16 +126,10 @@ async def claim_within_limits(
             continue
         from_low_rank, first, count_held = first is not None, None, False
         if from_low_rank:
-            ranks = (rank_of(claimable.lane) for claimable in inspection.snapshot.lanes)
-            lane_cache.last_low_rank = min(ranks, default=-1)
-        claims, more = await _claim_planned(
-            run, lane_cache, edges, names, find, remaining, inspection.snapshot, plan, now
-        )
-        if claims is not None:
-            result.claims.append(claims)
-            result.claimed += claims.claimed
-        result.wrote |= claims is not None and claims.wrote
-        remaining = remaining_request(remaining, len(claims.claimed) if claims else 0)
+            lane_cache.last_low_rank = min((rank_of(lane.lane) for lane in inspection.snapshot.lanes), default=-1)
+        planned = inspection.snapshot, plan, now
+        claims, more = await _claim_planned(run, lane_cache, edges, names, find, remaining, *planned)
+        remaining = result.add(claims, remaining)
         if remaining is None or (once and plan.quotas):
             break
         more_lanes = len(inspection.snapshot.lanes) >= lanes_at_most
@@ -136,6 +139,18 @@ async def claim_within_limits(
         if not (inspection.promoted or more_lanes or more or from_low_rank):
             break
     return result
+
+
+async def _inspect(
+    run: Run, lane_cache: LaneCache, values: dict[str, Any], request: ClaimRequest, first: int | None, count_held: bool
+) -> Inspection:
+    rows = await run("settle_and_inspect", values | _inspect_values(lane_cache, request, first, count_held))
+    return Inspection.of(rows, lane_cache, counted=count_held)
+
+
+def _forget_full_cells(lane_cache: LaneCache, now: int) -> None:
+    if lane_cache.full_cells and now >= lane_cache.full_until:
+        lane_cache.full_cells.clear()
 
 
 def _skip_full_cells(lane_cache: LaneCache, plan: ClaimPlan, now: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from detent.ports.claims import ClaimRequest, Success
 
-from .dialect import is_uuid
+from ..dialect import is_uuid
 
 ClaimKey = tuple[int, int]
 """(check_at, n): the primary key of table claims."""

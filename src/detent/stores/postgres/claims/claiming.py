@@ -11,14 +11,14 @@ from detent.stores.lanes import LaneCache
 from detent.stores.tx_queries import StoreTx
 from detent.system.retry import CONFLICT
 
+from ..connections import LOST, Connection, terminate
+from ..dialect import Query, compiled
+from ..errors import translate
+from ..names import Names
 from .claim import MAX_REPEATS, SETTINGS, ClaimResult, Edges, claim_statement, fetch_rows, settle_and_claim_values
 from .claim_by_id import claim_by_id_values
-from .connections import LOST, Connection, terminate
-from .dialect import Query, compiled
-from .errors import translate
 from .limited_claim import claim_within_limits
 from .lost_claims import LostClaims, OpenClaims, remaining_request
-from .names import Names
 
 T = TypeVar("T")
 _SLOW_CLAIM_SECONDS = 0.02
