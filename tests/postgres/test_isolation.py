@@ -175,7 +175,9 @@ async def test_five_thousand_signals_at_the_moment_of_waiting(level: str, bounce
         try:
             await signal_at_the_moment_of_waiting(engine, 5_000)
             with psycopg.connect(server.url(), options=SEARCH_DETENT) as connection:
-                phases = dict(connection.execute("SELECT phase, count(*) FROM jobs GROUP BY phase").fetchall())
+                phases = dict(
+                    connection.execute("SELECT phase, count(*) FROM detent.job_list GROUP BY phase").fetchall()
+                )
                 signals = connection.execute("SELECT count(*) FROM signals").fetchone()
             assert (phases, signals) == ({"claimable": 5_000}, (5_000,))
             assert (await verify(engine.store)).ok
