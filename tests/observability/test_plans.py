@@ -42,7 +42,16 @@ def test_no_query_reads_a_whole_table(connection: apsw.Connection, name: str) ->
 
 
 def _is_table(line: str) -> bool:
-    return line.split()[1].removeprefix("detent_") in ("jobs", "j", "events", "e", "notes", "losses", "alert_deliveries", "d")
+    return line.split()[1].removeprefix("detent_") in (
+        "jobs",
+        "j",
+        "events",
+        "e",
+        "notes",
+        "losses",
+        "alert_deliveries",
+        "d",
+    )
 
 
 def test_a_table_scan_is_recognized(connection: apsw.Connection) -> None:
