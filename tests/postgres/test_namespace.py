@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
@@ -230,6 +232,18 @@ async def test_a_role_with_rights_on_the_schema_only_can_migrate(
         sql(owner_url, *(statement.format(role=worker) for statement in WORKER_RIGHTS[right.startswith("GRANT") :]))
         sql(url, WORKER_RIGHTS[0].format(role=worker))
         await (await one_job(worker_url)).close()
+
+
+async def test_the_documented_roles_have_enough_rights(url: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "postgres.md").read_text("utf-8")
+    (block,) = re.findall(r"```sql\n(CREATE ROLE.*?)```", page, re.DOTALL)
+    with role(url) as (owner, owner_url), role(url) as (worker, worker_url):
+        statements = re.sub(r"CREATE ROLE .*;\n", "", block)
+        sql(url, statements.replace("jobs_owner", owner).replace("jobs_worker", worker))
+        assert await command("migrate", "--url", owner_url) == 0
+        await (await one_job(worker_url)).close()
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            sql(worker_url, "ALTER TABLE detent.jobs ADD COLUMN mine text")
 
 
 @pytest.mark.parametrize("name", ["detent", "My jobs"])
