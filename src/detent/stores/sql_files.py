@@ -6,15 +6,17 @@ Every table is written as `detent.jobs`; `in_namespace` puts a Postgres schema o
 from functools import cache
 from importlib.resources import files
 
+_SCHEMA_FILES = ("schema.sql", "views.sql")
+"""The statements that create the schema, in this order."""
+
 
 def load_migrations(package: str) -> list[tuple[int, str]]:
-    """(number, SQL) in order: schema.sql of the package is number 1, the files of its folder migrations follow."""
+    """(number, SQL) in order: number 1 is the schema of the package, the files of its folder migrations follow."""
     folder = files(package)
+    schema = "\n".join(folder.joinpath(name).read_text("utf-8") for name in _SCHEMA_FILES)
     later = folder.joinpath("migrations")
     numbered = [(int(f.name[:4]), f) for f in later.iterdir() if f.name.endswith(".sql")] if later.is_dir() else []
-    return [
-        (number, file.read_text("utf-8")) for number, file in [(1, folder.joinpath("schema.sql")), *sorted(numbered)]
-    ]
+    return [(1, schema), *((number, file.read_text("utf-8")) for number, file in sorted(numbered))]
 
 
 def in_namespace(sql: str, namespace: str) -> str:
@@ -28,7 +30,7 @@ def load_queries(package: str = __name__.rpartition(".")[0]) -> dict[str, str]:
     queries: dict[str, list[str]] = {}
     lines: list[str] = []
     for file in files(package).iterdir():
-        if not file.name.endswith(".sql") or file.name == "schema.sql":
+        if not file.name.endswith(".sql") or file.name in _SCHEMA_FILES:
             continue
         for line in file.read_text("utf-8").splitlines():
             if line.startswith("-- name:"):
