@@ -657,12 +657,14 @@ CREATE TABLE detent.series (
   ran       bigint NOT NULL
 );
 
--- Views for people and tools: names instead of numbers.
+-- Views for people and tools: names instead of numbers. Outer joins, although every number has its row: the planner
+-- has no statistics of parts of a lane, expects an inner join to find one job, and reads the whole table for a page.
+-- ready is not EXISTS, which may become a hash of the whole queue.
 
 CREATE VIEW detent.job_list AS
 SELECT j.id, s.contract, g.job_type, g.queue, p.tenant_id, s.status, s.phase, j.version, j.payload::text AS payload,
   j.created_at, j.updated_at, j.due_at,
-  EXISTS (SELECT 1 FROM detent.queue q WHERE q.lane = j.lane AND q.due_at = j.due_at AND q.id = j.id) AS ready,
+  (SELECT true FROM detent.queue q WHERE q.lane = j.lane AND q.due_at = j.due_at AND q.id = j.id) IS TRUE AS ready,
   j.priority::integer AS priority, p.limit_key, j.max_retries, j.timeout_ms, j.execution_no, j.failures, j.retries,
   j.interruptions, j.losses, j.token, a.name AS worker, j.lease_until, j.result::text AS result, j.error_code,
   j.error_message, j.error_counts::text AS error_counts, j.next_retry_at, j.wait_name, j.wait_kind, j.wait_parked,
@@ -671,16 +673,16 @@ SELECT j.id, s.contract, g.job_type, g.queue, p.tenant_id, s.status, s.phase, j.
   coalesce(j.effect_root, j.id::text) AS effect_root,
   j.first_failed_at, j.started_at, j.finished_at, j.deadline_at, j.lane
 FROM detent.jobs j
-JOIN detent.states s ON s.id = j.state
-JOIN detent.lane_groups g ON g.id = (j.lane >> 31) & 16777215
-JOIN detent.lane_parties p ON p.id = j.lane & 2147483647
+LEFT JOIN detent.states s ON s.id = j.state
+LEFT JOIN detent.lane_groups g ON g.id = (j.lane >> 31) & 16777215
+LEFT JOIN detent.lane_parties p ON p.id = j.lane & 2147483647
 LEFT JOIN detent.actors a ON a.id = j.worker;
 
 CREATE VIEW detent.event_list AS
 SELECT e.job_id, e.seq, d.event, nullif(d.source, '') AS source, d.target, e.at, a.name AS actor, e.execution_no,
   e.retries, e.data, e.lane, e.xid
 FROM detent.events e
-JOIN detent.edges d ON d.id = e.edge
+LEFT JOIN detent.edges d ON d.id = e.edge
 LEFT JOIN detent.actors a ON a.id = e.actor;
 
 -- The jobs that workers hold.
