@@ -174,9 +174,9 @@ async def test_migrating_a_file_of_another_program_changes_nothing_of_theirs(tmp
     assert (await engine.jobs.get(job.id)).status == "succeeded"
     await engine.close()
     assert sql(path, *THEIR_CONTENTS) == before
-    ours = sql(path, "SELECT name FROM sqlite_schema WHERE name LIKE 'detent%' AND type = 'table'")
-    sql(path, *(f"DROP TABLE {name}" for (name,) in ours))
-    assert sql(path, *THEIR_CONTENTS) == before, "and all of it goes again with its tables"
+    ours = sql(path, "SELECT type, name FROM sqlite_schema WHERE name LIKE 'detent%' AND type IN ('table', 'view')")
+    sql(path, *(f"DROP {kind} {name}" for kind, name in ours))
+    assert sql(path, *THEIR_CONTENTS) == before, "and all of it goes again with its tables and views"
     assert sql(path, "SELECT count(*) FROM sqlite_schema WHERE tbl_name LIKE 'detent%'") == [(0,)]
 
 

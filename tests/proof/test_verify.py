@@ -21,6 +21,7 @@ from detent.proof.verify.rules import RULES, WARNINGS, Report
 from detent.proof.verify.verify import EVERYTHING, Scope, verify
 from detent.stores.sqlite.session import run_now
 from detent.stores.sqlite.store import SqliteStore
+from support.proof.corrupted_places import PLACES
 from support.proof.corruptions import CORRUPTIONS
 from support.proof.healthy import ManualClock, build
 from support.proof.planting import Corruption, corrupt, plant, row
@@ -92,7 +93,7 @@ def test_every_corruption_is_reported(copy: Path, corruption: Corruption) -> Non
 
 def test_every_rule_has_a_corruption() -> None:
     assert len(CORRUPTIONS) >= 30
-    assert {corruption.rule for corruption in CORRUPTIONS} == set(RULES)
+    assert {corruption.rule for corruption in (*CORRUPTIONS, *PLACES)} == set(RULES)
     assert len({corruption.name for corruption in CORRUPTIONS}) == len(CORRUPTIONS)
     for name, sentence in RULES.items():
         assert name == name.lower() and " " not in name and sentence.endswith(".")

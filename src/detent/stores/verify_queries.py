@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from detent.core.contract.model import Phase
 from detent.ports.verification import (
     AdriftChild,
     ApprovalRow,
@@ -17,12 +18,14 @@ from detent.ports.verification import (
     JobRange,
     JobRow,
     KeyRow,
+    MisplacedJob,
     MissingApproval,
     RequeuedRow,
     Scope,
     StrandedParent,
     StrayNote,
     StrayOutboxItem,
+    StrayPlace,
     StraySignal,
     StrayStep,
     StrayVote,
@@ -54,6 +57,7 @@ _FAULTS: dict[type, str] = {
     AdriftChild: "verify_adrift",
     MissingApproval: "verify_asking",
     StrayVote: "verify_votes",
+    StrayPlace: "verify_strays",
 }
 
 
@@ -73,6 +77,16 @@ class VerifyQueries(NamedQueries):
             return await self.fetch(kind, "verify_events", _events_in_range(jobs), **_values(*jobs))
         name, column = _OF_JOBS[kind]
         return await self.fetch(kind, name, _in_range(jobs, column), **_values(*jobs))
+
+    async def misplaced_jobs(self, rows: Sequence[JobRow]) -> list[MisplacedJob]:
+        """A job that is ready was found in the queue, so it is not looked for again."""
+        leased = [row.id for row in rows if row.phase == Phase.LEASED]
+        others = [row.id for row in rows if row.phase in (Phase.CLAIMABLE, Phase.BLOCKED) and not row.ready]
+        misplaced: list[MisplacedJob] = []
+        for name, ids in (("verify_misplaced", others), ("verify_unclaimed", leased)):
+            if ids:
+                misplaced += await self.fetch(MisplacedJob, name, ids=json.dumps(ids))
+        return misplaced
 
     async def unnamed_takeovers(self, jobs: JobRange, events: Sequence[str]) -> list[UnnamedTakeover]:
         values = {**_values(*jobs), "events": json.dumps(list(events))}

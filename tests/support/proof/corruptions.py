@@ -312,6 +312,7 @@ OTHERS = (
         "dead-letter-twice",
         DEAD_LETTERED,
         "CREATE TABLE copied AS SELECT * FROM detent_dead_letters",
+        "DROP VIEW detent_gate_b2_dlq_items",
         "DROP TABLE detent_dead_letters",
         "ALTER TABLE copied RENAME TO detent_dead_letters",
         f"CREATE TABLE more AS SELECT * FROM detent_dead_letters WHERE id = {ITEM}",

@@ -39,7 +39,8 @@ from .children_and_approvals import check_children_and_approvals
 from .dead_letters import DISCARDED, by_job, check_dead_letter_rows, check_dead_letters, check_discards, check_requeued
 from .fold import ContractTable
 from .keys import AttemptSequence, ExpectedKeys, check_attempt, check_expected_keys, check_key_rows
-from .rows import JobCase, Log, agrees, differences, fold_log
+from .places import check_misplaced, check_stray_places
+from .rows import FINAL, JobCase, Log, agrees, differences, fold_log
 from .rules import Report
 from .schedules import check_fires, check_schedule, check_scheduled_jobs, scheduled_jobs
 
@@ -76,6 +77,7 @@ async def verify(
         await run.fires()
         await run.schedules()
         await check_children_and_approvals(store, run.report, chunk)
+        await check_stray_places(store, run.report, chunk)
     return run.report
 
 
@@ -128,6 +130,9 @@ class _Run:
         self.report.events += len(events)
         for row, log in self._with_logs(chunk, events):
             self._check_job(row, log, dead_letters.get(row.id, ()))
+        unfinished = [row for row in chunk if row.phase != FINAL]
+        if unfinished:
+            check_misplaced(await tx.verification.misplaced_jobs(unfinished), self.report)
         if any(row.requeued_from is not None for row in chunk):
             requeued = await tx.verification.rows_of(RequeuedRow, jobs)
             origins = await tx.jobs.lock([row.origin for row in requeued if row.dlq_id is None])

@@ -488,3 +488,56 @@ INSERT INTO detent.claims (check_at, ids) VALUES (:check_at, ARRAY[:id::uuid]);
 
 -- name: edges
 SELECT id, event, source, target FROM detent.edges;
+
+-- name: verify_misplaced
+-- Of these claimable and blocked jobs, those that are missing in the table where they would be found. Scalar subqueries,
+-- so that each is an index probe; NOT EXISTS may become a scan of the table.
+WITH unfinished AS MATERIALIZED (
+  SELECT j.* FROM json_array_elements_text(:ids::json) i CROSS JOIN LATERAL (
+    SELECT id, state & 3 AS phase, lane, due_at, wait_kind FROM detent.jobs WHERE id = i.value::uuid OFFSET 0) j
+)
+SELECT u.id, 'queue' FROM unfinished u WHERE u.phase = 0
+  AND (SELECT true FROM detent.queue q WHERE q.lane = u.lane AND q.due_at = u.due_at AND q.id = u.id) IS NULL
+  AND (SELECT true FROM detent.timers t WHERE NOT t.wakes AND t.due_at = u.due_at AND t.id = u.id) IS NULL
+UNION ALL
+SELECT u.id, 'timers' FROM unfinished u WHERE u.phase = 2 AND u.due_at IS NOT NULL
+  AND (SELECT true FROM detent.timers t WHERE t.wakes AND t.due_at = u.due_at AND t.id = u.id) IS NULL
+UNION ALL
+SELECT u.id, 'awaiting_approval' FROM unfinished u
+WHERE u.phase = 2 AND (u.wait_kind = 'approval' OR u.wait_kind IS NULL AND u.due_at IS NULL)
+  AND (SELECT true FROM detent.awaiting_approval a WHERE a.id = u.id) IS NULL;
+
+-- name: verify_unclaimed
+-- Of these leased jobs, those that no sweep would find when their lease ends.
+WITH leased AS MATERIALIZED (
+  SELECT j.* FROM json_array_elements_text(:ids::json) i CROSS JOIN LATERAL (
+    SELECT id, lease_until FROM detent.jobs WHERE id = i.value::uuid OFFSET 0) j
+), held AS MATERIALIZED (
+  SELECT c.id, min(c.check_at) AS check_at FROM (SELECT check_at, unnest(ids) AS id FROM detent.claims) c
+  WHERE (c.id IN (SELECT id FROM leased)) IS TRUE GROUP BY c.id
+)
+SELECT l.id, 'claims' FROM leased l LEFT JOIN held h ON h.id = l.id
+WHERE h.check_at IS NULL OR h.check_at > l.lease_until;
+
+-- name: verify_strays
+-- Rows of queue, timers and awaiting_approval whose job does not exist, is in another phase, or differs otherwise.
+SELECT x.id, x.place, s.phase, x.wrong FROM (
+  SELECT q.id, 'queue' AS place, j.state, CASE WHEN j.state & 3 = 0 THEN
+    CASE WHEN j.lane <> q.lane THEN 'the job has another lane' ELSE 'the job has another due time' END END AS wrong
+  FROM detent.queue q
+  LEFT JOIN LATERAL (SELECT state, lane, due_at FROM detent.jobs WHERE id = q.id OFFSET 0) j ON true
+  WHERE (j.state & 3 = 0 AND j.lane = q.lane AND j.due_at = q.due_at) IS NOT TRUE
+  UNION ALL
+  SELECT t.id, 'timers', j.state, CASE WHEN j.state & 3 = CASE WHEN t.wakes THEN 2 ELSE 0 END THEN
+    CASE WHEN j.queued THEN 'the job is in the queue, too' ELSE 'the job has another due time' END END
+  FROM detent.timers t
+  LEFT JOIN LATERAL (SELECT state, due_at, (SELECT true FROM detent.queue q
+      WHERE q.lane = jobs.lane AND q.due_at = jobs.due_at AND q.id = jobs.id) IS TRUE AS queued
+    FROM detent.jobs WHERE id = t.id OFFSET 0) j ON true
+  WHERE (j.state & 3 = CASE WHEN t.wakes THEN 2 ELSE 0 END AND j.due_at = t.due_at AND NOT j.queued) IS NOT TRUE
+  UNION ALL
+  SELECT a.id, 'awaiting_approval', j.state, CASE WHEN j.state & 3 = 2 THEN 'the job waits for something else' END
+  FROM detent.awaiting_approval a
+  LEFT JOIN LATERAL (SELECT state, due_at, wait_kind FROM detent.jobs WHERE id = a.id OFFSET 0) j ON true
+  WHERE (j.state & 3 = 2 AND (j.wait_kind = 'approval' OR j.wait_kind IS NULL AND j.due_at IS NULL)) IS NOT TRUE
+) x LEFT JOIN detent.states s ON s.id = x.state ORDER BY x.id, x.place LIMIT :limit;

@@ -343,7 +343,8 @@ CREATE TABLE detent.contracts (
 CREATE TABLE detent.lane_version (one integer PRIMARY KEY CHECK (one = 1), value bigint NOT NULL);
 INSERT INTO detent.lane_version VALUES (1, 1);
 
--- Views for people and tools: names instead of numbers.
+-- Views for people and tools: names instead of numbers. LEFT JOIN: the planner expects one row from inner joins, and
+-- would then read and sort the whole table for each page of jobs.
 
 CREATE VIEW detent.job_list AS
 SELECT j.id, s.contract, g.job_type, g.queue, p.tenant_id, s.status, s.phase, j.version, j.payload::text AS payload,
@@ -358,16 +359,16 @@ SELECT j.id, s.contract, g.job_type, g.queue, p.tenant_id, s.status, s.phase, j.
   coalesce(j.effect_root, j.id::text) AS effect_root,
   j.first_failed_at, j.started_at, j.finished_at, j.deadline_at, j.lane
 FROM detent.jobs j
-JOIN detent.states s ON s.id = j.state
-JOIN detent.lane_groups g ON g.id = (j.lane >> 31) & 16777215
-JOIN detent.lane_parties p ON p.id = j.lane & 2147483647
+LEFT JOIN detent.states s ON s.id = j.state
+LEFT JOIN detent.lane_groups g ON g.id = (j.lane >> 31) & 16777215
+LEFT JOIN detent.lane_parties p ON p.id = j.lane & 2147483647
 LEFT JOIN detent.actors a ON a.id = j.worker;
 
 CREATE VIEW detent.event_list AS
 SELECT e.job_id, e.seq, d.event, nullif(d.source, '') AS source, d.target, e.at, a.name AS actor, e.execution_no,
   e.retries, e.data, e.lane, e.xid
 FROM detent.events e
-JOIN detent.edges d ON d.id = e.edge
+LEFT JOIN detent.edges d ON d.id = e.edge
 LEFT JOIN detent.actors a ON a.id = e.actor;
 
 -- The jobs that workers hold.

@@ -350,3 +350,13 @@ SELECT value ->> 0, value ->> 1, value ->> 2, :now FROM json_each(:owned) WHERE 
 SELECT e.job_id, e.seq, e.event FROM detent.events e WHERE {where} AND e.event IN (SELECT value FROM json_each(:events))
   AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
     AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;
+
+-- name: verify_misplaced
+-- Jobs are found by indexes of their own table, so none can be missing.
+SELECT value, value FROM json_each(:ids) WHERE false;
+
+-- name: verify_unclaimed
+SELECT value, value FROM json_each(:ids) WHERE false;
+
+-- name: verify_strays
+SELECT id, id, phase, phase FROM detent.jobs WHERE false LIMIT :limit;
