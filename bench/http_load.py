@@ -23,12 +23,10 @@ JOB = json.dumps({"job_type": "noop", "payload": {"n": 1}}).encode()
 
 def serve(url: str) -> None:
     """Serve the API like `detent serve`, with an additional no-op route behind the same authentication and checks."""
-    from starlette.responses import Response
-
     from detent import Detent
     from detent.core.access import Power
     from detent.web.app import create_app
-    from detent.web.http.route import ApiRequest, Router, json_response
+    from detent.web.http.route import ApiRequest, Router
     from detent.web.http.serving import Server, bind, config_of, run
     from detent.web.http.settings import Settings
 
@@ -36,11 +34,9 @@ def serve(url: str) -> None:
 
     body_schema = {"requestBody": {"content": {"application/json": {}}}}
 
-    @router.route_for(
-        "POST", "/noop", needs=Power.OPERATE, responses={200: {"description": "nothing"}}, extra=body_schema
-    )
-    async def noop(request: ApiRequest) -> Response:
-        return json_response(await request.json())
+    @router.route_for("POST", "/noop", Power.OPERATE, responses={200: {"description": "nothing"}}, extra=body_schema)
+    async def noop(request: ApiRequest) -> object:
+        return await request.json()
 
     app = create_app(Detent(url), Settings(open_without_tokens=True))
     app.router.routes[:0] = router.routes

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.fixtures import url as url
 from support.servers.ending import AT_THE_END
 
 _not_run: dict[str, list[str]] = {}

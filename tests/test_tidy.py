@@ -35,8 +35,14 @@ CLOCK_ALLOWED: dict[tuple[str, str], str] = {}
 STATUS_ALLOWED: dict[tuple[str, str], str] = {
     ("transports/redis_streams/maintenance.py", "pending"): "a column of XINFO",
     ("core/alerts.py", "pending"): "the state of an alert, not of a job",
-    ("stores/postgres/schema_views.sql", "Parked"): "the view of formal shows a long wait so, as its contract's view does",
-    ("stores/sqlite/schema_views.sql", "Parked"): "the view of formal shows a long wait so, as its contract's view does",
+    (
+        "stores/postgres/schema_views.sql",
+        "Parked",
+    ): "the view of formal shows a long wait so, as its contract's view does",
+    (
+        "stores/sqlite/schema_views.sql",
+        "Parked",
+    ): "the view of formal shows a long wait so, as its contract's view does",
 }
 
 
@@ -247,7 +253,7 @@ def test_layers_refuse(path: str, text: str) -> None:
             "from detent.ports import store\nfrom detent.system import ids\nfrom .submit import quotas",
         ),
         ("stores/sqlite/store.py", "import apsw\nfrom .session import Session\nfrom detent.ports.store import Store"),
-        ("worker/registration.py", "from detent.version import __version__"),
+        ("worker/worker.py", "from detent.version import __version__"),
         ("client/app.py", "from detent.stores.sqlite import SqliteStore\nfrom detent.worker.worker import Worker"),
         ("__init__.py", "from .client.app import Detent\nfrom .handler.context import Context"),
         ("__main__.py", "from .cli import main"),

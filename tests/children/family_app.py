@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from detent import Context, Detent
+from support.waiting import until
 
 URL, FOLDER = (sys.argv[1], Path(sys.argv[2])) if __name__ == "__main__" else (None, Path())
 app = Detent(URL)
@@ -22,8 +23,7 @@ async def leaf(n: int) -> int:
     if not (FOLDER / door).exists():
         with (FOLDER / "diary").open("a") as diary:
             diary.write(f"{door} {os.getpid()}\n")
-    while not (FOLDER / door).exists():
-        await asyncio.sleep(0.005)
+    await until((FOLDER / door).exists, 600)
     return n
 
 

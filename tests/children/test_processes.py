@@ -10,6 +10,7 @@ import pytest
 import detent
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
+from support import SUPPORT
 from support.waiting import until
 
 from .family_app import CHILDREN, DOORS, app
@@ -29,9 +30,9 @@ class Workers:
         self.processes = [self._start(), self._start()]
 
     def _start(self) -> subprocess.Popen[bytes]:
-        source = str(Path(detent.__file__).parent.parent)
+        path = os.pathsep.join([str(Path(detent.__file__).parent.parent), str(SUPPORT.parent)])
         with self.log.open("ab") as log:
-            environment = os.environ | {"PYTHONPATH": source}
+            environment = os.environ | {"PYTHONPATH": path}
             command = [sys.executable, str(SCRIPT), self.url, str(self.folder)]
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.cli.run.bench_run import MEASURES
+from detent.cli.run.bench import MEASURES
 from support.cli.console import Cli
 
 

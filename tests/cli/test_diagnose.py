@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.cli.operate.diagram import contract_diagram
+from detent.cli.operate.contracts import contract_diagram
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract, Edge, Move, Phase
 from detent.core.contract.standard import STANDARD

@@ -3,7 +3,8 @@
 import pytest
 
 from detent.core.contract.builtin import CONTRACTS
-from detent.core.contract.model import CODES, Move, Phase
+from detent.core.contract.model import Move, Phase
+from detent.core.contract.moves import CODES
 from support.contracts.job_history import NAMES
 
 # keys: unique within, generated when missing, what must agree on a hit

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
-from detent.core.contract.model import MOVE_PHASES, Contract, Move, replay
+from detent.core.contract.model import Contract, Move, replay
+from detent.core.contract.moves import MOVE_PHASES
 from detent.core.decide import create, decide
 from detent.core.errors import IllegalMove
 from detent.core.job import Facts

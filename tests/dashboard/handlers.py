@@ -1,16 +1,11 @@
 """The application under test: jobs that succeed, wait for a file, a signal or an approval, or fail permanently."""
 
-import asyncio
 from pathlib import Path
 
 from detent import Context, Detent, Fail
+from support.waiting import until
 
 app = Detent()
-
-
-async def wait_for_file(path: str) -> None:
-    while not await asyncio.to_thread(Path(path).exists):
-        await asyncio.sleep(0.02)
 
 
 @app.job("mail", queue="mail")
@@ -22,7 +17,7 @@ async def mail(ctx: Context, to: str) -> dict[str, str]:
 async def gated(ctx: Context, gate: str) -> dict[str, str]:
     """Runs until the test creates the file `gate`."""
     first = await ctx.step("first <b>step</b>", _record, gate)
-    await wait_for_file(gate)
+    await until(Path(gate).exists, 600)
     return {"recorded": first, "gate": gate}
 
 

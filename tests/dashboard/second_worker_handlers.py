@@ -1,9 +1,9 @@
 """An application with one job type, for a second worker process."""
 
-import asyncio
 from pathlib import Path
 
 from detent import Context, Detent
+from support.waiting import until
 
 app = Detent()
 
@@ -11,6 +11,5 @@ app = Detent()
 @app.job("second", queue="second")
 async def second(ctx: Context, gate: str) -> str:
     """Runs until the test creates the file `gate`."""
-    while not await asyncio.to_thread(Path(gate).exists):
-        await asyncio.sleep(0.02)
+    await until(Path(gate).exists, 600)
     return "finished"

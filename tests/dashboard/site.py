@@ -15,6 +15,7 @@ from typing import Any
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from detent.web.pages.pages import PAGES
+from support import SUPPORT
 from support.web.served import SOURCES, first_json
 
 NO_BROWSER = "the dashboard is tested in chromium: set DETENT_TEST_CHROMIUM or install one (apt install chromium)"
@@ -156,7 +157,7 @@ def stop_process(process: "subprocess.Popen[str]") -> None:
 
 
 def child_environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCES, str(SUPPORT.parent)]), "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,10 @@ class Loser:
         return number
 
     async def _ignore_cancel(self) -> None:
-        while not self.go_on.is_set():
-            try:
-                await asyncio.sleep(0.001)
-            except asyncio.CancelledError:
-                continue
+        go_on = asyncio.ensure_future(asyncio.to_thread(self.go_on.wait, 20))
+        while not go_on.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(go_on)
 
     def _lost(self, ctx: SyncContext, calls: list[str], child: Any) -> None:
         acts: dict[str, Callable[[], Any]] = {

@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import detent
 from detent.core.contract.model import Phase
-from support.servers.databases import house, newest
 from support.waiting import until
 
 from .stopped_app import app
@@ -25,16 +23,6 @@ JOBS, STEPS = 200, 50
 LEASE_SECONDS = 1.0
 WORKERS = 3
 OPTIONS = {"slots": 8, "lease_seconds": LEASE_SECONDS}
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'jobs.db'}"
-        return
-    database = house(newest()).database()
-    yield database.url
-    database.release()
 
 
 def start(url: str, diary: Path) -> subprocess.Popen[bytes]:

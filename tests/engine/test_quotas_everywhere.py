@@ -10,7 +10,7 @@ from detent.core.schedule import Schedule
 from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.engine.schedules import schedules
-from detent.engine.schedules.fire_batch import QUOTA_RETRY_DELAY
+from detent.engine.schedules.firing import QUOTA_RETRY_DELAY
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify

@@ -9,9 +9,10 @@ from detent.core.errors import DetentError
 from detent.core.job import Wait
 from detent.core.outcome import Outcome, Succeeded, Waits
 from detent.engine import Engine, Settlement, Submission
-from detent.engine.control import dead_letters, job_control
+from detent.engine.dead_letters import requeue_dead_letter
 from detent.engine.execution import sweep
 from detent.engine.execution.settle import settle_job
+from detent.engine.jobs import cancel_job, signal_job
 from detent.engine.submit import prepare
 from support.acts import LEASE_SECONDS, claim, claim_one, events_of, own_id, path_of, reach, running
 from support.acts import submit as make
@@ -33,7 +34,7 @@ def settling(job_id: str, token: str, outcome: Outcome) -> Act[Any]:
 
 
 def signalling(job_id: str) -> Act[Any]:
-    return lambda engine, tx: job_control.signal(engine, tx, job_id, "answer", Scope("ann"), {"n": 1})
+    return lambda engine, tx: signal_job(engine, tx, job_id, "answer", Scope("ann"), {"n": 1})
 
 
 def beating(held: Any) -> Act[Any]:
@@ -209,7 +210,7 @@ async def test_a_cancel_before_the_result_stands(engine: Engine, place: Place, c
     _, second_answer = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: job_control.cancel(e, tx, held.id, Scope("ann")),
+        lambda e, tx: cancel_job(e, tx, held.id, Scope("ann")),
         lambda e: answer(e.settle(held.id, held.token, Succeeded())),
     )
     assert (second_answer, (await engine.jobs.get(held.id)).status) == ("LEASE_STALE", "cancelled")
@@ -263,7 +264,7 @@ async def test_a_dead_letter_is_requeued_once(engine: Engine, place: Place, cloc
     _, second_answer = await one_inside_the_other(
         place,
         clock,
-        lambda e, tx: dead_letters.requeue(e, tx, dlq_id, Scope("ann"), new_id=FRESH),
+        lambda e, tx: requeue_dead_letter(e, tx, dlq_id, Scope("ann"), new_id=FRESH),
         lambda e: answer(e.dead_letters.requeue(dlq_id, Scope("bob"))),
     )
     assert second_answer == "DLQ_REQUEUE_CONFLICT"

@@ -13,8 +13,7 @@ from detent.core.job import Job
 from detent.core.schedule import Schedule, plan
 from detent.core.times import SECOND, iso
 from detent.engine import Engine
-from detent.engine.schedules.fire_job import make_job
-from detent.engine.schedules.firing import _fire
+from detent.engine.schedules.firing import _fire, make_job
 from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify

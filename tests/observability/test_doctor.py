@@ -7,8 +7,8 @@ import asyncpg
 import pytest
 
 from detent.cli.diagnose import doctor_postgres
+from detent.cli.diagnose.database import Finding
 from detent.cli.diagnose.doctor_sqlite import findings as file_findings
-from detent.cli.diagnose.finding import Finding
 from support.cli.console import Cli, cli
 from support.servers.databases import house, newest
 

@@ -17,7 +17,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.core.outcome import Succeeded
 from detent.engine import Engine, Submission
 from detent.engine.metrics import alerts
-from detent.engine.metrics.alert_export import prometheus_rules
+from detent.engine.metrics.alert_kinds import prometheus_rules
 from detent.engine.metrics.event_counts import EventCounter
 from detent.observability.histograms import MAX_KINDS, ExecutionHistograms, Histogram
 from detent.observability.metrics import MAX_LABELS, exposition
@@ -124,7 +124,7 @@ def test_histograms_are_bounded_and_cumulative() -> None:
     for n in range(MAX_KINDS + 5):
         histograms.record_execution(claimed(f"j{n}")._replace(job_type=f"type-{n}"), 0.003)
     assert len(histograms.execution) == MAX_KINDS + 1
-    assert sum(histogram.count for histogram in histograms.execution.values()) == MAX_KINDS + 5
+    assert sum(histogram.buckets()[-1][1] for histogram in histograms.execution.values()) == MAX_KINDS + 5
     histogram = Histogram()
     for value in (0.0005, 0.001, 0.2, 10_000):
         histogram.add(value)

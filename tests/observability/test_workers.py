@@ -68,7 +68,7 @@ async def test_the_sweeper_logs_a_loss(engine: Engine, clock: FakeClock, caplog:
     await register_worker(engine, "dies")
     await submit(engine)
     await claim(engine, 1, worker="dies")
-    sweeper = Sweeper(engine, ReclaimGrace(clock, 1_000.0))
+    sweeper = Sweeper(engine, clock, ReclaimGrace(1_000.0))
     clock.advance(LEASE_SECONDS + 1)
     await sweeper.sweep()
     assert "loss of worker dies: 1 jobs reclaimed, 1 counted as failures, 0 failed permanently" in caplog.text

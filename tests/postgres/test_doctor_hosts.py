@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from detent.cli.diagnose.server import read_facts
+from detent.cli.diagnose.doctor_postgres import read_facts
 from support.servers.databases import Database
 from support.servers.proxy import Proxy
 

@@ -13,8 +13,9 @@ from detent.core.access import Scope
 from detent.core.job import Wait
 from detent.core.outcome import Succeeded, Waits
 from detent.engine import Engine, Settlement
-from detent.engine.control import dead_letters, job_control
+from detent.engine.dead_letters import discard_dead_letter, requeue_dead_letter
 from detent.engine.execution.settle import settle_job
+from detent.engine.jobs import cancel_job, signal_job
 from detent.stores.postgres.store import PostgresStore
 from support.acts import claim, claim_one, path_of, reach, refused, running, submit
 from support.clock import FakeClock
@@ -155,7 +156,7 @@ async def test_a_wait_that_waits_for_the_signal_finds_it(engine: Engine, databas
     held = await running(engine, contract)
 
     async def signal(tx: Any) -> Any:
-        return await job_control.signal(engine, tx, held.id, "answer", Scope("ann"), {"n": 1})
+        return await signal_job(engine, tx, held.id, "answer", Scope("ann"), {"n": 1})
 
     wait = engine.settle(held.id, held.token, Waits(Wait("answer")))
     (_, news), job = await one_waits_for_the_other(database, engine, signal, wait)
@@ -169,7 +170,7 @@ async def test_who_waited_for_a_row_sees_what_was_done_to_it(engine: Engine, dat
     job = await reach(engine, clock, "standard", "queued")
 
     async def cancel(tx: Any) -> Any:
-        return await job_control.cancel(engine, tx, job.id, Scope("ann"))
+        return await cancel_job(engine, tx, job.id, Scope("ann"))
 
     late = refused(engine.jobs.cancel(job.id, Scope("bob")), "JOB_TRANSITION_INVALID", 409)
     one, _ = await one_waits_for_the_other(database, engine, cancel, late)
@@ -182,7 +183,7 @@ async def test_two_requeues_of_one_dead_letter_make_one_job(engine: Engine, data
     dlq_id = str(job.dlq_id)
 
     async def requeue(tx: Any) -> Any:
-        return await dead_letters.requeue(engine, tx, dlq_id, Scope("ann"))
+        return await requeue_dead_letter(engine, tx, dlq_id, Scope("ann"))
 
     late = refused(engine.dead_letters.requeue(dlq_id, Scope("bob")), "DLQ_REQUEUE_CONFLICT", 409)
     one, _ = await one_waits_for_the_other(database, engine, requeue, late)
@@ -195,7 +196,7 @@ async def test_two_words_at_once_are_a_proposal_and_a_confirmation(engine: Engin
     dlq_id = str(job.dlq_id)
 
     async def discard(tx: Any) -> Any:
-        return await dead_letters.discard(engine, tx, dlq_id, Scope("ann", "broken"))
+        return await discard_dead_letter(engine, tx, dlq_id, Scope("ann", "broken"))
 
     second = engine.dead_letters.discard(dlq_id, Scope("bob", "broken"))
     one, other = await one_waits_for_the_other(database, engine, discard, second)

@@ -18,9 +18,8 @@ from detent.core.errors import QuotaExceeded
 from detent.core.job import Wait
 from detent.core.outcome import Waits
 from detent.engine import Engine, Settlement, Submission
-from detent.engine.control import job_control
-from detent.engine.submit.prepare import prepare
-from detent.engine.submit.submit import submit_within_quotas
+from detent.engine.jobs import signal_job
+from detent.engine.submit.prepare import prepare, submit_within_quotas
 from detent.proof.verify.verify import verify
 from detent.stores.postgres.store import PostgresStore
 from support.acts import claim_one, running, submit
@@ -56,7 +55,7 @@ async def test_a_wait_that_waits_for_the_signal_finds_it(strict_engine: Engine, 
     held = await running(strict_engine)
 
     async def signal(tx: Any) -> Any:
-        return await job_control.signal(strict_engine, tx, held.id, "answer", Scope("ann"), {"n": 1})
+        return await signal_job(strict_engine, tx, held.id, "answer", Scope("ann"), {"n": 1})
 
     wait = strict_engine.settle(held.id, held.token, Waits(Wait("answer")))
     (_, first), job = await one_waits_for_the_other(strict_database, strict_engine, signal, wait)

@@ -69,14 +69,14 @@ async def test_a_sweep_that_waited_for_the_lock_leaves_the_leases_to_their_heart
     """The lease ran out while the sweep waited, and no heartbeat could get through; the next sweep waits one lease."""
     await submit(engine)
     (held,) = await engine.claim(engine.claim_request("w1", 1, 0.3))
-    sweeper = Sweeper(engine, ReclaimGrace(CLOCK, 0.3))
+    sweeper = Sweeper(engine, CLOCK, ReclaimGrace(0.3))
     async with locked_table(database, 0.4):
         sweep = asyncio.create_task(sweeper.sweep())
         await until(lambda: database.sql(WAITERS) == [(1,)])
     await sweep
-    assert sweeper.expired == 0 and not sweeper.reclaim_grace.over
+    assert sweeper.expired == 0 and not sweeper.reclaim_grace.over(CLOCK.monotonic())
     await engine.extend({held.id: held.token}, 30)
-    await until(lambda: sweeper.reclaim_grace.over)
+    await until(lambda: sweeper.reclaim_grace.over(CLOCK.monotonic()))
     await sweeper.sweep()
     assert sweeper.expired == 0 and (await engine.jobs.get(held.id)).token == held.token
 

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from detent import Context, Detent
-from detent.worker.state import Batch, WorkerState
+from detent.handler.lease import Reading
+from detent.worker.state import START, Batch, WorkerState
 from support.servers.databases import Database
 
 JOBS = 3_000
@@ -24,8 +25,8 @@ async def test_two_cycles_at_once_run_every_job_once_and_come_to_rest(database: 
     in_flight: list[int] = []
 
     class Watched(WorkerState):
-        def next_batch(self, now: float = 0.0, *, may_reclaim: bool = True) -> Batch | None:
-            batch = super().next_batch(now, may_reclaim=may_reclaim)
+        def next_batch(self, at: Reading = START) -> Batch | None:
+            batch = super().next_batch(at)
             in_flight.append(len(self.in_flight))
             return batch
 

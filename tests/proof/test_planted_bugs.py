@@ -30,7 +30,7 @@ class Budget:
 
 
 BUDGETS = {
-    "settle-without-token": Budget(states=20_000, seeds=20, simulated="streams"),
+    "settle-without-token": Budget(states=20_000, seeds=20, simulated="men"),
     "event-without-row": Budget(),
     "row-without-event": Budget(),
     "version-not-raised": Budget(),
@@ -40,17 +40,17 @@ BUDGETS = {
     "lost-twice-forgotten": Budget(states=None, seeds=10),
     "wait-misses-signal": Budget(seeds=10, simulated="formal"),
     "zombie-step": Budget(states=None, seeds=15, simulated="streams"),
-    "lost-job-runs-on": Budget(states=None, seeds=20, simulated="streams"),
+    "lost-job-runs-on": Budget(states=None, seeds=15),
     "lease-reclaimed-early": Budget(states=None, seeds=4),
     "late-result-accepted": Budget(states=6_000, slots=2, jobs=1, seeds=None),
     "once-not-begun": Budget(states=None, seeds=15, simulated="streams"),
-    "parent-misses-child": Budget(states=None, seeds=30, simulated="formal"),
+    "parent-misses-child": Budget(states=None, seeds=12, simulated="formal"),
     "dead-letter-forgotten": Budget(),
     "second-final-event": Budget(),
     "lost-submit": Budget(),
     "heartbeat-revives": Budget(seeds=10, simulated="formal"),
     "backoff-ignored": Budget(),
-    "time-runs-back": Budget(states=None, seeds=10, simulated="formal"),
+    "time-runs-back": Budget(states=None, seeds=10),
     "limit-counted-early": Budget(states=None, seeds=10),
     "late-cancel": Budget(seeds=6, simulated="formal"),
     "fire-without-compare": Budget(states=None, seeds=10),
@@ -69,7 +69,7 @@ def test_the_explorer_detects(name: str) -> None:
     size = {"states": budget.states, "slots": budget.slots, "jobs": budget.jobs}
     result = explore(CONTRACTS[budget.contract], hooks=BUGS[name].hooks, **size)
     assert result.violation is not None, f"{name} was not detected in {result.states} states"
-    assert 0 < len(result.violation.path) <= budget.steps, result.violation.path
+    assert 0 < len(result.path) <= budget.steps, result.path
 
 
 @pytest.mark.parametrize("name", [name for name, budget in BUDGETS.items() if budget.seeds])

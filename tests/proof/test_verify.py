@@ -19,8 +19,8 @@ from detent.proof.verify import verify as verify_module
 from detent.proof.verify.rows import JobCase, differences
 from detent.proof.verify.rules import RULES, WARNINGS, Report
 from detent.proof.verify.verify import EVERYTHING, Scope, verify
-from detent.stores.sqlite.session import run_now
 from detent.stores.sqlite.store import SqliteStore
+from detent.system.run_now import run_now
 from support.proof.corrupted_places import PLACES
 from support.proof.corruptions import CORRUPTIONS
 from support.proof.healthy import ManualClock, build

@@ -9,8 +9,8 @@ import apsw
 from detent.core.times import SECOND, from_iso
 from detent.engine import Engine
 from detent.stores.postgres.store import PostgresStore
-from detent.stores.sqlite.session import run_now
 from detent.stores.sqlite.store import SqliteStore
+from detent.system.run_now import run_now
 from support.servers.databases import house, newest
 
 T = TypeVar("T")

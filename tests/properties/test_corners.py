@@ -11,7 +11,7 @@ from detent.core.errors import DetentError, IdempotencyConflict
 from detent.core.job import Failure, Wait
 from detent.core.outcome import Failed, Succeeded, Waits
 from detent.engine import Settlement, Submission
-from detent.engine.control.job_control import MAX_SIGNALS
+from detent.engine.jobs import MAX_SIGNALS
 from detent.ports.claims import Claimed
 from detent.ports.listing import Filter
 

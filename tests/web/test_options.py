@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from detent import Detent
-from detent.cli.option_groups import TableOptions
+from detent.cli.option_groups import TableOptions, expand_option_groups
 from detent.cli.run.worker import enqueue
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.job import Job
@@ -47,7 +47,7 @@ def test_using_takes_the_options_of_python() -> None:
 
 
 def test_the_command_line_has_every_option() -> None:
-    parameters = inspect.signature(enqueue).parameters
+    parameters = inspect.signature(expand_option_groups(enqueue)).parameters
     assert options_of(Submission, COMMAND).keys() <= parameters.keys()
     names = {option.annotation.__metadata__[0].default for option in parameters.values()}
     assert {"--key", "--scope", "--tenant", "--at", "--timeout-ms", "--max-retries", "--limit-key"} <= names

@@ -9,8 +9,8 @@ from fastapi.routing import APIRoute
 from detent.core.access import POWERS, Power, Role, Scope
 from detent.engine.schedules.request import ScheduleRequest
 from detent.web.http.route import ApiRoute
-from detent.web.pages.assets import PREFIX
 from detent.web.pages.pages import PAGES
+from detent.web.pages.shell import PREFIX
 from support.web.api import API, Api
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.cli.connection import on_engine
 from detent.cli.diagnose.database import describe
+from detent.cli.option_groups import ConnectionOptions
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import StoreUnavailable
 from detent.core.outcome import Succeeded
@@ -20,8 +20,8 @@ from detent.engine import Engine, Settlement, Submission
 from detent.ports.listing import Filter
 from detent.proof.verify.rules import Report
 from detent.proof.verify.verify import verify
-from detent.stores.sqlite.session import run_now
 from detent.stores.sqlite.store import SqliteStore
+from detent.system.run_now import run_now
 
 
 @pytest.mark.anyio
@@ -104,7 +104,7 @@ def _print_verdict(path: Path) -> None:
     async def act(engine: Engine) -> Report:
         return await verify(engine.store, engine.contracts)
 
-    report = on_engine(f"sqlite:///{path}", act, read_only=True)
+    report = ConnectionOptions(f"sqlite:///{path}").run(act, read_only=True)
     assert describe(f"sqlite:///{path}").schema, "`detent verify` asks for this first"
     raise Exception(f"{report.ok}, {report.jobs} job")
 

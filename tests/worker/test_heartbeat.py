@@ -1,22 +1,28 @@
 """Heartbeats continue after errors, and their answers carry the lease tokens they checked."""
 
 import asyncio
-from functools import partial
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from detent import Context, Detent
 from detent.core.errors import StoreUnavailable
-from detent.ports.claims import Extended
+from detent.handler.lease import LeaseClock, Reading
+from detent.system.clock import SystemClock
 from detent.worker.heartbeat import Heartbeat
-from detent.worker.registration import registration_row
-from detent.worker.state import HeartbeatAnswer
+from detent.worker.state import HeartbeatAnswer, Held
 from detent.worker.worker import Worker
 from support.waiting import until, within
+from support.worker.claims import claimed
 from support.worker.running import working
 
 pytestmark = pytest.mark.anyio
+
+
+def heartbeat_of(worker: Worker, on_answer: Callable[[HeartbeatAnswer], object]) -> Heartbeat:
+    return Heartbeat(worker.engine, worker.state, LeaseClock(SystemClock(), 6.0), worker.registration_row, on_answer)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), OSError("gone"), RuntimeError("a bug")])
@@ -27,11 +33,11 @@ async def test_a_heartbeat_survives_any_error_and_is_repeated_at_once(
     beats: list[float] = []
     honest = Heartbeat._beat
 
-    async def beat(self: Heartbeat) -> None:
+    async def beat(self: Heartbeat, at: Reading) -> None:
         beats.append(asyncio.get_running_loop().time())
         if len(beats) == 2:
             raise error
-        await honest(self)
+        await honest(self, at)
 
     monkeypatch.setattr(Heartbeat, "_beat", beat)
 
@@ -47,17 +53,17 @@ async def test_a_heartbeat_survives_any_error_and_is_repeated_at_once(
 async def test_a_failed_heartbeat_is_repeated_instead_of_a_check(app: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    async def beat(self: Heartbeat) -> None:
+    async def beat(self: Heartbeat, at: Reading) -> None:
         calls.append("beat")
         raise StoreUnavailable("gone")
 
-    async def check(self: Heartbeat) -> None:
+    async def check(self: Heartbeat, at: Reading) -> None:
         calls.append("check")
 
     monkeypatch.setattr(Heartbeat, "_beat", beat)
     monkeypatch.setattr(Heartbeat, "_check", check)
     worker = await app.worker()
-    heartbeat = Heartbeat(await app.ready(), 6.0, dict, partial(registration_row, worker, None, 0), lambda answer: None)
+    heartbeat = heartbeat_of(worker, lambda answer: None)
     monkeypatch.setattr(heartbeat._stopped, "wait", lambda seconds: len(calls) >= 4 and heartbeat._stopped.set())
     heartbeat.start()
     await until(lambda: len(calls) >= 4)
@@ -66,13 +72,16 @@ async def test_a_failed_heartbeat_is_repeated_instead_of_a_check(app: Detent, mo
 
 
 async def test_an_answer_carries_the_tokens_it_checked(app: Detent) -> None:
-    answers: list[Extended] = []
+    answers: list[HeartbeatAnswer] = []
     worker = await app.worker()
-    row = partial(registration_row, worker, None, 0)
-    heartbeat = Heartbeat(await app.ready(), 6.0, lambda: {"no-such-job": "t1"}, row, answers.append)
-    await heartbeat._beat()
-    await heartbeat._check()
-    assert answers == [HeartbeatAnswer(frozenset({"no-such-job"}), {}, {"no-such-job": "t1"})] * 2
+    worker.state.held["no-such-job"] = Held(claimed("no-such-job"))
+    heartbeat = heartbeat_of(worker, answers.append)
+    await heartbeat.send()
+    await heartbeat.send()
+    extended, checked = answers
+    assert extended.extended_at is not None
+    assert checked == replace(extended, extended_at=None)
+    assert checked == HeartbeatAnswer(frozenset({"no-such-job"}), {}, {"no-such-job": "t1"})
 
 
 async def test_a_worker_row_is_updated_while_it_works_and_deleted_when_it_ends(app: Detent) -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from detent.engine.schedules.request import ScheduleRequest
 from detent.ports.listing import Filter
 from detent.proof.verify.verify import verify
 from support import SUPPORT
-from support.servers.databases import house, newest
 from support.worker.firer import NIGHT, FastClock, store_at
 
 pytestmark = pytest.mark.anyio
@@ -30,16 +28,6 @@ REQUESTS = [
         "gap": {"cron": "30 2 * * *", "tz": "Europe/Berlin"},
     }.items()
 ]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'jobs.db'}"
-        return
-    database = house(newest()).database()
-    yield database.url
-    database.release()
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(150, marks=pytest.mark.drill)])

@@ -13,6 +13,7 @@ from detent.core.outcome import Waits
 from detent.core.times import SECOND, iso
 from detent.engine import Engine, Submission
 from detent.engine.schedules.request import ScheduleRequest
+from detent.handler.lease import Reading
 from detent.ports.listing import Filter
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.clock import SystemClock
@@ -64,11 +65,11 @@ def advance_in_steps(clock: TwoClocks, sweeper: Sweeper, seconds: float) -> None
     """Advance the clock while the process runs: each step is shorter than a lease."""
     for _ in range(round(seconds)):
         clock.advance(1.0)
-        sweeper.reclaim_grace.check_clocks()
+        sweeper.reclaim_grace.check_clocks(Reading(clock.mono, clock.wall))
 
 
 async def test_expires_in_bounded_passes(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
+    sweeper = Sweeper(engine, clock, ReclaimGrace(LEASE))
     await leased(engine, 2 * BATCH + 50)
     assert await sweeper.sweep() > 0 and sweeper.expired == 0
     advance_in_steps(clock, sweeper, LEASE + 1)
@@ -80,7 +81,7 @@ async def test_expires_in_bounded_passes(engine: Engine, clock: TwoClocks) -> No
 
 
 async def test_wakes_in_bounded_passes_and_sleeps_until_the_next(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.5)
+    sweeper = Sweeper(engine, clock, ReclaimGrace(LEASE), interval=0.5)
     await engine.jobs.submit_many([Submission("mail", delay=0.2) for _ in range(BATCH + 1)])
     await engine.jobs.submit_many([Submission("mail", delay=0.7)])
     assert await sweeper.sweep() == pytest.approx(0.2, abs=0.01)
@@ -90,7 +91,7 @@ async def test_wakes_in_bounded_passes_and_sleeps_until_the_next(engine: Engine,
 
 
 async def test_sleeps_until_the_next_fire(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.5)
+    sweeper = Sweeper(engine, clock, ReclaimGrace(LEASE), interval=0.5)
     soon = iso(clock.wall + SECOND // 5)
     await engine.schedules.add(ScheduleRequest("soon", "mail", at=soon), Scope("ann"))
     assert await sweeper.sweep() == pytest.approx(0.2, abs=0.01) and sweeper.fired == 0
@@ -99,7 +100,7 @@ async def test_sleeps_until_the_next_fire(engine: Engine, clock: TwoClocks) -> N
 
 
 async def test_two_sweepers_share_the_work(engine: Engine, clock: TwoClocks) -> None:
-    first, second = Sweeper(engine, ReclaimGrace(clock, LEASE)), Sweeper(engine, ReclaimGrace(clock, LEASE))
+    first, second = Sweeper(engine, clock, ReclaimGrace(LEASE)), Sweeper(engine, clock, ReclaimGrace(LEASE))
     await leased(engine, 300)
     advance_in_steps(clock, first, LEASE + 1)
     second.reclaim_grace = first.reclaim_grace
@@ -109,7 +110,7 @@ async def test_two_sweepers_share_the_work(engine: Engine, clock: TwoClocks) -> 
 
 @pytest.mark.parametrize("jump", [LEASE * 3, -LEASE * 3], ids=["suspended", "set back"])
 async def test_waits_a_lease_after_the_clocks_drift_apart(engine: Engine, clock: TwoClocks, jump: float) -> None:
-    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
+    sweeper = Sweeper(engine, clock, ReclaimGrace(LEASE))
     await leased(engine)
     advance_in_steps(clock, sweeper, LEASE * 4)
     clock.wall += round(jump * SECOND)
@@ -125,7 +126,7 @@ async def test_waits_a_lease_after_the_clocks_drift_apart(engine: Engine, clock:
 
 async def test_waits_a_lease_if_the_process_did_not_run_for_one(engine: Engine, clock: TwoClocks) -> None:
     """A stopped process or a paused virtual machine: the holders of the leases may have been stopped too."""
-    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
+    sweeper = Sweeper(engine, clock, ReclaimGrace(LEASE))
     await leased(engine)
     clock.advance(LEASE * 3)
     await sweeper.sweep()
@@ -136,7 +137,7 @@ async def test_waits_a_lease_if_the_process_did_not_run_for_one(engine: Engine, 
 
 
 async def test_small_differences_of_the_clocks_are_ignored(engine: Engine, clock: TwoClocks) -> None:
-    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
+    sweeper = Sweeper(engine, clock, ReclaimGrace(LEASE))
     await leased(engine)
     advance_in_steps(clock, sweeper, LEASE)
     clock.wall += round(0.9 * SECOND)
@@ -153,13 +154,13 @@ async def test_waits_a_lease_after_the_start_of_the_database(
         return uptime
 
     monkeypatch.setattr(engine.store, "uptime", young)
-    reclaim_grace = ReclaimGrace(clock, LEASE)
-    await reclaim_grace.check_uptime(engine.store)
-    assert reclaim_grace.until == clock.mono + LEASE
+    sweeper = Sweeper(engine, clock, ReclaimGrace(LEASE))
+    await sweeper.check_uptime()
+    assert sweeper.reclaim_grace.until == clock.mono + LEASE
     uptime = LEASE + 1
-    old = ReclaimGrace(clock, LEASE)
-    await old.check_uptime(engine.store)
-    assert old.over
+    old = Sweeper(engine, clock, ReclaimGrace(LEASE))
+    await old.check_uptime()
+    assert old.reclaim_grace.over(clock.mono)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), OSError("gone")])
@@ -179,24 +180,24 @@ async def test_waits_a_lease_after_a_store_error_and_continues(
         return await honest(limit)
 
     monkeypatch.setattr(engine, "expire", failing)
-    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.01)
+    sweeper = Sweeper(engine, clock, ReclaimGrace(LEASE), interval=0.01)
     task = asyncio.create_task(sweeper.run())
     await until(lambda: sweeper.reclaim_grace.until == clock.mono + LEASE)
     clock.wall += 11 * SECOND
-    sweeper.reclaim_grace._wall = clock.wall
+    sweeper.reclaim_grace.last = Reading(clock.mono, clock.wall)
     await until(lambda: sweeper.woken == 1)
     assert sweeper.expired == 0 and calls == 1, "jobs are woken, leases are not expired"
     clock.mono += LEASE / 2
-    sweeper.reclaim_grace._mono = clock.mono
+    sweeper.reclaim_grace.last = Reading(clock.mono, clock.wall)
     clock.mono += LEASE / 2
-    sweeper.reclaim_grace._mono = clock.mono
+    sweeper.reclaim_grace.last = Reading(clock.mono, clock.wall)
     await until(lambda: sweeper.expired == 1)
     task.cancel()
 
 
 async def test_jobs_that_cannot_be_woken_are_checked_less_and_less_often(engine: Engine, clock: TwoClocks) -> None:
     """A job of a contract that this process lacks stays due; the pause grows with its age."""
-    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE), interval=0.5)
+    sweeper = Sweeper(engine, clock, ReclaimGrace(LEASE), interval=0.5)
     await engine.jobs.submit(Submission("mail", delay=0.1))
     engine.contracts = {name: c for name, c in engine.contracts.items() if name != "standard"}
     clock.advance(0.2)
@@ -205,23 +206,20 @@ async def test_jobs_that_cannot_be_woken_are_checked_less_and_less_often(engine:
     assert await sweeper.sweep() == 0.5
 
 
-async def test_the_grace_starts_when_the_store_answers_again(clock: TwoClocks) -> None:
+async def test_the_grace_starts_when_the_store_answers_again() -> None:
     """However long the outage: other workers reconnect no sooner than this one."""
-    reclaim_grace = ReclaimGrace(clock, LEASE)
+    reclaim_grace = ReclaimGrace(LEASE)
     reclaim_grace.store_lost()
-    clock.advance(10 * LEASE)
-    assert not reclaim_grace.over
-    reclaim_grace.store_back()
-    reclaim_grace.store_back()
-    clock.advance(LEASE - 0.1)
-    assert not reclaim_grace.over
-    clock.advance(0.1)
-    assert reclaim_grace.over
+    assert not reclaim_grace.over(10 * LEASE)
+    reclaim_grace.store_answered(10 * LEASE)
+    reclaim_grace.store_answered(10 * LEASE)
+    assert not reclaim_grace.over(11 * LEASE - 0.1)
+    assert reclaim_grace.over(11 * LEASE)
 
 
 async def test_missed_signals_are_looked_for_once_a_minute(engine: Engine, clock: TwoClocks) -> None:
     """A job that waits although its signal is on record is woken by the first sweep, or a minute after the last."""
-    sweeper = Sweeper(engine, ReclaimGrace(clock, LEASE))
+    sweeper = Sweeper(engine, clock, ReclaimGrace(LEASE))
 
     async def missed() -> str:
         await leased(engine)

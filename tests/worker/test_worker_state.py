@@ -5,10 +5,11 @@ import pytest
 from detent.core.errors import InvalidInput, NotSupported, StaleLease
 from detent.core.job import Wait
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded, Waits
+from detent.core.times import SECOND
 from detent.engine import BatchResult, Settlement
-from detent.ports.claims import Extended
-from detent.worker.state import Batch, HeartbeatAnswer, Interrupt, WorkerState
-from support.worker.claims import CODES, answer, claimed
+from detent.handler.lease import Reading
+from detent.worker.state import Batch, HeartbeatAnswer, Interrupt, WorkerState, seconds_until_due
+from support.worker.claims import CODES, answer, at, claimed
 
 DONE = Succeeded("1")
 
@@ -92,15 +93,15 @@ def test_a_skipped_settlement_is_retried_at_once_and_then_at_the_next_tick() -> 
     assert batch is not None
     state.batch_done(BatchResult(later=list(batch.settled)))
     assert state.finished == batch.settled and not state.deferred
-    assert state.leases_to_extend(0.0, 30.0) == {"a": "t1"}
+    assert state.leases_to_extend(0.0) == {"a": "t1"}
     batch = state.next_batch()
     assert batch is not None
     state.batch_done(BatchResult(later=list(batch.settled)))
     assert state.deferred and not state.finished
-    assert state.leases_to_extend(0.0, 30.0) == {"a": "t1"}
+    assert state.leases_to_extend(0.0) == {"a": "t1"}
     state.stop()
     assert not state.done
-    state.tick(0.0, CODES)
+    state.tick(at(0.0), CODES)
     assert [settlement.id for settlement in state.finished] == ["a"] and not state.deferred
 
 
@@ -117,15 +118,15 @@ def test_the_deadline_wins_over_a_later_result() -> None:
     state.handler_started("a", 10.0, 0.5)
     state.handler_started("b", 10.0, 0.7)
     assert state.next_deadline() == 10.5
-    assert state.tick(10.4, CODES) == []
-    assert state.tick(10.5, CODES) == [Interrupt("a", "timeout")]
+    assert state.tick(at(10.4), CODES) == []
+    assert state.tick(at(10.5), CODES) == [Interrupt("a", "timeout")]
     [(job_id, token, outcome)] = outcomes(state)
     assert (job_id, token) == ("a", "t1") and isinstance(outcome, Failed)
     assert outcome.failure.code == "TIMEOUT" and "0.5 s" in outcome.failure.message
     assert (state.abandoned, state.free) == (1, 0), "the handler still has its slot"
     assert not state.handler_ended("a", "t1", DONE), "too late"
     assert state.free == 1 and len(state.finished) == 1
-    assert state.tick(10.7, CODES) == [Interrupt("b", "timeout")]
+    assert state.tick(at(10.7), CODES) == [Interrupt("b", "timeout")]
     assert isinstance(settlement := state.finished[-1].outcome, Failed) and settlement.failure.code == "TASK_TIMEOUT"
 
 
@@ -133,7 +134,7 @@ def test_a_result_wins_over_a_later_deadline() -> None:
     state = with_jobs("a", start=False)
     state.handler_started("a", 0.0, 1.0)
     assert state.handler_ended("a", "t1", DONE)
-    assert state.tick(5.0, CODES) == []
+    assert state.tick(at(5.0), CODES) == []
     assert outcomes(state) == [("a", "t1", DONE)]
     assert state.next_deadline() is None
 
@@ -152,7 +153,9 @@ def test_deadlines_of_ended_jobs_do_not_pile_up() -> None:
 def test_a_lost_lease_drops_the_job_without_a_settlement() -> None:
     state = with_jobs("a", "b", start=False)
     state.handler_started("a", 0.0, None)
-    interrupts = state.heartbeat_answered(Extended(frozenset({"a", "b", "unknown"})), 0.0)
+    interrupts = state.heartbeat_answered(
+        HeartbeatAnswer(frozenset({"a", "b", "unknown"}), {}, dict.fromkeys("ab", "t1")), 0.0
+    )
     assert {(interrupt.id, interrupt.cooperative) for interrupt in interrupts} == {("a", False), ("b", False)}
     assert not state.held and not state.finished
     assert state.abandoned == 1, "b never started"
@@ -192,12 +195,12 @@ def test_a_cancel_is_requested_once_then_forced() -> None:
     state.next_batch()
     state.batch_done(answer("a"))
     state.handler_started("a", 0.0, None)
-    cancel_answer = Extended(cancels={"a": '{"actor":"ann"}', "unknown": "{}"})
+    cancel_answer = HeartbeatAnswer(cancels={"a": '{"actor":"ann"}', "unknown": "{}"}, tokens={"a": "t1"})
     assert state.heartbeat_answered(cancel_answer, 1.0) == [Interrupt("a", '{"actor":"ann"}', cooperative=True)]
     assert state.heartbeat_answered(cancel_answer, 2.0) == [], "once"
     assert state.next_deadline() == 6.0
-    assert state.tick(5.9, CODES) == []
-    assert state.tick(6.0, CODES) == [Interrupt("a", "timeout")]
+    assert state.tick(at(5.9), CODES) == []
+    assert state.tick(at(6.0), CODES) == [Interrupt("a", "timeout")]
     assert outcomes(state) == [("a", "t1", Cancelled("forced at the end of the grace"))]
 
 
@@ -208,9 +211,9 @@ def test_leases_cover_everything_that_is_not_settled() -> None:
     state.handler_ended("in flight", "t1", DONE)
     state.next_batch()
     state.handler_ended("ended", "t1", DONE)
-    assert state.leases_to_extend(0.0, 30.0) == dict.fromkeys(("queued", "running", "ended", "in flight"), "t1")
+    assert state.leases_to_extend(0.0) == dict.fromkeys(("queued", "running", "ended", "in flight"), "t1")
     state.batch_done(BatchResult())
-    assert "in flight" not in state.leases_to_extend(0.0, 30.0)
+    assert "in flight" not in state.leases_to_extend(0.0)
 
 
 def test_a_job_long_past_its_deadline_is_left_to_its_lease() -> None:
@@ -218,8 +221,8 @@ def test_a_job_long_past_its_deadline_is_left_to_its_lease() -> None:
     state = with_jobs("a", "b", start=False)
     state.handler_started("a", 0.0, 1.0)
     state.handler_started("b", 0.0, None)
-    assert set(state.leases_to_extend(30.9, 30.0)) == {"a", "b"}
-    assert set(state.leases_to_extend(31.0, 30.0)) == {"b"}
+    assert set(state.leases_to_extend(30.9)) == {"a", "b"}
+    assert set(state.leases_to_extend(31.0)) == {"b"}
 
 
 def test_stop_hands_back_what_waits_and_claims_no_more() -> None:
@@ -327,7 +330,7 @@ def test_a_second_batch_waits_until_it_is_half_full() -> None:
         state.handler_ended(f"a{number}", "t1", DONE)
     second = state.next_batch()
     assert second is not None and len(second.settled) == 5, "half a batch"
-    assert len(state.leases_to_extend(0.0, 1.0)) == 10, "leases of settlements in flight are extended"
+    assert len(state.leases_to_extend(0.0)) == 10, "leases of settlements in flight are extended"
     state.batch_failed(second)
     assert [settlement.id for settlement in state.finished] == names("a", 6)[1:] and state.in_flight == [first]
 
@@ -377,9 +380,114 @@ def test_a_suspect_that_waits_is_handed_back_or_lost_like_any_other(act: str) ->
         state.stop()
         assert outcomes(state) == [("suspect", "t1", Stopped())]
     else:
-        state.heartbeat_answered(Extended(frozenset({"suspect"})), 0.0)
+        state.heartbeat_answered(HeartbeatAnswer(frozenset({"suspect"}), {}, {"suspect": "t1"}), 0.0)
     assert not state.isolating
     state.handler_ended("a", "t1", DONE)
     state.next_batch()
     state.batch_done(BatchResult())
     assert state.next_suspect() is None
+
+
+def test_a_worker_that_runs_until_idle_claims_once_more_before_it_stops() -> None:
+    state = WorkerState(2)
+    state.next_batch()
+    state.batch_done(BatchResult())
+    assert state.waits_for_change(idle=False), "there is work for other workers"
+    assert not state.waits_for_change(idle=True)
+    assert state.wants_jobs and not state.stopping, "a job may have become claimable before the check"
+    state.next_batch()
+    state.batch_done(BatchResult())
+    assert not state.waits_for_change(idle=True)
+    assert state.stopping and state.done
+
+
+@pytest.mark.parametrize("interruption", ["work", "notification"])
+def test_work_that_arrives_keeps_a_worker_that_runs_until_idle(interruption: str) -> None:
+    state = WorkerState(2)
+    state.next_batch()
+    state.batch_done(BatchResult())
+    assert not state.waits_for_change(idle=True)
+    if interruption == "notification":
+        assert state.wants_jobs and not state.waits_for_change(idle=True)
+        assert not state.stopping, "the last claim is still to be sent"
+        return
+    state.next_batch()
+    state.batch_done(BatchResult())
+    assert state.waits_for_change(idle=False)
+    assert not state.waits_for_change(idle=True) and not state.stopping, "one more claim, as at the beginning"
+
+
+def test_the_pause_after_a_failed_batch_doubles_until_the_store_answers() -> None:
+    state = WorkerState(2)
+
+    def fail() -> float | None:
+        state.notify_work_available()
+        assert state.next_batch() is not None
+        return state.batch_failed()
+
+    assert [fail() for _ in range(8)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    assert state.store_failing
+    state.next_batch()
+    state.batch_done(BatchResult())
+    assert not state.store_failing and fail() == 0.05
+
+
+def test_a_worker_past_its_grace_gives_up_a_store_that_keeps_failing() -> None:
+    state = with_jobs("a")
+    state.stop()
+    state.hand_back_running()
+    pauses = []
+    for _ in range(5):
+        assert state.next_batch() is not None
+        pauses.append(state.batch_failed())
+    assert pauses == [0.05, 0.1, 0.2, 0.4, None]
+
+
+def test_a_late_result_is_reported_once_the_own_settlement_is_committed() -> None:
+    state = with_jobs("a")
+    state.handler_started("a", 0.0, 1.0)
+    state.tick(at(1.0), CODES)
+    assert not state.handler_ended("a", "t1", DONE)
+    assert not state.reports_late("a", DONE), "the timeout is not settled yet"
+    batch = state.next_batch()
+    assert batch is not None and not state.reports_late("a", DONE), "it is in flight"
+    state.batch_done(BatchResult(), batch)
+    assert state.reports_late("a", DONE)
+    assert not state.reports_late("a", Stopped()), "a stopped handler has no result"
+
+
+def test_the_pause_until_something_is_due() -> None:
+    now = 100 * SECOND
+    assert seconds_until_due((), now, 1.0) == seconds_until_due((None, None), now, 1.0) == 1.0
+    assert seconds_until_due((now + SECOND // 4, None), now, 1.0) == 0.25
+    assert seconds_until_due((now + 9 * SECOND,), now, 1.0) == 1.0, "at most the poll interval"
+    assert seconds_until_due((now,), now, 1.0) == 0.001, "never without a pause"
+    assert seconds_until_due((now - SECOND // 2,), now, 1.0) == 0.5, "overdue and not taken: less and less often"
+
+
+def test_leases_are_reclaimed_from_time_to_time_and_not_during_the_grace() -> None:
+    state = WorkerState(4, lease_seconds=6.0)
+
+    def reclaims(seconds: float, *, wall: float | None = None) -> bool:
+        state.notify_work_available(notified=False)
+        batch = state.next_batch(Reading(seconds, at(seconds if wall is None else wall).wall))
+        assert batch is not None
+        state.batch_done(BatchResult(), batch, seconds)
+        return batch.reclaim
+
+    assert [reclaims(seconds) for seconds in (0.0, 0.2, 0.5, 0.9, 1.0)] == [True, False, True, False, True]
+    assert not reclaims(2.0, wall=60.0), "the wall clock jumped"
+    assert not reclaims(7.9, wall=65.9) and reclaims(8.0, wall=66.0), "one lease later"
+    state.notify_work_available()
+    state.next_batch(Reading(9.0, at(67.0).wall))
+    state.batch_failed()
+    assert not reclaims(20.0, wall=78.0), "the store was lost until now"
+
+
+def test_the_state_chooses_between_extending_and_checking_the_leases() -> None:
+    state = WorkerState(4, lease_seconds=9.0)
+    assert (state.beat_seconds, state.check_seconds) == (3.0, 1.0)
+    assert state.extends_leases(0.0)
+    assert state.extends_leases(0.5), "one that failed is repeated"
+    state.leases_extended(0.5)
+    assert [state.extends_leases(seconds) for seconds in (1.5, 2.5, 2.9, 3.0)] == [False, False, False, True]

@@ -10,7 +10,7 @@ from detent.core.errors import NotSupported, StaleLease
 from detent.core.outcome import Outcome, Snoozed, Stopped, Succeeded
 from detent.engine import BatchResult, Settlement
 from detent.worker.state import Batch, HeartbeatAnswer, Interrupt, WorkerState
-from support.worker.claims import CODES, claimed
+from support.worker.claims import CODES, at, claimed
 
 
 class WorkerStateMachine(RuleBasedStateMachine):
@@ -120,14 +120,14 @@ class WorkerStateMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((0.5, 2.0, 6.0)))
     def tick(self, seconds: float) -> None:
         self.now += seconds
-        self._interrupted(self.state.tick(self.now, CODES))
+        self._interrupted(self.state.tick(at(self.now), CODES))
         assert not self.state.deferred
 
     @rule(data=st.data())
     def heartbeat(self, data: st.DataObject) -> None:
         """Some leases are lost, some jobs have cancel requests, some answers are late."""
         late = {job_id: self.earlier[job_id] for job_id in self.state.held if job_id in self.earlier}
-        held = dict(data.draw(st.sampled_from([self.state.leases_to_extend(self.now, 30.0), late])))
+        held = dict(data.draw(st.sampled_from([self.state.leases_to_extend(self.now), late])))
         for job_id in list(held):
             if self.rows.get(job_id) == held[job_id] and data.draw(st.booleans()):
                 del self.rows[job_id]
@@ -195,7 +195,7 @@ class WorkerStateMachine(RuleBasedStateMachine):
         for _ in range(20):
             self.batch = self.batch or state.next_batch()
             if self.batch is None:
-                state.tick(self.now, CODES)
+                state.tick(at(self.now), CODES)
                 if state.done:
                     break
                 continue

@@ -11,14 +11,15 @@ from detent.core.errors import DetentError
 from detent.version import __version__
 
 from .diagnose import doctor, simulate, stats, verify
-from .jobs import actions, approvals, dead_letters, jobs, schedules
+from .jobs import dead_letters, jobs, schedules
 from .operate import alerts, contracts, queues, tokens, workers
-from .output import EXIT_NO, EXIT_OK, EXIT_USAGE, print_error, print_internal_error, print_usage_error, wants_json
+from .option_groups import CommandGroup
+from .output import EXIT_NO, EXIT_OK, EXIT_USAGE, print_error, print_usage_error, wants_json
 from .run import bench, orchestrate, serve, worker
 
 __all__ = ["app", "main", "run"]
 
-app = typer.Typer(
+app = CommandGroup(
     name="detent",
     help="A durable job engine for Python: jobs change status only as their contract allows.",
     no_args_is_help=True,
@@ -45,8 +46,6 @@ app.command("verify")(verify.verify)
 app.command("replay")(verify.replay)
 app.command("simulate")(simulate.simulate_command)
 app.command("bench")(bench.bench)
-actions.register(jobs.group)
-approvals.register(jobs.group)
 
 
 def main() -> None:
@@ -73,7 +72,8 @@ def run(arguments: Sequence[str]) -> int:
             return _report_usage_error(error, as_json)
         if os.environ.get("DETENT_TRACEBACK"):
             raise
-        return print_internal_error(error, as_json)
+        message = f"{type(error).__name__}: {error}; set DETENT_TRACEBACK=1 to see the traceback, and report it"
+        return print_error(DetentError(message, code="INTERNAL"), as_json)
 
 
 def _report_usage_error(error: Any, as_json: bool) -> int:

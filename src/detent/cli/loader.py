@@ -6,12 +6,9 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
+from detent.client.app import Detent
 from detent.core.errors import DetentError, InvalidInput
-
-if TYPE_CHECKING:
-    from detent.client.app import Detent
 
 DEFAULT_NAME = "app"
 
@@ -22,26 +19,22 @@ class AppFailed(DetentError):
     code = "APP_FAILED"
 
 
-def load_app(spec: str) -> "Detent":
-    """The Detent object that APP names; raises an error that says which part of the name is wrong."""
-    from detent.client.app import Detent
+def load_app(spec: str, url: str | None = None) -> Detent:
+    """The Detent object that APP names, on the database of `url` if that is given.
 
+    Raises an error that says which part of the name is wrong.
+    """
     module_name, colon, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
     if not module_name or (colon and not name):
         raise InvalidInput(f"APP {spec!r} is invalid; write module:app or file.py:app", code="APP_INVALID")
-    module = _load(module_name)
-    app = _attribute(module, module_name, name, Detent)
+    is_file = module_name.endswith(".py") or "/" in module_name
+    module = _from_file(Path(module_name)) if is_file else _from_module(module_name)
+    app = _attribute(module, module_name, name)
     if not isinstance(app, Detent):
-        raise InvalidInput(
-            f"{module_name}:{name or DEFAULT_NAME} is a {type(app).__name__}, not a Detent; "
-            f"name the object created by `app = Detent(...)`",
-            code="APP_INVALID",
-        )
+        message = f"{module_name}:{name or DEFAULT_NAME} is a {type(app).__name__}, not a Detent"
+        raise InvalidInput(f"{message}; name the object created by `app = Detent(...)`", code="APP_INVALID")
+    app.url = url or app.url
     return app
-
-
-def _load(name: str) -> ModuleType:
-    return _from_file(Path(name)) if name.endswith(".py") or "/" in name else _from_module(name)
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -69,10 +62,8 @@ def _from_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise InvalidInput(
-                f"module {error.name!r} was not found; run from its folder, or name a file like ./{name}.py",
-                code="APP_NOT_FOUND",
-            ) from None
+            message = f"module {error.name!r} was not found; run from its folder, or name a file like ./{name}.py"
+            raise InvalidInput(message, code="APP_NOT_FOUND") from None
         raise _failed(name, error) from error
     except Exception as error:
         raise _failed(name, error) from error
@@ -88,9 +79,9 @@ def _failed(name: str, error: Exception) -> AppFailed:
     return AppFailed(f"{name} could not be loaded: {type(error).__name__}: {error} (at {location})")
 
 
-def _attribute(module: ModuleType, module_name: str, name: str, kind: type) -> object:
+def _attribute(module: ModuleType, module_name: str, name: str) -> object:
     """The named attribute; without a name `app`, or the only Detent of the module."""
-    apps = {key: value for key, value in vars(module).items() if isinstance(value, kind)}
+    apps = {key: value for key, value in vars(module).items() if isinstance(value, Detent)}
     attribute = name or DEFAULT_NAME
     if hasattr(module, attribute):
         return getattr(module, attribute)

@@ -3,95 +3,144 @@
 A group is a dataclass, or `Annotated[dict[str, Any], TableOptions(...)]`: the options of a table in core.options.
 """
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
+import typer
+
+from detent.client.app import Detent
+from detent.client.connect import default_url, environment_approval_policy, store_from
 from detent.core.access import Scope
+from detent.core.job import Micros
 from detent.core.options.option import COMMAND, OBJECT, Option, options_of
 from detent.engine import Engine
 
-from .app_option import url_or_app_url
-from .connection import on_engine
-from .options import (
-    Actor,
-    AsJson,
-    Cursor,
-    Limit,
-    Reason,
-    Tenant,
-    Url,
-    actor_or_user,
-    option,
-    parse_json,
-    seconds_or_text,
-)
-from .output import print_result
-
-if TYPE_CHECKING:
-    from detent.client.app import Detent
+from . import options, output
+from .options import option
 
 T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ActorOptions:
+    """Who acts, for the job's log and the audit log."""
+
+    actor: options.Actor = None
+
+    def scope(self) -> Scope:
+        """The scope for the engine's methods."""
+        return Scope(options.actor_or_user(self.actor))
 
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
     """Who acts and why, for the job's log and the audit log."""
 
-    reason: Reason = None
-    actor: Actor = None
-
-    @property
-    def actor_name(self) -> str:
-        return actor_or_user(self.actor)
+    reason: options.Reason = None
+    actor: options.Actor = None
 
     def scope(self) -> Scope:
         """The scope for the engine's methods."""
-        return Scope(self.actor_name, self.reason)
+        return Scope(options.actor_or_user(self.actor), self.reason, getattr(self, "tenant", None))
 
 
 @dataclass(frozen=True, slots=True)
 class TenantAuditOptions(AuditOptions):
     """Who acts and why, and the tenant to which the command is restricted."""
 
-    tenant: Tenant = None
-
-    def scope(self) -> Scope:
-        return Scope(self.actor_name, self.reason, self.tenant)
+    tenant: options.Tenant = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
     """The database to use, and whether to print JSON."""
 
-    url: Url = None
-    as_json: AsJson = False
+    url: options.Url = None
+    as_json: options.AsJson = False
 
-    def run(self, act: Callable[[Engine], Awaitable[T]]) -> T:
-        return on_engine(self.url, act)
+    def run(self, act: Callable[[Engine], Awaitable[T]], *, may_migrate: bool = False, read_only: bool = False) -> T:
+        """Open the database, run `act` on its engine in an event loop started for it, and close the database.
 
-    def with_app(self, app: "Detent | None") -> "ConnectionOptions":
+        The engine has the contracts as this database stores them, including an application's own.
+        """
+
+        async def run() -> T:
+            store = store_from(self.url or default_url(), may_migrate=may_migrate, inline=True, read_only=read_only)
+            engine = Engine(store, approval_policy=environment_approval_policy())
+            try:
+                await engine.open()
+                return await act(engine)
+            finally:
+                await engine.close()
+
+        return asyncio.run(run())
+
+    def run_with_time(self, act: Callable[[Engine], Awaitable[T]]) -> tuple[Micros, T]:
+        """The time of the database before `act`, to which `relative_time` refers, and what `act` returns."""
+
+        async def act_with_time(engine: Engine) -> tuple[Micros, T]:
+            return engine.store.now(), await act(engine)
+
+        return self.run(act_with_time)
+
+    def with_app(self, app: Detent | None) -> "ConnectionOptions":
         """Without `--url`, the application's database is used."""
-        return replace(self, url=url_or_app_url(self.url, app))
+        return replace(self, url=self.url or (app.url if app else None))
 
     def print_result(self, value: Any, *lines: str) -> None:
-        print_result(self.as_json, value, *lines)
+        output.print_result(self.as_json, value, *lines)
+
+    def print_list(
+        self, view: Mapping[str, Any], columns: Sequence[str], rows: Iterable[Sequence[output.Cell]], empty: str = ""
+    ) -> None:
+        output.print_list(self.as_json, view, columns, rows, empty)
 
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
     """Where a list begins and how many rows it shows."""
 
-    cursor: Cursor = None
-    limit: Limit = 50
+    cursor: options.Cursor = None
+    limit: options.Limit = 50
 
     def paginate(self, rows: list[T], id_of: Callable[[T], str]) -> tuple[list[T], str | None]:
         """The page and the next cursor. `rows` were read with `limit + 1`: the extra row means that more follow."""
         page = rows[: self.limit]
         return page, id_of(page[-1]) if len(rows) > self.limit else None
+
+
+@dataclass(frozen=True, slots=True)
+class BulkOptions:
+    """Whether a command that affects many rows only counts them, and whether it asks before it changes them."""
+
+    dry_run: options.DryRun = False
+    yes: options.Yes = False
+
+    def run(
+        self,
+        connection: ConnectionOptions,
+        act: Callable[[Engine, bool], Awaitable[T]],
+        preview_of: Callable[[T], tuple[int, str]],
+        report_of: Callable[[T], tuple[bool, list[str]]],
+    ) -> int:
+        """Count with a dry run, ask for confirmation, run, print; returns the exit code.
+
+        act: the change; its second argument is true for the dry run. preview_of: how many rows the dry run has counted,
+        and a sentence about them. report_of: whether all went well, and the lines to print.
+        """
+        counted: Any = connection.run(lambda engine: act(engine, True))
+        number, sentence = preview_of(counted)
+        confirmed = not self.dry_run and number > 0 and output.confirm(sentence, self.yes, connection.as_json)
+        result: Any = connection.run(lambda engine: act(engine, False)) if confirmed else counted
+        ok, lines = report_of(result) if confirmed else (self.dry_run or not number, [sentence])
+        connection.print_result({"dry_run": not confirmed, **asdict(result)}, *(lines if confirmed or ok else ()))
+        return output.EXIT_OK if ok else output.EXIT_NO
 
 
 _TYPES: dict[Any, type] = {"integer": int, "number": float, "boolean": bool}
@@ -126,7 +175,7 @@ def _table_parameter(name: str, row: Option, default: Any) -> inspect.Parameter:
         help = help.removesuffix(".") + "; - reads stdin, @FILE a file."
     choices = StrEnum(name, {value: value for value in schema["enum"]}) if "enum" in schema else None
     kind: Any = choices or _TYPES.get(schema.get("type"), str)
-    setting = option(_command(name, row), help, min=schema.get("minimum"), max=schema.get("maximum"))
+    setting = option(help, name=_command(name, row), min=schema.get("minimum"), max=schema.get("maximum"))
     annotated: Any = Annotated  # mypy does not accept a type that is computed
     annotation = annotated[kind if default is not None else kind | None, setting]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -139,8 +188,21 @@ def _command(name: str, row: Option) -> str:
 
 def _parse(row: Option, value: Any) -> Any:
     if row.schema is OBJECT:
-        return parse_json(value, f"--{row.name}")
-    return seconds_or_text(value) if "anyOf" in row.schema else value
+        return options.parse_json(value, f"--{row.name}")
+    return options.seconds_or_text(value) if "anyOf" in row.schema else value
+
+
+class CommandGroup(typer.Typer):
+    """A typer whose commands may take option groups."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Command], Command]:
+        register = super().command(name, **settings)
+
+        def add(command: Command) -> Command:
+            register(expand_option_groups(command))
+            return command
+
+        return add
 
 
 def expand_option_groups(command: Callable[..., T]) -> Callable[..., T]:
@@ -170,16 +232,15 @@ def expand_option_groups(command: Callable[..., T]) -> Callable[..., T]:
             arguments[name] = table.take(arguments)
         return command(**arguments)
 
+    parameters = [p.replace(annotation=options.named(p.annotation, p.name)) for p in parameters]
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return expanded
 
 
 def _group_parameters(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
+    hints, kind = get_type_hints(group, include_extras=True), inspect.Parameter.KEYWORD_ONLY
     return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
+        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
         for field in fields(group)
     ]

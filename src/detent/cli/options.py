@@ -3,22 +3,34 @@
 import getpass
 import json
 import sys
+from copy import copy
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.models import OptionInfo
 
 from detent.observability import job_logs
 
 
-def option(name: str, help: str, *others: str, **rest: Any) -> Any:
-    """A typer option that also reads its environment variable, named after the long option."""
-    return typer.Option(name, *others, help=help, envvar=envvar(name), show_envvar=False, **rest)
+def option(help: str, *, name: Any = ..., **settings: Any) -> Any:
+    """A typer option. By default it is named after its parameter: `dry_run` is --dry-run. See `named`."""
+    return typer.Option(name, help=help, show_envvar=False, **settings)
 
 
-def envvar(name: str) -> str:
-    return "DETENT_" + name.removeprefix("--").replace("-", "_").upper()
+def named(annotation: Any, parameter: str) -> Any:
+    """The annotation of a parameter; an `option` has its name and its environment variable DETENT_<NAME>."""
+    metadata = getattr(annotation, "__metadata__", ())
+    if not metadata or not isinstance(metadata[0], OptionInfo):
+        return annotation
+    setting = copy(metadata[0])
+    if setting.default is ...:
+        setting.default = "--" + parameter.replace("_", "-")
+    if not setting.show_envvar:
+        setting.envvar = "DETENT_" + str(setting.default).removeprefix("--").replace("-", "_").upper()
+    annotated: Any = Annotated  # mypy does not accept a type that is computed
+    return annotated[annotation.__origin__, setting]
 
 
 class LogFormat(StrEnum):
@@ -26,33 +38,28 @@ class LogFormat(StrEnum):
     JSON = job_logs.JSON
 
 
-Url = Annotated[
-    str | None, option("--url", "The database: sqlite:///jobs.db or postgresql://…; default sqlite:///detent.db.")
-]
+Url = Annotated[str | None, option("The database: sqlite:///jobs.db or postgresql://…; default sqlite:///detent.db.")]
 AppUrl = Annotated[str | None, typer.Option("--url", help="The database; default: the one the application names.")]
 OptionalApp = Annotated[
     str | None, typer.Argument(metavar="[APP]", envvar="DETENT_APP", help="module:app or file.py:app")
 ]
-AsJson = Annotated[bool, option("--json", "Print JSON instead of text.")]
-Actor = Annotated[str | None, option("--actor", "The actor recorded in the log; default: your user name.")]
-Reason = Annotated[str | None, option("--reason", "The reason recorded in the log.")]
-Tenant = Annotated[str | None, option("--tenant", "Only within this tenant.")]
+AsJson = Annotated[bool, option("Print JSON instead of text.", name="--json")]
+App = Annotated[str | None, option("Your application, as module:app or file.py; its handlers validate the payload.")]
+Actor = Annotated[str | None, option("The actor recorded in the log; default: your user name.")]
+Reason = Annotated[str | None, option("The reason recorded in the log.")]
+Tenant = Annotated[str | None, option("Only within this tenant.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job's id.", show_default=False)]
-Limit = Annotated[int, option("--limit", "Maximum number of rows.", min=1, max=10_000)]
-Cursor = Annotated[str | None, option("--cursor", "Start after this id: the next_cursor of the previous page.")]
-QueueFilter = Annotated[str | None, option("--queue", "Only this queue.")]
-TypeFilter = Annotated[str | None, option("--type", "Only this job type.")]
-ContractFilter = Annotated[str | None, option("--contract", "Only jobs under this contract.")]
-StatusFilter = Annotated[str | None, option("--status", "Only this status.")]
-DryRun = Annotated[bool, option("--dry-run", "Print how many would be affected and change nothing.")]
-Yes = Annotated[bool, option("--yes", "Do not ask for confirmation.")]
-Rate = Annotated[float | None, option("--rate", "Spread the new jobs: this many become due per second.")]
-TextFilter = Annotated[
-    str | None, option("--text", "Only rows that contain this text (ids, keys, error codes, payloads).")
-]
-LogFormatOption = Annotated[
-    LogFormat, option("--log-format", "Format of log lines; json adds the ids of the job to each line.")
-]
+Limit = Annotated[int, option("Maximum number of rows.", min=1, max=10_000)]
+Cursor = Annotated[str | None, option("Start after this id: the next_cursor of the previous page.")]
+QueueFilter = Annotated[str | None, option("Only this queue.")]
+TypeFilter = Annotated[str | None, option("Only this job type.", name="--type")]
+ContractFilter = Annotated[str | None, option("Only jobs under this contract.")]
+StatusFilter = Annotated[str | None, option("Only this status.")]
+DryRun = Annotated[bool, option("Print how many would be affected and change nothing.")]
+Yes = Annotated[bool, option("Do not ask for confirmation.")]
+Rate = Annotated[float | None, option("Spread the new jobs: this many become due per second.")]
+TextFilter = Annotated[str | None, option("Only rows that contain this text (ids, keys, error codes, payloads).")]
+LogFormatOption = Annotated[LogFormat, option("Format of log lines; json adds the ids of the job to each line.")]
 
 
 def actor_or_user(actor: str | None) -> str:

@@ -3,11 +3,14 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -68,6 +71,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title
     console().print(make_table(columns, rows, title=title))
 
 
+def print_list(
+    as_json: bool, view: Mapping[str, Any], columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str = ""
+) -> None:
+    """Print the view as JSON; else the rows as a table and how to get the next page, or `empty` if there are none."""
+    if as_json:
+        print_json(view)
+        return
+    rows = list(rows)
+    if rows or not empty:
+        print_table(columns, rows)
+    else:
+        print_line(empty)
+    if view.get("next_cursor"):
+        print_line(f"next page: --cursor {view['next_cursor']}")
+
+
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print one name and value per line; empty values are left out."""
     grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -115,6 +134,16 @@ def pluralize(number: int, word: str, words: str | None = None) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {words or word + 's'}"
 
 
+@contextmanager
+def progress_bar(
+    title: str, *columns: str | ProgressColumn, shown: bool, total: int | None = None
+) -> Iterator[Callable[..., None]]:
+    """A bar on stderr if that is a terminal, erased at the end. Yields `update` of rich's Progress for its task."""
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
+        yield partial(bar.update, bar.add_task(title, total=total))
+
+
 def wants_json(arguments: Sequence[str]) -> bool:
     """Read before the arguments are parsed, so that a usage error can be printed as JSON too."""
     return "--json" in arguments or os.environ.get("DETENT_JSON", "").lower() in ("1", "true", "yes", "on", "t", "y")
@@ -122,22 +151,16 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 def print_error(error: DetentError, as_json: bool) -> int:
     """Print an error on stderr; returns the exit code."""
-    if as_json:
-        print(json.dumps(error.as_dict(), ensure_ascii=False, default=str), file=sys.stderr)
-    else:
-        print(replace_control_characters(f"{error.code}: {error.message}").replace("\n", " "), file=sys.stderr)
+    _print_on_stderr(as_json, error.as_dict(), f"{error.code}: {error.message}")
     return EXIT_USAGE if isinstance(error, InvalidInput) else EXIT_NO
 
 
-def print_internal_error(error: Exception, as_json: bool) -> int:
-    """Print an unexpected exception on one line, with how to get the traceback."""
-    message = f"{type(error).__name__}: {error}; set DETENT_TRACEBACK=1 to see the traceback, and report it"
-    return print_error(DetentError(message, code="INTERNAL"), as_json)
-
-
 def print_usage_error(message: str, hint: str, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps({"code": "USAGE", "message": message, "hint": hint}, ensure_ascii=False), file=sys.stderr)
-    else:
-        print(replace_control_characters(f"USAGE: {message} ({hint})").replace("\n", " "), file=sys.stderr)
+    view = {"code": "USAGE", "message": message, "hint": hint}
+    _print_on_stderr(as_json, view, f"USAGE: {message} ({hint})")
     return EXIT_USAGE
+
+
+def _print_on_stderr(as_json: bool, view: Any, text: str) -> None:
+    line = json.dumps(view, ensure_ascii=False, default=str) if as_json else replace_control_characters(text)
+    print(line if as_json else line.replace("\n", " "), file=sys.stderr)

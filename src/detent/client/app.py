@@ -6,7 +6,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+from typing import Any, Unpack
 
 from detent.core.approval_rules import ApprovalPolicy
 from detent.core.contract.model import Contract
@@ -27,15 +27,9 @@ from .options import HandlerOptions, Limited
 from .schedules import Schedules, Scheduling
 from .stream_app import stream_worker
 from .sync import SyncClient, SyncHandle
+from .tenants import TenantApp
 
 __all__ = ["Detent", "Handle", "JobDefinition", "JobFailed", "SyncClient", "SyncHandle"]
-
-if TYPE_CHECKING:
-    from .tenants import TenantApp
-
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
 
 
 class Detent(Scheduling, Limited):
@@ -107,7 +101,7 @@ class Detent(Scheduling, Limited):
         self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
 
-    def job(self, name: str, *, run_in: str = "auto", **options: Unpack[HandlerOptions]) -> "Declare":
+    def job(self, name: str, *, run_in: str = "auto", **options: Unpack[HandlerOptions]) -> Declare:
         """Declare a function as the handler of the jobs called `name`. The decorated function is a JobDefinition.
 
             @app.job("charge", queue="billing", max_retries=3, timeout=30)
@@ -161,7 +155,7 @@ class Detent(Scheduling, Limited):
         self.companions.append(function)
         return function
 
-    def for_tenant(self, tenant: str) -> "TenantApp":
+    def for_tenant(self, tenant: str) -> TenantApp:
         """The application limited to one tenant: it enqueues for this tenant and sees only its jobs.
 
         Access to another tenant's job raises TenantViolation (TENANT_SCOPE_VIOLATION).
@@ -169,8 +163,6 @@ class Detent(Scheduling, Limited):
             acme = app.for_tenant("acme")
             await acme.job(charge).enqueue(order_id=7)
         """
-        from .tenants import TenantApp
-
         return TenantApp(self, tenant)
 
     async def __aenter__(self) -> "Detent":

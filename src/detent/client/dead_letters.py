@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, Any
 from detent.core.access import Scope
 from detent.core.job import DeadLetter, DeadLetterStatus
 from detent.engine import Submitted
-from detent.engine.control.dead_letters import Discard
-from detent.engine.dead_letters import (
-    DeadLetterBulkResult,
-)
+from detent.engine.dead_letters import DeadLetterBulkResult, Discard
 from detent.ports.listing import Filter
 
 if TYPE_CHECKING:
@@ -84,12 +81,7 @@ class DeadLetters:
         Dead letters whose payload the handler refuses stay open and are listed in `refusals`; the others go on.
         """
         return await (await self._app.ready()).dead_letters.requeue_many(
-            filter,
-            Scope(actor, reason),
-            rate=rate,
-            take_steps=take_steps,
-            dry_run=dry_run,
-            check=self.check,
+            filter, Scope(actor, reason), rate=rate, take_steps=take_steps, dry_run=dry_run, check=self.check
         )
 
     def check(self, item: DeadLetter) -> None:

@@ -11,9 +11,15 @@ from typing import Any
 
 from detent.core.errors import NotSupported, VersionConflict
 from detent.engine import Engine, Submission, Submitted
-from detent.engine.submit.prepare import Prepared, needs_transaction, prepare, submit_in_transaction
-from detent.engine.submit.submit import submit_within_quotas
+from detent.engine.submit.prepare import (
+    Prepared,
+    needs_transaction,
+    prepare,
+    submit_in_transaction,
+    submit_within_quotas,
+)
 from detent.ports.tx import Tx
+from detent.system.run_now import run_now
 
 _ATTEMPTS = 3
 _SAVEPOINT = "detent_enqueue"
@@ -21,38 +27,28 @@ _RACED_INDEX = "jobs_task"
 """The unique index on the run number of a task: two concurrent callers may take the same next number."""
 
 
-class NoTransaction(NotSupported):
+class NoTransaction(NotSupported, code="TRANSACTION_REQUIRED"):
     """The connection is in no transaction or of the wrong kind, or the store cannot use the caller's transaction."""
 
-    code = "TRANSACTION_REQUIRED"
 
-
-async def submit_on(engine: Engine, connection: Any, submission: Submission, *, notify: bool = False) -> Submitted:
-    """Submit on an asyncpg connection or a psycopg AsyncConnection that is inside a transaction."""
-    return await _submit(engine, connection, submission, notify, None)
+Run = Callable[[Coroutine[Any, Any, int]], int]
+"""Runs a coroutine on the event loop of the engine."""
 
 
 def submit_on_sync(
-    engine: Engine,
-    connection: Any,
-    submission: Submission,
-    run: Callable[[Coroutine[Any, Any, int]], int],
-    *,
-    notify: bool = False,
+    engine: Engine, connection: Any, submission: Submission, run: Run, *, notify: bool = False
 ) -> Submitted:
-    """Submit on a blocking psycopg Connection. run: runs a coroutine on the event loop of the engine."""
-    from detent.stores.sqlite.session import run_now
-
-    return run_now(_submit(engine, connection, submission, notify, run))
+    """Submit on a blocking psycopg Connection."""
+    return run_now(submit_on(engine, connection, submission, run, notify=notify))
 
 
-async def _submit(
-    engine: Engine,
-    connection: Any,
-    submission: Submission,
-    notify: bool,
-    run: Callable[[Coroutine[Any, Any, int]], int] | None,
+async def submit_on(
+    engine: Engine, connection: Any, submission: Submission, run: Run | None = None, *, notify: bool = False
 ) -> Submitted:
+    """Submit on an asyncpg connection or a psycopg AsyncConnection that is inside a transaction.
+
+    run: given if the connection is a blocking one.
+    """
     caller = _checked_connection(engine, connection, blocks=run is not None)
     prepared = prepare(engine, submission, engine.store.now())
     tx = engine.store.transaction_on(caller, run)  # type: ignore[attr-defined]
@@ -60,8 +56,7 @@ async def _submit(
     if any(quota.max_backlog is not None for quota in quotas):
         await _check_isolation(caller)
     may_fail = needs_transaction(prepared) or bool(quotas)
-    submit = _submit_in_savepoint(caller, tx, prepared) if may_fail else submit_in_transaction(tx, prepared)
-    submitted = await submit
+    submitted = await (_submit_in_savepoint(caller, tx, prepared) if may_fail else submit_in_transaction(tx, prepared))
     if notify and not submitted.hit:
         await caller.execute("SELECT pg_notify($1, '')", engine.store.schema)  # type: ignore[attr-defined]
     return submitted

@@ -8,7 +8,8 @@ from detent.core.access import Scope
 from detent.core.contract.model import Phase
 from detent.core.errors import JobFailed
 from detent.core.job import Job
-from detent.engine.reads.views import history_view, job_view
+from detent.engine import Engine
+from detent.engine.reads.views import job_view
 from detent.handler.handler import Handler
 
 R = TypeVar("R")
@@ -17,7 +18,7 @@ R = TypeVar("R")
 class EngineSource(Protocol):
     """Opens the engine a handle works with: an application."""
 
-    async def ready(self) -> Any:
+    async def ready(self) -> Engine:
         """The engine of this event loop."""
         ...
 
@@ -41,8 +42,7 @@ class Handle(Generic[R]):
 
     async def job(self) -> Job:
         """The job's row as it is now: status, payload, result, counters, times (in microseconds since 1970)."""
-        job: Job = await (await self._app.ready()).jobs.get(self.id)
-        return job
+        return await (await self._app.ready()).jobs.get(self.id)
 
     async def status(self) -> str:
         """The name of the job's status in its contract, for example "queued" or "succeeded"."""
@@ -51,7 +51,7 @@ class Handle(Generic[R]):
     async def events(self) -> list[dict[str, Any]]:
         """The job's log in order: its status changes, and notes (progress, refused moves) with `note: True`."""
         history = await (await self._app.ready()).jobs.history(self.id)
-        return [{**row} for row in history_view(history.contract, history.job, history.events, history.notes)]
+        return [{**entry} for entry in history.entries()]
 
     async def show(self) -> dict[str, Any]:
         """The job as REST and `detent jobs show --json` show it: a dict with ISO-8601 times."""
@@ -76,11 +76,8 @@ class Handle(Generic[R]):
                 raise TimeoutError(f"{message}; `detent jobs why {self.id}` shows what it waits for")
             await watch.changed(min(0.1, remaining))
         if not engine.contract(job.contract).succeeded(job.status):
-            raise JobFailed(
-                f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}",
-                job_code=job.error_code,
-                status=job.status,
-            )
+            text = f"job {self.id} ended as {job.status}: {job.error_message or 'no result'}"
+            raise JobFailed(text, job_code=job.error_code, status=job.status)
         value: Any = self._handler.result_value(job.result) if self._handler else job.result
         return value  # type: ignore[no-any-return]
 
@@ -90,8 +87,7 @@ class Handle(Generic[R]):
         Under "standard" a running job gets a request (`ctx.cancelled`) and is cancelled when it ends or its grace
         time is over. Raises IllegalMove if it has ended or its contract has no cancel.
         """
-        job: Job = await (await self._app.ready()).jobs.cancel(self.id, Scope(actor, reason))
-        return job
+        return await (await self._app.ready()).jobs.cancel(self.id, Scope(actor, reason))
 
     async def signal(self, name: str, data: Any = None, *, actor: str = "app") -> bool:
         """Send a signal, which `ctx.wait_for(name)` returns. True if it was the first under this name.
@@ -102,8 +98,8 @@ class Handle(Generic[R]):
         Raises SignalRefused (JOB_FINAL, SIGNAL_LIMIT, SIGNAL_KEY_MISMATCH), InvalidInput (SIGNAL_NOT_JSON,
         SIGNAL_TOO_LARGE), NotSupported if the contract has no waiting status.
         """
-        answer: tuple[Job, bool] = await (await self._app.ready()).jobs.signal(self.id, name, Scope(actor), data)
-        return answer[1]
+        _, is_first = await (await self._app.ready()).jobs.signal(self.id, name, Scope(actor), data)
+        return is_first
 
     async def approve(
         self, *, by: str, reason: str | None = None, roles: Sequence[str] | None = None, digest: str | None = None
@@ -116,10 +112,8 @@ class Handle(Generic[R]):
         Raises ApprovalRequired (APPROVAL_REQUIRED if this person has approved before, APPROVAL_ROLE_REQUIRED,
         APPROVAL_CHANGED), IllegalMove if the job does not wait for an approval.
         """
-        job: Job = await (await self._app.ready()).approvals.approve(
-            self.id, Scope(by, reason), roles=roles, digest=digest
-        )
-        return job
+        approvals = (await self._app.ready()).approvals
+        return await approvals.approve(self.id, Scope(by, reason), roles=roles, digest=digest)
 
     async def reject(
         self, *, by: str, reason: str | None = None, roles: Sequence[str] | None = None, digest: str | None = None
@@ -128,7 +122,5 @@ class Handle(Generic[R]):
 
         A job that was held before its first execution ends as rejected; a running one gets the Decision.
         """
-        job: Job = await (await self._app.ready()).approvals.reject(
-            self.id, Scope(by, reason), roles=roles, digest=digest
-        )
-        return job
+        approvals = (await self._app.ready()).approvals
+        return await approvals.reject(self.id, Scope(by, reason), roles=roles, digest=digest)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 class JobDefinition(Generic[P, R]):

@@ -70,15 +70,7 @@ class Schedules:
         if definition is None:
             return _with_options(ScheduleRequest(name, str(job), payload=payload), options)
         submission = definition.submission(definition.handler.payload((), dict(payload or {})))
-        request = ScheduleRequest(
-            name,
-            submission.job_type,
-            payload=submission.payload,
-            contract=submission.contract,
-            **submission.run_options(),
-            max_retries=submission.max_retries,
-        )
-        return _with_options(request, options)
+        return _with_options(ScheduleRequest(name, **submission.job_options()), options)
 
     async def edit(
         self,
@@ -140,12 +132,7 @@ class Schedules:
         return await (await self._app.ready()).scoped(tenant=tenant).schedules.fires(reference, limit=limit)
 
     async def preview(
-        self,
-        reference: str,
-        count: int = 10,
-        *,
-        after: str | datetime | None = None,
-        tenant: str | None = None,
+        self, reference: str, count: int = 10, *, after: str | datetime | None = None, tenant: str | None = None
     ) -> Sequence[Preview]:
         """The next `count` runs after now, or after the moment `after`: when each runs, and when its job is due."""
         return await (await self._app.ready()).scoped(tenant=tenant).schedules.preview(reference, count, after=after)
@@ -168,12 +155,7 @@ class Schedules:
         count. Repeating it creates no job twice. Raises InvalidInput (BACKFILL_TOO_LARGE, BACKFILL_FORGOTTEN).
         """
         return await (await self._app.ready()).schedules.backfill(
-            reference,
-            first,
-            last,
-            Scope(actor, reason, tenant),
-            rate=rate,
-            dry_run=dry_run,
+            reference, first, last, Scope(actor, reason, tenant), rate=rate, dry_run=dry_run
         )
 
     async def declare(self) -> None:
@@ -187,11 +169,7 @@ class Scheduling:
     schedules: Schedules
 
     def schedule(
-        self,
-        *,
-        name: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        **options: Unpack[ScheduleKeywords],
+        self, *, name: str | None = None, payload: Mapping[str, Any] | None = None, **options: Unpack[ScheduleKeywords]
     ) -> Callable[[J], J]:
         """Declare a schedule for a job, above `@app.job`. Workers write it to the database when they start.
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 
-from detent.core.contract.builtin import CONTRACTS
-from detent.core.contract.model import Contract
+from detent.core.contract.builtin import CONTRACTS, stream_contract_names
 from detent.core.errors import InvalidInput, invalid_value
 from detent.engine import Engine
 from detent.handler.handler import Handler
@@ -53,11 +52,6 @@ def stream_settings(url: str | None = None, **options: Any) -> StreamSettings:
 def _from_environment(name: str) -> str | None:
     without_prefix = os.environ.get(name.upper()) if name in _ALSO_WITHOUT_PREFIX else None
     return os.environ.get(f"DETENT_{name.upper()}") or without_prefix
-
-
-def stream_contract_names(contracts: Mapping[str, Contract]) -> frozenset[str]:
-    """The names of those contracts whose jobs are carried by the stream."""
-    return frozenset(name for name, contract in contracts.items() if contract.uses_stream)
 
 
 def has_stream_jobs(app: "Detent") -> bool:

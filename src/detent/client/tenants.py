@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 from detent.core.errors import TenantViolation
 from detent.core.job import Job
 from detent.core.options.job_options import UsingOptions
-from detent.engine import Engine
+from detent.engine import Engine, Submission
 from detent.engine.submit.submission import DEFAULT_TENANT, check_name
 from detent.ports.listing import Filter
 
-from .app import Detent, P, R
 from .handles import Handle
-from .job import JobDefinition
+from .job import JobDefinition, P, R
 
 if TYPE_CHECKING:
-    from detent.engine import Submission
+    from .app import Detent
 
 
 class TenantJob(JobDefinition[P, R]):
@@ -29,7 +28,7 @@ class TenantJob(JobDefinition[P, R]):
         """This job with other options for the next enqueue; see `JobDefinition.using`. `tenant` cannot be another."""
         return TenantJob(self._definition, self._tenant, super().using(**options)._using)
 
-    def submission(self, payload: dict[str, Any]) -> "Submission":
+    def submission(self, payload: dict[str, Any]) -> Submission:
         """The request for a new job of this tenant. Raises TenantViolation if `using` named another tenant."""
         tenant = self._using.get("tenant", DEFAULT_TENANT)
         if tenant not in (DEFAULT_TENANT, self._tenant):
@@ -49,7 +48,7 @@ class TenantApp:
     `app` is the application, `tenant` the tenant's name.
     """
 
-    def __init__(self, app: Detent, tenant: str) -> None:
+    def __init__(self, app: "Detent", tenant: str) -> None:
         self.app = app
         self.tenant = tenant
 

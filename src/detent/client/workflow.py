@@ -19,11 +19,8 @@ After = str | Sequence[str] | Mapping[str, str]
 """Node names; or a mapping {argument: node}, if an argument has another name than the node whose result it gets."""
 
 
-class WorkflowInvalid(DetentError):
+class WorkflowInvalid(DetentError, code="WORKFLOW_INVALID", http_status=422):
     """A workflow cannot run: it has a cycle, an unknown node, two nodes of one name, or an unknown argument."""
-
-    code = "WORKFLOW_INVALID"
-    http_status = 422
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,8 @@ class Workflow:
         check_name(name, "node name")
         if name in self.nodes:
             raise WorkflowInvalid(f"workflow {self.name} has two nodes {name!r}; use another name")
-        inputs = dict(after) if isinstance(after, Mapping) else {node: node for node in _names(after)}
+        names = [after] if isinstance(after, str) else after
+        inputs = dict(names) if isinstance(names, Mapping) else {node: node for node in names}
         if isinstance(after, Mapping) and not job.handler.free_form:
             unknown = [argument for argument in inputs if argument not in job.handler.parameters]
             if unknown:
@@ -145,10 +143,6 @@ class Workflow:
         return run
 
 
-def _names(after: str | Sequence[str]) -> Sequence[str]:
-    return [after] if isinstance(after, str) else list(after)
-
-
 def _cycle(after: Mapping[str, Sequence[str]], start: str) -> list[str]:
     """A path from the node back to itself, or an empty list."""
     paths = [[start, name] for name in after[start]]
@@ -177,7 +171,8 @@ class _Run:
         nodes = self.workflow.nodes
         try:
             while len(self.results) < len(nodes):
-                ready = [node for name, node in nodes.items() if name not in self.children and self._may_start(node)]
+                new_nodes = [node for name, node in nodes.items() if name not in self.children]
+                ready = [node for node in new_nodes if self.results.keys() >= set(node.after)]
                 self.children |= {node.name: self._create_child(node) for node in ready}
                 await self.ctx.children.send(self.children.values())
                 seen = {self.children[name].id for name in self.results}
@@ -188,9 +183,6 @@ class _Run:
             cause = failed.error_message or f"it ended as {failed.status}"
             raise Fail(f"node {failed.name!r} failed: {cause}", code=failed.error_code or failed.code) from failed
         return {name: self.results[name] for name in nodes}
-
-    def _may_start(self, node: Node) -> bool:
-        return all(name in self.results for name in node.after)
 
     def _create_child(self, node: Node) -> Child[Any]:
         handler = node.job.handler

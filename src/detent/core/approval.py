@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from .errors import InvalidInput
+from .errors import InvalidInput, check_number
 from .job import ApprovalRequest, Micros
 
 APPROVE, REJECT, FAIL = "approve", "reject", "fail"
@@ -57,8 +57,7 @@ def make_approval_request(summary: str, about: Any, roles: Sequence[str], quorum
         raise _invalid(f"summary must be text of 1 to {MAX_SUMMARY} characters", "summary")
     if isinstance(roles, str) or not all(isinstance(role, str) and role.strip() for role in roles):
         raise _invalid("roles must be a list of names; a person needs one of them to decide", "roles")
-    if isinstance(quorum, bool) or not isinstance(quorum, int) or not 1 <= quorum <= MAX_QUORUM:
-        raise _invalid(f"quorum must be a whole number from 1 to {MAX_QUORUM}", "quorum")
+    check_number(quorum, "quorum", 1, MAX_QUORUM, "APPROVAL_INVALID")
     if not isinstance(default, str | bool | None) or default not in _EXPIRIES:
         raise _invalid(f"default must be {APPROVE!r}, {REJECT!r} or {FAIL!r}: the decision at the deadline", "default")
     try:

@@ -1,18 +1,17 @@
 """Cron expressions in a time zone: the instants they denote, across changes of the UTC offset."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from .errors import InvalidInput
+from .errors import InvalidInput, InvalidSchedule
 from .job import Micros
-from .times import SECOND, from_datetime
+from .times import SECOND, from_datetime, to_datetime
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
+_NAIVE_EPOCH = to_datetime(0).replace(tzinfo=None)
 _DAY: Micros = 86_400 * SECOND
 _NICKNAMES = {
     "@yearly": "0 0 1 1 *",
@@ -105,7 +104,7 @@ class Cron:
         return high * SECOND
 
     def _offset(self, moment: Micros) -> Micros:
-        return _span((_EPOCH + timedelta(microseconds=moment)).astimezone(self._zone).utcoffset())
+        return _span(to_datetime(moment).astimezone(self._zone).utcoffset())
 
     def _offset_at(self, local: datetime, fold: int) -> Micros:
         return _span(local.replace(tzinfo=self._zone, fold=fold).utcoffset())
@@ -126,11 +125,8 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except Exception:  # ZoneInfo raises different errors for a directory, a path or a value that is not text
-        raise InvalidInput(
-            f"unknown time zone {str(name)[:80]!r}; use a name like Europe/Berlin or UTC",
-            code="SCHEDULE_INVALID",
-            field="tz",
-        ) from None
+        text = f"unknown time zone {str(name)[:80]!r}; use a name like Europe/Berlin or UTC"
+        raise InvalidSchedule(text, field="tz") from None
 
 
 def local_instant(text: str, timezone: str) -> Micros:
@@ -149,4 +145,4 @@ def _span(offset: timedelta | None) -> Micros:
 
 def _invalid(expression: str, problem: str) -> InvalidInput:
     hint = "write minute hour day month weekday, like '30 2 * * MON-FRI', optionally with seconds as the first field"
-    return InvalidInput(f"cron {expression[:80]!r}: {problem}; {hint}", code="SCHEDULE_INVALID", field="cron")
+    return InvalidSchedule(f"cron {expression[:80]!r}: {problem}; {hint}", field="cron")

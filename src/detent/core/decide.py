@@ -7,7 +7,7 @@ from typing import Any
 from detent.core.contract.model import Contract, Edge, Move, Phase
 
 from .errors import IllegalMove
-from .job import DEAD_LETTER, TASK, Change, DeadLetter, DeadLetterStatus, Event, Facts, Job, Micros, Note, unchanged
+from .job import DEAD_LETTER, TASK, Change, DeadLetter, DeadLetterStatus, Event, Facts, Job, Micros, unchanged
 
 
 def decide(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) -> Change:
@@ -47,7 +47,8 @@ def create(contract: Contract, job: Job, move: Move, now: Micros, facts: Facts) 
         return add_move(contract, change, Move.WAKE, now, Facts(actor=facts.actor))
     note = contract.approval_notes.get("requested")
     if move is Move.HOLD and note:
-        change.notes.append(_note(job, note, now, facts, {"reason": facts.reason}))
+        data = None if facts.reason is None else {"reason": facts.reason}
+        change.notes.append(job.note(note, now, facts.actor or facts.worker, data))
     if contract.uses_stream:
         change.outbox_item = _outbox_item(change)
     return change
@@ -75,9 +76,7 @@ def request_cancel(job: Job, now: Micros, actor: str, reason: str | None) -> Cha
         return unchanged(job)
     request = {"actor": actor, "reason": reason, "at": now}
     after = replace(job, cancel_requested=json.dumps(request, ensure_ascii=False))
-    at = max(now, job.updated_at)
-    note = Note(job.id, job.version, "cancel.requested", at, actor, job.execution_no, {"reason": reason})
-    return Change(before=job, after=after, notes=[note])
+    return Change(before=job, after=after, notes=[job.note("cancel.requested", now, actor, {"reason": reason})])
 
 
 def illegal_move(contract: Contract, job: Job, move: str) -> IllegalMove:
@@ -248,9 +247,4 @@ def _dead_letter(contract: Contract, change: Change, at: Micros, facts: Facts) -
     )
     if contract.dead_letters.note:
         data = {"dlq_id": facts.dlq_id, "retry_count": count, "error_code": code}
-        change.notes.append(_note(after, contract.dead_letters.note, at, facts, data))
-
-
-def _note(job: Job, name: str, at: Micros, facts: Facts, data: dict[str, Any]) -> Note:
-    values = {key: value for key, value in data.items() if value is not None}
-    return Note(job.id, job.version, name, at, facts.actor or facts.worker, job.execution_no, values or None)
+        change.notes.append(after.note(contract.dead_letters.note, at, facts.actor or facts.worker, data))

@@ -11,11 +11,17 @@ class DetentError(Exception):
 
     `code` is stable and meant for programs, `message` is for people, `http_status` is the status of the REST response,
     `retryable` says whether the same call may succeed later. `extra` has further fields (conflict_fields, limit, ...).
+    A subclass sets its defaults with class keywords: `class NotFound(DetentError, code="JOB_NOT_FOUND", ...)`.
     """
 
     code = "DETENT_ERROR"
     http_status = 500
     retryable = False
+
+    def __init_subclass__(cls, code: str | None = None, http_status: int = 0, retryable: bool | None = None) -> None:
+        cls.code = code or cls.code
+        cls.http_status = http_status or cls.http_status
+        cls.retryable = cls.retryable if retryable is None else retryable
 
     def __init__(self, message: str, *, code: str | None = None, http_status: int | None = None, **extra: Any) -> None:
         super().__init__(message)
@@ -32,32 +38,20 @@ class DetentError(Exception):
         return {"code": self.code, "message": self.message, "retryable": self.retryable, **self.extra}
 
 
-class ContractError(DetentError):
+class ContractError(DetentError, code="CONTRACT_INVALID", http_status=422):
     """A declared contract is not valid; the message names the faulty row."""
 
-    code = "CONTRACT_INVALID"
-    http_status = 422
 
-
-class ContractChanged(DetentError):
+class ContractChanged(DetentError, code="CONTRACT_CHANGED", http_status=409):
     """A declared contract lacks a status or edge that unfinished jobs of the database use."""
 
-    code = "CONTRACT_CHANGED"
-    http_status = 409
 
-
-class UnknownContract(DetentError):
+class UnknownContract(DetentError, code="CONTRACT_UNKNOWN", http_status=422):
     """No contract has this name."""
 
-    code = "CONTRACT_UNKNOWN"
-    http_status = 422
 
-
-class InvalidInput(DetentError):
+class InvalidInput(DetentError, code="INPUT_INVALID", http_status=422):
     """An argument, payload, option or setting is not valid; `code` says which."""
-
-    code = "INPUT_INVALID"
-    http_status = 422
 
 
 def check_number(value: Any, field: str, low: float, high: float, code: str, *, whole: bool = True) -> None:
@@ -67,174 +61,111 @@ def check_number(value: Any, field: str, low: float, high: float, code: str, *, 
         raise InvalidInput(f"{field} must be {kind} from {low} to {high}, got {value!r:.60}", code=code, field=field)
 
 
-class NotFound(DetentError):
+class InvalidSchedule(InvalidInput, code="SCHEDULE_INVALID"):
+    """A value of a schedule is not valid. A contract may replace the code."""
+
+
+class NotFound(DetentError, code="JOB_NOT_FOUND", http_status=404):
     """No job, dead letter, schedule or worker has this id or name."""
 
-    code = "JOB_NOT_FOUND"
-    http_status = 404
 
-
-class IllegalMove(DetentError):
+class IllegalMove(DetentError, code="JOB_TRANSITION_INVALID", http_status=409):
     """The contract has no edge for this move from the job's status."""
 
-    code = "JOB_TRANSITION_INVALID"
-    http_status = 409
 
-
-class StaleLease(DetentError):
+class StaleLease(DetentError, code="LEASE_STALE", http_status=409):
     """The lease token is no longer valid: another worker holds the job, or it has ended.
 
     In a handler: stop working on the job, its results are not recorded.
     """
 
-    code = "LEASE_STALE"
-    http_status = 409
 
-
-class VersionConflict(DetentError):
+class VersionConflict(DetentError, code="VERSION_CONFLICT", http_status=409, retryable=True):
     """The job was changed between read and write."""
 
-    code = "VERSION_CONFLICT"
-    http_status = 409
-    retryable = True
 
-
-class IdempotencyConflict(DetentError):
+class IdempotencyConflict(DetentError, code="IDEMPOTENCY_CONFLICT", http_status=409):
     """The idempotency key belongs to a job with another content."""
 
-    code = "IDEMPOTENCY_CONFLICT"
-    http_status = 409
 
-
-class TenantViolation(DetentError):
+class TenantViolation(DetentError, code="TENANT_SCOPE_VIOLATION", http_status=403):
     """The job or other object belongs to another tenant."""
 
-    code = "TENANT_SCOPE_VIOLATION"
-    http_status = 403
 
-
-class QuotaExceeded(DetentError):
+class QuotaExceeded(DetentError, code="TENANT_BACKLOG_FULL", http_status=429, retryable=True):
     """The tenant's backlog quota is full."""
 
-    code = "TENANT_BACKLOG_FULL"
-    http_status = 429
-    retryable = True
 
-
-class ApprovalRequired(DetentError):
+class ApprovalRequired(DetentError, code="APPROVAL_REQUIRED", http_status=400):
     """The act needs a named person, a reason, a role, or another person than this one."""
 
-    code = "APPROVAL_REQUIRED"
-    http_status = 400
 
-
-class DeadLetterConflict(DetentError):
+class DeadLetterConflict(DetentError, code="DLQ_REQUEUE_CONFLICT", http_status=409):
     """The dead letter is not open: it was requeued or discarded before."""
 
-    code = "DLQ_REQUEUE_CONFLICT"
-    http_status = 409
 
-
-class SignalRefused(DetentError):
+class SignalRefused(DetentError, code="SIGNAL_REFUSED", http_status=409):
     """The job cannot take this signal: it has ended, waits for another name, or keeps too many signals."""
 
-    code = "SIGNAL_REFUSED"
-    http_status = 409
 
-
-class NotSupported(DetentError):
+class NotSupported(DetentError, code="CONTRACT_LACKS_MOVE", http_status=422):
     """The contract has no status for this operation."""
 
-    code = "CONTRACT_LACKS_MOVE"
-    http_status = 422
 
-
-class StepMismatch(DetentError):
+class StepMismatch(DetentError, code="STEP_MISMATCH", http_status=409):
     """A step was called with other arguments than those it was recorded with; also a child or an approval.
 
     Keep the recorded arguments, or give the changed step another name. Not retryable: uncaught, the job fails for good.
     """
 
-    code = "STEP_MISMATCH"
-    http_status = 409
 
-
-class OnceUnfinished(DetentError):
+class OnceUnfinished(DetentError, code="ONCE_UNFINISHED", http_status=409):
     """A `ctx.once` call was begun but its end was not recorded: it may have taken effect, so it is not run again.
 
     Catch it, check outside whether the effect happened, then continue or call `ctx.once` under another name.
     """
 
-    code = "ONCE_UNFINISHED"
-    http_status = 409
 
-
-class StepOrphaned(DetentError):
+class StepOrphaned(DetentError, code="STEP_ORPHANED", http_status=409):
     """The job has a recorded step that the code no longer calls, and is declared with strict_steps=True.
 
     Call the step again, or requeue the job to run the new code from the start.
     """
 
-    code = "STEP_ORPHANED"
-    http_status = 409
 
-
-class SchemaMismatch(DetentError):
+class SchemaMismatch(DetentError, code="SCHEMA_MISMATCH", http_status=503):
     """The database was set up by another version of Detent, or not at all; run `detent migrate`."""
 
-    code = "SCHEMA_MISMATCH"
-    http_status = 503
 
-
-class StoreUnavailable(DetentError):
+class StoreUnavailable(DetentError, code="STORE_UNAVAILABLE", http_status=503, retryable=True):
     """The database cannot be reached or is overloaded; the call may be repeated."""
-
-    code = "STORE_UNAVAILABLE"
-    http_status = 503
-    retryable = True
 
 
 class StoreContended(StoreUnavailable):
     """The transaction conflicted with concurrent ones, again and again, and was rolled back."""
 
 
-class DatabaseFileLost(StoreUnavailable):
+class DatabaseFileLost(StoreUnavailable, code="DATABASE_FILE_LOST", retryable=False):
     """The SQLite file was removed or replaced while it was open: what was committed since then is not in it."""
 
-    code = "DATABASE_FILE_LOST"
-    retryable = False
 
-
-class SqliteFileInUse(DetentError):
+class SqliteFileInUse(DetentError, code="SQLITE_FILE_IN_USE", http_status=409):
     """A second library of this process may not open a SQLite file that Detent has open, or the other way round."""
 
-    code = "SQLITE_FILE_IN_USE"
-    http_status = 409
 
-
-class StoreRefused(DetentError):
+class StoreRefused(DetentError, code="STORE_CONSTRAINT", http_status=500):
     """A database constraint refused a write: a bug in Detent, or a contract that is not registered in the database."""
 
-    code = "STORE_CONSTRAINT"
-    http_status = 500
 
-
-class TransactionTooLong(DetentError):
+class TransactionTooLong(DetentError, code="TRANSACTION_TOO_LONG", http_status=503, retryable=True):
     """A user's transaction held the only writer for too long and was rolled back."""
 
-    code = "TRANSACTION_TOO_LONG"
-    http_status = 503
-    retryable = True
 
-
-class JobFailed(DetentError):
+class JobFailed(DetentError, code="JOB_FAILED", http_status=409):
     """Raised by `handle.result()`: the job ended without a result. It failed, was cancelled or was rejected.
 
     `extra["job_code"]` is the error code of the job, `extra["status"]` its status.
     """
-
-    code = "JOB_FAILED"
-    http_status = 409
 
 
 def invalid_value(error: "ValidationError", path: str = "", *, code: str) -> InvalidInput:

@@ -79,6 +79,10 @@ class Job(JobKeys, RequiredJobColumns):
         """True if this job may be what kills its workers: it runs alone in its worker until an execution ends."""
         return self.losses >= SUSPECT_LOSSES
 
+    def note(self, name: str, now: Micros, actor: str | None, data: dict[str, Any] | None = None) -> "Note":
+        """A note that follows the last event of this job."""
+        return Note(self.id, self.version, name, max(now, self.updated_at), actor, self.execution_no, data)
+
 
 @dataclass(slots=True)
 class Event:

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .errors import InvalidInput
+from .errors import InvalidInput, check_number
 from .job import Micros
 
 SCOPES = ("queue", "job_type", "tenant_id", "limit_key")
-PER = ("queue", "job_type", "tenant_id", "limit_key")
 MAX_NUMBER = 1_000_000_000
 MAX_PERIOD = 366 * 86_400.0
 _ENTRIES = 64
@@ -84,13 +83,7 @@ class Limit:
 
 
 _LABELS = {"queue": "queue", "job_type": "type", "tenant_id": "tenant", "limit_key": "key"}
-_FIELD_OF_LABEL = {
-    "queue": "queue",
-    "type": "job_type",
-    "job_type": "job_type",
-    "tenant": "tenant_id",
-    "key": "limit_key",
-}
+_FIELD_OF_LABEL = {label: field for field, label in _LABELS.items()} | {"job_type": "job_type"}
 
 
 def make_limit(
@@ -128,9 +121,9 @@ def make_limit(
 
 
 def _check_number(value: Any, field: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NUMBER:
-        hint = "to stop a queue, pause it" if value == 0 else f"use a whole number from 1 to {MAX_NUMBER}"
-        raise _invalid(f"{field} cannot be {value!r}; {hint}", field)
+    if value == 0:
+        raise _invalid(f"{field} cannot be {value!r}; to stop a queue, pause it", field)
+    check_number(value, field, 1, MAX_NUMBER, "LIMIT_INVALID")
 
 
 def _invalid(message: str, field: str) -> InvalidInput:

@@ -44,12 +44,7 @@ Outcome = Succeeded | Failed | Snoozed | Cancelled | Waits | Stopped
 
 
 def after_failure(
-    contract: Contract,
-    job: Job,
-    failure: Failure,
-    now: Micros,
-    facts: Facts,
-    jitter: Jitter = deterministic_jitter,
+    contract: Contract, job: Job, failure: Failure, now: Micros, facts: Facts, jitter: Jitter = deterministic_jitter
 ) -> Change:
     """The change for a failed execution: RETRY if the code is retryable and retries are left, else FAIL."""
     if not may_retry(contract, job, failure) or not contract.edge(job.status, Move.RETRY):
@@ -97,14 +92,7 @@ def after_stop(
 
 
 def _interrupted(
-    contract: Contract,
-    job: Job,
-    move: Move,
-    charged: bool,
-    failure: Failure,
-    now: Micros,
-    facts: Facts,
-    jitter: Jitter,
+    contract: Contract, job: Job, move: Move, charged: bool, failure: Failure, now: Micros, facts: Facts, jitter: Jitter
 ) -> Change:
     facts = replace(facts, charged=charged)
     if charged and move is Move.RETRY:
@@ -115,6 +103,15 @@ def _interrupted(
     recorded = None if move is Move.RELEASE and not charged else failure
     change = decide(contract, job, move, now, replace(facts, failure=recorded))
     return fail_after_interruptions(contract, change, now, replace(facts, failure=failure, charged=False))
+
+
+def after_reclaim(
+    contract: Contract, job: Job, now: Micros, worker: str, token: str, lease: Micros, **more: str
+) -> Change:
+    """The change for a job that another worker takes over directly, because its lease expired."""
+    data = {"old_consumer": job.worker, "new_consumer": worker, "message_id": job.token, **more}
+    facts = Facts(worker=worker, token=token, lease=lease, charged=False, losses=job.losses + 1, data=data)
+    return decide(contract, job, Move.RECLAIM, now, facts)
 
 
 def fail_after_interruptions(contract: Contract, change: Change, now: Micros, facts: Facts) -> Change:

@@ -1,7 +1,8 @@
 """Retry rules: backoff policies and which error codes are retried. Pure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -15,6 +16,17 @@ def deterministic_jitter(job_id: str, retry_no: int, upper: int) -> int:
     """Jitter from a hash of job and retry number, so that a replay reproduces the delay."""
     digest = blake2b(f"{job_id}/{retry_no}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) % (upper + 1)
+
+
+def plain(value: Any) -> Any:
+    """A value of a contract as plain data: texts, numbers, lists and dicts."""
+    if is_dataclass(value):
+        return {row.name: plain(getattr(value, row.name)) for row in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | frozenset):
+        return [plain(item) for item in (sorted(value) if isinstance(value, frozenset) else value)]
+    return str(value) if isinstance(value, StrEnum) else value
 
 
 class Backoff(Protocol):
@@ -37,13 +49,7 @@ class Exponential:
         return min(self.cap_ms, grown) + (jitter(job_id, retry_no, self.jitter_ms) if self.jitter_ms else 0)
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "kind": "exponential",
-            "base_ms": self.base_ms,
-            "cap_ms": self.cap_ms,
-            "jitter_ms": self.jitter_ms,
-            "factor": self.factor,
-        }
+        return {"kind": "exponential", **plain(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ class Table:
         return self.delays_ms[min(retry_no, len(self.delays_ms)) - 1]
 
     def as_dict(self) -> dict[str, Any]:
-        return {"kind": "table", "delays_ms": list(self.delays_ms)}
+        return {"kind": "table", **plain(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,11 @@ class Immediate:
         return {"kind": "none"}
 
 
-KINDS: Mapping[str, type[Any]] = {"exponential": Exponential, "table": Table, "none": Immediate}
+KINDS: Mapping[str, Callable[..., Backoff]] = {"exponential": Exponential, "table": Table, "none": Immediate}
 
 
 def backoff_from(row: Mapping[str, Any]) -> Backoff:
-    """Read a backoff from a contract declaration; raises ContractError with the faulty value."""
+    """Read a backoff from a contract declaration; raises ContractError. `Contract` checks the numbers."""
     values = dict(row)
     kind = values.pop("kind", "exponential")
     if kind not in KINDS:
@@ -82,14 +88,9 @@ def backoff_from(row: Mapping[str, Any]) -> Backoff:
     if "delays_ms" in values:
         values["delays_ms"] = tuple(values["delays_ms"])
     try:
-        backoff: Backoff = KINDS[kind](**values)
+        return KINDS[kind](**values)
     except TypeError as error:
         raise ContractError(f"retry ({kind}): {error}") from None
-    for name, value in values.items():
-        numbers = value if isinstance(value, tuple) else (value,)
-        if not numbers or any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in numbers):
-            raise ContractError(f"retry.{name} must be whole numbers of at least 0, got {value!r}")
-    return backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +119,5 @@ class RetryRule:
         return self.retries(code, retryable) and (cap is None or seen_of_code < cap)
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            **self.backoff.as_dict(),
-            "max_retries": self.max_retries,
-            "frozen": self.frozen,
-            "only_codes": None if self.only_codes is None else sorted(self.only_codes),
-            "permanent_codes": sorted(self.permanent_codes),
-            "caps": dict(self.caps),
-        }
+        """The rule as plain data, with the fields of its backoff among its own."""
+        return {**self.backoff.as_dict(), **{name: value for name, value in plain(self).items() if name != "backoff"}}

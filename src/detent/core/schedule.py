@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
 
 from .cron import next_cron_fire
-from .errors import InvalidInput
+from .errors import InvalidInput, InvalidSchedule
 from .job import Micros
 from .options.job_options import RunOptions
+from .retry import deterministic_jitter
 from .times import SECOND, from_iso, iso
 
 MAX_COUNTED_FIRES = 1_000
@@ -211,10 +211,7 @@ def _last(schedule: Schedule, first: Micros, until: Micros) -> Micros:
 
 def jitter_delay(schedule: Schedule, fire: Micros) -> Micros:
     """The jitter of one fire. Derived from a hash, so that every process computes the same delay."""
-    if not schedule.jitter:
-        return 0
-    digest = blake2b(f"{schedule.id}/{fire}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % (schedule.jitter + 1)
+    return deterministic_jitter(schedule.id, fire, schedule.jitter) if schedule.jitter else 0
 
 
 def fire_key(schedule_id: str, fire: Micros) -> str:
@@ -253,8 +250,5 @@ def format_interval(span: Micros) -> str:
 
 
 def invalid_interval(value: object) -> InvalidInput:
-    return InvalidInput(
-        f"every {str(value)[:80]!r} must be an interval from 1s to ten years, for example 30s, 5m, 1h30m or 2d",
-        code="SCHEDULE_INVALID",
-        field="every",
-    )
+    text = f"every {str(value)[:80]!r} must be an interval from 1s to ten years, for example 30s, 5m, 1h30m or 2d"
+    return InvalidSchedule(text, field="every")

@@ -2,8 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import Any
 
-from .errors import InvalidInput
+from .errors import InvalidInput, check_number
 from .job import Micros
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,12 +24,19 @@ def _second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
+def columns(row: object, *names: str) -> dict[str, Any]:
+    """These attributes of a row by name; those that end in _at are times, shown as ISO-8601 text."""
+    return {name: iso(getattr(row, name)) if name.endswith("_at") else getattr(row, name) for name in names}
+
+
+def to_datetime(moment: Micros) -> datetime:
+    return _EPOCH + timedelta(microseconds=moment)
+
+
 def from_datetime(moment: datetime) -> Micros:
     """Raises InvalidInput for a naive datetime, because its zone is unknown."""
     if moment.tzinfo is None:
-        raise InvalidInput(
-            "a time without a zone is ambiguous; add one, e.g. datetime(..., tzinfo=UTC)", code="TIME_INVALID"
-        )
+        raise _invalid("a time without a zone is ambiguous; add one, e.g. datetime(..., tzinfo=UTC)")
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -37,22 +45,25 @@ def from_iso(text: str, *, field: str, utc_only: bool = False) -> Micros:
     try:
         moment = datetime.fromisoformat(text)
     except (ValueError, TypeError):
-        raise InvalidInput(
-            f"{field} {text!r} is not an ISO-8601 time; write it like 2026-02-25T12:00:00Z",
-            code="TIME_INVALID",
-            field=field,
-        ) from None
-    if moment.tzinfo is None or (utc_only and moment.utcoffset() != timedelta(0)):
-        raise InvalidInput(
-            f"{field} {text!r} must be in UTC; end it with Z"
-            if utc_only
-            else f"{field} {text!r} has no zone; end it with Z or an offset",
-            code="TIME_INVALID",
-            field=field,
-        )
+        message = f"{field} {text!r} is not an ISO-8601 time; write it like 2026-02-25T12:00:00Z"
+        raise _invalid(message, field=field) from None
+    if utc_only and moment.utcoffset() != timedelta(0):
+        raise _invalid(f"{field} {text!r} must be in UTC; end it with Z", field=field)
+    if moment.tzinfo is None:
+        raise _invalid(f"{field} {text!r} has no zone; end it with Z or an offset", field=field)
     try:
         return from_datetime(moment.astimezone(UTC))
     except OverflowError:
-        raise InvalidInput(
-            f"{field} {text!r} is outside the years 1 to 9999", code="TIME_INVALID", field=field
-        ) from None
+        raise _invalid(f"{field} {text!r} is outside the years 1 to 9999", field=field) from None
+
+
+def _invalid(message: str, **extra: Any) -> InvalidInput:
+    return InvalidInput(message, code="TIME_INVALID", **extra)
+
+
+def interval_between_jobs(rate: float | None) -> Micros:
+    """The delay between two jobs at `rate` jobs per second; None: no delay."""
+    if rate is None:
+        return 0
+    check_number(rate, "rate", 0.001, 1_000_000, "RATE_INVALID", whole=False)
+    return int(SECOND / rate)

@@ -1,27 +1,36 @@
 """`engine.dead_letters`: lists, requeues and discards dead letters, one or all that match a filter."""
 
 import builtins
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from detent.core.access import Scope
-from detent.core.errors import DetentError, InvalidInput
-from detent.core.job import DeadLetter, DeadLetterStatus, Micros
-from detent.core.times import SECOND, iso
-from detent.engine.reads.responses import DeadLetterWithHistory, Event
-from detent.engine.reads.views import dead_letter_view, history_view
-from detent.engine.refusal import is_refusal
-from detent.engine.runtime import Service
-from detent.engine.schedules.backfill import interval_between_jobs
-from detent.ports.access import Audit
+from detent.core.contract.model import Phase
+from detent.core.errors import (
+    ApprovalRequired,
+    DeadLetterConflict,
+    DetentError,
+    InvalidInput,
+    NotFound,
+    TenantViolation,
+)
+from detent.core.job import DeadLetter, DeadLetterStatus, Job
+from detent.core.options.job_options import KEPT_BY_REQUEUES
+from detent.core.times import SECOND, interval_between_jobs, iso
 from detent.ports.listing import Filter
-from detent.ports.tx import Tx
+from detent.ports.tx import DeadLetterTable, Tx
 from detent.system.batcher import batch_then_each
 
-from .control import dead_letters as acts
 from .reads.listing import read_page
-from .submit.prepare import Submitted
+from .reads.responses import DeadLetterWithHistory, Event
+from .reads.views import dead_letter_view, read_history
+from .refusal import Refused, audit, is_refusal, refuse_move
+from .runtime import Runtime, Service, reads, writes
+from .submit import quotas
+from .submit.prepare import Submitted, prepare, submit_within_quotas
+from .submit.submission import Submission
 
 PAGE = 200
 MAX_REFUSALS = 100
@@ -51,16 +60,25 @@ class DeadLetterBulkResult:
             self.refusals.append({"dlq_id": dlq_id, "code": error.code, "message": error.message})
 
 
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The dead letter, and whether it is discarded (True) or waits for a second person to confirm (False)."""
+
+    item: DeadLetter
+    confirmed: bool
+
+
 class DeadLetters(Service):
     """Dead letters: what is kept of jobs that failed, until a person requeues or discards it."""
 
-    async def get(self, dlq_id: str) -> DeadLetter:
-        return await self._runtime.store.read(lambda tx: acts.find_dead_letter(tx.dead_letters, dlq_id, self.tenant))
+    @reads
+    async def get(self, tx: Tx, dlq_id: str) -> DeadLetter:
+        return await _find(tx.dead_letters, dlq_id, self.tenant)
 
-    async def list(self, filter: Filter = ALL) -> builtins.list[DeadLetter]:
+    @reads
+    async def list(self, tx: Tx, filter: Filter = ALL) -> builtins.list[DeadLetter]:
         """Dead letters that match, newest first; `page` also returns a cursor and bounds the rows it reads."""
-        chosen = self._runtime.within_tenant(filter)
-        return await self._runtime.store.read(lambda tx: tx.dead_letters.list_dead_letters(chosen))
+        return await tx.dead_letters.list_dead_letters(self._runtime.within_tenant(filter))
 
     async def page(
         self, filter: Filter = ALL, *, seconds: float = 0.15
@@ -70,21 +88,20 @@ class DeadLetters(Service):
             self._runtime, filter, seconds, lambda tx, part, scan: tx.dead_letters.dead_letter_window(part, scan)
         )
 
-    async def history(self, dlq_id: str, *, payloads: bool = True) -> DeadLetterWithHistory:
+    @reads
+    async def history(self, tx: Tx, dlq_id: str, *, payloads: bool = True) -> DeadLetterWithHistory:
         """A dead letter with its job's history and the audit entries of the dead letter."""
-
-        async def act(tx: Tx) -> DeadLetterWithHistory:
-            item = await acts.find_dead_letter(tx.dead_letters, dlq_id, self.tenant)
-            job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
-            history: builtins.list[Event] = []
-            if job is not None:
-                contract = self._runtime.contract(job.contract)
-                events, notes = await tx.log.events(job.id), await tx.log.notes(job.id)
-                history = history_view(contract, job, events, notes, payloads=payloads)
-            entries = [_act_view(at, entry) for _, at, entry in await tx.audit.list_audit(subject=dlq_id)]
-            return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": entries[::-1]}
-
-        return await self._runtime.store.read(act)
+        item = await _find(tx.dead_letters, dlq_id, self.tenant)
+        job = (await tx.jobs.lock([item.job_id])).get(item.job_id)
+        history: builtins.list[Event] = []
+        if job is not None:
+            log = await read_history(tx, self._runtime.contract(job.contract), job)
+            history = log.entries(payloads=payloads)
+        acts = [
+            {"at": iso(at), "actor": entry.actor, "act": entry.act, "reason": entry.reason, "data": entry.data}
+            for _, at, entry in reversed(await tx.audit.list_audit(subject=dlq_id))
+        ]
+        return {**dead_letter_view(item, payloads=payloads), "history": history, "acts": acts}
 
     async def requeue(
         self,
@@ -98,12 +115,13 @@ class DeadLetters(Service):
         """Create a new job from an open dead letter. take_steps: copy the recorded steps of the old job."""
         options: dict[str, Any] = {"payload": payload, "new_id": new_id or self._runtime.ids.job()}
         return await self._runtime.run(
-            lambda tx: acts.requeue(self._runtime, tx, dlq_id, scope, take_steps=take_steps, **options)
+            lambda tx: requeue_dead_letter(self._runtime, tx, dlq_id, scope, take_steps=take_steps, **options)
         )
 
-    async def discard(self, dlq_id: str, scope: Scope) -> acts.Discard:
+    @writes
+    async def discard(self, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
         """Discard a dead letter; where the contract needs two people, the first call only proposes it."""
-        return await self._runtime.run(lambda tx: acts.discard(self._runtime, tx, dlq_id, scope))
+        return await discard_dead_letter(self._runtime, tx, dlq_id, scope)
 
     async def requeue_many(
         self,
@@ -127,7 +145,7 @@ class DeadLetters(Service):
         async def process_item(tx: Tx, item: DeadLetter, number: int) -> str:
             check(item)
             delay = number * interval / SECOND
-            submitted = await acts.requeue(self._runtime, tx, item.id, scope, take_steps=take_steps, delay=delay)
+            submitted = await requeue_dead_letter(self._runtime, tx, item.id, scope, take_steps=take_steps, delay=delay)
             return submitted.job.id
 
         await self._process_pages(chosen, result, process_item)
@@ -135,7 +153,7 @@ class DeadLetters(Service):
 
     async def discard_many(self, filter: Filter, scope: Scope, *, dry_run: bool = False) -> DeadLetterBulkResult:
         """Discard all open dead letters that match and whose contract requires one person only."""
-        acts.check_discard(scope)
+        _check_discard(scope)
         chosen, result = await self._match_open(filter)
         counts = await self._runtime.store.read(lambda tx: tx.dead_letters.count_dead_letters(chosen))
         discardable = {name for name in counts if self._people_needed(name) == 1}
@@ -144,7 +162,7 @@ class DeadLetters(Service):
             return result
 
         async def process_item(tx: Tx, item: DeadLetter, number: int) -> None:
-            await acts.discard(self._runtime, tx, item.id, scope)
+            await discard_dead_letter(self._runtime, tx, item.id, scope)
 
         for name in sorted(discardable):
             await self._process_pages(replace(chosen, contract=name), result, process_item)
@@ -157,11 +175,8 @@ class DeadLetters(Service):
     async def _match_open(self, filter: Filter) -> tuple[Filter, DeadLetterBulkResult]:
         """The filter limited to dead letters that are open now, and the number of matches."""
         if filter.status not in (None, DeadLetterStatus.OPEN):
-            raise InvalidInput(
-                f"only open dead letters can be requeued or discarded, not {filter.status} ones",
-                code="FILTER_INVALID",
-                field="status",
-            )
+            message = f"only open dead letters can be requeued or discarded, not {filter.status} ones"
+            raise InvalidInput(message, code="FILTER_INVALID", field="status")
         within = self._runtime.within_tenant(filter)
 
         async def read_matches(tx: Tx) -> tuple[Filter, dict[str, int]]:
@@ -192,5 +207,114 @@ class DeadLetters(Service):
             page = await self.list(replace(chosen, before=page[-1].id))
 
 
-def _act_view(at: Micros, entry: Audit) -> dict[str, Any]:
-    return {"at": iso(at), "actor": entry.actor, "act": entry.act, "reason": entry.reason, "data": entry.data}
+async def requeue_dead_letter(
+    runtime: Runtime,
+    tx: Tx,
+    dlq_id: str,
+    scope: Scope,
+    *,
+    payload: dict[str, Any] | None = None,
+    new_id: str | None = None,
+    take_steps: bool = False,
+    delay: float = 0.0,
+) -> Submitted:
+    """Create a new job with reset counters, linked to the dead letter and with the same effect keys."""
+    item = await _find(tx.dead_letters, dlq_id, runtime.tenant_of(scope))
+    contract = runtime.contract(item.contract)
+    if new_id is not None and item.requeued_as == new_id:  # the same call committed before and its reply was lost
+        return Submitted((await tx.jobs.lock([new_id]))[new_id])
+    if item.status != DeadLetterStatus.OPEN:
+        message = f"dead letter {dlq_id} is {item.status}, only an open one can be requeued"
+        raise DeadLetterConflict(message, code=contract.code("dlq_requeue_conflict"), status=item.status)
+    await quotas.lock_quotas(tx.quotas, [item.tenant_id])
+    origin = (await tx.jobs.lock([item.job_id])).get(item.job_id)
+    submitted = await _submit_copy(runtime, tx, item, origin, scope, payload, new_id, delay)
+    if take_steps:
+        for step in await tx.steps.list_steps(item.job_id):
+            await tx.steps.put_step(replace(step, job_id=submitted.job.id))
+    await tx.dead_letters.put_dead_letter(
+        replace(item, status=DeadLetterStatus.REQUEUED, updated_at=tx.now, requeued_as=submitted.job.id)
+    )
+    return submitted
+
+
+async def requeue_job(
+    runtime: Runtime, tx: Tx, job_id: str, scope: Scope, *, new_id: str, payload: dict[str, Any] | None = None
+) -> Submitted | Refused:
+    """Create a new job from any finished job; through its dead letter if it has one."""
+    job = await runtime.find(tx, job_id, scope)
+    contract = runtime.contract(job.contract)
+    if job.phase is not Phase.FINAL:
+        return await refuse_move(tx, contract, job, "requeue", scope.actor)
+    item = await tx.dead_letters.dead_letter(job.dlq_id) if job.dlq_id else None
+    if item is not None:
+        return await requeue_dead_letter(runtime, tx, item.id, scope, payload=payload, new_id=new_id)
+    return await _submit_copy(runtime, tx, job, job, scope, payload, new_id)
+
+
+async def _submit_copy(
+    runtime: Runtime,
+    tx: Tx,
+    source: DeadLetter | Job,
+    origin: Job | None,
+    scope: Scope,
+    payload: dict[str, Any] | None,
+    new_id: str | None,
+    delay: float = 0.0,
+) -> Submitted:
+    """Submit with reset counters and without the old idempotency key, but with the origin's options and effect keys."""
+    root, act = (source.job_id, "dlq.requeue") if isinstance(source, DeadLetter) else (source.id, "job.requeue")
+    content = json.loads(source.payload) if payload is None else payload
+    submission = Submission(source.job_type, content, source.contract, source.queue, source.tenant_id, delay=delay)
+    submission = replace(submission, actor=scope.actor, id=new_id, requeued_from=source.id, effect_root=root)
+    if origin is not None:
+        submission = replace(
+            submission,
+            **{name: getattr(origin, name) for name in KEPT_BY_REQUEUES},
+            max_retries=origin.max_retries,
+            effect_root=origin.effect_root or root,
+        )
+    (submitted,) = await submit_within_quotas(tx, [prepare(runtime, submission, tx.now)])
+    data = {"requeued_as": submitted.job.id, "repaired": payload is not None}
+    await audit(tx, scope, act, source.id, source.tenant_id, data)
+    return submitted
+
+
+async def discard_dead_letter(runtime: Runtime, tx: Tx, dlq_id: str, scope: Scope) -> Discard:
+    """Discard at once, or propose and then confirm by another person, as the contract requires."""
+    item = await _find(tx.dead_letters, dlq_id, runtime.tenant_of(scope))
+    contract = runtime.contract(item.contract)
+    required = contract.code("approval_required")
+    if item.status != DeadLetterStatus.OPEN:
+        message = f"dead letter {dlq_id} is {item.status}, only an open one can be discarded"
+        raise DeadLetterConflict(message, code=contract.code("dlq_discard_conflict"), status=item.status)
+    _check_discard(scope, required)
+    person, reason = scope.actor.strip(), scope.reason
+    people = contract.dead_letters.discard_people if contract.dead_letters else 1
+    if people > 1 and item.proposed_by is None:
+        item = replace(item, proposed_by=person, proposed_reason=reason, updated_at=tx.now)
+        await tx.dead_letters.put_dead_letter(item)
+        await audit(tx, Scope(person, reason), "dlq.discard.propose", dlq_id, item.tenant_id)
+        return Discard(item, confirmed=False)
+    if people > 1 and item.proposed_by == person:
+        raise ApprovalRequired(f"{person} proposed this discard; another person must confirm it", code=required)
+    item = replace(item, status=DeadLetterStatus.DISCARDED, updated_at=tx.now)
+    await tx.dead_letters.put_dead_letter(item)
+    data = {"proposed_by": item.proposed_by, "proposed_reason": item.proposed_reason}
+    await audit(tx, Scope(person, reason), "dlq.discard", dlq_id, item.tenant_id, data)
+    return Discard(item, confirmed=True)
+
+
+def _check_discard(scope: Scope, code: str | None = None) -> None:
+    """Raise ApprovalRequired unless the scope names a person and a reason."""
+    if not (scope.actor or "").strip() or not (scope.reason or "").strip():
+        raise ApprovalRequired("a discard needs a named person and a reason", code=code)
+
+
+async def _find(dead_letters: DeadLetterTable, dlq_id: str, tenant: str | None) -> DeadLetter:
+    item = await dead_letters.dead_letter(dlq_id)
+    if item is None:
+        raise NotFound(f"dead letter {dlq_id!r} does not exist", code="DLQ_ITEM_NOT_FOUND", dlq_id=dlq_id)
+    if tenant is not None and item.tenant_id != tenant:
+        raise TenantViolation(f"dead letter {dlq_id} belongs to another tenant", dlq_id=dlq_id)
+    return item

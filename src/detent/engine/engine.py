@@ -5,7 +5,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Phase
@@ -27,16 +27,11 @@ from .execution.parents import process_pending_child_events
 from .execution.settle import UNWRITABLE_ERRORS, Settlement, check_outcome, settle_job, split_settlements, unwritable
 from .jobs import Jobs
 from .reads.stats import Statistics
-from .reads.views import History
 from .reads.workers import Workers
 from .refusal import Refused
 from .runtime import Runtime, Service, affected_parents, operators_only
 from .schedules.schedules import Schedules
-from .submit.prepare import Submitted
 from .submit.quotas import QuotaCache
-from .submit.submission import Submission
-
-__all__ = ["BatchResult", "Engine", "History", "Settlement", "Submission", "Submitted"]
 
 MAX_LEASE = 86_400.0 * 365
 
@@ -49,14 +44,6 @@ class BatchResult:
     refused: dict[str, DetentError] = field(default_factory=dict)
     later: list[Settlement] = field(default_factory=list)
     """Not settled, because another transaction holds the row lock or the store was unavailable; pass them again."""
-
-
-class _MixedBatch(NamedTuple):
-    """The result of a batch with outcomes other than plain success. parents: of the children that ended in it."""
-
-    done: BatchResult
-    skipped: list[Settlement]
-    parents: frozenset[str]
 
 
 class Engine(Runtime):
@@ -180,16 +167,17 @@ class Engine(Runtime):
         ]
         if len(plain) < len(settled) or any(s.parent_id is not None for s in plain):
             other = [s for s in settled if not isinstance(s.outcome, Succeeded)]
-            batch = await self.run(
-                lambda tx: self._settle_mixed_batch(tx, plain, other, request), lambda batch: batch.parents
+            done, skipped, _ = await self.run(
+                lambda tx: self._settle_mixed_batch(tx, plain, other, request), lambda batch: batch[2]
             )
-            return batch.done, batch.skipped
+            return done, skipped
         result = await self.store.settle_and_claim(plain, request)
         return BatchResult(result.claimed), [_settlement_of(success) for success in result.refused]
 
     async def _settle_mixed_batch(
         self, tx: Tx, plain: list[Success], other: list[Settlement], request: ClaimRequest | None
-    ) -> _MixedBatch:
+    ) -> tuple[BatchResult, list[Settlement], set[str]]:
+        """(the result, settlements of locked rows, parents of the children that ended in this batch)."""
         done = BatchResult()
         unsettled = await tx.claims.succeed(plain) if plain else []
         parents = {success.parent_id for success in plain if success.parent_id is not None}
@@ -205,7 +193,7 @@ class Engine(Runtime):
             else:
                 parents |= result.affected_parents
         done.claimed = await tx.claims.claim(request) if request else []
-        return _MixedBatch(done, skipped, frozenset(parents))
+        return done, skipped, parents
 
     async def _defer_rows_still_leased(self, done: BatchResult, skipped: list[Settlement]) -> list[Settlement]:
         """Of the settlements a batch skipped, defer those whose lease is still ours; return the others."""
@@ -258,11 +246,9 @@ class Engine(Runtime):
     @operators_only
     async def extend(self, held: Mapping[str, str], lease_seconds: float) -> Extended:
         """Extend leases {job id: token} in one batch; returns the lost ones and those with a requested cancel."""
-        return (
-            await self.store.write(lambda tx: tx.claims.extend(held, int(lease_seconds * SECOND)))
-            if held
-            else Extended()
-        )
+        if not held:
+            return Extended()
+        return await self.store.write(lambda tx: tx.claims.extend(held, int(lease_seconds * SECOND)))
 
     @operators_only
     async def expire(self, limit: int = 100) -> list[Job]:
@@ -292,12 +278,7 @@ class Engine(Runtime):
 
     @operators_only
     async def prune(
-        self,
-        older_than: float,
-        *,
-        batches: int | None = None,
-        export: pruning.Export | None = None,
-        **options: Any,
+        self, older_than: float, *, batches: int | None = None, export: pruning.Export | None = None, **options: Any
     ) -> pruning.Pruned:
         """Delete jobs that finished more than older_than seconds ago; more options: see PruneOptions.
 
@@ -311,9 +292,7 @@ class Engine(Runtime):
 
     async def audit(self, limit: int = 100) -> list[AuditRow]:
         """The last entries of the audit log, newest first."""
-        return await self.store.read(
-            lambda tx: tx.audit.list_audit(limit, before=None, tenant=self.tenant, subject=None)
-        )
+        return await self.store.read(lambda tx: tx.audit.list_audit(limit, tenant=self.tenant))
 
 
 def _settlement_of(success: Success) -> Settlement:

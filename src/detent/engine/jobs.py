@@ -1,29 +1,54 @@
-"""`engine.jobs`: submit, read and control jobs."""
+"""`engine.jobs`: submit, read and control jobs, one or many."""
 
 import builtins
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 from detent.core.access import Scope
-from detent.core.errors import InvalidInput
-from detent.core.job import Job
+from detent.core.contract.model import Contract, Move, Phase
+from detent.core.decide import request_cancel
+from detent.core.errors import DetentError, InvalidInput, SignalRefused
+from detent.core.job import Change, Facts, Failure, Job, Signal, unchanged
+from detent.core.outcome import may_retry
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
+from detent.system.batcher import batch_then_each
 
-from .control import dead_letters, job_control, jobs_bulk
-from .execution import manual_run
+from .dead_letters import requeue_job
+from .execution.manual_run import run_manually
+from .execution.settle import not_supported, wake_signalled
 from .reads.listing import read_page
 from .reads.tree import JobTree, read_tree
-from .reads.views import History
-from .reads.why import Why, why
-from .refusal import unwrap
-from .runtime import Service
-from .submit.prepare import Submitted, SubmittedId, prepare, prepare_uniform
-from .submit.submission import Submission
-from .submit.submit import submit_prepared
+from .reads.views import History, read_history
+from .reads.why import Why, explain, read_snapshot
+from .refusal import Refused, audit, is_refusal, move_job, refuse_move, unwrap
+from .runtime import Runtime, Service, affected_parents, changes, reads, writes
+from .submit import quotas
+from .submit.prepare import Submitted, SubmittedId, prepare, prepare_uniform, submit_prepared
+from .submit.submission import Submission, check_name, json_text
 
 ALL = Filter()
+MAX_SIGNALS = 100
+MAX_SIGNAL_BYTES = 1 << 16
+BATCH = 50
+MAX_REFUSALS = 20
+
+
+@dataclass(slots=True)
+class BulkResult:
+    """How many jobs were done and refused, and the first errors."""
+
+    done: Annotated[int, "Number that was changed; 0 in a dry run."] = 0
+    refused: Annotated[int, "Number that was refused."] = 0
+    refusals: Annotated[list[dict[str, str]], "The first 20 refusals: job_id, code, detail."] = field(
+        default_factory=list
+    )
+
+    def refuse(self, job_id: str, error: DetentError) -> None:
+        self.refused += 1
+        if len(self.refusals) < MAX_REFUSALS:
+            self.refusals.append({"job_id": job_id, "code": error.code, "detail": error.message})
 
 
 class Jobs(Service):
@@ -66,63 +91,88 @@ class Jobs(Service):
             await self.get(submission.parent_id)
         return replace(submission, tenant_id=tenant)
 
-    async def get(self, job_id: str) -> Job:
-        return await self._runtime.store.read(lambda tx: self._runtime.find(tx, job_id))
+    @reads
+    async def get(self, tx: Tx, job_id: str) -> Job:
+        return await self._runtime.find(tx, job_id)
 
-    async def list(self, filter: Filter = ALL) -> builtins.list[Job]:
+    @reads
+    async def list(self, tx: Tx, filter: Filter = ALL) -> builtins.list[Job]:
         """Jobs that match, newest first; `page` also returns a cursor and bounds the rows it reads."""
-        chosen = self._runtime.within_tenant(filter)
-        return await self._runtime.store.read(lambda tx: tx.jobs.list_jobs(chosen))
+        return await tx.jobs.list_jobs(self._runtime.within_tenant(filter))
 
     async def page(self, filter: Filter = ALL, *, seconds: float = 0.15) -> tuple[builtins.list[Job], str | None]:
         """(a page of jobs, the cursor of the next page or None). With a filter, a page that has a next one may be
         shorter than the limit or empty: reading stops when the time for one page is over."""
         return await read_page(self._runtime, filter, seconds, lambda tx, part, scan: tx.jobs.job_window(part, scan))
 
-    async def history(self, job_id: str) -> History:
+    @reads
+    async def history(self, tx: Tx, job_id: str) -> History:
         """A job with all its events and notes, read in one snapshot."""
+        job = await self._runtime.find(tx, job_id)
+        return await read_history(tx, self._runtime.contract(job.contract), job)
 
-        async def act(tx: Tx) -> History:
-            job = await self._runtime.find(tx, job_id)
-            return History(
-                self._runtime.contract(job.contract), job, await tx.log.events(job_id), await tx.log.notes(job_id)
-            )
-
-        return await self._runtime.store.read(act)
-
-    async def why(self, job_id: str, *, payloads: bool = True) -> Why:
+    @reads
+    async def why(self, tx: Tx, job_id: str, *, payloads: bool = True) -> Why:
         """The most important reason why the job is not running; the other reasons are in details["also"]."""
-        return await why(self._runtime, job_id, payloads=payloads)
+        job = await self._runtime.find(tx, job_id)
+        return explain(await read_snapshot(tx, self._runtime.contract(job.contract), job, payloads=payloads))
 
-    async def tree(self, job_id: str) -> JobTree:
+    @reads
+    async def tree(self, tx: Tx, job_id: str) -> JobTree:
         """The job with its children and their children."""
-        return await read_tree(self._runtime, job_id)
+        job = await self._runtime.find(tx, job_id)
+        return await read_tree(tx, job, job.job_type)
 
-    async def signal(self, job_id: str, name: str, scope: Scope, data: Any = None) -> tuple[Job, bool]:
+    @writes
+    async def signal(self, tx: Tx, job_id: str, name: str, scope: Scope, data: Any = None) -> tuple[Job, bool]:
         """Send a named signal; returns the job, and False if a signal of this name was received before."""
-        return await self._runtime.run(lambda tx: job_control.signal(self._runtime, tx, job_id, name, scope, data))
+        return await signal_job(self._runtime, tx, job_id, name, scope, data)
 
-    async def cancel(self, job_id: str, scope: Scope, *, force: bool = False) -> Job:
+    @changes
+    async def cancel(self, tx: Tx, job_id: str, scope: Scope, *, force: bool = False) -> Change | Refused:
         """Cancel the job; a running one is only requested to stop, unless force is true."""
-        return await self._runtime.change(lambda tx: job_control.cancel(self._runtime, tx, job_id, scope, force=force))
+        return await cancel_job(self._runtime, tx, job_id, scope, force=force)
 
-    async def abort(self, job_id: str, scope: Scope) -> Job:
+    @changes
+    async def abort(self, tx: Tx, job_id: str, scope: Scope) -> Change | Refused:
         """Make a job fail that no worker holds."""
-        return await self._runtime.change(lambda tx: job_control.abort(self._runtime, tx, job_id, scope))
+        job = await self._runtime.find(tx, job_id, scope)
+        contract = self._runtime.contract(job.contract)
+        if job.phase is Phase.LEASED:
+            return await refuse_move(tx, contract, job, "abort", scope.actor)
+        message = job.error_message or scope.reason or f"aborted by {scope.actor}"
+        failure, dlq_id = Failure(job.error_code or "ABORTED", message, "Aborted"), self._runtime.ids.job()
+        facts = Facts(scope.actor, scope.reason or "aborted", charged=False, failure=failure, dlq_id=dlq_id)
+        return await move_job(tx, contract, job, Move.FAIL, facts, "job.abort")
 
-    async def reopen(self, job_id: str, scope: Scope) -> Job:
+    @changes
+    async def reopen(self, tx: Tx, job_id: str, scope: Scope) -> Change | Refused:
         """Make a finished job claimable again, if its contract has such an edge."""
-        return await self._runtime.change(lambda tx: job_control.reopen(self._runtime, tx, job_id, scope))
+        job = await self._runtime.find(tx, job_id, scope)
+        tenant_quotas = await quotas.lock_quotas(tx.quotas, [job.tenant_id])
+        facts = Facts(scope.actor, scope.reason)
+        result = await move_job(tx, self._runtime.contract(job.contract), job, Move.REOPEN, facts, "job.reopen")
+        if isinstance(result, Change):
+            await quotas.check_backlogs(tx.quotas, tenant_quotas, [job.tenant_id])
+        return result
 
-    async def transition(self, job_id: str, new_status: str, scope: Scope) -> Job:
-        """Move the job to a status along an edge of its contract; refused if there is no such edge."""
-        return await self._runtime.change(
-            lambda tx: job_control.transition(self._runtime, tx, job_id, new_status, scope)
-        )
+    @changes
+    async def transition(self, tx: Tx, job_id: str, new_status: str, scope: Scope) -> Change | Refused:
+        """Take the contract's edge into a status, with its follow-up edges; refused if there is none."""
+        job = await self._runtime.find(tx, job_id, scope)
+        contract = self._runtime.contract(job.contract)
+        if new_status == job.status and contract.repeat_is_noop:
+            return unchanged(job)
+        moves = [e.move for e in contract.edges if e.source == job.status and e.target == new_status and e.move]
+        if new_status == job.status or not moves:
+            return await refuse_move(tx, contract, job, f"-> {new_status}", scope.actor)
+        move = moves[0]
+        facts = _facts_for_forced_move(self._runtime, contract, job, move, scope.actor)
+        if move is Move.RETRY and facts.failure and not may_retry(contract, job, facts.failure):
+            return await refuse_move(tx, contract, job, f"-> {new_status} (no retries left)", scope.actor)
+        return await move_job(tx, contract, job, move, facts, "job.transition")
 
-    async def run_manually(self, job_id: str, how: manual_run.ManualRun, scope: Scope) -> manual_run.ManualRunResult:
-        """Run one execution without a handler, even if the job is not due yet; see `ManualRun`."""
-        return await manual_run.run_manually(self._runtime, job_id, how, scope)
+    run_manually = run_manually
 
     async def requeue(
         self, job_id: str, scope: Scope, *, payload: dict[str, Any] | None = None, new_id: str | None = None
@@ -131,14 +181,103 @@ class Jobs(Service):
         job = new_id or self._runtime.ids.job()
         return unwrap(
             await self._runtime.run(
-                lambda tx: dead_letters.requeue_job(self._runtime, tx, job_id, scope, payload=payload, new_id=job)
+                lambda tx: requeue_job(self._runtime, tx, job_id, scope, payload=payload, new_id=job)
             )
         )
 
-    async def cancel_many(self, ids: Sequence[str], scope: Scope) -> jobs_bulk.BulkResult:
+    async def cancel_many(self, ids: Sequence[str], scope: Scope) -> BulkResult:
         """Cancel these jobs, in batches; the refusal of one does not affect the others."""
-        return await jobs_bulk.cancel_many(self._runtime, ids, scope)
+        return await self._change_many(ids, lambda tx, job_id: cancel_job(self._runtime, tx, job_id, scope))
 
-    async def requeue_many(self, ids: Sequence[str], scope: Scope) -> jobs_bulk.BulkResult:
+    async def requeue_many(self, ids: Sequence[str], scope: Scope) -> BulkResult:
         """Requeue these finished jobs, in batches; the refusal of one does not affect the others."""
-        return await jobs_bulk.requeue_many(self._runtime, ids, scope)
+        new_ids = {job_id: self._runtime.ids.job() for job_id in ids}
+        return await self._change_many(
+            ids, lambda tx, job_id: requeue_job(self._runtime, tx, job_id, scope, new_id=new_ids[job_id])
+        )
+
+    async def _change_many(self, ids: Sequence[str], change_one: Callable[[Tx, str], Awaitable[Any]]) -> BulkResult:
+        """One transaction per batch; if one job of a batch raises an error, one transaction per job."""
+        result = BulkResult()
+
+        async def run(batch: Sequence[str]) -> builtins.list[Any]:
+            async def act(tx: Tx) -> builtins.list[Any]:
+                return [await change_one(tx, job_id) for job_id in batch]
+
+            return await self._runtime.run(act, affected_parents)
+
+        for start in range(0, len(ids), BATCH):
+            batch = ids[start : start + BATCH]
+            for job_id, outcome in zip(batch, await batch_then_each(batch, run, is_refusal), strict=True):
+                error = outcome.error if isinstance(outcome, Refused) else outcome
+                if isinstance(error, DetentError):
+                    result.refuse(job_id, error)
+                else:
+                    result.done += 1
+        return result
+
+
+async def cancel_job(runtime: Runtime, tx: Tx, job_id: str, scope: Scope, *, force: bool = False) -> Change | Refused:
+    """Cancel now, or request it from the worker that holds the job, as the contract defines for this status."""
+    job = await runtime.find(tx, job_id, scope)
+    contract = runtime.contract(job.contract)
+    if job.status in contract.cancel_requests and not force:
+        change = request_cancel(job, tx.now, scope.actor, scope.reason)
+        if change.notes:
+            await tx.jobs.apply([change])
+            await audit(tx, scope, "job.cancel", job.id, job.tenant_id)
+        return change
+    return await move_job(tx, contract, job, Move.CANCEL, Facts(scope.actor, scope.reason), "job.cancel")
+
+
+def _facts_for_forced_move(runtime: Runtime, contract: Contract, job: Job, move: Move, actor: str) -> Facts:
+    """The facts that a worker, a failure or a lost lease would have passed to decide."""
+    failure, delay = None, 0
+    if move in (Move.RETRY, Move.FAIL):
+        failure = Failure(contract.code("execution_failed"), f"set by {actor}", "Transition")
+    if move is Move.RETRY:
+        delay = contract.retry.backoff.delay_ms(job.id, job.retries + 1, runtime.jitter) * 1_000
+    if move is Move.EXPIRE:
+        failure = Failure(contract.code("lost"), f"set by {actor}", "Transition")
+    return Facts(
+        actor=actor,
+        worker=f"internal:{actor}",
+        token=runtime.ids.token(),
+        lease=int(contract.lease_seconds * 1_000_000),
+        charged=contract.loss.charged if move is Move.EXPIRE else True,
+        failure=failure,
+        delay=delay,
+        dlq_id=runtime.ids.job(),
+    )
+
+
+async def signal_job(runtime: Runtime, tx: Tx, job_id: str, name: str, scope: Scope, data: Any) -> tuple[Job, bool]:
+    """(the job, True if this is the first signal of this name). The first wins; early signals are kept for the wait."""
+    check_name(name, "signal name")
+    text = json_text(data, "SIGNAL_NOT_JSON", "the signal's data")
+    if len(text.encode()) > MAX_SIGNAL_BYTES:
+        raise InvalidInput(
+            f"the signal's data exceeds {MAX_SIGNAL_BYTES} bytes; pass a reference", code="SIGNAL_TOO_LARGE"
+        )
+    job = await runtime.find(tx, job_id, scope)
+    contract = runtime.contract(job.contract)
+    if not contract.has(Move.WAIT):
+        raise not_supported(contract, "a wait, so its jobs take no signals")
+    waiting = job.phase is Phase.BLOCKED
+    awaited = job.awaited_signal == name
+    if await tx.signals.signal(job.id, name):
+        return (await wake_signalled(contract, tx, job, scope.actor)).after if awaited else job, False
+    if job.phase is Phase.FINAL:
+        raise SignalRefused(
+            f"job {job.id} has finished, it cannot receive {name!r}", code="JOB_FINAL", status=job.status
+        )
+    if contract.strict_signals and waiting and job.wait_name != name:
+        raise SignalRefused(
+            f"job {job.id} waits for {job.wait_name!r}, not {name!r}", code="SIGNAL_KEY_MISMATCH", http_status=400
+        )
+    if not awaited and await tx.signals.count_signals(job.id) >= MAX_SIGNALS:
+        raise SignalRefused(f"job {job.id} already has {MAX_SIGNALS} signals, the maximum", code="SIGNAL_LIMIT")
+    note = job.note("signal.received", tx.now, scope.actor, {"name": name})
+    await tx.signals.add_signal(Signal(job.id, name, text, scope.actor, note.at))
+    await tx.log.add_notes([note])
+    return (await wake_signalled(contract, tx, job, scope.actor)).after if awaited else job, True

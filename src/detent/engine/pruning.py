@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from detent.core.errors import InvalidInput
 from detent.core.job import Job, Micros
 from detent.core.schedule import Schedule
 from detent.core.times import SECOND
-from detent.engine.reads.views import dead_letter_view, history_view, job_view
+from detent.engine.reads.views import dead_letter_view, read_history
 from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import keys_of
 from detent.engine.submit.submission import json_text
@@ -105,7 +105,7 @@ class Pruned:
             setattr(self, name, getattr(self, name) + number)
 
     def as_dict(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return asdict(self)
 
 
 async def prune(runtime: Runtime, options: PruneOptions, batches: int | None, export: Export | None) -> Pruned:
@@ -176,7 +176,8 @@ async def _delete(runtime: Runtime, options: PruneOptions, scan: _Scan, tx: Tx) 
         ids = [job.id for job in jobs]
         await event_counts.count_before_delete(runtime, tx, ids)
         counts = await tx.pruning.drop_jobs(ids)
-        await event_counts.clamp_positions(tx.log_positions)
+        for log in (event_counts.EVENTS, event_counts.NOTES):
+            await tx.log_positions.clamp_log(log)  # a stored position may be beyond the end of its log now
     owned = [(*pair, job.id) for job in jobs if (c := runtime.contracts.get(job.contract)) for pair in keys_of(c, job)]
     kept_until = tx.now + int(options.keep_keys_for * SECOND) if options.keep_keys_for else None
     counts["keys"] = await tx.pruning.drop_keys(owned, kept_until) if owned else 0
@@ -203,16 +204,10 @@ def _still_prunable(scanned: Sequence[Prunable], rows: Mapping[str, Job]) -> lis
 
 async def _histories(runtime: Runtime, ids: Sequence[str], tx: Tx) -> list[dict[str, Any]]:
     histories = []
-    for job_id, job in (await tx.jobs.lock(ids)).items():
-        contract = runtime.contract(job.contract)
+    for job in (await tx.jobs.lock(ids)).values():
+        history = await read_history(tx, runtime.contract(job.contract), job)
         dead_letter = await tx.dead_letters.dead_letter(job.dlq_id) if job.dlq_id else None
-        histories.append(
-            {
-                "job": job_view(contract, job),
-                "events": history_view(contract, job, await tx.log.events(job_id), await tx.log.notes(job_id)),
-                "dead_letter": dead_letter_view(dead_letter) if dead_letter else None,
-            }
-        )
+        histories.append({**history.as_dict(), "dead_letter": dead_letter and dead_letter_view(dead_letter)})
     return histories
 
 
@@ -220,7 +215,7 @@ async def delete_old_fires(runtime: Runtime, keep_seconds: float, batch: int) ->
     """Delete each schedule's oldest fires whose jobs were deleted, except its last fire; returns the number of rows."""
     cutoff = runtime.store.now() - int(keep_seconds * SECOND)
     deleted, page = 0, Filter(limit=_PAGE)
-    while schedules := await runtime.store.read(partial(_schedules, page)):
+    while schedules := await runtime.store.read(lambda tx: tx.schedules.list_schedules(page)):  # noqa: B023
         for schedule in schedules:
             number = batch
             while number == batch:
@@ -239,10 +234,6 @@ async def delete_idle_meters(runtime: Runtime) -> int:
         return await tx.limits.drop_idle_meters(tx.now - longest - _METER_IDLE_TIME) if limits else 0
 
     return await runtime.store.write(act)
-
-
-async def _schedules(page: Filter, tx: Tx) -> list[Schedule]:
-    return await tx.schedules.list_schedules(page)
 
 
 async def _delete_fires(schedule: Schedule, cutoff: Micros, batch: int, tx: Tx) -> int:

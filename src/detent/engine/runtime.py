@@ -1,10 +1,15 @@
-"""The runtime of the engine's acts: store, contracts and settings, and the method that runs an act in a transaction."""
+"""The runtime of the engine's acts: store, contracts and settings, and the method that runs an act in a transaction.
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+A service is a class of acts. `@reads`, `@writes` and `@changes` make a method whose first argument is a transaction one
+that opens this transaction itself.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import wraps
-from typing import Any, TypeVar, cast
+from functools import update_wrapper, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from detent.core.access import Scope
 from detent.core.approval_rules import ApprovalPolicy
@@ -27,6 +32,8 @@ from .tracing import Tracer
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound="Service")
+P = ParamSpec("P")
 
 
 class Runtime:
@@ -113,6 +120,45 @@ class Service:
     @property
     def tenant(self) -> str | None:
         return self._runtime.tenant
+
+
+def reads(act: Callable[Concatenate[S, Tx, P], Awaitable[T]]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """A method that runs in one transaction that only reads."""
+
+    async def run(self: S, /, *args: P.args, **options: P.kwargs) -> T:
+        return await self._runtime.store.read(lambda tx: act(self, tx, *args, **options))
+
+    return _without_transaction(run, act)
+
+
+def writes(
+    act: Callable[Concatenate[S, Tx, P], Awaitable[T | Refused]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """A method that runs in one transaction. Raises the error of a refusal after its commit."""
+
+    async def run(self: S, /, *args: P.args, **options: P.kwargs) -> T:
+        return unwrap(await self._runtime.run(lambda tx: act(self, tx, *args, **options)))
+
+    return _without_transaction(run, act)
+
+
+def changes(
+    act: Callable[Concatenate[S, Tx, P], Awaitable[Change | Refused]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, Job]]:
+    """A method that changes one job in one transaction and returns the job; see `Runtime.change`."""
+
+    async def run(self: S, /, *args: P.args, **options: P.kwargs) -> Job:
+        return await self._runtime.change(lambda tx: act(self, tx, *args, **options))
+
+    return _without_transaction(run, act)
+
+
+def _without_transaction(run: F, act: Callable[..., Any]) -> F:
+    """Give a method the name, the docstring and the signature of its act, without the transaction."""
+    signature = inspect.signature(act)
+    parameters = [parameter for name, parameter in signature.parameters.items() if name != "tx"]
+    update_wrapper(run, act).__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
 
 
 def operators_only(act: F) -> F:

@@ -2,24 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from detent.core.approval import APPROVE, FAIL, Approval, make_approval_request
 from detent.core.contract.model import Move
 from detent.core.errors import InvalidInput
 from detent.core.job import APPROVAL, Micros, Wait
-from detent.core.times import SECOND, from_datetime
-from detent.engine import Engine
-from detent.engine.execution.waits import approval_not_supported, question_changed
+from detent.core.times import SECOND, from_datetime, to_datetime
+from detent.engine.execution.settle import approval_not_supported, question_changed
 from detent.engine.submit.submission import check_name
-from detent.ports.claims import Claimed
 
 from .base_context import EngineContext
 from .outcomes import Suspend, WaitTimeout
 from .transaction import check_no_transaction
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Deadline = float | timedelta | datetime | None
 """Seconds from now, a timedelta, or a datetime with a time zone. None: no deadline."""
 
@@ -100,65 +97,36 @@ class ApprovalCalls(EngineContext):
         check_name(name, "approval name")
         check_no_transaction(self.scopes, "an approval")
         await self._check_lease("an approval")
-        return await _decision(
-            self._engine,
-            self._claimed,
-            self._number(name),
-            summary,
-            about=about,
-            roles=roles,
-            quorum=quorum,
-            deadline=deadline,
-            default=default,
-        )
-
-
-async def _decision(
-    engine: Engine,
-    claimed: Claimed,
-    name: str,
-    summary: str,
-    *,
-    about: Any,
-    roles: Sequence[str],
-    quorum: int,
-    deadline: Deadline,
-    default: str | bool | None,
-) -> Decision:
-    """The recorded decision; raises Suspend if there is none yet."""
-    request = make_approval_request(summary, about, roles, quorum, default)
-    contract = engine.contract(claimed.contract)
-    if not contract.has(Move.HOLD):
-        raise approval_not_supported(contract)
-    approval: Approval | None = await engine.store.read(lambda tx: tx.approvals.approval(claimed.id, name))
-    if approval is None or approval.decision is None:
-        raise Suspend(Wait(name, APPROVAL, _timeout(deadline, engine.store.now()), approval=request))
-    if approval.request.digest != request.digest:
-        raise question_changed(claimed.id, name)
-    if approval.decision == FAIL:
-        raise ApprovalExpired(f"approval {name!r} of job {claimed.id} was not decided before its deadline")
-    return _decision_of(approval)
+        name, job_id = self._numbers.number(name), self.job_id
+        request = make_approval_request(summary, about, roles, quorum, default)
+        contract = self._engine.contract(self._claimed.contract)
+        if not contract.has(Move.HOLD):
+            raise approval_not_supported(contract)
+        approval: Approval | None = await self._engine.store.read(lambda tx: tx.approvals.approval(job_id, name))
+        if approval is None or approval.decision is None:
+            raise Suspend(Wait(name, APPROVAL, _timeout(deadline, self._engine.store.now()), approval=request))
+        if approval.request.digest != request.digest:
+            raise question_changed(job_id, name)
+        if approval.decision == FAIL:
+            raise ApprovalExpired(f"approval {name!r} of job {job_id} was not decided before its deadline")
+        return _decision_of(approval)
 
 
 def _decision_of(approval: Approval) -> Decision:
     approved = approval.decision == APPROVE
     votes = tuple(
-        DecisionRecord(vote.person, vote.approved, vote.reason, _datetime(vote.at)) for vote in approval.votes
+        DecisionRecord(vote.person, vote.approved, vote.reason, to_datetime(vote.at)) for vote in approval.votes
     )
     deciding = [] if approval.expired else [vote for vote in votes if vote.approved == approved]
     return Decision(
         approved=approved,
         by=tuple(vote.person for vote in deciding),
         reason=next((vote.reason for vote in reversed(deciding) if vote.reason), None),
-        at=_datetime(approval.decided_at or approval.requested_at),
+        at=to_datetime(approval.decided_at or approval.requested_at),
         expired=approval.expired,
         digest=approval.request.digest,
         votes=votes,
     )
-
-
-def _datetime(at: Micros) -> datetime:
-    return _EPOCH + timedelta(microseconds=at)
 
 
 def _timeout(deadline: Deadline, now: Micros) -> Micros | None:
@@ -168,8 +136,6 @@ def _timeout(deadline: Deadline, now: Micros) -> Micros | None:
         return max(0, from_datetime(deadline) - now)
     seconds = deadline.total_seconds() if isinstance(deadline, timedelta) else deadline
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e9:
-        raise InvalidInput(
-            "deadline must be seconds from 0 to 1e9, a timedelta, or a datetime with a time zone",
-            code="APPROVAL_INVALID",
-        )
+        message = "deadline must be seconds from 0 to 1e9, a timedelta, or a datetime with a time zone"
+        raise InvalidInput(message, code="APPROVAL_INVALID")
     return int(seconds * SECOND)

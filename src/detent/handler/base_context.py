@@ -2,23 +2,24 @@
 
 import asyncio
 import logging
-from collections import Counter
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any
 
+from detent.core.contract.model import Move
+from detent.core.errors import InvalidInput
+from detent.core.job import Wait
+from detent.core.times import SECOND
 from detent.engine import Engine
+from detent.engine.execution.settle import not_supported
+from detent.engine.submit.submission import check_name
 from detent.ports.claims import Claimed
 from detent.system.backoff import Sleep
 from detent.system.retry import OUTAGE
 
 from .lease import Lease
+from .outcomes import Suspend
 from .transaction import Scope
 
-if TYPE_CHECKING:
-    from detent.engine import Engine
-
-
-T = TypeVar("T")
 PARK_SECONDS = 60.0
 """A wait that may last longer than this is parked, unless the job or the app sets `park_seconds`."""
 
@@ -115,6 +116,25 @@ class BaseContext:
         self._stop_reasons.append(reason)
 
 
+class Numbers:
+    """Numbers repeated names of one execution: `name`, `name#2`, `name#3`, …"""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def number(self, name: str) -> str:
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        return name if count == 1 else f"{name}#{count}"
+
+    def check_and_number(self, name: str, what: str) -> str:
+        """Refuse a name that looks like a numbered one. what: for the message."""
+        check_name(name, what)
+        if "#" in name:
+            message = f"{what} {name!r} must not contain #, which numbers repeated names; leave it out"
+            raise InvalidInput(message, code="NAME_INVALID")
+        return self.number(name)
+
+
 class EngineContext(BaseContext):
     """What the calls of an async handler share: the engine, open transactions, numbers of repeated names."""
 
@@ -143,8 +163,9 @@ class EngineContext(BaseContext):
         return [Scope()]
 
     @cached_property
-    def _name_counts(self) -> Counter[str]:
-        return Counter()
+    def _numbers(self) -> Numbers:
+        """Of children and approvals."""
+        return Numbers()
 
     async def _check_lease(self, what: str) -> None:
         """Raise StaleLease if this execution has lost the job. Asks the store only if the lease may be over. Internal.
@@ -161,8 +182,12 @@ class EngineContext(BaseContext):
                 lease.lost = "lease lost"
             lease.confirm(at)
 
-    def _number(self, name: str) -> str:
-        """A repeated name of a child or an approval gets a number: `name`, `name#2`, `name#3`, …"""
-        self._name_counts[name] += 1
-        count = self._name_counts[name]
-        return name if count == 1 else f"{name}#{count}"
+    def _check_can_wait(self, what: str) -> None:
+        contract = self._engine.contract(self._claimed.contract)
+        if not contract.has(Move.WAIT):
+            raise not_supported(contract, what)
+
+    def _suspend(self, name: str, kind: str, timeout: float | None, **fields: Any) -> Suspend:
+        """To be raised: the job leaves its worker; parked if it may be away for longer than `park_seconds`."""
+        park = timeout is None or timeout > self._park_seconds
+        return Suspend(Wait(name, kind, None if timeout is None else int(timeout * SECOND), park=park, **fields))

@@ -4,26 +4,21 @@ A child's id is derived from its parent and its name, so a handler that runs aga
 """
 
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from detent.core.child_ids import ANY, END, FAILURE, child_id
-from detent.core.contract.model import Move
 from detent.core.errors import DetentError, InvalidInput
-from detent.core.job import CHILDREN, Wait
-from detent.core.times import SECOND
-from detent.engine import Engine
+from detent.core.job import CHILDREN
 from detent.engine.execution import children as child_acts
-from detent.engine.execution.waits import not_supported
-from detent.engine.submit.submission import Submission
+from detent.engine.submit.submission import DEFAULT_TENANT, Submission
 from detent.ports.children import ChildState
-from detent.ports.claims import Claimed
 
 from .base_context import EngineContext
-from .outcomes import Suspend, WaitTimeout
-from .transaction import Scope, check_no_transaction
+from .outcomes import WaitTimeout
+from .transaction import check_no_transaction
 
 if TYPE_CHECKING:
     from .handler import Handler
@@ -31,7 +26,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-_DEFAULT_TENANT = Submission.__dataclass_fields__["tenant_id"].default
 
 
 class ChildFailed(DetentError):
@@ -114,42 +108,23 @@ class Child(Generic[R]):
 class ChildJobs:
     """The children of one execution: creates, enqueues, awaits and cancels them."""
 
-    def __init__(
-        self,
-        claimed: Claimed,
-        engine: Engine,
-        park_seconds: float,
-        scopes: list[Scope],
-        number: Callable[[str], str],
-        check_lease: Callable[[str], Awaitable[None]],
-    ) -> None:
-        """scopes: the transactions of the handler. number: numbers repeated names of one execution."""
-        self._check_lease = check_lease
-        self._claimed = claimed
-        self._engine = engine
-        self._park_seconds = park_seconds
-        self._scopes = scopes
-        self._number = number
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._claimed = context._claimed
+        self._engine = context._engine
         self.enqueue_failed = False
         """True after an enqueue raised: children that were not sent then need no warning."""
 
     def create(
-        self,
-        job: Enqueueable[..., R],
-        payload: dict[str, Any],
-        *,
-        name: str | None = None,
-        after: Sequence[str] = (),
+        self, job: Enqueueable[..., R], payload: dict[str, Any], *, name: str | None = None, after: Sequence[str] = ()
     ) -> Child[R]:
         """A child that is not enqueued yet. after: names of children it depends on, for display only."""
-        name = self._number(job.name) if name is None else name
+        name = self._context._numbers.number(job.name) if name is None else name
         submission = job.submission(payload)
         if submission.idempotency_key is not None:
-            raise InvalidInput(
-                f"{job.name}: a child takes no idempotency key, its name already makes it unique; leave key= out",
-                code="CHILD_KEY",
-            )
-        if submission.tenant_id not in (_DEFAULT_TENANT, self._claimed.tenant_id):
+            problem = "a child takes no idempotency key, its name already makes it unique; leave key= out"
+            raise InvalidInput(f"{job.name}: {problem}", code="CHILD_KEY")
+        if submission.tenant_id not in (DEFAULT_TENANT, self._claimed.tenant_id):
             raise InvalidInput("a child belongs to the tenant of its parent; leave tenant= out", code="CHILD_TENANT")
         submission = replace(
             submission,
@@ -165,9 +140,9 @@ class ChildJobs:
         """Enqueue those that are not enqueued yet, in bounded batches."""
         unsent = [child for child in children if not child.sent]
         try:
-            check_no_transaction(self._scopes, "enqueueing children")
+            check_no_transaction(self._context.scopes, "enqueueing children")
             if unsent:
-                await self._check_lease("enqueueing children")
+                await self._context._check_lease("enqueueing children")
             await child_acts.enqueue(self._engine, self._claimed, [child._request for child in unsent])
         except BaseException:
             self.enqueue_failed = True
@@ -179,14 +154,10 @@ class ChildJobs:
         self, children: Sequence[Child[R]], *, timeout: float | None = None, return_exceptions: bool = False
     ) -> list[R]:
         """The results in order; raises Suspend while some are missing."""
-        check_no_transaction(self._scopes, "a wait for children")
-        name = self._number("gather")
+        check_no_transaction(self._context.scopes, "a wait for children")
+        name = self._context._numbers.number("gather")
         states = await self._states(children)
-        failures = [self._failure(child, states[child.id]) for child in children]
-        if not return_exceptions:
-            for failure in failures:
-                if failure is not None:
-                    raise failure
+        failures = self._failures(children, states, may_raise=not return_exceptions)
         unfinished = tuple(dict.fromkeys(child.id for child in children if states[child.id].phase != "final"))
         if unfinished:
             await self._suspend(name, unfinished, END if return_exceptions else FAILURE, timeout)
@@ -198,12 +169,9 @@ class ChildJobs:
 
     async def wait_any(self, children: Sequence[Child[R]], seen: set[str]) -> dict[str, R]:
         """Results by id, as soon as a child has ended that is not in `seen`; the first failure raises."""
-        name = self._number("gather")
+        name = self._context._numbers.number("gather")
         states = await self._states(children)
-        for child in children:
-            failure = self._failure(child, states[child.id])
-            if failure is not None:
-                raise failure
+        self._failures(children, states, may_raise=True)
         ended = {child.id: child for child in children if states[child.id].phase == "final"}
         if children and ended.keys() <= seen:
             unfinished = tuple(child.id for child in children if child.id not in ended)
@@ -218,25 +186,29 @@ class ChildJobs:
         await self.send(children)
         return await child_acts.child_states(self._engine, self._claimed.id, [child.id for child in children])
 
-    def _failure(self, child: Child[Any], state: ChildState) -> ChildFailed | None:
-        contract = self._engine.contract(state.contract)
-        if state.phase != "final" or contract.succeeded(state.status):
-            return None
-        return ChildFailed(child.name, state)
+    def _failures(
+        self, children: Sequence[Child[Any]], states: Mapping[str, ChildState], *, may_raise: bool
+    ) -> list[ChildFailed | None]:
+        """For each child its failure, or None if it has not failed. may_raise: raise the first one instead."""
+        failures: list[ChildFailed | None] = []
+        for child in children:
+            state = states[child.id]
+            succeeded = self._engine.contract(state.contract).succeeded(state.status)
+            failures.append(None if state.phase != "final" or succeeded else ChildFailed(child.name, state))
+        first = next(filter(None, failures), None)
+        if first is not None and may_raise:
+            raise first
+        return failures
 
     async def _suspend(self, name: str, unfinished: tuple[str, ...], wakes_on: str, timeout: float | None) -> None:
-        contract = self._engine.contract(self._claimed.contract)
-        if not contract.has(Move.WAIT):
-            raise not_supported(contract, "a wait for children")
+        self._context._check_can_wait("a wait for children")
         if timeout is not None:
             signal = await self._engine.store.read(lambda tx: tx.signals.signal(self._claimed.id, name))
             if signal is not None:
                 raise WaitTimeout(
                     f"{len(unfinished)} children of job {self._claimed.id} did not end before the timeout"
                 )
-        park = timeout is None or timeout > self._park_seconds
-        micros = None if timeout is None else int(timeout * SECOND)
-        raise Suspend(Wait(name, CHILDREN, micros, park=park, children=unfinished, wakes_on=wakes_on))
+        raise self._context._suspend(name, CHILDREN, timeout, children=unfinished, wakes_on=wakes_on)
 
 
 class ChildCalls(EngineContext):
@@ -245,7 +217,7 @@ class ChildCalls(EngineContext):
     @cached_property
     def children(self) -> ChildJobs:
         """The children of this execution. Internal: handlers use `enqueue`, `enqueue_many` and `gather`."""
-        return ChildJobs(self._claimed, self._engine, self._park_seconds, self.scopes, self._number, self._check_lease)
+        return ChildJobs(self)
 
     def enqueue(self, job: Enqueueable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
         """A child job of this job. Await it to enqueue it now, or pass it to `gather`.

@@ -1,34 +1,34 @@
 """Context: what an async handler can do. Steps, waits, transactions, progress; children and approvals are inherited."""
 
 import asyncio
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar, overload
 
-from detent.core.contract.model import Move
 from detent.core.errors import InvalidInput, StaleLease
-from detent.core.job import Note, Signal, Wait
+from detent.core.job import Signal
 from detent.core.outcome import Outcome, Succeeded, Waits
 from detent.core.times import SECOND, from_datetime, from_iso
 from detent.engine.execution.settle import Settlement, settle_or_raise
-from detent.engine.execution.steps import has_no_recorded_steps
-from detent.engine.execution.waits import not_supported
+from detent.engine.execution.steps import add_note, has_no_recorded_steps
+from detent.engine.reads.why import PROGRESS, TIMER
 from detent.engine.submit.submission import check_name
 from detent.ports.store import OpenTransaction
-from detent.ports.tx import Tx
 
 from .approvals import ApprovalCalls
+from .base_context import Numbers
 from .children import ChildCalls
-from .outcomes import Suspend, WaitTimeout
-from .steps import NOT_RECORDED, Numbers, StepCall, Steps, call_function
-from .transaction import Scope, StepScope, Transaction, check_no_transaction
+from .outcomes import WaitTimeout
+from .steps import NOT_RECORDED, StepCall, Steps
+from .transaction import Scope, Transaction, check_no_transaction, step_scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
-WAIT_KINDS = ("signal", "webhook", "human", "timer")
-TIMER = "timer"
+WAIT_KINDS = ("signal", "webhook", "human", TIMER)
 MAX_WAIT_SECONDS = 1e9
 _PROGRESS_SECONDS = 1.0
 
@@ -50,7 +50,7 @@ class Context(ChildCalls, ApprovalCalls):
 
     @cached_property
     def _steps(self) -> Steps:
-        return Steps(self._claimed, self._engine, strict=self._strict_steps, pause=self._pause)
+        return Steps(self)
 
     @cached_property
     def _sleep_names(self) -> Numbers:
@@ -76,7 +76,7 @@ class Context(ChildCalls, ApprovalCalls):
         """
         call = self._begin_step(name, fn, args, kwargs)
         result = await self._steps.recorded_result(call)
-        return result if result is not NOT_RECORDED else await self._run_step(call, fn, args, kwargs)
+        return result if result is not NOT_RECORDED else await self._run_step(call)
 
     @overload
     async def once(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -100,7 +100,7 @@ class Context(ChildCalls, ApprovalCalls):
         await self._check_lease(f"step {call.name!r}")
         await self._steps.record_start(call)
         try:
-            return await self._run_step(call, fn, args, kwargs)
+            return await self._run_step(call)
         except Exception as error:
             await self._steps.record_error(call, error)
             raise
@@ -112,14 +112,14 @@ class Context(ChildCalls, ApprovalCalls):
         check_no_transaction(self.scopes, f"step {name!r}")
         return self._steps.begin_call(name, fn, args, kwargs)
 
-    async def _run_step(
-        self, call: StepCall, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
+    async def _run_step(self, call: StepCall) -> Any:
         """Call fn and record its result, in one commit with what fn wrote through ctx.transaction()."""
-        with self._engine.step_span(call.name), StepScope(self) as scope:
+        with self._engine.step_span(call.name), step_scope(self) as scope:
             try:
                 await self._check_lease(f"step {call.name!r}")  # nothing may come between this and the call
-                return await self._steps.record_result(call, await call_function(fn, args, kwargs), scope)
+                value = call.function()
+                value = await value if inspect.isawaitable(value) else value
+                return await self._steps.record_result(call, value, scope)
             finally:
                 await scope.rollback()
 
@@ -172,7 +172,7 @@ class Context(ChildCalls, ApprovalCalls):
         Repeated names of one execution are numbered, so a loop sleeps each time. Raises what `wait_for` raises, but
         for WaitTimeout.
         """
-        await self._recorded_signal(self._sleep_names.number(name, "sleep name"), TIMER, seconds)
+        await self._recorded_signal(self._sleep_names.check_and_number(name, "sleep name"), TIMER, seconds)
 
     async def wait_until(self, moment: datetime | str, *, name: str = "until") -> None:
         """Leave the worker until `moment`: a datetime with a time zone, or ISO-8601 text. A past moment does not wait.
@@ -180,7 +180,7 @@ class Context(ChildCalls, ApprovalCalls):
         Raises InvalidInput (TIME_INVALID) for a moment without a zone, and what `sleep` raises.
         """
         at = from_datetime(moment) if isinstance(moment, datetime) else from_iso(moment, field="moment")
-        numbered = self._sleep_names.number(name, "wait name")
+        numbered = self._sleep_names.check_and_number(name, "wait name")
         remaining = at - self._engine.store.now()
         if remaining > 0:
             await self._recorded_signal(numbered, TIMER, remaining / SECOND)
@@ -188,23 +188,15 @@ class Context(ChildCalls, ApprovalCalls):
     async def _recorded_signal(self, name: str, kind: str, timeout: float | None) -> Signal:
         """The signal or timeout that ended this wait; raises Suspend if it has not ended yet."""
         await self._check_lease(f"a wait for {name!r}")
-        self._check_can_wait()
+        self._check_can_wait("a wait")
         check_no_transaction(self.scopes, f"a wait for {name!r}")
         if timeout is not None and not 0 <= timeout <= MAX_WAIT_SECONDS:
-            raise InvalidInput(
-                f"a wait must last from 0 to {MAX_WAIT_SECONDS:g} s, got {timeout!r}; without a timeout it has no end",
-                code="WAIT_INVALID",
-            )
+            message = f"a wait must last from 0 to {MAX_WAIT_SECONDS:g} s, got {timeout!r}"
+            raise InvalidInput(f"{message}; without a timeout it has no end", code="WAIT_INVALID")
         signal: Signal | None = await self._engine.store.read(lambda tx: tx.signals.signal(self.job_id, name))
         if signal is None:
-            park = timeout is None or timeout > self._park_seconds
-            raise Suspend(Wait(name, kind, None if timeout is None else int(timeout * SECOND), park=park))
+            raise self._suspend(name, kind, timeout)
         return signal
-
-    def _check_can_wait(self) -> None:
-        contract = self._engine.contract(self._claimed.contract)
-        if not contract.has(Move.WAIT):
-            raise not_supported(contract, "a wait")
 
     async def finish(self, outcome: Outcome) -> Outcome:
         """Commit the open transaction with a success, and note recorded steps that were not called.
@@ -220,19 +212,18 @@ class Context(ChildCalls, ApprovalCalls):
                 await self._steps.note_orphans()
             return outcome
         try:
-            return await self._settle_with(scope, outcome) if isinstance(outcome, Succeeded) else outcome
+            if isinstance(outcome, Succeeded):
+                await self._settle_with(scope, outcome)
+            return outcome
         finally:
             await scope.rollback()
 
-    async def _settle_with(self, scope: Scope, outcome: Succeeded) -> Outcome:
+    async def _settle_with(self, scope: Scope, outcome: Succeeded) -> None:
         """Commit the success and the user's writes together. The worker then settles again, which changes nothing."""
         orphans = self._steps.orphans()
         settlement = Settlement(self.job_id, self._claimed.token, self._claimed.contract, outcome)
-        try:
+        with suppress(StaleLease):  # the worker settles again, without the writes; that is refused and noted
             await scope.commit(lambda tx: settle_or_raise(self._engine, tx, settlement, orphans))
-        except StaleLease:
-            return outcome  # the worker settles again, without the writes; that is refused and noted
-        return outcome
 
     async def close(self) -> None:
         """Roll back open transactions. Called by the worker when it has interrupted the handler."""
@@ -257,15 +248,6 @@ class Context(ChildCalls, ApprovalCalls):
             return  # SQLite has one writer, and this handler holds it
         self._progress_at = now
         data = {"share": max(0.0, min(1.0, share)), "message": message[:500]}
-        claimed = self._claimed
-
-        async def act(tx: Tx) -> None:
-            row = (await tx.jobs.lock([claimed.id])).get(claimed.id)
-            if row is None or row.token != claimed.token or not row.worker:
-                self._lease.lost = "lease lost"
-                return
-            at = max(tx.now, row.updated_at)
-            await tx.log.add_notes([Note(row.id, row.version, "progress", at, row.worker, row.execution_no, data)])
-
-        await self._engine.store.write(act)
+        if not await add_note(self._engine, self._claimed, PROGRESS, data):
+            self._lease.lost = "lease lost"
         self._lease.raise_if_lost(self.job_id, "progress")

@@ -4,7 +4,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import pydantic
 import pydantic_core
@@ -61,11 +61,7 @@ class Handler:
         if self.arguments is None:
             return named
         try:
-            checked = self.arguments.model_validate(named)
-        except pydantic.ValidationError as error:
-            raise _invalid_payload(self.name, error) from None
-        try:
-            return _dumped(checked)
+            return _dumped(self.arguments.model_validate(named))
         except pydantic.ValidationError as error:
             raise _invalid_payload(self.name, error) from None
         except ValueError as error:
@@ -73,19 +69,15 @@ class Handler:
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self.parameters):
-            raise InvalidInput(
-                f"{self.name} takes {len(self.parameters)} arguments, got {len(args)}", code="PAYLOAD_INVALID"
-            )
+            message = f"{self.name} takes {len(self.parameters)} arguments, got {len(args)}"
+            raise InvalidInput(message, code="PAYLOAD_INVALID")
         named = dict(zip(self.parameters, args, strict=False))
         repeated = named.keys() & kwargs.keys()
         unknown = [] if self.free_form else sorted(kwargs.keys() - set(self.parameters))
         if repeated or unknown:
-            names = ", ".join(sorted(repeated) or unknown)
-            raise InvalidInput(
-                f"{self.name}: argument {names} is {'given twice' if repeated else 'not known'}; "
-                f"it takes ({', '.join(self.parameters)})",
-                code="PAYLOAD_INVALID",
-            )
+            problem = f"{', '.join(sorted(repeated) or unknown)} is {'given twice' if repeated else 'not known'}"
+            message = f"{self.name}: argument {problem}; it takes ({', '.join(self.parameters)})"
+            raise InvalidInput(message, code="PAYLOAD_INVALID")
         return {**named, **kwargs}
 
     def call_arguments(self, payload: str) -> dict[str, Any]:
@@ -109,10 +101,8 @@ class Handler:
         try:
             text = to_json(self.result, value)
         except JSON_ERRORS as error:
-            raise InvalidInput(
-                f"the result of {self.name} does not fit its return annotation, or is not JSON: {first_line(error)}",
-                code="RESULT_INVALID",
-            ) from None
+            message = f"the result of {self.name} does not fit its return annotation, or is not JSON"
+            raise InvalidInput(f"{message}: {first_line(error)}", code="RESULT_INVALID") from None
         return None if text == "null" and self.result is not None else text
 
     def result_value(self, text: str | None) -> Any:
@@ -163,10 +153,8 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
     except NameError as error:
-        raise InvalidInput(
-            f"{function.__qualname__}: the annotation {error.name!r} cannot be resolved; import it at module level",
-            code="HANDLER_INVALID",
-        ) from None
+        problem = f"the annotation {error.name!r} cannot be resolved; import it at module level"
+        raise InvalidInput(f"{function.__qualname__}: {problem}", code="HANDLER_INVALID") from None
 
 
 def _is_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
@@ -179,18 +167,12 @@ def _is_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
 def _argument_model(
     name: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any], free_form: bool
 ) -> type[pydantic.BaseModel]:
-    fields: dict[str, Any] = {
-        f"{_FIELD}{n}": (
-            hints.get(p.name, Any),
-            pydantic.Field(... if p.default is p.empty else p.default, alias=p.name),
-        )
-        for n, p in enumerate(parameters)
-    }
-    config: pydantic.ConfigDict = {
-        **KEEP_NAN,
-        "extra": "allow" if free_form else "forbid",
-        "protected_namespaces": (),
-    }
+    fields: dict[str, Any] = {}
+    for n, p in enumerate(parameters):
+        field = pydantic.Field(... if p.default is p.empty else p.default, alias=p.name)
+        fields[f"{_FIELD}{n}"] = (hints.get(p.name, Any), field)
+    extra: Literal["allow", "forbid"] = "allow" if free_form else "forbid"
+    config: pydantic.ConfigDict = {**KEEP_NAN, "extra": extra, "protected_namespaces": ()}
     try:
         return pydantic.create_model(f"{name} arguments", __config__=config, **fields)
     except SCHEMA_ERRORS as error:

@@ -9,6 +9,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pydantic
 
+from detent.engine.submit.submission import refuse_constant
+
 KEEP_NAN: pydantic.ConfigDict = {"ser_json_inf_nan": "constants"}
 """By default pydantic dumps NaN as null without an error; dumped as a constant it can be refused."""
 Adapter = pydantic.TypeAdapter[Any]
@@ -29,7 +31,10 @@ def adapter_of(annotation: Any) -> Adapter | None:
 def to_json(adapter: Adapter | None, value: Any) -> str:
     """The value as the JSON text that is stored; raises one of JSON_ERRORS."""
     if adapter is not None:
-        return _refuse_nan(adapter.dump_json(adapter.validate_python(value)).decode())
+        text = adapter.dump_json(adapter.validate_python(value)).decode()
+        if "NaN" in text or "Infinity" in text:
+            json.loads(text, parse_constant=refuse_constant)
+        return text
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -62,14 +67,3 @@ def _declared_adapter(function: Callable[..., Any]) -> Adapter | None:
         return adapter_of(annotation)
     except (*SCHEMA_ERRORS, TypeError, AttributeError):
         return None
-
-
-def _refuse_nan(text: str) -> str:
-    """JSON has no NaN and no Infinity."""
-    if "NaN" in text or "Infinity" in text:
-        json.loads(text, parse_constant=_refuse_constant)
-    return text
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")

@@ -17,6 +17,10 @@ class Reading(NamedTuple):
     monotonic: float
     wall: Micros
 
+    @classmethod
+    def of(cls, clock: Clock) -> "Reading":
+        return cls(clock.monotonic(), clock.now())
+
 
 class LeaseClock:
     """Measures how long ago the leases of one worker were confirmed."""
@@ -28,7 +32,7 @@ class LeaseClock:
         self._trusted_micros = int(self._trusted * SECOND)
 
     def read(self) -> Reading:
-        return Reading(self._clock.monotonic(), self._clock.now())
+        return Reading.of(self._clock)
 
     def is_recent(self, confirmed: Reading) -> bool:
         """True while by both clocks at least a third of a lease confirmed then is left."""

@@ -1,25 +1,20 @@
 """The steps of one execution: names each call, returns results of earlier executions, records new results."""
 
-import asyncio
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from detent.core.errors import InvalidInput, OnceUnfinished, StaleLease, StepMismatch, StepOrphaned
 from detent.core.job import Step
-from detent.engine import Engine
 from detent.engine.execution import steps as acts
-from detent.engine.submit.submission import check_name
-from detent.ports.claims import Claimed
-from detent.system.backoff import Sleep as Sleep
 from detent.system.retry import OUTAGE
 
 from .argument_digest import digest_of
+from .base_context import EngineContext, Numbers
 from .json_values import JSON_ERRORS, Adapter, first_line, from_json, return_adapter, to_json
 from .transaction import Scope
 
-T = TypeVar("T")
 MAX_RESULT = 1 << 20
 MAX_ERROR = 500
 NOT_RECORDED = object()
@@ -33,32 +28,18 @@ class StepCall:
     name: str
     digest: str
     adapter: Adapter | None
-
-
-class Numbers:
-    """Numbers repeated names of one execution: `name`, `name#2`, `name#3`, …"""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    def number(self, name: str, what: str = "step name") -> str:
-        check_name(name, what)
-        if "#" in name:
-            raise InvalidInput(
-                f"{what} {name!r} must not contain #, which numbers repeated names; leave it out", code="NAME_INVALID"
-            )
-        count = self._counts[name] = self._counts.get(name, 0) + 1
-        return name if count == 1 else f"{name}#{count}"
+    function: Callable[[], Any]
+    """The user's function with its arguments; plain or async."""
 
 
 class Steps:
     """Looks up and records the steps of one execution of one job."""
 
-    def __init__(self, claimed: Claimed, engine: Engine, *, strict: bool = False, pause: Sleep = asyncio.sleep) -> None:
-        self._claimed = claimed
-        self._engine = engine
-        self._strict = strict
-        self._pause = pause
+    def __init__(self, context: EngineContext) -> None:
+        self._claimed = context._claimed
+        self._engine = context._engine
+        self._strict = context._strict_steps
+        self._pause = context._pause
         self._names = Numbers()
         self._called: set[str] = set()
         self._recorded: dict[str, Step] | None = None
@@ -66,9 +47,10 @@ class Steps:
     def begin_call(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> StepCall:
-        numbered = self._names.number(name)
+        numbered = self._names.check_and_number(name, "step name")
         self._called.add(numbered)
-        return StepCall(numbered, digest_of(args, kwargs), return_adapter(function))
+        bound = partial(function, *args, **kwargs)
+        return StepCall(numbered, digest_of(args, kwargs), return_adapter(function), bound)
 
     async def recorded_result(self, call: StepCall) -> Any:
         """The recorded result of this step, or NOT_RECORDED."""
@@ -121,12 +103,8 @@ class Steps:
             text = to_json(call.adapter, value)
             size = len(text.encode())
         except JSON_ERRORS as error:
-            raise InvalidInput(
-                f"the result of step {call.name!r} does not fit its return annotation, or is not JSON: "
-                f"{first_line(error)}",
-                code="STEP_RESULT_INVALID",
-                step=call.name,
-            ) from None
+            message = f"the result of step {call.name!r} does not fit its return annotation, or is not JSON"
+            raise InvalidInput(f"{message}: {first_line(error)}", code="STEP_RESULT_INVALID", step=call.name) from None
         if size > MAX_RESULT:
             raise InvalidInput(
                 f"the result of step {call.name!r} has {size} bytes, the limit is {MAX_RESULT}; store the data "
@@ -150,7 +128,9 @@ class Steps:
         """Recorded steps that were not called. With strict_steps: raises StepOrphaned, before any new step runs."""
         names = [name for name in self._recorded or () if name not in self._called]
         if names and self._strict:
-            raise _orphaned(self._claimed.id, names)
+            problem = f"has recorded steps that the code no longer calls: {', '.join(map(repr, names))}"
+            advice = "call them again, or requeue the job to run the new code from the start"
+            raise StepOrphaned(f"job {self._claimed.id} {problem}; {advice}", steps=names)
         return names
 
     async def load(self) -> dict[str, Step]:
@@ -168,21 +148,6 @@ class Steps:
     def _step(self, call: StepCall, text: str | None, *, finished: bool) -> Step:
         claimed, now = self._claimed, self._engine.store.now()
         return Step(claimed.id, call.name, call.digest, text, finished, claimed.execution_no, now)
-
-
-async def call_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Call a plain or a coroutine function; an awaitable result is awaited."""
-    value = function(*args, **kwargs)
-    return await value if inspect.isawaitable(value) else value
-
-
-def _orphaned(job_id: str, names: list[str]) -> StepOrphaned:
-    listed = ", ".join(map(repr, names))
-    return StepOrphaned(
-        f"job {job_id} has recorded steps that the code no longer calls: {listed}; call them again, or requeue the "
-        "job to run the new code from the start",
-        steps=names,
-    )
 
 
 def _unfinished(step: Step) -> OnceUnfinished:

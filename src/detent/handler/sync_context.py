@@ -2,16 +2,16 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from .base_context import BaseContext
-from .blocking import Blocking, blocking
+from .blocking import Blocking, Run, blocking
 from .children import Child, Enqueueable
 from .context import Context
 from .outcomes import Suspend
 from .steps import NOT_RECORDED, StepCall
-from .transaction import StepScope, Transaction, current_scope
+from .transaction import Transaction, current_scope, step_scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,7 +31,7 @@ class SyncContext(BaseContext, Blocking[Context]):
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         BaseContext.__init__(self, context._claimed)
-        Blocking.__init__(self, context, _RunOnLoop(loop))
+        Blocking.__init__(self, context, _run_on(loop))
         self._stop_reasons = context._stop_reasons
 
     wait_for = blocking(Context.wait_for)
@@ -69,7 +69,7 @@ class SyncContext(BaseContext, Blocking[Context]):
         """
         call = self._original._begin_step(name, fn, args, kwargs)
         result = self._run(self._original._steps.recorded_result(call))
-        return result if result is not NOT_RECORDED else self._run_step(call, fn, args, kwargs)
+        return result if result is not NOT_RECORDED else self._run_step(call)
 
     @overload
     def once(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -92,18 +92,16 @@ class SyncContext(BaseContext, Blocking[Context]):
         self._check_lease(f"step {call.name!r}")
         self._run(steps.record_start(call))
         try:
-            return self._run_step(call, fn, args, kwargs)
+            return self._run_step(call)
         except Exception as error:
             self._run(steps.record_error(call, error))
             raise
 
-    def _run_step(
-        self, call: StepCall, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
-        with self._original._engine.step_span(call.name), StepScope(self._original) as scope:
+    def _run_step(self, call: StepCall) -> Any:
+        with self._original._engine.step_span(call.name), step_scope(self._original) as scope:
             try:
                 self._check_lease(f"step {call.name!r}")  # in this thread: nothing may come between this and the call
-                value = fn(*args, **kwargs)
+                value = call.function()
                 if inspect.isawaitable(value):
                     value = self._run(_await(value))
                 return self._run(self._original._steps.record_result(call, value, scope))
@@ -130,25 +128,23 @@ class SyncContext(BaseContext, Blocking[Context]):
         return SyncTransaction(Transaction(self._original, current_scope(self._original)), self._run)
 
 
-class _RunOnLoop:
+def _run_on(loop: asyncio.AbstractEventLoop) -> Run:
     """Runs coroutines on the worker's event loop; the calling thread waits."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def __call__(self, coroutine: Coroutine[Any, Any, T], /) -> T:
+    async def catch_suspend(coroutine: Coroutine[Any, Any, T]) -> T | Suspend:
         """Suspend comes back as a value: a BaseException would end the loop."""
+        try:
+            return await coroutine
+        except Suspend as suspended:
+            return suspended
 
-        async def catch_suspend() -> T | Suspend:
-            try:
-                return await coroutine
-            except Suspend as suspended:
-                return suspended
-
-        result = asyncio.run_coroutine_threadsafe(catch_suspend(), self._loop).result()
+    def run(coroutine: Coroutine[Any, Any, T], /) -> T:
+        result = asyncio.run_coroutine_threadsafe(catch_suspend(coroutine), loop).result()
         if isinstance(result, Suspend):
             raise result
         return result
+
+    return run
 
 
 class SyncTransaction(Blocking[Transaction]):

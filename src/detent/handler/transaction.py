@@ -4,9 +4,9 @@ Opened inside a step, the transaction commits with the step's record; elsewhere 
 handler returned. Both commits check the lease token: if the job was lost meanwhile, the user's writes are rolled back.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.core.errors import InvalidInput
@@ -40,21 +40,17 @@ class Scope:
 _running_step: ContextVar[tuple["Context", Scope] | None] = ContextVar("detent_step", default=None)
 
 
-class StepScope:
+@contextmanager
+def step_scope(context: "Context") -> Iterator[Scope]:
     """While a step's function runs, transactions of its context belong to that step."""
-
-    def __init__(self, context: "Context") -> None:
-        self.scope = Scope()
-        self._context = context
-
-    def __enter__(self) -> Scope:
-        self._reset_token = _running_step.set((self._context, self.scope))
-        self._context.scopes.append(self.scope)
-        return self.scope
-
-    def __exit__(self, *_: object) -> None:
-        _running_step.reset(self._reset_token)
-        self._context.scopes.remove(self.scope)
+    scope = Scope()
+    reset_token = _running_step.set((context, scope))
+    context.scopes.append(scope)
+    try:
+        yield scope
+    finally:
+        _running_step.reset(reset_token)
+        context.scopes.remove(scope)
 
 
 def current_scope(context: "Context") -> Scope:
@@ -91,8 +87,6 @@ class Transaction:
             scope.transaction = await self._context.begin_transaction()
         return scope.transaction.connection
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             await self._scope.rollback()

@@ -11,15 +11,7 @@ from functools import partial
 from typing import Any
 
 from opentelemetry import context, trace
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    set_span_in_context,
-)
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
 from detent.client.app import Detent
 from detent.core.outcome import Cancelled, Failed, Outcome, Stopped, Waits
@@ -31,15 +23,13 @@ from detent.ports.clock import Clock
 from detent.system.clock import SystemClock
 
 SHARE_OF_TIME = 0.01
-_NOT_RECORDING = set_span_in_context(NonRecordingSpan(SpanContext(1, 1, False, TraceFlags(0))), context.Context())
+_NO_SPAN = SpanContext(1, 1, False, TraceFlags(0))
+_NOT_RECORDING = set_span_in_context(NonRecordingSpan(_NO_SPAN), context.Context())
 """The context of an execution without a span: spans that handlers start in it are not recorded either."""
 
 
 def instrument(
-    app: Detent,
-    tracer_provider: trace.TracerProvider | None = None,
-    *,
-    share_of_time: float | None = SHARE_OF_TIME,
+    app: Detent, tracer_provider: trace.TracerProvider | None = None, *, share_of_time: float | None = SHARE_OF_TIME
 ) -> "OpenTelemetry":
     """Trace this application's jobs. share_of_time: maximum share of the time to spend on spans; None: no limit."""
     app.tracer = tracer = OpenTelemetry(tracer_provider, share_of_time)
@@ -64,16 +54,8 @@ class OpenTelemetry:
         current = trace.get_current_span().get_span_context()
         if self._may_span(not current.is_valid or current.trace_flags.sampled):
             began = self._budget.now()
-            attributes: dict[str, Any] = {
-                "messaging.system": "detent",
-                "messaging.operation.name": "enqueue",
-                "messaging.destination.name": submission.queue,
-                "detent.job_type": submission.job_type,
-                "detent.tenant_id": submission.tenant_id,
-            }
-            span = self._tracer.start_span(
-                f"enqueue {submission.job_type}", kind=SpanKind.PRODUCER, attributes=attributes
-            )
+            name, attributes = f"enqueue {submission.job_type}", _attributes("enqueue", submission)
+            span = self._tracer.start_span(name, kind=SpanKind.PRODUCER, attributes=attributes)
             current = span.get_span_context()
             span.end()
             self._budget.spend(began)
@@ -100,11 +82,14 @@ class OpenTelemetry:
     @contextmanager
     def _span_around(self, claimed: Claimed) -> Iterator[Ended]:
         began = self._budget.now()
-        parent = _parent(claimed.traceparent)
-        outer = set_span_in_context(NonRecordingSpan(parent), context.Context()) if parent else context.Context()
-        span = self._tracer.start_span(
-            f"run {claimed.job_type}", outer, kind=SpanKind.CONSUMER, attributes=_attributes(claimed)
-        )
+        outer = _context_of(claimed.traceparent)
+        attributes = _attributes("process", claimed) | {
+            "messaging.message.id": claimed.id,
+            "detent.contract": claimed.contract,
+            "detent.execution_no": claimed.execution_no,
+        }
+        name = f"run {claimed.job_type}"
+        span = self._tracer.start_span(name, outer, kind=SpanKind.CONSUMER, attributes=attributes)
         token = context.attach(set_span_in_context(span, outer))
         self._budget.spend(began)
         try:
@@ -160,41 +145,35 @@ class _Budget:
 _MAX_SAVED_SECONDS = 0.015
 _MAX_SPAN_SECONDS = 0.001
 """The most that one span is charged: if it took longer, another process or thread had the CPU."""
-_NO_SPAN = SpanContext(1, 1, False, TraceFlags(0))
 
 
-def _parent(traceparent: str | None) -> SpanContext | None:
+def _context_of(traceparent: str | None) -> context.Context:
+    """An empty context, with the span of the enqueue as its remote parent if there was one."""
     if traceparent is None:
-        return None
-    _, trace_id, span_id, flags = traceparent.split("-")
-    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
+        return context.Context()
+    _, trace_id, span_id, flags = (int(part, 16) for part in traceparent.split("-"))
+    parent = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+    return set_span_in_context(NonRecordingSpan(parent), context.Context())
 
 
-def _attributes(claimed: Claimed) -> dict[str, Any]:
+def _attributes(operation: str, job: Submission | Claimed) -> dict[str, Any]:
     return {
         "messaging.system": "detent",
-        "messaging.operation.name": "process",
-        "messaging.destination.name": claimed.queue,
-        "messaging.message.id": claimed.id,
-        "detent.job_type": claimed.job_type,
-        "detent.contract": claimed.contract,
-        "detent.tenant_id": claimed.tenant_id,
-        "detent.execution_no": claimed.execution_no,
+        "messaging.operation.name": operation,
+        "messaging.destination.name": job.queue,
+        "detent.job_type": job.job_type,
+        "detent.tenant_id": job.tenant_id,
     }
 
 
-def _ignore_outcome(outcome: Outcome) -> None:
-    pass
-
-
-_WITHOUT_SPAN: AbstractContextManager[Ended] = nullcontext(_ignore_outcome)
+_WITHOUT_SPAN: AbstractContextManager[Ended] = nullcontext(lambda outcome: None)
 
 
 def _record_outcome(span: trace.Span, outcome: Outcome) -> None:
     span.set_attribute("detent.outcome", type(outcome).__name__.lower())
     if isinstance(outcome, Failed):
         failure = outcome.failure
-        span.set_status(Status(StatusCode.ERROR, failure.message))
+        span.set_status(trace.Status(trace.StatusCode.ERROR, failure.message))
         span.set_attribute("error.type", failure.error_class or failure.code)
         span.set_attribute("detent.error_code", failure.code)
     elif isinstance(outcome, Waits):

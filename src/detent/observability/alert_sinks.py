@@ -28,14 +28,19 @@ class Sink(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LogSink:
-    """Writes each alert to the logger `detent.alerts`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BySeverity:
+    """A sink for alerts of some severities."""
 
     severities: tuple[str, ...] = SEVERITIES
 
     def accepts(self, severity: str) -> bool:
         return severity in self.severities
+
+
+@dataclass(frozen=True, slots=True)
+class LogSink(_BySeverity):
+    """Writes each alert to the logger `detent.alerts`."""
 
     async def deliver(self, delivery: Delivery, now: int) -> str | None:
         alert = json.loads(delivery.body)
@@ -46,16 +51,12 @@ class LogSink:
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookSink:
+class WebhookSink(_BySeverity):
     """POSTs the alert as JSON. A secret signs time and body, so that a receiver can refuse forged and old requests."""
 
     url: str
     secret: str = ""
     timeout_seconds: float = 5.0
-    severities: tuple[str, ...] = SEVERITIES
-
-    def accepts(self, severity: str) -> bool:
-        return severity in self.severities
 
     async def deliver(self, delivery: Delivery, now: int) -> str | None:
         body = delivery.body.encode()
@@ -105,15 +106,11 @@ def verify_signature(secret: str, header: str, body: bytes, *, now: int, toleran
 
 
 @dataclass(frozen=True, slots=True)
-class CommandSink:
+class CommandSink(_BySeverity):
     """Runs a program with the alert as JSON on its standard input; exit code 0 means it was delivered."""
 
     command: tuple[str, ...]
     timeout_seconds: float = 10.0
-    severities: tuple[str, ...] = SEVERITIES
-
-    def accepts(self, severity: str) -> bool:
-        return severity in self.severities
 
     async def deliver(self, delivery: Delivery, now: int) -> str | None:
         try:

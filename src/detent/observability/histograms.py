@@ -50,11 +50,6 @@ class Histogram:
         self._sort_in()
         return self._total
 
-    @property
-    def count(self) -> int:
-        self._sort_in()
-        return sum(self._counts)
-
     def buckets(self) -> list[tuple[str, float]]:
         """(upper bound, how many values up to it), cumulative as Prometheus expects."""
         self._sort_in()

@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from detent.core.job import Micros, Note
 from detent.core.times import iso
 from detent.engine import Engine
+from detent.engine.execution.steps import add_note
 from detent.ports.claims import Claimed
-from detent.ports.tx import Tx
 
 TEXT, JSON = "text", "json"
-FORMATS = (TEXT, JSON)
 CAPTURED = "log"
 """The name of the note that holds the captured lines of an execution."""
 MAX_LINES = 200
@@ -95,12 +93,6 @@ class Capture:
         self._bytes += len(message)
         self.lines.append({"at": _time(record), "level": record.levelname, "logger": record.name, "message": message})
 
-    def note(self, claimed: Claimed, seq: int, worker: str | None, now: Micros) -> Note:
-        data: dict[str, Any] = {"lines": self.lines}
-        if self.left_out:
-            data["left_out"] = self.left_out
-        return Note(claimed.id, seq, CAPTURED, now, worker, claimed.execution_no, data)
-
 
 class _CaptureHandler(logging.Handler):
     """On the root logger: adds each record to the Capture of the execution it was logged in."""
@@ -133,10 +125,5 @@ def capturing() -> Iterator[Capture]:
 
 async def store_lines(engine: Engine, claimed: Claimed, capture: Capture) -> None:
     """Store the captured lines as a note of the job, if this execution still holds the lease."""
-
-    async def act(tx: Tx) -> None:
-        row = (await tx.jobs.lock([claimed.id])).get(claimed.id)
-        if row is not None and row.token == claimed.token and row.worker:
-            await tx.log.add_notes([capture.note(claimed, row.version, row.worker, max(tx.now, row.updated_at))])
-
-    await engine.store.write(act)
+    data = {"lines": capture.lines, **({"left_out": capture.left_out} if capture.left_out else {})}
+    await add_note(engine, claimed, CAPTURED, data)

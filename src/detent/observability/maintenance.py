@@ -58,13 +58,12 @@ class MaintenanceLoop:
 
         A delivery is stored before it is sent and marked afterwards: each is delivered at least once.
         """
-        attempts = 0
-        sinks = self.settings.sinks
-        while attempts < _MAX_DELIVERIES and await alerts.any_delivery_due(self._engine):
+        attempts, sinks, store = 0, self.settings.sinks, self._engine.store
+        while attempts < _MAX_DELIVERIES and any(await store.read(lambda tx: tx.alerts.due_deliveries(1))):
             delivery = await alerts.take_delivery(self._engine, sinks)
             if delivery is None:
                 break
-            error = await sinks[delivery.sink].deliver(delivery, self._engine.store.now())
+            error = await sinks[delivery.sink].deliver(delivery, store.now())
             was_last = await alerts.finish_delivery(self._engine, delivery, error)
             if error is not None:
                 then = "giving up" if was_last else "trying again later"

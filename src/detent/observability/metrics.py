@@ -7,6 +7,7 @@ process.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from detent.core.alerts import Alert
@@ -26,6 +27,8 @@ MAX_LABELS = 100
 """Tenants, notes and schedules with a label of their own; the others share the label `other`."""
 Values = Mapping[Any, float]
 """Tuple of label values -> value of the metric."""
+Metric = tuple[str, str, tuple[str, ...], Values]
+"""Name, help, names of the labels, values."""
 _KIND = ("contract", "queue", "job_type")
 _MAX_STEPS = 200
 
@@ -34,76 +37,66 @@ async def exposition(
     engine: Engine, event_counter: EventCounter | None = None, histograms: ExecutionHistograms | None = None
 ) -> tuple[bytes, str]:
     """(the page, its content type). First counts the events of the log up to now, so that the counters are exact."""
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
     await (event_counter or EventCounter(engine)).catch_up(_MAX_STEPS)
     readings = await engine.store.read(partial(read_inputs, engine))
-    families = list(_families(readings, await list_alerts(engine), histograms))
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(families))
+    alerts = await list_alerts(engine)
+    registry: Any = SimpleNamespace(collect=lambda: _families(readings, alerts, histograms))
     return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
-class _Collected:
-    """A Prometheus collector that returns families collected before: its `collect` cannot await."""
-
-    def __init__(self, families: list[Any]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Any]:
-        yield from self._families
-
-
 def _families(readings: Readings, alerts: list[Alert], histograms: ExecutionHistograms | None) -> Iterator[Any]:
-    labels = _labels_of_groups(readings)
-    yield _family(
-        "counter", "detent_events", "Status changes in the log.", (*_KIND, "event", "move"), _events(readings, labels)
-    )
-    yield _family(
-        "gauge", "detent_jobs", "Unfinished jobs by status.", (*_KIND, "status", "phase"), _jobs(readings, labels)
-    )
-    yield _family(
-        "counter", "detent_dead_letters", "Dead letters written, by tenant.", ("tenant_id",), _dead_letters(readings)
-    )
-    notes = _sum_by_name({key.event: n for (log, key), n in readings.sums.items() if log == NOTES}.items())
-    yield _family("counter", "detent_notes", "Notes in the log, refused moves among them.", ("note",), notes)
-    losses = {(str(key.event == "charged").lower(),): n for (log, key), n in readings.sums.items() if log == LOSSES}
-    help_text = "Jobs taken from workers whose lease ran out."
-    yield _family("counter", "detent_lease_losses", help_text, ("charged",), losses)
-    yield from _gauges(readings)
-    states = Counter((alert.rule, alert.severity, str(alert.state)) for alert in alerts)
-    yield _family("gauge", "detent_alerts", "Alerts by rule and state.", ("rule", "severity", "state"), states)
-    yield _family("gauge", "detent_build_info", "The version of Detent.", ("version",), {(__version__,): 1})
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    for kind, metrics in ((CounterMetricFamily, _counters(readings)), (GaugeMetricFamily, _gauges(readings, alerts))):
+        for name, help_text, labels, values in metrics:
+            family = kind(name, help_text, labels=labels)
+            for label_values, number in sorted(values.items()):
+                family.add_metric(label_values, number)
+            yield family
     if histograms is not None:
         help_text = "Seconds from due to pickup by this process."
         yield _histogram("detent_pickup_seconds", help_text, histograms.pickup)
         yield _histogram("detent_execution_seconds", "Seconds that handlers ran in this process.", histograms.execution)
 
 
-def _gauges(readings: Readings) -> Iterator[Any]:
-    now = readings.now
+def _counters(readings: Readings) -> Iterator[Metric]:
+    events = _events(readings, _labels_of_groups(readings))
+    yield "detent_events", "Status changes in the log.", (*_KIND, "event", "move"), events
+    yield "detent_dead_letters", "Dead letters written, by tenant.", ("tenant_id",), _dead_letters(readings)
+    notes = _sum_by_name({key.event: n for (log, key), n in readings.sums.items() if log == NOTES}.items())
+    yield "detent_notes", "Notes in the log, refused moves among them.", ("note",), notes
+    losses = {(str(key.event == "charged").lower(),): n for (log, key), n in readings.sums.items() if log == LOSSES}
+    yield "detent_lease_losses", "Jobs taken from workers whose lease ran out.", ("charged",), losses
+
+
+def _gauges(readings: Readings, alerts: list[Alert]) -> Iterator[Metric]:
+    now, job_kind = readings.now, ("queue", "job_type")
+    jobs = _jobs(readings, _labels_of_groups(readings))
+    yield "detent_jobs", "Unfinished jobs by status.", (*_KIND, "status", "phase"), jobs
     waiting = {(queue,): (now - due) / SECOND for queue, due in readings.waiting().items()}
     help_text = "Seconds since the oldest due job became due, without paused jobs."
-    yield _family("gauge", "detent_backlog_oldest_seconds", help_text, ("queue",), _capped(waiting))
+    yield "detent_backlog_oldest_seconds", help_text, ("queue",), _capped(waiting)
     unserved = {(kind.queue, kind.job_type): (now - due) / SECOND for kind, due in readings.unserved()}
     help_text = "Seconds for which jobs are due that no live worker runs."
-    yield _family("gauge", "detent_unserved_seconds", help_text, ("queue", "job_type"), _capped(unserved))
+    yield "detent_unserved_seconds", help_text, job_kind, _capped(unserved)
     running = {(queue, job_type): (now - since) / SECOND for queue, job_type, _, since in readings.running}
     help_text = "Seconds since the oldest running execution started."
-    yield _family("gauge", "detent_running_oldest_seconds", help_text, ("queue", "job_type"), _capped(running))
+    yield "detent_running_oldest_seconds", help_text, job_kind, _capped(running)
     suspects = {kind: losses for kind, (losses, _, _) in readings.worst_suspects().items()}
     help_text = "Losses in a row of the job that was lost most often, from two on."
-    yield _family("gauge", "detent_suspect_losses", help_text, ("queue", "job_type"), _capped(suspects))
+    yield "detent_suspect_losses", help_text, job_kind, _capped(suspects)
     late = {(schedule.label,): schedule.late(now) / SECOND for schedule in readings.missed}
-    yield _family(
-        "gauge", "detent_schedule_late_seconds", "Seconds by which schedules are late.", ("schedule",), _capped(late)
-    )
+    yield "detent_schedule_late_seconds", "Seconds by which schedules are late.", ("schedule",), _capped(late)
     live = [worker for worker in readings.workers if is_live(worker, now)]
-    states = Counter((worker.state,) for worker in live)
-    yield _family("gauge", "detent_workers", "Live workers by state.", ("state",), states)
-    yield _family("gauge", "detent_slots", "Slots of live workers.", (), {(): sum(worker.slots for worker in live)})
+    yield "detent_workers", "Live workers by state.", ("state",), Counter((worker.state,) for worker in live)
+    yield "detent_slots", "Slots of live workers.", (), {(): sum(worker.slots for worker in live)}
     busy = sum(worker.busy for worker in live)
-    yield _family("gauge", "detent_slots_busy", "Slots of live workers that run a job.", (), {(): busy})
+    yield "detent_slots_busy", "Slots of live workers that run a job.", (), {(): busy}
+    states = Counter((alert.rule, alert.severity, str(alert.state)) for alert in alerts)
+    yield "detent_alerts", "Alerts by rule and state.", ("rule", "severity", "state"), states
+    yield "detent_build_info", "The version of Detent.", ("version",), {(__version__,): 1}
 
 
 def _events(readings: Readings, labels: Mapping[Group, Group]) -> Mapping[tuple[str, ...], float]:
@@ -152,15 +145,6 @@ def _capped(values: Values) -> Values:
     if len(ordered) > MAX_LABELS:
         kept[(OTHER,) * len(ordered[0][0])] = ordered[MAX_LABELS][1]
     return kept
-
-
-def _family(kind: str, name: str, help_text: str, labels: tuple[str, ...], values: Values) -> Any:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-    family = (CounterMetricFamily if kind == "counter" else GaugeMetricFamily)(name, help_text, labels=labels)
-    for label_values, number in sorted(values.items()):
-        family.add_metric(label_values, number)
-    return family
 
 
 def _histogram(name: str, help_text: str, table: Mapping[tuple[str, ...], Histogram]) -> Any:

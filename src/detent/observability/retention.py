@@ -30,14 +30,15 @@ class JsonLinesFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.written = 0
 
     def write(self, histories: list[dict[str, Any]]) -> None:
         is_new = not self.path.exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
-            if file.tell() and not _ends_with_newline(file):
-                file.write(b"\n")  # a crash has left the last line incomplete
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")  # a crash has left the last line incomplete
             for history in histories:
                 file.write(json.dumps(history, ensure_ascii=False, separators=(",", ":"), default=str).encode() + b"\n")
             file.flush()
@@ -48,15 +49,9 @@ class JsonLinesFile:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        self.written += len(histories)
 
     async def __call__(self, histories: list[dict[str, Any]]) -> None:
         await asyncio.to_thread(self.write, histories)
-
-
-def _ends_with_newline(file: Any) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return bool(file.read(1) == b"\n")
 
 
 class Pruner:

@@ -16,10 +16,6 @@ DEFAULT_FILE = "detent.toml"
 INVALID = "SETTINGS_INVALID"
 
 
-def log_sink() -> dict[str, Sink]:
-    return {"log": LogSink()}
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Alert rules, alert sinks and retention. Give all workers the same: any of them may evaluate and prune."""
@@ -28,7 +24,7 @@ class Settings:
     """False: no alerts are evaluated or delivered."""
     alert_interval_seconds: float = 15.0
     rules: tuple[Rule, ...] = DEFAULT_RULES
-    sinks: Mapping[str, Sink] = field(default_factory=log_sink)
+    sinks: Mapping[str, Sink] = field(default_factory=lambda: {"log": LogSink()})
     retention: tuple[Retention, ...] = ()
     """The first rule that matches a finished job decides how long it is kept; without rules nothing is deleted."""
     retention_interval_seconds: float = 10.0

@@ -15,7 +15,7 @@ from detent.engine.metrics.alerts import check_rule
 from detent.engine.pruning import Retention
 
 from .alert_sinks import CommandSink, LogSink, Sink, WebhookSink
-from .settings import INVALID, Settings, log_sink
+from .settings import INVALID, Settings
 
 _DAY = 86_400.0
 
@@ -31,7 +31,7 @@ def settings_from(table: Mapping[str, Any]) -> Settings:
         alerts=alerts.enabled,
         alert_interval_seconds=alerts.interval_seconds,
         rules=tuple(check_rule(rule) for rule in rules.values()),
-        sinks={**log_sink(), **{name: _sink(name, row) for name, row in alerts.sinks.items()}},
+        sinks={**_DEFAULTS.sinks, **{name: _sink(name, row) for name, row in alerts.sinks.items()}},
         retention=tuple(rule.retention() for rule in retention.rules),
         retention_interval_seconds=retention.interval_seconds,
         retention_batch=retention.batch,
@@ -83,7 +83,7 @@ class _LogTable(_SinkTable):
     type: Literal["log"]
 
     def sink(self) -> Sink:
-        return LogSink(tuple(self.severities))
+        return LogSink(severities=tuple(self.severities))
 
 
 class _WebhookTable(_SinkTable):
@@ -104,7 +104,7 @@ class _WebhookTable(_SinkTable):
 
     def sink(self) -> Sink:
         secret = self.secret or os.environ.get(self.secret_env, "")
-        return WebhookSink(self.url, secret, self.timeout_seconds, tuple(self.severities))
+        return WebhookSink(self.url, secret, self.timeout_seconds, severities=tuple(self.severities))
 
 
 class _CommandTable(_SinkTable):
@@ -121,7 +121,7 @@ class _CommandTable(_SinkTable):
         return arguments
 
     def sink(self) -> Sink:
-        return CommandSink(tuple(self.command), self.timeout_seconds, tuple(self.severities))
+        return CommandSink(tuple(self.command), self.timeout_seconds, severities=tuple(self.severities))
 
 
 _SINK_TABLES: dict[Any, type[_LogTable | _WebhookTable | _CommandTable]] = {

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -18,6 +18,8 @@ from detent.stores.sqlite.store import SqliteStore
 from detent.worker.state import WorkerState
 
 T = TypeVar("T")
+BrokenRule = tuple[str, str, str]
+"""(job id, rule, detail)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,8 @@ class ControlledStore(SqliteStore):
         self._hooks = hooks
         self.effects: Counter[str] = Counter()
         """External side effects of handlers per job: a rollback does not undo them."""
-        self.wrong_step_calls: list[tuple[str, str, str]] = []
-        """(job id, rule, detail) for each function of a step that was called although it must not run."""
+        self.wrong_step_calls: list[BrokenRule] = []
+        """One for each function of a step that was called although it must not run."""
 
     @property
     def session(self) -> Session:
@@ -116,35 +118,14 @@ def _schema() -> bytes:
 def run_all(awaitable: Awaitable[T]) -> T:
     """Run a coroutine to its end, executing each of its store calls immediately."""
     coroutine: Coroutine[Any, Any, T] = awaitable  # type: ignore[assignment]
-    step: Callable[[], Any] = lambda: coroutine.send(None)  # noqa: E731
+    resume: Callable[[Any], StoreCall] = coroutine.send
+    value: Any = None
     while True:
         try:
-            call = step()
+            call = resume(value)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
-        step = _run_and_resume(coroutine, call)
-
-
-def _run_and_resume(coroutine: Coroutine[Any, Any, Any], call: StoreCall) -> Callable[[], Any]:
-    """Run a store call; returns the function that resumes the coroutine with its result or its exception."""
-    try:
-        result = call.run()
-    except Exception as error:
-        problem = error
-        return lambda: coroutine.throw(problem)
-    return lambda: coroutine.send(result)
-
-
-@dataclass(slots=True)
-class Violation:
-    """A broken invariant: the job, the rule, what was found; path: the steps that lead to it."""
-
-    job_id: str
-    rule: str
-    detail: str
-    seq: int | None = None
-    path: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"job_id": self.job_id, "seq": self.seq, "rule": self.rule, "detail": self.detail}
-        return {**fields, "path": self.path} if self.path else fields
+        try:
+            resume, value = coroutine.send, call.run()
+        except Exception as error:
+            resume, value = coroutine.throw, error

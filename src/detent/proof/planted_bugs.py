@@ -5,8 +5,7 @@ Production code cannot reach them: they are passed in as Hooks, by `detent simul
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from detent.core.contract.model import Move, Phase
@@ -14,14 +13,54 @@ from detent.core.job import Change, Job, Micros, Signal, Step
 from detent.core.outcome import Outcome
 from detent.core.schedule import FIRE_KEY, Advance, Fire, Schedule
 from detent.engine import BatchResult
-from detent.handler.lease import Lease
+from detent.handler.lease import Lease, Reading
 from detent.ports.claims import Claimed, Extended, Success
 from detent.stores.sqlite.claim import SqliteTx
 from detent.worker.state import Batch, Held, Interrupt, WorkerState
 
 from .controlled_store import DEFAULT_HOOKS, Hooks
 
+T = TypeVar("T", bound=SqliteTx | WorkerState)
 
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One planted bug: its name, a description, and the classes it replaces."""
+
+    name: str
+    description: str
+    hooks: Hooks
+
+
+BUGS: dict[str, Bug] = {}
+
+
+def planted(name: str, description: str) -> Callable[[type[T]], type[T]]:
+    """Registers a subclass of SqliteTx or WorkerState that has this bug."""
+
+    def register(kind: type[T]) -> type[T]:
+        part = "state" if issubclass(kind, WorkerState) else "transaction"
+        BUGS[name] = Bug(name, description, replace(DEFAULT_HOOKS, **{part: kind}))  # type: ignore[arg-type]
+        return kind
+
+    return register
+
+
+def _with(change: Change, **columns: object) -> Change:
+    return replace(change, after=replace(change.after, **columns))  # type: ignore[arg-type]
+
+
+class AltersChanges(SqliteTx):
+    """Writes each change as `alter` returns it."""
+
+    def alter(self, change: Change) -> Change:
+        return change
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        await super().apply([self.alter(change) for change in changes])
+
+
+@planted("settle-without-token", "a success is accepted without comparing tokens")
 class SettlesWithoutToken(SqliteTx):
     async def succeed(self, successes: Sequence[Success]) -> list[Success]:
         rows = await self.lock([success.id for success in successes])
@@ -30,6 +69,7 @@ class SettlesWithoutToken(SqliteTx):
         return await super().succeed(forged)
 
 
+@planted("event-without-row", "a job that becomes claimable is logged, but its row is not written")
 class LogsWithoutRow(SqliteTx):
     async def apply(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -39,33 +79,34 @@ class LogsWithoutRow(SqliteTx):
                 await super().apply([change])
 
 
-class WritesRowWithoutLog(SqliteTx):
-    async def apply(self, changes: Sequence[Change]) -> None:
-        await super().apply([replace(change, events=change.events[:-1]) for change in changes])
+@planted("row-without-event", "the last event of a change is not logged")
+class WritesRowWithoutLog(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        return replace(change, events=change.events[:-1])
 
 
-class KeepsVersion(SqliteTx):
-    async def apply(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            before = change.before
-            if before and change.after.phase is Phase.CLAIMABLE:
-                change = replace(change, after=replace(change.after, version=before.version))
-            await super().apply([change])
+@planted("version-not-raised", "a job that becomes claimable keeps its version")
+class KeepsVersion(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        kept = change.before and change.after.phase is Phase.CLAIMABLE
+        return _with(change, version=change.before.version) if kept and change.before else change
 
 
-class KeepsRetryCount(SqliteTx):
-    async def apply(self, changes: Sequence[Change]) -> None:
-        await super().apply([_with(change, retries=change.before.retries) for change in changes if change.before])
+@planted("retry-count-not-raised", "a retry is not counted")
+class KeepsRetryCount(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        return _with(change, retries=change.before.retries) if change.before else change
 
 
-class DoesNotChargeLosses(SqliteTx):
-    async def apply(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            before, after = change.before, change.after
-            kept = before is not None and after.phase is Phase.CLAIMABLE and after.retries == before.retries
-            await super().apply([_with(change, failures=before.failures) if kept and before else change])
+@planted("loss-not-charged", "a lost lease is not charged although the contract charges it")
+class DoesNotChargeLosses(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        before, after = change.before, change.after
+        kept = before is not None and after.phase is Phase.CLAIMABLE and after.retries == before.retries
+        return _with(change, failures=before.failures) if kept and before else change
 
 
+@planted("live-lease-expired", "leases are expired an hour too early")
 class ExpiresLiveLeases(SqliteTx):
     async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
         now, self.now = self.now, self.now + _HOUR
@@ -78,11 +119,13 @@ class ExpiresLiveLeases(SqliteTx):
 _HOUR: Micros = 3_600_000_000
 
 
+@planted("lost-twice-forgotten", "a job that failed or was interrupted before is never expired")
 class ForgetsExpired(SqliteTx):
     async def expired(self, limit: int, contracts: Sequence[str]) -> list[Job]:
         return [job for job in await super().expired(limit, contracts) if job.failures + job.interruptions == 0]
 
 
+@planted("wait-misses-signal", "a job starts to wait without checking for a signal sent before")
 class MissesSignal(SqliteTx):
     """Hides signals from a job that is still leased, so a job that starts to wait never finds one sent before."""
 
@@ -96,6 +139,7 @@ class MissesSignal(SqliteTx):
             await super().add_signal(signal)
 
 
+@planted("zombie-step", "a step is recorded for a worker that lost the job")
 class RecordsWithoutToken(SqliteTx):
     """Records a step without comparing tokens, so also for a worker that lost the job."""
 
@@ -104,6 +148,39 @@ class RecordsWithoutToken(SqliteTx):
         return True
 
 
+@planted("lost-job-runs-on", "an execution that has lost its job runs further steps")
+class RunsOnWithoutLease(WorkerState):
+    """Tells no handler that its job is lost, and never lets it ask the store."""
+
+    def batch_done(
+        self, result: BatchResult, batch: Batch | None = None, now: float = 0.0, new_lease: Callable[[], Lease] = Lease
+    ) -> list[Claimed]:
+        return super().batch_done(result, batch, now)
+
+    def _abandon(self, held: Held, outcome: Outcome | None, reason: str) -> Interrupt:
+        interrupt = super()._abandon(held, outcome, reason)
+        held.lease.lost = None
+        return interrupt
+
+
+@planted("lease-reclaimed-early", "a worker reclaims leases right after an outage or a jump of the clock")
+class ReclaimsTooEarly(WorkerState):
+    """Reclaims leases although a reclaim grace is in force."""
+
+    def _may_reclaim(self, at: Reading) -> bool:
+        return super()._may_reclaim(at) or True
+
+
+@planted("late-result-accepted", "the result of an execution that has lost its job is settled for the current one")
+class AcceptsLateResult(WorkerState):
+    """Takes the result of an execution that has lost its job for the result of the one that holds it now."""
+
+    def handler_ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
+        held = self.held.get(job_id)
+        return super().handler_ended(job_id, held.claimed.token if held else token, outcome)
+
+
+@planted("once-not-begun", "a once is not recorded before it runs")
 class ForgetsBegun(SqliteTx):
     """Reports that the start of a step was recorded, but writes nothing."""
 
@@ -111,6 +188,7 @@ class ForgetsBegun(SqliteTx):
         return await super().record_step(step, token) if step.finished else True
 
 
+@planted("parent-misses-child", "a child that ends just before its parent waits does not wake it")
 class MissesChildren(SqliteTx):
     """Parent and child check before they write, without a lock: a child that ends just before its parent waits sends
     no notification, and the parent waits for it nevertheless."""
@@ -136,11 +214,13 @@ _DROP_NOTIFICATIONS = (
 )
 
 
-class ForgetsDeadLetter(SqliteTx):
-    async def apply(self, changes: Sequence[Change]) -> None:
-        await super().apply([replace(change, dead_letter=None) for change in changes])
+@planted("dead-letter-forgotten", "a failed job gets no dead letter")
+class ForgetsDeadLetter(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        return replace(change, dead_letter=None)
 
 
+@planted("second-final-event", "the final event of a job is logged twice")
 class LogsFinalEventTwice(SqliteTx):
     async def apply(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -152,6 +232,7 @@ class LogsFinalEventTwice(SqliteTx):
                 await super().apply([Change(before=change.after, after=after, events=[again])])
 
 
+@planted("lost-submit", "some submits are acknowledged but not written")
 class LosesSubmits(SqliteTx):
     """Acknowledges some submits without writing them."""
 
@@ -159,6 +240,7 @@ class LosesSubmits(SqliteTx):
         return await super().insert([change for change in changes if int(change.after.id[-1], 16) % 2])
 
 
+@planted("heartbeat-revives", "a late heartbeat restores an expired lease")
 class RevivesLeases(SqliteTx):
     """A late heartbeat leases the job again although its lease was expired and the job released."""
 
@@ -179,37 +261,37 @@ _REVIVE = (
 )
 
 
-class IgnoresBackoff(SqliteTx):
-    async def apply(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            after, before = change.after, change.before
-            if before and after.retries > before.retries and after.phase is Phase.CLAIMABLE:
-                at = None if after.next_retry_at is None else self.now
-                change = _with(change, due_at=self.now, ready=True, next_retry_at=at)
-            await super().apply([change])
+@planted("backoff-ignored", "a retry is due immediately")
+class IgnoresBackoff(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        after, before = change.after, change.before
+        if not before or after.retries <= before.retries or after.phase is not Phase.CLAIMABLE:
+            return change
+        at = None if after.next_retry_at is None else self.now
+        return _with(change, due_at=self.now, ready=True, next_retry_at=at)
 
 
-class IgnoresLatestEventTime(SqliteTx):
-    async def apply(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            events = [replace(event, at=self.now) for event in change.events]
-            at = max(self.now, change.after.created_at) if events else change.after.updated_at
-            finished = None if change.after.finished_at is None else at
-            await super().apply([_with(replace(change, events=events), updated_at=at, finished_at=finished)])
+@planted("time-runs-back", "event times follow a clock that was set back")
+class IgnoresLatestEventTime(AltersChanges):
+    def alter(self, change: Change) -> Change:
+        events = [replace(event, at=self.now) for event in change.events]
+        at = max(self.now, change.after.created_at) if events else change.after.updated_at
+        finished = None if change.after.finished_at is None else at
+        return _with(replace(change, events=events), updated_at=at, finished_at=finished)
 
 
+@planted("limit-counted-early", "a limit is checked against a count made before the lock")
 class UsesStaleCounts(SqliteTx):
     """Returns the counts of its previous call, like a claim that counts before it holds the lock."""
 
     async def leased_by_lane(self) -> dict[int, int]:
         current = await super().leased_by_lane()
-        previous, _PREVIOUS_COUNTS[self.connection] = _PREVIOUS_COUNTS.get(self.connection, {}), current
+        previous: dict[int, int] = _PREVIOUS.get(self.connection, {})
+        _PREVIOUS[self.connection] = current
         return previous
 
 
-_PREVIOUS_COUNTS: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
-
-
+@planted("late-cancel", "a cancel after the success is applied")
 class CancelsFinishedJobs(SqliteTx):
     """Presents a final row as one that can be cancelled, so an operator's late cancel undoes a success."""
 
@@ -223,12 +305,14 @@ class CancelsFinishedJobs(SqliteTx):
         return rows
 
 
+@planted("fire-without-compare", "a schedule fires without compare-and-set, so one fire may create two jobs")
 class FiresWithoutCompare(SqliteTx):
     """Fires a schedule without the compare-and-set, and without the two guards behind it: fire row and key."""
 
     async def due_schedules(self, limit: int, contracts: Sequence[str]) -> list[Schedule]:
         current = await super().due_schedules(limit, contracts)
-        previous, _PREVIOUS_DUE[self.connection] = _PREVIOUS_DUE.get(self.connection, []), current
+        previous: list[Schedule] = _PREVIOUS.get(self.connection, [])
+        _PREVIOUS[self.connection] = current
         return [*current, *(schedule for schedule in previous if schedule.id not in {one.id for one in current})]
 
     async def advance_schedules(self, advances: Sequence[Advance]) -> int:
@@ -248,109 +332,5 @@ class FiresWithoutCompare(SqliteTx):
         return len(owned)
 
 
-_PREVIOUS_DUE: WeakKeyDictionary[Any, list[Schedule]] = WeakKeyDictionary()
-
-
-class RunsOnWithoutLease(WorkerState):
-    """Tells no handler that its job is lost, and never lets it ask the store."""
-
-    def batch_done(
-        self, result: BatchResult, batch: Batch | None = None, new_lease: Callable[[], Lease] = Lease
-    ) -> list[Claimed]:
-        return super().batch_done(result, batch)
-
-    def _abandon(self, held: Held, outcome: Outcome | None, reason: str) -> Interrupt:
-        interrupt = super()._abandon(held, outcome, reason)
-        held.lease.lost = None
-        return interrupt
-
-
-class ReclaimsTooEarly(WorkerState):
-    """Reclaims leases although a reclaim grace is in force."""
-
-    def next_batch(self, now: float = 0.0, *, may_reclaim: bool = True) -> Batch | None:
-        return super().next_batch(now, may_reclaim=True)
-
-
-class AcceptsLateResult(WorkerState):
-    """Takes the result of an execution that has lost its job for the result of the one that holds it now."""
-
-    def handler_ended(self, job_id: str, token: str, outcome: Outcome) -> bool:
-        held = self.held.get(job_id)
-        return super().handler_ended(job_id, held.claimed.token if held else token, outcome)
-
-
-def _with(change: Change, **columns: object) -> Change:
-    return replace(change, after=replace(change.after, **columns))  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
-class Bug:
-    """One planted bug: its name, a description, and the classes it replaces."""
-
-    name: str
-    description: str
-    hooks: Hooks
-
-
-def _bug(name: str, description: str, transaction: type[SqliteTx]) -> Bug:
-    return Bug(name, description, replace(DEFAULT_HOOKS, transaction=transaction))
-
-
-BUGS: Mapping[str, Bug] = MappingProxyType(
-    {
-        bug.name: bug
-        for bug in (
-            _bug("settle-without-token", "a success is accepted without comparing tokens", SettlesWithoutToken),
-            _bug(
-                "event-without-row",
-                "a job that becomes claimable is logged, but its row is not written",
-                LogsWithoutRow,
-            ),
-            _bug("row-without-event", "the last event of a change is not logged", WritesRowWithoutLog),
-            _bug("version-not-raised", "a job that becomes claimable keeps its version", KeepsVersion),
-            _bug("retry-count-not-raised", "a retry is not counted", KeepsRetryCount),
-            _bug(
-                "loss-not-charged", "a lost lease is not charged although the contract charges it", DoesNotChargeLosses
-            ),
-            _bug("live-lease-expired", "leases are expired an hour too early", ExpiresLiveLeases),
-            _bug(
-                "lost-twice-forgotten", "a job that failed or was interrupted before is never expired", ForgetsExpired
-            ),
-            _bug("wait-misses-signal", "a job starts to wait without checking for a signal sent before", MissesSignal),
-            _bug("zombie-step", "a step is recorded for a worker that lost the job", RecordsWithoutToken),
-            Bug(
-                "lost-job-runs-on",
-                "an execution that has lost its job runs further steps",
-                replace(DEFAULT_HOOKS, state=RunsOnWithoutLease),
-            ),
-            Bug(
-                "lease-reclaimed-early",
-                "a worker reclaims leases right after an outage or a jump of the clock",
-                replace(DEFAULT_HOOKS, state=ReclaimsTooEarly),
-            ),
-            Bug(
-                "late-result-accepted",
-                "the result of an execution that has lost its job is settled for the current one",
-                replace(DEFAULT_HOOKS, state=AcceptsLateResult),
-            ),
-            _bug("once-not-begun", "a once is not recorded before it runs", ForgetsBegun),
-            _bug(
-                "parent-misses-child", "a child that ends just before its parent waits does not wake it", MissesChildren
-            ),
-            _bug("dead-letter-forgotten", "a failed job gets no dead letter", ForgetsDeadLetter),
-            _bug("second-final-event", "the final event of a job is logged twice", LogsFinalEventTwice),
-            _bug("lost-submit", "some submits are acknowledged but not written", LosesSubmits),
-            _bug("heartbeat-revives", "a late heartbeat restores an expired lease", RevivesLeases),
-            _bug("backoff-ignored", "a retry is due immediately", IgnoresBackoff),
-            _bug("time-runs-back", "event times follow a clock that was set back", IgnoresLatestEventTime),
-            _bug("limit-counted-early", "a limit is checked against a count made before the lock", UsesStaleCounts),
-            _bug("late-cancel", "a cancel after the success is applied", CancelsFinishedJobs),
-            _bug(
-                "fire-without-compare",
-                "a schedule fires without compare-and-set, so one fire may create two jobs",
-                FiresWithoutCompare,
-            ),
-        )
-    }
-)
+_PREVIOUS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""connection -> what a bug that uses stale values read last"""

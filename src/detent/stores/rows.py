@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from detent.core.contract.model import Phase
 from detent.core.job import Event, Job, Note, Signal, Step
+from detent.core.options.job_options import JobKeys
 
 T = TypeVar("T")
 
@@ -18,33 +19,10 @@ def columns_of(kind: type) -> tuple[str, ...]:
 
 JOB_COLUMNS, EVENT_COLUMNS, NOTE_COLUMNS = columns_of(Job), columns_of(Event), columns_of(Note)
 
-FIXED = frozenset(
-    {
-        "id",
-        "contract",
-        "job_type",
-        "queue",
-        "tenant_id",
-        "payload",
-        "created_at",
-        "priority",
-        "limit_key",
-        "max_retries",
-        "timeout_ms",
-        "idempotency_key",
-        "idempotency_scope",
-        "task_id",
-        "task_attempt",
-        "schedule_type",
-        "scheduled_at",
-        "trace_id",
-        "traceparent",
-        "parent_id",
-        "requeued_from",
-        "effect_root",
-        "deadline_at",
-    }
-)
+FIXED = frozenset(columns_of(JobKeys)) | {
+    *("id", "contract", "job_type", "payload", "created_at", "max_retries"),
+    *("task_attempt", "schedule_type", "scheduled_at", "deadline_at"),
+}
 """Columns of a job that never change after the insert."""
 MUTABLE = tuple(name for name in JOB_COLUMNS if name not in FIXED)
 

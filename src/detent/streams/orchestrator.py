@@ -5,20 +5,15 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from detent.core.contract.builtin import stream_contract_names
 from detent.core.contract.model import Phase
 from detent.core.errors import DetentError, StoreRefused
 from detent.core.job import DEAD_LETTER, TASK, Job
 from detent.core.times import SECOND
 from detent.engine import Engine
-from detent.engine.streams.deliveries import (
-    AppliedResults,
-    SortedIdleMessages,
-    apply_results,
-    expired_stream_leases,
-    resolve_expired_leases,
-    sort_idle_messages,
-)
+from detent.engine.streams import deliveries
 from detent.engine.streams.poisoned_messages import dead_letter_message
+from detent.handler.lease import Reading
 from detent.ports.clock import Clock
 from detent.ports.stream import Delivery, IdleMessage, OutboxItem, Result, StreamTransport, TaskMessage
 from detent.ports.tx import Tx
@@ -26,7 +21,7 @@ from detent.system.backoff import Backoff
 from detent.system.batcher import batch_then_each
 from detent.system.clock import SystemClock
 from detent.worker.reclaim_grace import ReclaimGrace
-from detent.worker.registration import worker_name
+from detent.worker.worker import worker_name
 
 log = logging.getLogger("detent.streams.orchestrator")
 BATCH = 500
@@ -45,11 +40,13 @@ class Orchestrator:
     def __init__(self, engine: Engine, transport: StreamTransport, clock: Clock | None = None) -> None:
         self.engine = engine
         self.transport = transport
+        self._store = engine.store
+        self._settings = transport.settings
         self.id = f"orchestrator-{worker_name(engine.ids)}"
-        self.published = self.results_applied = self.reclaimed = self.republished = self.errors = 0
+        self.republished = self.errors = 0
         self._clock = clock or SystemClock()
-        self._lease = int(transport.settings.visibility_timeout_s * SECOND)
-        self._reclaim_grace = ReclaimGrace(self._clock, transport.settings.visibility_timeout_s)
+        self._lease = int(self._settings.visibility_timeout_s * SECOND)
+        self._reclaim_grace = ReclaimGrace(self._settings.visibility_timeout_s)
         self._republished_at: dict[str, float] = {}
         """Token of a task that was published again -> when. Its lease stays expired until a worker reclaims it."""
         self._next_trim = self._next_removal = float("-inf")
@@ -79,7 +76,7 @@ class Orchestrator:
                 await backoff.pause()
 
     async def _outbox_loop(self) -> None:
-        watch = self.engine.store.watch()
+        watch = self._store.watch()
         await self.check_epoch()
         while True:
             while await self.publish_outbox() == BATCH:
@@ -88,34 +85,32 @@ class Orchestrator:
 
     async def publish_outbox(self) -> int:
         """Publish a batch of due outbox items to the stream; returns how many items the batch had."""
-        if await self.transport.tasks.length() >= self.transport.settings.max_length:
+        if await self.transport.tasks.length() >= self._settings.max_length:
             return 0
-        outbox_items = await self.engine.store.write(
-            lambda tx: tx.outbox.take_outbox_items(BATCH, int(_HOLD_SECONDS * SECOND))
-        )
+        hold = int(_HOLD_SECONDS * SECOND)
+        outbox_items = await self._store.write(lambda tx: tx.outbox.take_outbox_items(BATCH, hold))
         if not outbox_items:
             return 0
-        jobs, paused = await self.engine.store.read(lambda tx: _jobs_and_pauses(tx, outbox_items))
+        jobs, paused = await self._store.read(lambda tx: _jobs_and_pauses(tx, outbox_items))
         done = [outbox_item for outbox_item in outbox_items if not _is_paused(jobs.get(outbox_item.job_id), paused)]
-        now = self.engine.store.now()
+        now = self._store.now()
         tasks = [jobs[item.job_id] for item in done if item.kind == TASK and item.job_id in jobs]
         messages = [_message(job) for job in tasks if _is_claimable_now(job, now)]
         run_ids = {await self.transport.tasks.publish(messages)}
         dead = [outbox_item.job_id for outbox_item in done if outbox_item.kind == DEAD_LETTER]
         if dead:
-            dead_letters = await self.engine.store.read(lambda tx: tx.dead_letters.dead_letters_of(dead))
+            dead_letters = await self._store.read(lambda tx: tx.dead_letters.dead_letters_of(dead))
             run_ids.add(await self.transport.results.publish_dead_letters(dead_letters))
         if done and len(run_ids) == 1:  # else a failover came between: what is left is published again
             await self._drop_outbox_items(done, run_ids.pop())
-        self.published += len(messages)
         return len(outbox_items)
 
     async def _drop_outbox_items(self, outbox_items: Sequence[OutboxItem], run_id: str) -> None:
         """Delete published items, if the server that took them is still the one of the stream."""
-        stream = self.transport.settings.task_stream
-        if not await self.engine.store.write(lambda tx: tx.outbox.drop_outbox_items(outbox_items, stream, run_id)):
+        stream = self._settings.task_stream
+        if not await self._store.write(lambda tx: tx.outbox.drop_outbox_items(outbox_items, stream, run_id)):
             await self.check_epoch()
-            await self.engine.store.write(lambda tx: tx.outbox.drop_outbox_items(outbox_items, stream, run_id))
+            await self._store.write(lambda tx: tx.outbox.drop_outbox_items(outbox_items, stream, run_id))
 
     async def _results_loop(self) -> None:
         while True:
@@ -134,27 +129,25 @@ class Orchestrator:
                 await self._apply_batch([result._replace(output=None, error="", problem=problem)])
 
     async def _apply_batch(self, results: Sequence[Result]) -> list[None]:
-        lease, max_deliveries = self._lease, self.transport.settings.max_deliveries
-        applied: AppliedResults = await self.engine.store.write(
-            lambda tx: apply_results(self.engine, tx, results, lease, max_deliveries)
-        )
+        limits = self._lease, self._settings.max_deliveries
+        applied = await self._store.write(lambda tx: deliveries.apply_results(self.engine, tx, results, *limits))
         for result in applied.unknown:
             problem = result.problem or _unknown_task(result.task_id)
-            stream = self.transport.settings.result_stream
-            await self._dead_letter(stream, result.id, result.fields, "RESULT_INVALID", problem)
+            origin = (self._settings.result_stream, result.id)
+            await self._dead_letter(origin, result.fields, "RESULT_INVALID", problem)
         await self.transport.tasks.acknowledge(applied.ended)
         await self.transport.results.acknowledge_results([result.id for result in results])
-        self.results_applied += len(results)
         return [None] * len(results)
 
     async def _upkeep_loop(self) -> None:
         """Watch the server's epoch, reclaim idle messages, recover lost ones, trim streams, remove idle consumers."""
-        pause = min(_POLL_SECONDS, self.transport.settings.visibility_timeout_s / 5)
+        pause = min(_POLL_SECONDS, self._settings.visibility_timeout_s / 5)
         while True:
             await self.check_epoch()
-            self._reclaim_grace.store_back()
-            self._reclaim_grace.check_clocks()
-            if self._reclaim_grace.over:
+            at = Reading.of(self._clock)
+            self._reclaim_grace.store_answered(at.monotonic)
+            self._reclaim_grace.check_clocks(at)
+            if self._reclaim_grace.over(at.monotonic):
                 while await self.reclaim() == BATCH:
                     pass
                 await self.recover_lost_messages()
@@ -170,22 +163,20 @@ class Orchestrator:
     async def check_epoch(self) -> None:
         """Publish missing messages again if the server lost its epoch key (all data) or restarted (its last writes)."""
         epoch, run_id = await self.transport.maintenance.ensure_epoch(self.engine.ids.token())
-        name, current = self.transport.settings.task_stream, f"{epoch}/{run_id}"
-        stored: str | None = await self.engine.store.read(lambda tx: tx.outbox.epoch(name))
+        name, current = self._settings.task_stream, f"{epoch}/{run_id}"
+        stored: str | None = await self._store.read(lambda tx: tx.outbox.epoch(name))
         if stored == current:
             return
         if stored is not None:
-            self._reclaim_grace.start("the stream server was restarted")
+            self._reclaim_grace.start(self._clock.monotonic(), "the stream server was restarted")
         on_stream = await self.transport.tasks.published_tasks()
-        self.republished += await self.engine.store.write(lambda tx: self._republish(tx, on_stream, current, stored))
+        self.republished += await self._store.write(lambda tx: self._republish(tx, on_stream, current, stored))
 
     async def _republish(self, tx: Tx, on_stream: set[tuple[str, int]], current: str, stored: str | None) -> int:
         """Put claimable tasks that are not on the stream into the outbox; after a loss of data, dead letters too."""
-        if not await tx.outbox.put_epoch(
-            self.transport.settings.task_stream, current, stored
-        ):  # another orchestrator did it
-            return 0
-        contracts = [name for name, contract in self.engine.contracts.items() if contract.uses_stream]
+        if not await tx.outbox.put_epoch(self._settings.task_stream, current, stored):
+            return 0  # another orchestrator did it
+        contracts = sorted(stream_contract_names(self.engine.contracts))
         claimable = await tx.outbox.claimable(contracts)
         outbox_items = [
             OutboxItem(job_id, TASK, version, tx.now)
@@ -207,9 +198,7 @@ class Orchestrator:
         idle_messages: list[IdleMessage] = await self.transport.tasks.claim_idle_messages(self.id, BATCH)
         if not idle_messages:
             return 0
-        messages: SortedIdleMessages = await self.engine.store.write(
-            lambda tx: sort_idle_messages(self.engine, tx, idle_messages)
-        )
+        messages = await self._store.write(lambda tx: deliveries.sort_idle_messages(self.engine, tx, idle_messages))
         for delivery in messages.unknown:
             await self.dead_letter_delivery(delivery)
         await self.transport.tasks.return_to_consumers(messages.alive)
@@ -219,51 +208,45 @@ class Orchestrator:
         self._republished_at |= {message.delivery.message_id: now for message in messages.again}
         for consumer, number in Counter(message.consumer for message in messages.again).items():
             log.info("%d messages of %s are published again: it sent no heartbeat", number, consumer)
-        self.reclaimed += len(messages.again)
         return len(idle_messages)
 
     async def recover_lost_messages(self) -> None:
         """Publish tasks again whose lease expired although none of their messages is pending."""
-        now, kept_for = self._clock.monotonic(), 10 * self.transport.settings.visibility_timeout_s
+        now, kept_for = self._clock.monotonic(), 10 * self._settings.visibility_timeout_s
         self._republished_at = {token: at for token, at in self._republished_at.items() if at + kept_for > now}
-        expired: list[Job] = await self.engine.store.read(lambda tx: expired_stream_leases(self.engine, tx, 2 * BATCH))
-        expired = [job for job in expired if job.token not in self._republished_at]
+        contracts = sorted(stream_contract_names(self.engine.contracts))
+        leases = await self._store.read(lambda tx: tx.claims.expired(2 * BATCH, contracts))
+        expired = [job for job in leases if job.token not in self._republished_at]
         if not expired:
             return
         pending = await self.transport.tasks.pending([job.token for job in expired if job.token])
-        lost = await self.engine.store.write(lambda tx: resolve_expired_leases(tx, expired, pending, self._lease))
+        lost = await self._store.write(lambda tx: deliveries.resolve_expired_leases(tx, expired, pending, self._lease))
         self._republished_at |= {job.token: now for job in expired if job.token and job.id in lost}
-        self.reclaimed += len(lost)
 
     async def dead_letter_delivery(self, delivery: Delivery) -> None:
         if delivery.fields:
             code = "SCHEMA_INVALID" if delivery.problem else "TASK_UNKNOWN"
             problem = delivery.problem or _unknown_task(delivery.task_id)
-            stream = self.transport.settings.task_stream
-            await self._dead_letter(stream, delivery.message_id, delivery.fields, code, problem)
+            origin = (self._settings.task_stream, delivery.message_id)
+            await self._dead_letter(origin, delivery.fields, code, problem)
         await self.transport.tasks.acknowledge([delivery.message_id])
 
     async def _dead_letter(
-        self, stream: str, message_id: str, fields: Mapping[bytes, bytes], code: str, problem: str
+        self, origin: tuple[str, str], fields: Mapping[bytes, bytes], code: str, problem: str
     ) -> None:
-        origin = (stream, message_id)
-        await self.engine.store.write(
-            lambda tx: dead_letter_message(self.engine, tx, self.id, origin, fields, code, problem)
-        )
+        message = (self.id, origin, fields, code, problem)
+        await self._store.write(lambda tx: dead_letter_message(self.engine, tx, *message))
 
 
-async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], dict[str, set[str]]]:
-    paused: dict[str, set[str]] = {}
-    for kind, name, *_ in await tx.pauses.list_pauses():
-        paused.setdefault(kind, set()).add(name)
+async def _jobs_and_pauses(tx: Tx, outbox_items: Sequence[OutboxItem]) -> tuple[dict[str, Job], set[tuple[str, str]]]:
+    paused = {(pause.kind, pause.name) for pause in await tx.pauses.list_pauses()}
     return await tx.jobs.lock(sorted({outbox_item.job_id for outbox_item in outbox_items})), paused
 
 
-def _is_paused(job: Job | None, paused: dict[str, set[str]]) -> bool:
-    if job is None or not paused:
-        return False
-    names = {"queue": job.queue, "job_type": job.job_type, "tenant": job.tenant_id}
-    return any(names[kind] in paused_names for kind, paused_names in paused.items())
+def _is_paused(job: Job | None, paused: set[tuple[str, str]]) -> bool:
+    return job is not None and not paused.isdisjoint(
+        {("queue", job.queue), ("job_type", job.job_type), ("tenant", job.tenant_id)}
+    )
 
 
 def _is_claimable_now(job: Job, now: int) -> bool:

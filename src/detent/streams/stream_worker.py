@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from detent.core.contract.builtin import stream_contract_names
 from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Stopped
 from detent.core.times import SECOND
 from detent.engine import BatchResult, Engine, Settlement
-from detent.engine.streams.deliveries import ReceivedDeliveries, StreamClaimer, receive_deliveries
+from detent.engine.streams.deliveries import StreamClaimer, receive_deliveries
 from detent.engine.streams.poisoned_messages import dead_letter_message
 from detent.handler.handler import Handler
 from detent.ports.claims import Claimed, NamedClaim
@@ -99,7 +100,8 @@ class StreamWorker(Worker):
         deliveries = self._reserve(limit)
         if limit > len(deliveries):
             try:
-                self._add_unclaimed(await self.transport.tasks.read(self.id, limit - len(deliveries)))
+                new = await self.transport.tasks.read(self.id, limit - len(deliveries))
+                self._unclaimed |= {delivery.message_id: delivery for delivery in new}
             except StreamUnavailable as error:
                 log.warning("cannot read the stream: %s", error)
             deliveries += self._reserve(limit - len(deliveries))
@@ -115,16 +117,12 @@ class StreamWorker(Worker):
         self._being_claimed.update(delivery.message_id for delivery in reserved)
         return reserved
 
-    def _add_unclaimed(self, deliveries: Sequence[Delivery]) -> None:
-        self._unclaimed.update((delivery.message_id, delivery) for delivery in deliveries)
-
     async def _dead_letter(self, delivery: Delivery, code: str, problem: str) -> None:
         origin = (self.transport.settings.task_stream, delivery.message_id)
         log.error("message %s is not a valid task: %s", delivery.message_id, problem)
         if delivery.fields:
-            await self.engine.store.write(
-                lambda tx: dead_letter_message(self.engine, tx, self.id, origin, delivery.fields, code, problem)
-            )
+            message = (self.id, origin, delivery.fields, code, problem)
+            await self.engine.store.write(lambda tx: dead_letter_message(self.engine, tx, *message))
         self._unclaimed.pop(delivery.message_id, None)
         self._being_claimed.discard(delivery.message_id)
         self._acknowledge([delivery.message_id])
@@ -134,9 +132,7 @@ class StreamWorker(Worker):
         left = [delivery for delivery in deliveries if delivery.message_id not in claimed]
         if not left:
             return []
-        received: ReceivedDeliveries = await self.engine.store.write(
-            lambda tx: receive_deliveries(self.engine, tx, self.claimer, left)
-        )
+        received = await self.engine.store.write(lambda tx: receive_deliveries(self.engine, tx, self.claimer, left))
         for delivery in received.unknown:
             await self._dead_letter(delivery, "TASK_UNKNOWN", f"there is no task {delivery.task_id[:80]!r}")
         handled = {job.token for job in received.claimed} | {delivery.message_id for delivery in received.unknown}
@@ -194,7 +190,7 @@ class StreamWorker(Worker):
                 log.warning("cannot read the stream, trying again in %.2f s: %s", backoff.seconds, error)
                 await backoff.pause()
                 continue
-            self._add_unclaimed(deliveries)
+            self._unclaimed |= {delivery.message_id: delivery for delivery in deliveries}
             if deliveries or self.until_idle:
                 self.wake()
 
@@ -205,7 +201,7 @@ class StreamWorker(Worker):
         except DetentError as error:
             log.warning("checking for remaining work failed: %s", error)
             return False
-        contracts = {name for name, contract in self.engine.contracts.items() if contract.uses_stream}
+        contracts = stream_contract_names(self.engine.contracts)
         own = [row for row in rows if row.contract in contracts and row.job_type in self.handlers]
         return not self._unclaimed and not any(row.due or row.held for row in own) and await super()._no_work_left()
 
@@ -218,11 +214,8 @@ def _settled_messages(settled: Sequence[Settlement], result: BatchResult) -> lis
         for settlement in settled
         if settlement.id not in later
         and not isinstance(settlement.outcome, Stopped)
-        and isinstance(result.refused.get(settlement.id, _STALE), StaleLease)
+        and (settlement.id not in result.refused or isinstance(result.refused[settlement.id], StaleLease))
     ]
-
-
-_STALE = StaleLease("")
 
 
 class StreamLeaseListener:

@@ -32,11 +32,6 @@ class Backoff:
         """How long the next pause is."""
         return min(self._first * 2.0 ** min(self._failures, 64), self._longest)
 
-    @property
-    def failing(self) -> bool:
-        """True between the first failure and the next `reset`."""
-        return self._failures > 0
-
     async def pause(self) -> None:
         seconds = self.seconds
         self._failures += 1

@@ -8,6 +8,7 @@ from detent.core.times import SECOND
 from detent.ports.clock import Clock
 
 log = logging.getLogger("detent.clock")
+_WARNING = "the system clock was set back; Detent's time is %.1f s ahead and runs slower (%g) until both agree"
 _SLEW = 0.9
 """The speed of a SteadyClock that is ahead of the wall clock: an hour is caught up in 10 hours."""
 _MAX_HEAD_START: Micros = 86_400 * SECOND
@@ -48,7 +49,9 @@ class SteadyClock:
         if ahead <= SECOND:
             now = wall if wall > last else last
         else:
-            self._warn(ahead)
+            if not self._warned:
+                self._warned = True
+                log.warning(_WARNING, ahead / SECOND, _SLEW)
             now = max(wall, last + max(0, round((mono - read_at) * SECOND * _SLEW)))
         self._last = now, mono
         return now
@@ -57,15 +60,6 @@ class SteadyClock:
         """Continue after `latest`, the newest time in a database, if the wall clock was set back since."""
         if self.now() < latest <= self._clock.now() + _MAX_HEAD_START:
             self._last = latest, self._clock.monotonic()
-
-    def _warn(self, ahead: float) -> None:
-        if not self._warned:
-            self._warned = True
-            log.warning(
-                "the system clock was set back; Detent's time is %.1f s ahead and runs slower (%g) until both agree",
-                ahead / SECOND,
-                _SLEW,
-            )
 
 
 def block_thread(seconds: float) -> None:

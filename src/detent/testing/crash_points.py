@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from detent.client.app import Detent
 from detent.client.job import JobDefinition
+from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.model import Contract
 from detent.core.job import Change, Job, Micros, Step
 from detent.ports.claims import ClaimRequest, StoreBatchResult, Success
@@ -182,8 +183,6 @@ class _CrashTest:
 
 
 def _with_one_more_retry(app: Detent, job: JobDefinition[Any, Any]) -> JobDefinition[Any, Any]:
-    from detent.core.contract.builtin import CONTRACTS, DEFAULT
-
     name = job.handler.options.contract or DEFAULT
     contract: Contract = {**CONTRACTS, **app.contracts}[name]
     if contract.retry.frozen:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.model import Contract
@@ -64,10 +64,6 @@ class InjectedError(Retry):
     """A failure that is retried."""
 
 
-def _raise_process_died() -> NoReturn:
-    raise ProcessDied("an injected process restart")
-
-
 class FailureInjector:
     """Raises configured failures at named points, and counts how often each point was reached.
 
@@ -84,11 +80,11 @@ class FailureInjector:
         self,
         *faults: Fault,
         contract: Contract | str = DEFAULT,
-        die: Callable[[], object] = _raise_process_died,
+        die: Callable[[], object] = lambda: None,
     ) -> None:
         """contract: the contract whose timeout code is used.
-        die: how the process ends. By default ProcessDied is raised, which SingleStepWorker handles; a test with real
-        processes can pass a function that kills the process.
+        die: called before ProcessDied is raised, which SingleStepWorker handles; a test with real processes can pass
+        a function that kills the process.
         """
         self.faults = faults
         self.reached: Counter[str] = Counter()

@@ -12,37 +12,21 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from detent.engine import Engine
-from detent.version import __version__
 from detent.web.http.headers import SecurityHeaders
 from detent.web.http.problems import problem_of
 from detent.web.http.route import ApiRoute
 from detent.web.http.settings import Settings
 from detent.web.http.state import Web
-from detent.web.openapi.document import ABOUT
-from detent.web.routes.admin import access, limits, queues, root, schedules, session, workers
-from detent.web.routes.jobs import actions, dead_letters, events, internal, jobs, worker
-
-from .pages import pages
+from detent.web.pages import pages
+from detent.web.routes.admin import access, overview, queues, root, schedules, workers
+from detent.web.routes.jobs import actions, dashboard, dead_letters, events, internal, jobs, worker
 
 if TYPE_CHECKING:
     from detent.client.app import Detent
 
 __all__ = ["Settings", "Web", "create_app"]
-ROUTERS = (
-    jobs.router,
-    actions.router,
-    worker.router,
-    dead_letters.router,
-    queues.router,
-    limits.router,
-    schedules.router,
-    workers.router,
-    workers.root_router,
-    events.router,
-    access.router,
-    session.router,
-    root.router,
-)
+API = (jobs, actions, worker, dead_letters, queues, schedules, workers, events, access, root, internal)
+DASHBOARD = (dashboard, overview, pages)
 
 
 def create_app(target: "Detent | Engine", settings: Settings | None = None) -> FastAPI:
@@ -58,23 +42,14 @@ def create_app(target: "Detent | Engine", settings: Settings | None = None) -> F
         yield
         await web.close()
 
-    app = FastAPI(
-        title="Detent",
-        version=__version__,
-        description=ABOUT,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        lifespan=lifespan,
-        redirect_slashes=False,
-    )
+    app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False)
     app.state.web = web
     app.add_middleware(SecurityHeaders)
     for kind in (HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _problem_response)
-    for router in (*ROUTERS, internal.router) if web.settings.internal else ROUTERS:
-        app.router.routes.extend(router.routes)
-    pages.install(app)
+    for module in (*API, *DASHBOARD):
+        if module is not internal or web.settings.internal:
+            app.router.routes.extend(module.router.routes)
     return app
 
 

@@ -1,6 +1,7 @@
 """What runs beside a worker's batches: the sweeper, the maintenance loop, and a metrics page if a port is given."""
 
 import asyncio
+from functools import partial
 
 from detent.engine import Engine
 from detent.observability.histograms import ExecutionHistograms
@@ -21,28 +22,24 @@ class BackgroundServices:
         self,
         engine: Engine,
         clock: Clock,
-        lease_seconds: float,
+        reclaim_grace: ReclaimGrace,
         settings: Settings,
         metrics_host: str,
         metrics_port: int | None,
     ) -> None:
         self.histograms = ExecutionHistograms()
         self.maintenance = MaintenanceLoop(engine, settings)
-        self.page = None if metrics_port is None else MetricsServer(self._metrics, metrics_host, metrics_port)
-        self.reclaim_grace = ReclaimGrace(clock, lease_seconds)
-        self.sweeper = Sweeper(engine, self.reclaim_grace)
-        self._engine = engine
+        page = partial(exposition, engine, self.maintenance.event_counter, self.histograms)
+        self.page = None if metrics_port is None else MetricsServer(page, metrics_host, metrics_port)
+        self.sweeper = Sweeper(engine, clock, reclaim_grace)
 
     async def start(self, *, sweep: bool) -> list[asyncio.Task[None]]:
         """Start the services and return their tasks; the caller cancels them."""
         if self.page is not None:
             await self.page.open()
-        await self.reclaim_grace.check_uptime(self._engine.store)
+        await self.sweeper.check_uptime()
         return [asyncio.create_task(loop.run()) for loop in (self.sweeper, self.maintenance)] if sweep else []
 
     def close(self) -> None:
         if self.page is not None:
             self.page.close()
-
-    async def _metrics(self) -> tuple[bytes, str]:
-        return await exposition(self._engine, self.maintenance.event_counter, self.histograms)

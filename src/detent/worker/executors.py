@@ -6,19 +6,15 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from importlib import import_module
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, TypeVar
 
-from detent.core.outcome import Outcome
-from detent.handler.base_context import BaseContext
-from detent.handler.handler import Handler
-from detent.observability.job_logs import configure_logging, configured_formats, current_job
-from detent.ports.claims import Claimed
+from detent.observability.job_logs import configure_logging, configured_formats
 
+T = TypeVar("T")
 _Call = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
@@ -62,23 +58,21 @@ class DaemonThreads(Executor):
 
 
 class HandlerProcesses:
-    """A process pool that is created again when a process dies. A handler's exception comes back as an outcome."""
+    """A process pool that is created again when a process dies."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._pool: ProcessPoolExecutor | None = None
 
-    async def run(self, handler: Handler, codes: Mapping[str, str | None], claimed: Claimed) -> Outcome:
+    async def run(self, function: Callable[..., T], *args: Any) -> T:
         if self._pool is None:  # spawned, because forking a process with threads is unsafe
             spawn = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(
                 self._size, mp_context=spawn, initializer=_init_child, initargs=(list(configured_formats),)
             )
         pool = self._pool
-        name = (handler.function.__module__, handler.function.__qualname__)
         try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(pool, _run, *name, dict(codes), tuple(claimed))
+            return await asyncio.get_running_loop().run_in_executor(pool, function, *args)
         except BrokenProcessPool:
             if self._pool is pool:
                 self._pool = None
@@ -107,20 +101,3 @@ def _init_child(log_formats: list[str]) -> None:
 def _exit_with(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
-
-
-def _run(module: str, qualname: str, codes: dict[str, str | None], claimed: tuple[Any, ...]) -> Outcome:
-    """In the child: import the job definition by its qualified name and call its function."""
-    from .runner import outcome_of, succeeded
-
-    definition: Any = import_module(module)
-    for part in qualname.split("."):
-        definition = getattr(definition, part)
-    handler: Handler = definition.handler
-    job = Claimed(*claimed)
-    current_job.set(job)
-    try:
-        first = (BaseContext(job),) if handler.takes_context else ()
-        return succeeded(handler, handler.function(*first, **handler.call_arguments(job.payload)))
-    except BaseException as error:
-        return outcome_of(error, handler, codes)

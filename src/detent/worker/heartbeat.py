@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Protocol
 
 from detent.core.errors import DetentError
+from detent.core.times import SECOND
 from detent.engine import Engine
 from detent.handler.lease import LeaseClock, Reading
 from detent.ports.claims import Extended
 from detent.ports.listing import WorkerCommand, WorkerRow
 from detent.ports.tx import Tx
 
-from .state import HeartbeatAnswer
+from .state import HeartbeatAnswer, WorkerState
 
 _MIN_SECONDS = 1.0
 """A heartbeat may take a sixth of the lease, and at least so long."""
@@ -32,31 +33,33 @@ class LeaseListener(Protocol):
 
 
 class Heartbeat:
-    """Extends all leases every third of a lease; checks once a second for cancels, lost leases and commands."""
+    """Extends all leases when the state says so; else checks for cancels, lost leases and commands."""
 
     def __init__(
         self,
         engine: Engine,
-        lease_seconds: float,
-        leases: Callable[[], dict[str, str]],
+        state: WorkerState,
+        lease_clock: LeaseClock,
         row: Callable[[], WorkerRow],
-        on_answer: Callable[[Extended], object],
-        listener: "LeaseListener | None" = None,
+        on_answer: Callable[[HeartbeatAnswer], object],
         on_command: Callable[[str], object] = lambda act: None,
-        lease_clock: LeaseClock | None = None,
+        listener: LeaseListener | None = None,
     ) -> None:
         self._engine = engine
         self._shared = engine.store
-        self._lease = lease_seconds
-        self._leases = leases
+        self._state = state
+        self._lease_clock = lease_clock
         self._row = row
         self._on_answer = on_answer
-        self._listener = listener
         self._on_command = on_command
-        self._lease_clock = lease_clock
+        self._listener = listener
+        if listener is not None:
+            state.beat_seconds = listener.beat_seconds
         self._last_command: str | None = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="detent-heartbeat", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._beat_forever()), name="detent-heartbeat", daemon=True
+        )
         self.beats = 0
 
     def start(self) -> None:
@@ -65,9 +68,6 @@ class Heartbeat:
     def stop(self) -> None:
         self._stopped.set()
         self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.run(self._beat_forever())
 
     async def _beat_forever(self) -> None:
         self._engine = self._engine.sibling()
@@ -80,47 +80,49 @@ class Heartbeat:
                 await self._engine.close()
 
     async def _open_and_beat(self) -> None:
-        beat_every = self._listener.beat_seconds if self._listener else self._lease / 3
-        check_every = min(1.0, beat_every)
-        since_beat = beat_every
+        pause = self._state.check_seconds
         opened = self._engine.store is self._shared
         while not self._stopped.is_set():
             try:
-                async with asyncio.timeout(max(_MIN_SECONDS, self._lease / 6)):
+                async with asyncio.timeout(max(_MIN_SECONDS, self._state.lease_seconds / 6)):
                     if not opened:
                         await self._engine.open()
                         opened = True
-                    if since_beat >= beat_every - check_every / 2:
-                        await self._beat()
-                        since_beat = 0.0
-                    else:
-                        await self._check()
+                    await self.send()
             except (DetentError, TimeoutError) as error:
                 reason = str(error) or "the store did not answer in time"
-                log.warning("heartbeat failed, trying again in %.2g s: %s", check_every, reason)
+                log.warning("heartbeat failed, trying again in %.2g s: %s", pause, reason)
             except Exception:  # if this loop ended, every lease would expire
-                log.exception("heartbeat failed, trying again in %.2g s", check_every)
-            since_beat += check_every
-            await asyncio.to_thread(self._stopped.wait, check_every)
+                log.exception("heartbeat failed, trying again in %.2g s", pause)
+            await asyncio.to_thread(self._stopped.wait, pause)
 
-    async def _beat(self) -> None:
-        held = self._leases()
-        extended_at = None if self._lease_clock is None else self._lease_clock.read()
+    async def send(self) -> None:
+        """Send one heartbeat."""
+        at = self._lease_clock.read()
+        if self._state.extends_leases(at.monotonic):
+            await self._beat(at)
+            self._state.leases_extended(at.monotonic)
+        else:
+            await self._check(at)
+
+    async def _beat(self, at: Reading) -> None:
+        held = self._state.leases_to_extend(at.monotonic)
         row = replace(self._row(), seen_at=self._engine.store.now())
 
         async def act(tx: Tx) -> tuple[Extended, WorkerCommand | None]:
             await tx.workers.put_worker(row)
             command = await tx.workers.command_of(row.id)
-            return await tx.claims.extend(held, int(self._lease * 1_000_000)) if held else Extended(), command
+            lease = int(self._state.lease_seconds * SECOND)
+            return await tx.claims.extend(held, lease) if held else Extended(), command
 
-        self._report(held, *await self._engine.store.write(act), extended_at)
+        self._report(held, *await self._engine.store.write(act), at)
         self.beats += 1
         if self._listener is not None:
             await self._listener.on_heartbeat(self._engine, held)
 
-    async def _check(self) -> None:
+    async def _check(self, at: Reading) -> None:
         """Read lost leases, cancel requests and commands without extending the leases."""
-        held, worker = self._leases(), self._row().id
+        held, worker = self._state.leases_to_extend(at.monotonic), self._row().id
 
         async def act(tx: Tx) -> tuple[Extended, WorkerCommand | None]:
             return await tx.claims.check_leases(held) if held else Extended(), await tx.workers.command_of(worker)

@@ -4,9 +4,11 @@ import asyncio
 import logging
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextvars import copy_context
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from detent.core.contract.model import Contract
@@ -15,6 +17,7 @@ from detent.core.job import Failure
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, Waits
 from detent.core.times import SECOND
 from detent.engine import Engine
+from detent.handler.base_context import BaseContext
 from detent.handler.context import Context
 from detent.handler.handler import Handler
 from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, Suspend
@@ -45,13 +48,13 @@ class Runner:
         current_job.set(claimed)
         if context._engine.tracer is None and not handler.options.capture_logs:
             return await self._run(handler, contract, claimed, context)
-        if handler.options.capture_logs:
-            with capturing() as capture:
-                try:
-                    return await self._traced(handler, contract, claimed, context)
-                finally:
-                    await _store_logs(context._engine, claimed, capture)
-        return await self._traced(handler, contract, claimed, context)
+        if not handler.options.capture_logs:
+            return await self._traced(handler, contract, claimed, context)
+        with capturing() as capture:
+            try:
+                return await self._traced(handler, contract, claimed, context)
+            finally:
+                await _store_logs(context._engine, claimed, capture)
 
     async def _traced(self, handler: Handler, contract: Contract, claimed: Claimed, context: Context) -> Outcome:
         tracer = context._engine.tracer
@@ -82,26 +85,20 @@ class Runner:
 
     async def _value(self, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
         if handler.mode == "loop":
-            first = (context,) if handler.takes_context else ()
-            return await handler.function(*first, **arguments)
-        return await self._in_thread(handler, context, arguments)
-
-    async def _in_thread(self, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
+            contexts = (context,) if handler.takes_context else ()
+            return await handler.function(*contexts, **arguments)
         loop = asyncio.get_running_loop()
         if self._threads is None:
             self._threads = DaemonThreads()
         first = (SyncContext(context, loop),) if handler.takes_context else ()
-        context_copy = copy_context()  # the job of log records, the current span
-
-        def call() -> Any:
-            return context_copy.run(_call, handler.function, first, arguments)
-
-        return await loop.run_in_executor(self._threads, call)
+        run = copy_context().run  # with the job of log records and the current span
+        return await loop.run_in_executor(self._threads, partial(run, handler.function, *first, **arguments))
 
     async def _in_process(self, handler: Handler, codes: Codes, claimed: Claimed) -> Outcome:
         if self._pool is None:
             self._pool = HandlerProcesses(self._processes)
-        return await self._pool.run(handler, codes, claimed)
+        name = (handler.function.__module__, handler.function.__qualname__)
+        return await self._pool.run(_run_in_process, *name, dict(codes), tuple(claimed))
 
     def close(self) -> None:
         """Threads cannot be interrupted: those that still run are left, with a stale token."""
@@ -120,8 +117,19 @@ async def _store_logs(engine: Engine, claimed: Claimed, capture: Capture) -> Non
             log.warning("captured log lines could not be stored: %s", error)
 
 
-def _call(function: Callable[..., Any], first: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
-    return function(*first, **arguments)
+def _run_in_process(module: str, qualname: str, codes: Codes, values: tuple[Any, ...]) -> Outcome:
+    """In the child process: import the job definition by its qualified name and call its function."""
+    definition: Any = import_module(module)
+    for part in qualname.split("."):
+        definition = getattr(definition, part)
+    handler: Handler = definition.handler
+    job = Claimed(*values)
+    current_job.set(job)
+    try:
+        first = (BaseContext(job),) if handler.takes_context else ()
+        return succeeded(handler, handler.function(*first, **handler.call_arguments(job.payload)))
+    except BaseException as error:
+        return outcome_of(error, handler, codes)
 
 
 def succeeded(handler: Handler, value: Any) -> Outcome:

@@ -13,6 +13,9 @@ from detent.engine import BatchResult, Settlement
 from detent.handler.lease import Lease, Reading
 from detent.ports.claims import Claimed, Extended
 
+from .reclaim_grace import ReclaimGrace
+
+START = Reading(0.0, 0)
 _SPARE_DEADLINES = 64
 _MIN_SLOTS_TO_SPLIT = 16
 """Below this number of slots a batch may fill all of them; from here on batches are a share of the slots."""
@@ -36,6 +39,10 @@ class Held:
     cancel_requested: bool = False
     timeout: float | None = None
     lease: Lease = field(default_factory=Lease)
+
+    def settlement(self, outcome: Outcome) -> Settlement:
+        claimed = self.claimed
+        return Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,10 @@ class WorkerState:
     cancel_grace: float = 30.0
     max_in_flight: int = 1
     lease_seconds: float = 30.0
+    reclaim_grace: ReclaimGrace = field(init=False)
+    beat_seconds: float = field(init=False)
+    """How often the leases are extended."""
+    _extended_at: float = float("-inf")
     held: dict[str, Held] = field(default_factory=dict)
     finished: list[Settlement] = field(default_factory=list)
     _skipped: set[str] = field(default_factory=set)
@@ -107,6 +118,10 @@ class WorkerState:
     """The id of the suspect that was started last."""
     _deadlines: list[tuple[float, str, str]] = field(default_factory=list)
     _superseded: list[Interrupt] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reclaim_grace = ReclaimGrace(self.lease_seconds)
+        self.beat_seconds = self.lease_seconds / 3
 
     @property
     def _batch_size(self) -> int:
@@ -150,11 +165,8 @@ class WorkerState:
         if notified is not None:
             self._notified = notified
 
-    def next_batch(self, now: float = 0.0, *, may_reclaim: bool = True) -> Batch | None:
-        """The next transaction; None if nothing is to be settled and no job is to be claimed.
-
-        may_reclaim: False while a reclaim grace is in force.
-        """
+    def next_batch(self, at: Reading = START) -> Batch | None:
+        """The next transaction; None if nothing is to be settled and no job is to be claimed."""
         if len(self.in_flight) >= self.max_in_flight:
             return None
         room = self.free - sum(batch.claim_limit for batch in self.in_flight)
@@ -165,13 +177,14 @@ class WorkerState:
         claimable = claim_limit if self.last_claim_full else 0
         if self.in_flight and 2 * max(claimable, len(self.finished)) < self._batch_size:
             return None  # a second transaction for less than half a batch costs more than it gains
-        due = bool(claim_limit) and self._reclaim_is_due(now)
+        due = bool(claim_limit) and self._reclaim_is_due(at.monotonic)
         if claim_limit:
             self._work_arrived_since_claim = False
-        if due and may_reclaim:
-            self._reclaimed_at = now
+        reclaim = due and self._may_reclaim(at)
+        if reclaim:
+            self._reclaimed_at = at.monotonic
         may_claim_suspect = due and not any(other.may_claim_suspect for other in self.in_flight)
-        batch = Batch(self.finished, claim_limit, may_claim_suspect, due and may_reclaim)
+        batch = Batch(self.finished, claim_limit, may_claim_suspect, reclaim)
         self.in_flight.append(batch)
         self.finished = []
         return batch
@@ -182,15 +195,24 @@ class WorkerState:
         since = now - self._reclaimed_at
         return since >= 2 * every or (since >= every and not self._notified)
 
+    def _may_reclaim(self, at: Reading) -> bool:
+        self.reclaim_grace.check_clocks(at)
+        return self.reclaim_grace.over(at.monotonic)
+
     def _remove_in_flight(self, batch: Batch | None) -> Batch:
         assert self.in_flight, "a result without a batch"
         return self.in_flight.pop(next(i for i, other in enumerate(self.in_flight) if batch is None or other is batch))
 
     def batch_done(
-        self, result: BatchResult, batch: Batch | None = None, new_lease: Callable[[], Lease] = Lease
+        self,
+        result: BatchResult,
+        batch: Batch | None = None,
+        now: float = 0.0,
+        new_lease: Callable[[], Lease] = Lease,
     ) -> list[Claimed]:
         """The batch (the oldest, if not given) is committed. Returns the jobs to start."""
         batch = self._remove_in_flight(batch)
+        self.reclaim_grace.store_answered(now)
         self._pause, self.store_failing = _FIRST_PAUSE_SECONDS, False
         if batch.claim_limit:
             self.last_claim_full = len(result.claimed) >= batch.claim_limit
@@ -227,6 +249,7 @@ class WorkerState:
         batch = self._remove_in_flight(batch)
         self.finished = batch.settled + self.finished
         self.wants_jobs = self.store_failing = True
+        self.reclaim_grace.store_lost()
         pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         return None if self.grace_over and pause >= _GIVE_UP_PAUSE_SECONDS else pause
 
@@ -262,7 +285,7 @@ class WorkerState:
             self.abandoned -= 1
             return False
         del self.held[job_id]
-        self.finished.append(Settlement(job_id, token, held.claimed.contract, outcome, held.claimed.parent_id))
+        self.finished.append(held.settlement(outcome))
         return True
 
     def reports_late(self, job_id: str, outcome: Outcome) -> bool:
@@ -279,12 +302,13 @@ class WorkerState:
     def next_deadline(self) -> float | None:
         return self._deadlines[0][0] if self._deadlines else None
 
-    def tick(self, now: float, timeout_codes: dict[str, str]) -> list[Interrupt]:
+    def tick(self, at: Reading, timeout_codes: dict[str, str]) -> list[Interrupt]:
         """Retry deferred settlements; time out handlers past their deadline (the first of deadline and result wins)."""
+        self.reclaim_grace.check_clocks(at)
         self.finished += self.deferred
         self.deferred = []
         interrupts = []
-        while self._deadlines and self._deadlines[0][0] <= now:
+        while self._deadlines and self._deadlines[0][0] <= at.monotonic:
             _, job_id, token = heapq.heappop(self._deadlines)
             held = self.held.get(job_id)
             if held is None or held.claimed.token != token:
@@ -298,37 +322,38 @@ class WorkerState:
             interrupts.append(self._abandon(held, outcome, "timeout"))
         return interrupts
 
-    def heartbeat_answered(self, answer: Extended, now: float) -> list[Interrupt]:
+    def heartbeat_answered(self, answer: HeartbeatAnswer, now: float) -> list[Interrupt]:
         """Drop jobs whose lease is lost, confirm the others; pass cancel requests on to their handlers."""
+        checked = {  # without the jobs that were claimed again since then
+            job_id: held for job_id, held in self.held.items() if held.claimed.token == answer.tokens.get(job_id)
+        }
         interrupts = []
-        if isinstance(answer, HeartbeatAnswer) and answer.extended_at is not None:
-            self._confirm_leases(answer.tokens.keys() - answer.lost, answer, answer.extended_at)
-        for job_id in answer.lost:
-            held = self._held_under_checked_token(job_id, answer)
-            if held is not None:
+        for job_id, held in checked.items():
+            cancel_request = answer.cancels.get(job_id)
+            if job_id in answer.lost:
                 interrupts.append(self._abandon(held, None, "lease lost"))
-        for job_id, cancel_request in answer.cancels.items():
-            held = self._held_under_checked_token(job_id, answer)
-            if held is not None and not held.cancel_requested:
+                continue
+            if answer.extended_at is not None:
+                held.lease.confirm(answer.extended_at)
+            if cancel_request is not None and not held.cancel_requested:
                 held.cancel_requested = True
                 self._push_deadline(now + self.cancel_grace, held.claimed)
                 interrupts.append(Interrupt(job_id, cancel_request, cooperative=True))
         return interrupts
 
-    def _confirm_leases(self, job_ids: Iterable[str], answer: Extended, at: Reading) -> None:
-        for job_id in job_ids:
-            held = self._held_under_checked_token(job_id, answer)
-            if held is not None:
-                held.lease.confirm(at)
+    @property
+    def check_seconds(self) -> float:
+        """The pause between two heartbeats: those between two extensions only check the leases."""
+        return min(1.0, self.beat_seconds)
 
-    def _held_under_checked_token(self, job_id: str, answer: Extended) -> Held | None:
-        """The held job, unless the answer is about an older token of it."""
-        held = self.held.get(job_id)
-        if held is None or not isinstance(answer, HeartbeatAnswer):
-            return held
-        return held if answer.tokens.get(job_id) == held.claimed.token else None
+    def extends_leases(self, now: float) -> bool:
+        """Whether the next heartbeat extends the leases. One that failed is repeated at once."""
+        return now - self._extended_at >= self.beat_seconds - self.check_seconds / 2
 
-    def leases_to_extend(self, now: float, overrun: float) -> dict[str, str]:
+    def leases_extended(self, now: float) -> None:
+        self._extended_at = now
+
+    def leases_to_extend(self, now: float) -> dict[str, str]:
         """{job id: token} of every lease to extend. Called from the heartbeat's thread, hence the copies.
 
         Ended but unsettled jobs are included: a blocked event loop or an unreachable store must not lose a result.
@@ -337,7 +362,7 @@ class WorkerState:
         running = {
             job_id: held.claimed.token
             for job_id, held in list(self.held.items())
-            if held.deadline is None or held.deadline + overrun > now
+            if held.deadline is None or held.deadline + self.lease_seconds > now
         }
         return {settlement.id: settlement.token for settlement in self.unsettled()} | running
 
@@ -350,30 +375,23 @@ class WorkerState:
         """Claim nothing more; hand back the jobs that wait for a slot."""
         self.stopping = True
         for held in [h for h in self.held.values() if not h.started]:
-            self._hand_back(held)
+            self._abandon(held, Stopped(), "worker stops")
 
     def hand_back_running(self) -> list[Interrupt]:
         """The shutdown grace is over: hand back the jobs that still run."""
         self.grace_over = True
         return [self._abandon(held, Stopped(), "worker stops") for held in list(self.held.values())]
 
-    def _hand_back(self, held: Held) -> None:
-        claimed = held.claimed
-        del self.held[claimed.id]
-        self._waiting_suspects.pop(claimed.id, None)
-        self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, Stopped(), claimed.parent_id))
-
     def _abandon(self, held: Held, outcome: Outcome | None, reason: str) -> Interrupt:
         """Hold the job no longer, settle it with this outcome if there is one, and interrupt its handler."""
-        claimed = held.claimed
+        job_id = held.claimed.id
         held.lease.lost = reason
-        del self.held[claimed.id]
-        self._waiting_suspects.pop(claimed.id, None)
-        if held.started:
-            self.abandoned += 1
+        del self.held[job_id]
+        self._waiting_suspects.pop(job_id, None)
+        self.abandoned += held.started
         if outcome is not None:
-            self.finished.append(Settlement(claimed.id, claimed.token, claimed.contract, outcome, claimed.parent_id))
-        return Interrupt(claimed.id, reason)
+            self.finished.append(held.settlement(outcome))
+        return Interrupt(job_id, reason)
 
     def _push_deadline(self, deadline: float, claimed: Claimed) -> None:
         """Deadlines of ended jobs are removed in bulk, so that the heap stays proportional to the held jobs."""

@@ -2,18 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from contextlib import suppress
+from typing import TypeVar
 
 from detent.core.errors import DetentError
 from detent.core.job import Micros, SignalKey
 from detent.core.outcome import Outcome, Waits
 from detent.core.times import SECOND
 from detent.engine import Engine
+from detent.handler.lease import Reading
+from detent.ports.clock import Clock
 
 from .reclaim_grace import ReclaimGrace
 from .state import seconds_until_due
 
+T = TypeVar("T")
 log = logging.getLogger("detent.worker.sweeper")
 BATCH = 200
 FIRE_BATCH = 500
@@ -26,8 +30,9 @@ _SIGNAL_CHECK_INTERVAL: Micros = 60 * SECOND
 class Sweeper:
     """Runs sweeps until cancelled. Leases are expired only while no `ReclaimGrace` is in force."""
 
-    def __init__(self, engine: Engine, reclaim_grace: ReclaimGrace, interval: float = 0.5) -> None:
+    def __init__(self, engine: Engine, clock: Clock, reclaim_grace: ReclaimGrace, interval: float = 0.5) -> None:
         self._engine = engine
+        self._clock = clock
         self.reclaim_grace = reclaim_grace
         self._interval = interval
         self._next_sweep_at = float("inf")
@@ -37,6 +42,14 @@ class Sweeper:
         self.fired = 0
         self._signal_check_at: Micros = 0
         self._last_signal: SignalKey | None = None
+        reclaim_grace.check_clocks(Reading.of(clock))
+
+    async def check_uptime(self) -> None:
+        """To be called at the start: the grace begins if the database has just started or does not answer."""
+        try:
+            self.reclaim_grace.check_uptime(self._clock.monotonic(), await self._engine.store.uptime())
+        except DetentError:
+            self.reclaim_grace.store_lost()
 
     async def run(self) -> None:
         while True:
@@ -45,10 +58,8 @@ class Sweeper:
                 pause = await self.sweep()
             except DetentError as error:
                 log.debug("the store did not answer (%s), trying again in %g s", error.code, self._interval)
-                self.reclaim_grace.store_lost()
             except Exception:
                 log.exception("a sweep failed, trying again in %g s", self._interval)
-                self.reclaim_grace.store_lost()
             await self._sleep(pause)
 
     def expect_timeouts(self, outcomes: Iterable[Outcome]) -> None:
@@ -70,20 +81,25 @@ class Sweeper:
 
     async def sweep(self) -> float:
         """One sweep; returns the seconds until the next one is due."""
-        self.reclaim_grace.check_clocks()
+        try:
+            return await self._sweep()
+        except Exception:
+            self.reclaim_grace.store_lost()
+            raise
+
+    async def _sweep(self) -> float:
+        at = Reading.of(self._clock)
+        self.reclaim_grace.check_clocks(at)
         full = False
-        if self.reclaim_grace.over:
+        if self.reclaim_grace.over(at.monotonic):
             began = self._engine.store.now()
-            with self.reclaim_grace.watch_stall():
-                lost = await self._engine.expire(BATCH)
+            lost = await self._timed(self._engine.expire(BATCH))
             self.expired += len(lost)
             if lost:
                 for recovery in await self._engine.workers.recoveries(began):
                     log.warning("%s", recovery.sentence())
             full |= len(lost) == BATCH
-        with self.reclaim_grace.watch_stall():
-            woken = await self._engine.wake(BATCH)
-        self.reclaim_grace.store_back()
+        woken = await self._timed(self._engine.wake(BATCH))
         self.woken += len(woken)
         full |= len(woken) == BATCH
         full |= len(await self._engine.process_child_events(BATCH)) == BATCH
@@ -92,6 +108,13 @@ class Sweeper:
         self.fired += len(fired.jobs)
         full |= fired.handled >= FIRE_BATCH
         return 0.0 if full else await self._seconds_until_due(fired.next)
+
+    async def _timed(self, call: Awaitable[T]) -> T:
+        began = self._clock.monotonic()
+        result = await call
+        now = self._clock.monotonic()
+        self.reclaim_grace.store_answered(now, now - began)
+        return result
 
     async def _wake_missed_signals(self) -> None:
         now = self._engine.store.now()

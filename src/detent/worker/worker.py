@@ -1,7 +1,10 @@
 """The worker: claims jobs, runs their handlers in slots, settles the results in batches. `WorkerState` decides."""
 
 import asyncio
+import json
 import logging
+import os
+import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -15,18 +18,19 @@ from detent.handler.context import Context
 from detent.handler.handler import Handler
 from detent.handler.lease import Lease, LeaseClock
 from detent.observability.settings import Settings
-from detent.ports.claims import Claimed, ClaimRequest, Extended
+from detent.ports.claims import Claimed
 from detent.ports.clock import Clock
+from detent.ports.ids import Ids
 from detent.ports.listing import WorkerRow
 from detent.system.clock import SystemClock
+from detent.version import __version__
 
 from .background import BackgroundServices
 from .heartbeat import Heartbeat, LeaseListener
-from .registration import registration_row, worker_name
 from .runner import Runner, outcome_of
 from .shutdown import StopSignals, abandon_task
 from .slots import Slots
-from .state import POLL_SECONDS, Batch, Interrupt, WorkerState, cancel_reason, seconds_until_due
+from .state import POLL_SECONDS, Batch, HeartbeatAnswer, Interrupt, WorkerState, cancel_reason, seconds_until_due
 
 log = logging.getLogger("detent.worker.worker")
 DEFAULT_SLOTS = 64
@@ -34,6 +38,10 @@ _TICK_SECONDS = 0.1
 _SHUTDOWN_SECONDS = 3.0
 """How long a worker that must end waits for a store that does not answer, and for handlers that do not end."""
 _IDLE_HORIZON: Micros = 5_000_000
+
+
+def worker_name(ids: Ids) -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
 
 
 class Worker:
@@ -68,6 +76,8 @@ class Worker:
         self.id = worker_name(engine.ids)
         self.lease_seconds = lease_seconds or engine.contract(None).lease_seconds
         in_flight = engine.store.max_batches_in_flight
+        self._clock = clock or SystemClock()
+        self._lease_clock = LeaseClock(self._clock, self.lease_seconds)
         self.state = WorkerState(slots, cancel_grace_seconds, in_flight, self.lease_seconds)
         self.grace_seconds = grace_seconds
         self.until_idle = until_idle
@@ -76,11 +86,9 @@ class Worker:
         self.draining = False
         self._queues = queues
         self._exclude_contracts = exclude_contracts
-        self._clock = clock or SystemClock()
         self.background = BackgroundServices(
-            engine, self._clock, self.lease_seconds, config or Settings(), metrics_host, metrics_port
+            engine, self._clock, self.state.reclaim_grace, config or Settings(), metrics_host, metrics_port
         )
-        self._reclaim_grace = self.background.reclaim_grace
         self._sweeper = self.background.sweeper if sweep else None
         self._histograms = self.background.histograms
         self._runner = Runner(slots, processes)
@@ -93,7 +101,6 @@ class Worker:
         self._stop_calls = 0
         self._closing = False
         self._started_at = engine.store.now()
-        self._lease_clock = LeaseClock(self._clock, self.lease_seconds)
         self._timeout_codes = {name: c.code("timeout") for name, c in engine.contracts.items()}
 
     async def run(self, *, handle_signals: bool = True) -> int:
@@ -126,13 +133,29 @@ class Worker:
     def _heartbeat(self, loop: asyncio.AbstractEventLoop, listener: LeaseListener | None = None) -> Heartbeat:
         return Heartbeat(
             self.engine,
-            self.lease_seconds,
-            lambda: self.state.leases_to_extend(self._clock.monotonic(), self.lease_seconds),
-            self._registration_row,
-            lambda answer: loop.call_soon_threadsafe(self._on_heartbeat_answer, answer),
-            listener,
-            lambda act: loop.call_soon_threadsafe(self._on_command, act),
+            self.state,
             self._lease_clock,
+            self.registration_row,
+            lambda answer: loop.call_soon_threadsafe(self._on_heartbeat_answer, answer),
+            lambda act: loop.call_soon_threadsafe(self._on_command, act),
+            listener,
+        )
+
+    def registration_row(self) -> WorkerRow:
+        state = self.state
+        return WorkerRow(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=__version__,
+            queues=None if self._queues is None else json.dumps(sorted(self._queues)),
+            job_types=json.dumps(sorted(self.handlers)),
+            slots=state.slots,
+            busy=len(state.held) + state.abandoned,
+            state="draining" if self.draining else "stopping" if state.stopping else "working",
+            started_at=self._started_at,
+            seen_at=self._started_at,
+            lease=int(self.lease_seconds * 1_000_000),
         )
 
     async def _hand_back_remaining(self) -> None:
@@ -199,8 +222,8 @@ class Worker:
         """Settle and claim until the worker is done. Further loops run beside the leading one if the store can."""
         claimed: list[Claimed] = []
         while not self.state.done:
-            batch = self.state.next_batch(self._clock.monotonic(), may_reclaim=self._reclaim_grace.over)
-            new_lease = partial(Lease, self._lease_clock, self._lease_clock.read())
+            reading = self._lease_clock.read()
+            batch = self.state.next_batch(reading)
             if batch is not None:
                 self.idle.clear()
             transaction = asyncio.create_task(self._settle_and_claim(batch)) if batch else None
@@ -218,14 +241,12 @@ class Worker:
                 result = await self._batch_result(transaction, batch)
             except Exception as error:
                 pause = self.state.batch_failed(batch)
-                self._reclaim_grace.store_lost()
                 if pause is None:
                     log.error("stopping without the store: the leases of %d jobs will expire", len(batch.settled))
                     return
                 log.warning("settling and claiming failed, trying again in %.2f s: %s", pause, error)
                 await asyncio.sleep(pause)
                 continue
-            self._reclaim_grace.store_back()
             if self.state.store_failing:
                 log.info("the store answers again")
             self.done += len(batch.settled) - len(result.refused) - len(result.later)
@@ -234,7 +255,8 @@ class Worker:
                 log.warning("job %s: %s", job_id, refusal)
             if self._sweeper is not None:
                 self._sweeper.expect_timeouts(settlement.outcome for settlement in batch.settled)
-            claimed = self.state.batch_done(result, batch, new_lease)
+            new_lease = partial(Lease, self._lease_clock, reading)
+            claimed = self.state.batch_done(result, batch, self._clock.monotonic(), new_lease)
             self._histograms.record_pickups(claimed, self.engine.store.now())
             self._interrupt(self.state.pop_superseded())
             if not claimed:
@@ -268,11 +290,9 @@ class Worker:
             raise
 
     async def _settle_and_claim(self, batch: Batch) -> BatchResult:
-        request = self._claim_request(batch) if batch.claim_limit else None
-        return await self.engine.settle_and_claim(batch.settled, request)
-
-    def _claim_request(self, batch: Batch) -> ClaimRequest:
-        return self.engine.claim_request(
+        if not batch.claim_limit:
+            return await self.engine.settle_and_claim(batch.settled, None)
+        request = self.engine.claim_request(
             self.id,
             batch.claim_limit,
             self.lease_seconds,
@@ -282,6 +302,7 @@ class Worker:
             reclaim=batch.reclaim,
             suspects=batch.may_claim_suspect,
         )
+        return await self.engine.settle_and_claim(batch.settled, request)
 
     async def _execute(self, claimed: Claimed, task: asyncio.Task[None]) -> None:
         handler = self.handlers[claimed.job_type]
@@ -336,15 +357,14 @@ class Worker:
         if self.state.finished:
             self._state_changed.set()
 
-    def _on_heartbeat_answer(self, answer: Extended) -> None:
+    def _on_heartbeat_answer(self, answer: HeartbeatAnswer) -> None:
         self._interrupt(self.state.heartbeat_answered(answer, self._clock.monotonic()))
         self._state_changed.set()
 
     async def _tick(self) -> None:
         """One timer for the deadlines of all jobs."""
         while True:
-            self._reclaim_grace.check_clocks()
-            self._interrupt(self.state.tick(self._clock.monotonic(), self._timeout_codes))
+            self._interrupt(self.state.tick(self._lease_clock.read(), self._timeout_codes))
             await asyncio.sleep(self.state.seconds_until_tick(self._clock.monotonic(), _TICK_SECONDS))
 
     async def _watch(self) -> None:
@@ -385,6 +405,3 @@ class Worker:
         except DetentError as error:
             log.warning("checking for remaining work failed: %s", error)
             return False
-
-    def _registration_row(self) -> WorkerRow:
-        return registration_row(self, self._queues, self._started_at)

@@ -1,6 +1,7 @@
 """Inspects a database without opening an engine: schema version, durability, whether it is writable."""
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,10 @@ _DURABILITY = {
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """What is known of a database. schema None: no tables yet; problem: why it cannot be used."""
+    """What is known of a database. schema None: no tables yet; problem: why it cannot be used.
+
+    durability: what a commit survives.
+    """
 
     location: str
     schema: int | None
@@ -35,19 +39,23 @@ class Database:
     kind: str = "file"
 
 
-def durability(url: str) -> str:
-    """What a commit survives on this database; printed when a worker starts."""
-    store = store_from(url)
-    if isinstance(store, SqliteStore):
-        return _DURABILITY[store.synchronous.upper()]
-    from . import server  # asyncpg is an extra
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check of `detent doctor`: its result, and what to do if it failed."""
 
-    return server.durability(server.read_facts(url)[0])
+    check: str
+    ok: bool
+    message: str
+    advice: str = ""
 
 
 def describe(url: str) -> Database:
     store = store_from(url)
-    return _describe_file(store) if isinstance(store, SqliteStore) else _describe_server(url)
+    if isinstance(store, SqliteStore):
+        return _describe_file(store)
+    from .doctor_postgres import describe_server  # asyncpg is an extra
+
+    return describe_server(url)
 
 
 def scripts(url: str) -> list[tuple[int, str]]:
@@ -55,26 +63,9 @@ def scripts(url: str) -> list[tuple[int, str]]:
     store = store_from(url)
     if isinstance(store, SqliteStore):
         return [(number, recorded(number, text)) for number, text in migrations()]
-    from . import server
+    from . import doctor_postgres
 
-    return server.scripts(store.schema)  # type: ignore[attr-defined]
-
-
-def _describe_server(url: str) -> Database:
-    from . import server
-
-    facts, problem = server.read_facts(url)
-    return Database(
-        location=shown_url(url),
-        schema=facts.get("schema") or None,
-        newest=server.newest(),
-        durability=server.durability(facts),
-        durable=server.is_durable(facts),
-        engine=f"PostgreSQL {facts['server_version']}" if facts else "Postgres",
-        exists=True,
-        problem=problem,
-        kind="server",
-    )
+    return doctor_postgres.scripts(store.schema)  # type: ignore[attr-defined]
 
 
 def shown_url(url: str) -> str:
@@ -105,13 +96,10 @@ def _describe_file(store: SqliteStore) -> Database:
 def _read_schema(path: Path) -> tuple[int | None, str | None]:
     problem = _write_problem(path)
     try:
-        connection = (
-            connect_read_only(str(path)) if problem else apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        )
-        try:
+        read_only = apsw.SQLITE_OPEN_READONLY
+        connection = connect_read_only(str(path)) if problem else apsw.Connection(str(path), flags=read_only)
+        with closing(connection):
             return schema_version(connection), problem
-        finally:
-            connection.close()
     except (apsw.Error, DetentError) as error:
         return None, f"{path} cannot be read: {error}"
 

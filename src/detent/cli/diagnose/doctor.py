@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from detent.cli.connection import on_engine
-from detent.cli.options import AsJson, Url
-from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_json, print_table
+from detent.cli.option_groups import ConnectionOptions
+from detent.cli.output import EXIT_NO, EXIT_OK, Cell, pluralize
 from detent.client.connect import default_url, store_from
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.io import contract_to
@@ -19,15 +18,13 @@ from detent.engine import Engine
 from detent.engine.reads.stats import Stats
 from detent.engine.reads.why import handles, is_live, serves, span
 from detent.ports.listing import Filter, WorkerRow
-from detent.ports.store import Store
 from detent.ports.tx import Tx
 from detent.stores.sqlite.store import SqliteStore
 from detent.system.clock import SystemClock
 
 from . import doctor_monitoring, doctor_sqlite
-from .database import Database, describe, shown_url
-from .finding import Finding
-from .stream_health import check_streams
+from .database import Database, Finding, describe, shown_url
+from .stats import check_streams
 
 _MAX_EXPIRED = 1_000
 _MAX_CLOCK_SKEW: Micros = 2 * SECOND
@@ -47,27 +44,20 @@ class Snapshot:
         return [worker for worker in self.stats.workers if is_live(worker, self.stats.now)]
 
 
-def doctor(url: Url = None, as_json: AsJson = False) -> int:
+def doctor(connection: ConnectionOptions) -> int:
     """Check the database, workers, leases, clocks, alerts and settings; exits with 1 if a check fails."""
-    target = url or default_url()
+    target = connection.url or default_url()
     findings = list(run_checks(target))
     ok = all(finding.ok for finding in findings)
-    if as_json:
-        rows = [{"check": f.check, "ok": f.ok, "says": f.message, "do": f.advice or None} for f in findings]
-        print_json({"ok": ok, "url": shown_url(target), "checks": rows})
-    else:
-        print_table(
-            ("check", "", "result"),
-            [
-                [f.check, Text("ok", "green") if f.ok else Text("FAIL", "bold red"), f"{f.message}{_advice_line(f)}"]
-                for f in findings
-            ],
-        )
+    views = [{"check": f.check, "ok": f.ok, "says": f.message, "do": f.advice or None} for f in findings]
+    view = {"ok": ok, "url": shown_url(target), "checks": views}
+    connection.print_list(view, ("check", "", "result"), map(_row, findings))
     return EXIT_OK if ok else EXIT_NO
 
 
-def _advice_line(finding: Finding) -> str:
-    return f"\n-> {finding.advice}" if finding.advice else ""
+def _row(finding: Finding) -> list[Cell]:
+    result = Text("ok", "green") if finding.ok else Text("FAIL", "bold red")
+    return [finding.check, result, f"{finding.message}\n-> {finding.advice}" if finding.advice else finding.message]
 
 
 def run_checks(url: str) -> Iterator[Finding]:
@@ -78,14 +68,10 @@ def run_checks(url: str) -> Iterator[Finding]:
     if database.problem or database.schema != database.newest:
         return
     try:
-        snapshot = on_engine(url, _read_snapshot)
+        snapshot = ConnectionOptions(url).run(_read_snapshot)
     except DetentError as error:
-        yield Finding(
-            "open",
-            False,
-            f"cannot open the database: {error}",
-            "stop the process that blocks it, then run doctor again",
-        )
+        advice = "stop the process that blocks it, then run doctor again"
+        yield Finding("open", False, f"cannot open the database: {error}", advice)
         return
     yield _contracts(snapshot)
     yield _workers(snapshot)
@@ -94,17 +80,13 @@ def run_checks(url: str) -> Iterator[Finding]:
     store = store_from(url)
     yield _clock(snapshot, SystemClock().now() if isinstance(store, SqliteStore) else snapshot.stats.now)
     yield from check_streams(url)
-    yield from _database_checks(url, store)
-    yield from on_engine(url, doctor_monitoring.findings)
-
-
-def _database_checks(url: str, store: Store) -> Iterator[Finding]:
     if isinstance(store, SqliteStore):
         yield from doctor_sqlite.findings(store.path)
-        return
-    from . import doctor_postgres  # asyncpg is an extra
+    else:
+        from . import doctor_postgres  # asyncpg is an extra
 
-    yield from doctor_postgres.findings(url)
+        yield from doctor_postgres.findings(url)
+    yield from ConnectionOptions(url).run(doctor_monitoring.findings)
 
 
 async def _read_snapshot(engine: Engine) -> Snapshot:
@@ -141,12 +123,10 @@ def _schema(database: Database) -> Finding:
 
 
 def _durability(database: Database) -> Finding:
-    fixes = {
-        "file": "open the store with synchronous=FULL",
-        "server": "set fsync, full_page_writes and synchronous_commit to on",
-    }
-    advice = "" if database.durable else fixes[database.kind]
-    return Finding("durability", database.durable, database.durability, advice)
+    advice = "set fsync, full_page_writes and synchronous_commit to on"
+    if database.kind == "file":
+        advice = "open the store with synchronous=FULL"
+    return Finding("durability", database.durable, database.durability, "" if database.durable else advice)
 
 
 def _contracts(snapshot: Snapshot) -> Finding:
@@ -162,9 +142,8 @@ def _workers(snapshot: Snapshot) -> Finding:
     unfinished = sum(number for _, _, phase, number in snapshot.stats.counts if phase != Phase.FINAL)
     lost_note = f", {lost} without a heartbeat for three leases" if lost else ""
     message = f"{pluralize(len(live), 'live worker')}{lost_note}; {pluralize(unfinished, 'unfinished job')}"
-    if not live and unfinished:
-        return Finding("workers", False, message, "start one with `detent worker APP`")
-    return Finding("workers", True, message)
+    advice = "start one with `detent worker APP`" if not live and unfinished else ""
+    return Finding("workers", not advice, message, advice)
 
 
 def _types(snapshot: Snapshot) -> Iterator[Finding]:
@@ -176,12 +155,8 @@ def _types(snapshot: Snapshot) -> Iterator[Finding]:
     ]
     for row in unserved:
         jobs = f"{pluralize(row.due, 'job')} of type {row.job_type} due in queue {row.queue}"
-        yield Finding(
-            "types",
-            False,
-            f"{jobs}, but no live worker runs them",
-            f"start a worker that handles {row.job_type} and serves queue {row.queue}",
-        )
+        advice = f"start a worker that handles {row.job_type} and serves queue {row.queue}"
+        yield Finding("types", False, f"{jobs}, but no live worker runs them", advice)
     if not unserved:
         yield Finding("types", True, "every job type with due jobs has a live worker")
 
@@ -195,12 +170,8 @@ def _leases(snapshot: Snapshot) -> Finding:
     oldest = min(job.lease_until or 0 for job in late)
     number = f"{len(late)}{'+' if len(late) == _MAX_EXPIRED else ''}"
     message = f"{number} expired and not reclaimed, the oldest {span(snapshot.stats.now - oldest)} ago"
-    return Finding(
-        "leases",
-        False,
-        message,
-        "start a worker: every worker reclaims expired leases; if one is running, check its log",
-    )
+    advice = "start a worker: every worker reclaims expired leases; if one is running, check its log"
+    return Finding("leases", False, message, advice)
 
 
 def _clock(snapshot: Snapshot, now: Micros) -> Finding:

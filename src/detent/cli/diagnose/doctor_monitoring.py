@@ -16,7 +16,7 @@ from detent.engine.reads.why import is_live, span
 from detent.observability.alert_sinks import WebhookSink
 from detent.observability.settings import Settings, load_settings
 
-from .finding import Finding
+from .database import Finding
 
 _MANY_EVENTS = 1_000_000
 _HOUR = 3_600 * SECOND
@@ -71,9 +71,8 @@ def _sinks(settings: Settings, deliveries: list[Delivery]) -> Iterator[Finding]:
         yield Finding("sinks", True, f"alerts are sent to: {', '.join(settings.sinks)}")
     for name, sink in settings.sinks.items():
         if isinstance(sink, WebhookSink) and not sink.secret:
-            yield Finding(
-                "sinks", False, f"webhook {name} is not signed", "set its secret or secret_env in the settings"
-            )
+            advice = "set its secret or secret_env in the settings"
+            yield Finding("sinks", False, f"webhook {name} is not signed", advice)
 
 
 def _schedules(inputs: Readings) -> Finding:

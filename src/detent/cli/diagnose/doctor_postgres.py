@@ -1,4 +1,7 @@
-"""The doctor's checks of a Postgres server: version, clock, isolation, old snapshots, indexes, vacuum. Reads only."""
+"""A Postgres server: its schema and durability, without opening an engine; and the doctor's checks of it.
+
+The checks: version, clock, isolation, old snapshots, indexes, vacuum. Reads only.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,15 +12,24 @@ import asyncpg
 from detent.client.connect import store_from
 from detent.core.times import SECOND
 from detent.engine.reads.why import span
+from detent.stores.postgres.connections import Hosts
 from detent.stores.postgres.dialect import namespace_of
+from detent.stores.postgres.errors import UNAVAILABLE
+from detent.stores.postgres.migrate import migrations, recorded, schema_version
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.sql_files import in_namespace
 from detent.system.clock import SystemClock
 
-from .finding import Finding
+from .database import Database, Finding, shown_url
 
 _REQUIRED_INDEXES = {"jobs_pkey", "jobs_task", "queue_pkey", "timers_pkey", "claims_pkey", "events_pkey"}
-
+_CONNECT_SECONDS = 5.0
+_RISKS = {
+    "fsync": "a power loss may corrupt the database",
+    "full_page_writes": "a power loss may leave torn pages",
+    "synchronous_commit": "a crash may lose the last commits",
+}
+"""What may happen if these settings are off."""
 _MIN_VERSION = 140_000
 _OLD_SNAPSHOT_SECONDS = 300
 _MAX_SKEW_SECONDS = 2.0
@@ -37,14 +49,68 @@ FROM pg_stat_user_tables
 WHERE relid IN (to_regclass('detent.jobs'), to_regclass('detent.queue'), to_regclass('detent.events'))"""
 
 
-def findings(url: str) -> Iterator[Finding]:
+def scripts(schema: str) -> list[tuple[int, str]]:
+    """The migrations in order, each with the statement that records it, so that psql can run them."""
+    return [(number, recorded(number, text, schema)) for number, text in migrations(schema)]
+
+
+def describe_server(url: str) -> Database:
+    facts, problem = read_facts(url)
+    return Database(
+        location=shown_url(url),
+        schema=facts.get("schema") or None,
+        newest=migrations()[-1][0],
+        durability=_durability(facts),
+        durable=bool(facts) and all(facts[name] != "off" for name in _RISKS),
+        engine=f"PostgreSQL {facts['server_version']}" if facts else "Postgres",
+        exists=True,
+        problem=problem,
+        kind="server",
+    )
+
+
+def _durability(facts: dict[str, Any]) -> str:
+    """What a commit survives on this server."""
+    if not facts:
+        return "the server does not answer"
+    for setting, risk in _RISKS.items():
+        if facts[setting] == "off":
+            return f"{setting} = off: {risk}"
+    return f"fsync on every commit, synchronous_commit = {facts['synchronous_commit']}"
+
+
+def read_facts(url: str) -> tuple[dict[str, Any], str | None]:
+    """The server's settings and schema version (empty if it cannot be reached), and its problem or None."""
+    try:
+        return asyncio.run(_read_facts(*_server(url)))
+    except (*UNAVAILABLE, asyncpg.PostgresError) as error:
+        return {}, f"cannot connect to the server: {type(error).__name__}: {error}"
+
+
+async def _read_facts(url: str, schema: str) -> tuple[dict[str, Any], str | None]:
+    connection: Any = await Hosts(url).connect(timeout=_CONNECT_SECONDS, statement_cache_size=0)
+    try:
+        facts = {name: await connection.fetchval(f"SHOW {name}") for name in ("server_version", *_RISKS)}
+        facts["schema"] = await schema_version(connection, schema)
+        standby = await connection.fetchval("SELECT pg_is_in_recovery()")
+        return facts, "the server is a read-only standby; connect to the primary" if standby else None
+    finally:
+        await connection.close()
+
+
+def _server(url: str) -> tuple[str, str]:
+    """(the URL for the driver, the schema)."""
     store = store_from(url)
     assert isinstance(store, PostgresStore), "the caller checks the kind of store"
-    yield from asyncio.run(_read_findings(store.url, namespace_of(store.schema)))
+    return store.url, store.schema
 
 
-async def _read_findings(url: str, namespace: str) -> list[Finding]:
-    connection: Any = await asyncpg.connect(url, timeout=5.0, statement_cache_size=0)
+def findings(url: str) -> list[Finding]:
+    return asyncio.run(_read_findings(*_server(url)))
+
+
+async def _read_findings(url: str, schema: str) -> list[Finding]:
+    connection: Any = await asyncpg.connect(url, timeout=_CONNECT_SECONDS, statement_cache_size=0)
     try:
         clock = SystemClock()
         before = clock.now()
@@ -55,30 +121,24 @@ async def _read_findings(url: str, namespace: str) -> list[Finding]:
         autovacuum = await connection.fetchval("SHOW autovacuum")
         snapshots, indexes = (
             await connection.fetch(_SNAPSHOTS),
-            await connection.fetch(in_namespace(_INDEXES, namespace)),
+            await connection.fetch(in_namespace(_INDEXES, namespace_of(schema))),
         )
-        tables = await connection.fetch(in_namespace(_TABLES, namespace))
+        tables = await connection.fetch(in_namespace(_TABLES, namespace_of(schema)))
     finally:
         await connection.close()
     checks = [_version(number), _clock(apart), _isolation(isolation), _snapshots(snapshots), _indexes(indexes)]
-    return [*checks, *_vacuum(tables, autovacuum, namespace)]
+    return [*checks, *_vacuum(tables, autovacuum, namespace_of(schema))]
 
 
 def _version(number: int) -> Finding:
-    version = f"PostgreSQL {number // 10_000}.{number % 10_000}"
-    return Finding(
-        "version",
-        number >= _MIN_VERSION,
-        version,
-        "" if number >= _MIN_VERSION else "upgrade to PostgreSQL 14 or newer",
-    )
+    advice = "" if number >= _MIN_VERSION else "upgrade to PostgreSQL 14 or newer"
+    return Finding("version", not advice, f"PostgreSQL {number // 10_000}.{number % 10_000}", advice)
 
 
 def _clock(apart: float) -> Finding:
     message = f"the clocks of the server and this machine differ by {apart:.2f} s"
-    if apart > _MAX_SKEW_SECONDS:
-        return Finding("skew", False, message, "synchronise both clocks (NTP); leases use the server's clock")
-    return Finding("skew", True, message)
+    advice = "synchronise both clocks (NTP); leases use the server's clock" if apart > _MAX_SKEW_SECONDS else ""
+    return Finding("skew", not advice, message, advice)
 
 
 def _isolation(level: str) -> Finding:
@@ -96,12 +156,8 @@ def _snapshots(rows: list[Any]) -> Finding:
         return Finding("snapshots", True, "no old snapshot is open")
     pid, name, state, _ = rows[0]
     message = f"process {pid} ({name or 'no name'}, {state}) has kept a snapshot open for {span(int(age * SECOND))}"
-    return Finding(
-        "snapshots",
-        False,
-        message,
-        f"end it: SELECT pg_terminate_backend({pid}); until then vacuum cannot remove dead rows",
-    )
+    advice = f"end it: SELECT pg_terminate_backend({pid}); until then vacuum cannot remove dead rows"
+    return Finding("snapshots", False, message, advice)
 
 
 def _indexes(rows: list[Any]) -> Finding:

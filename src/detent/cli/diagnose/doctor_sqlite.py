@@ -2,14 +2,12 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
 
-from detent.cli.output import pluralize
-
-from .finding import Finding
+from .database import Finding
 
 _SAFE_VERSION = (3, 51, 3)
 """The first SQLite without the WAL-reset bug, which can corrupt a database with several writers."""
@@ -29,12 +27,9 @@ def findings(path: str) -> Iterator[Finding]:
     else:
         yield Finding("snapshots", True, f"the WAL has {size >> 20} MB")
     yield _open_files(path)
-    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-    try:
+    with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         yield _indexes(connection)
         yield _free_space(connection)
-    finally:
-        connection.close()
 
 
 def _open_files(path: str) -> Finding:
@@ -64,15 +59,12 @@ def _indexes(connection: apsw.Connection) -> Finding:
     if missing:
         advice = "recreate them; `detent migrate --sql` prints their definitions"
         return Finding("indexes", False, f"missing: {', '.join(missing)}", advice)
-    return Finding(
-        "indexes", True, f"all {pluralize(len(REQUIRED_INDEXES), 'required index', 'required indexes')} exist"
-    )
+    return Finding("indexes", True, f"all {len(REQUIRED_INDEXES)} required indexes exist")
 
 
 def _free_space(connection: apsw.Connection) -> Finding:
     pages, free, size = (connection.pragma(name) for name in ("page_count", "freelist_count", "page_size"))
     message = f"{pages * size >> 20} MB, {free * size >> 20} MB of it free for reuse"
-    if free * size > _MAX_FREE_BYTES and free > pages // 2:
-        advice = "new jobs reuse the free pages; to shrink the file, stop the workers and run VACUUM"
-        return Finding("vacuum", False, message, advice)
-    return Finding("vacuum", True, message)
+    is_large = free * size > _MAX_FREE_BYTES and free > pages // 2
+    advice = "new jobs reuse the free pages; to shrink the file, stop the workers and run VACUUM" if is_large else ""
+    return Finding("vacuum", not is_large, message, advice)

@@ -6,11 +6,9 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from detent.cli.options import AsJson, option
-from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_json, print_line, print_table
+from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_json, print_line, print_list, progress_bar
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.errors import UnknownContract
 from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks
@@ -18,41 +16,38 @@ from detent.proof.explore.explore import STATES, explore
 from detent.proof.planted_bugs import BUGS
 from detent.proof.simulate.simulate import Run, Summary, simulate
 
-Seeds = Annotated[int, option("--seeds", "How many seeds to run.", min=0)]
-FirstSeed = Annotated[int, option("--seed", "The first seed; a seed always gives the same run.")]
-SimulatedContract = Annotated[
-    str | None, option("--contract", "Only jobs of this contract; default: chosen by the seed.")
-]
-PlantedBug = Annotated[str | None, option("--bug", "Plant this bug in the engine; --list-bugs lists them.")]
-ListBugs = Annotated[bool, option("--list-bugs", "List the bugs that can be planted and exit.")]
-Explore = Annotated[bool, option("--explore", "Also explore all interleavings of two workers and two jobs.")]
-States = Annotated[int, option("--states", "Maximum number of states to explore per contract.", min=1)]
-
 
 def simulate_command(
-    seeds: Seeds = 100,
-    seed: FirstSeed = 0,
-    contract: SimulatedContract = None,
-    bug: PlantedBug = None,
-    list_bugs: ListBugs = False,
-    explored: Explore = False,
-    states: States = STATES,
-    verbose: Annotated[bool, option("--verbose", "Show the log messages of the simulated processes.")] = False,
+    seeds: Annotated[int, option("How many seeds to run.", min=0)] = 100,
+    seed: Annotated[int, option("The first seed; a seed always gives the same run.")] = 0,
+    contract: Annotated[str | None, option("Only jobs of this contract; default: chosen by the seed.")] = None,
+    bug: Annotated[str | None, option("Plant this bug in the engine; --list-bugs lists them.")] = None,
+    list_bugs: Annotated[bool, option("List the bugs that can be planted and exit.")] = False,
+    explored: Annotated[
+        bool, option("Also explore all interleavings of two workers and two jobs.", name="--explore")
+    ] = False,
+    states: Annotated[int, option("Maximum number of states to explore per contract.", min=1)] = STATES,
+    verbose: Annotated[bool, option("Show the log messages of the simulated processes.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Simulate workers, sweepers, producers and operators with faults in virtual time; no database is used."""
     if list_bugs:
-        return _list_bugs(as_json)
+        bugs = [(bug.name, bug.description) for bug in BUGS.values()]
+        view = {"bugs": [{"name": name, "says": description} for name, description in bugs]}
+        print_list(as_json, view, ("bug", "what it does"), bugs)
+        return EXIT_OK
     if contract is not None and contract not in CONTRACTS:
         names = ", ".join(sorted(CONTRACTS))
         raise UnknownContract(f"contract {contract!r} does not exist; available: {names}", contract=contract)
-    hooks = _hooks(bug)
+    if bug is not None and bug not in BUGS:
+        raise typer.BadParameter(f"bug {bug!r} does not exist; `detent simulate --list-bugs` lists the names")
+    hooks = DEFAULT_HOOKS if bug is None else BUGS[bug].hooks
     digests: list[str] = []
-    with _progress_bar(seeds, shown=not as_json) as advance, _silence(verbose):
+    with progress_bar("simulating", shown=not as_json, total=seeds) as update, _silence(verbose):
 
         def on_run_done(run: Run) -> None:
             digests.append(run.digest)
-            advance()
+            update(advance=1)
 
         summary = simulate(range(seed, seed + seeds), contract=contract, hooks=hooks, progress=on_run_done)
     report: dict[str, Any] = {**summary.as_dict(), "seed": seed, "contract": contract, "bug": bug}
@@ -68,14 +63,6 @@ def simulate_command(
     return EXIT_OK if report["ok"] else EXIT_NO
 
 
-def _hooks(bug: str | None) -> Hooks:
-    if bug is None:
-        return DEFAULT_HOOKS
-    if bug not in BUGS:
-        raise typer.BadParameter(f"bug {bug!r} does not exist; `detent simulate --list-bugs` lists the names")
-    return BUGS[bug].hooks
-
-
 def _explore(contract: str | None, hooks: Hooks, states: int) -> list[dict[str, Any]]:
     """Explore one contract after another, until a violation is found."""
     searches = []
@@ -85,14 +72,6 @@ def _explore(contract: str | None, hooks: Hooks, states: int) -> list[dict[str, 
         if not search.ok:
             break
     return searches
-
-
-def _list_bugs(as_json: bool) -> int:
-    if as_json:
-        print_json({"bugs": [{"name": bug.name, "says": bug.description} for bug in BUGS.values()]})
-    else:
-        print_table(("bug", "what it does"), [[bug.name, bug.description] for bug in BUGS.values()])
-    return EXIT_OK
 
 
 @contextmanager
@@ -106,14 +85,6 @@ def _silence(verbose: bool) -> Iterator[None]:
         yield
     finally:
         log.setLevel(level)
-
-
-@contextmanager
-def _progress_bar(seeds: int, *, shown: bool) -> Iterator[Any]:
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
-        task = bar.add_task("simulating", total=seeds)
-        yield lambda: bar.advance(task)
 
 
 def _print_report(summary: Summary, report: dict[str, Any]) -> None:

@@ -2,19 +2,16 @@
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
-from detent.cli.connection import on_engine
-from detent.cli.operate.contracts import find_contract
-from detent.cli.options import AsJson, ContractFilter, Url, option
-from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_json, print_line, print_table
+from detent.cli.operate.contracts import find_contract, read_text
+from detent.cli.option_groups import ConnectionOptions
+from detent.cli.options import AsJson, ContractFilter, option
+from detent.cli.output import EXIT_NO, EXIT_OK, pluralize, print_line, print_result, print_table, progress_bar
 from detent.client.connect import default_url
 from detent.core.contract.gate_b2 import GATE_B2
 from detent.core.errors import StoreUnavailable
@@ -22,82 +19,58 @@ from detent.core.times import from_iso
 from detent.engine import Engine
 from detent.proof.replay.gate_b2_cases import CaseResult, run_gate_b2_cases
 from detent.proof.replay.history import HistoryReplay, read_history, replay_history
-from detent.proof.verify.rules import RULES, Finding, Report
-from detent.proof.verify.verify import CHUNK, Progress, Scope
+from detent.proof.verify.rules import RULES, Report
+from detent.proof.verify.verify import CHUNK, Scope
 from detent.proof.verify.verify import verify as verified
 
 from .database import describe
 
-Since = Annotated[str | None, option("--since", "Only jobs that changed at or after this ISO-8601 time.")]
-OneJob = Annotated[str | None, option("--job", "Only this job.")]
-ListRules = Annotated[bool, option("--rules", "List the rules and exit.")]
-Chunk = Annotated[int, option("--chunk", "How many jobs to read per transaction.", min=1, max=100_000)]
-Gate = Annotated[
-    str | None, typer.Argument(metavar="[GATE]", help="gate-b2: run its five acceptance cases.", show_default=False)
-]
-History = Annotated[Path | None, option("--history", "A file of events: a JSON array, or one JSON value per line.")]
-PlayedOn = Annotated[
-    str | None, option("--url", "Run the cases on this database, which keeps the five jobs; default: a temporary one.")
-]
-Against = Annotated[str | None, option("--contract", "The contract to check the history against, or a FILE.toml.")]
-
 
 def verify(
-    since: Since = None,
-    job: OneJob = None,
+    since: Annotated[str | None, option("Only jobs that changed at or after this ISO-8601 time.")] = None,
+    job: Annotated[str | None, option("Only this job.")] = None,
     contract: ContractFilter = None,
-    rules: ListRules = False,
-    chunk: Chunk = CHUNK,
-    url: Url = None,
-    as_json: AsJson = False,
+    rules: Annotated[bool, option("List the rules and exit.")] = False,
+    chunk: Annotated[int, option("How many jobs to read per transaction.", min=1, max=100_000)] = CHUNK,
+    *,
+    connection: ConnectionOptions,
 ) -> int:
     """Check every job against its log and its contract, and list the violated rules."""
     if rules:
-        return _list_rules(as_json)
+        connection.print_list({"rules": RULES}, ("rule", "what it requires"), RULES.items())
+        return EXIT_OK
     scope = Scope(job, contract, None if since is None else from_iso(since, field="--since"))
-    target = url or default_url()
+    target = connection.url or default_url()
     if target.startswith("sqlite:") and describe(target).schema is None:
         raise StoreUnavailable(f"there is no Detent database at {target}; check --url")
-    with _progress(shown=not as_json) as tick:
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), "jobs", TimeRemainingColumn())
+    with progress_bar("verifying", *columns, shown=not connection.as_json) as update:
 
         async def act(engine: Engine) -> Report:
             if contract is not None:
-                engine.contract(
-                    contract
-                )  # raises UnknownContract; otherwise a misspelt name would match no job and pass
-            return await verified(engine.store, engine.contracts, scope, chunk=chunk, progress=tick)
+                engine.contract(contract)  # raises UnknownContract: a misspelt name would match no job and pass
+            return await verified(
+                engine.store,
+                engine.contracts,
+                scope,
+                chunk=chunk,
+                progress=lambda done, total: update(completed=done, total=total),
+            )
 
-        report = on_engine(target, act, read_only=True)
-    if as_json:
-        print_json(report.as_dict())
+        report = ConnectionOptions(target).run(act, read_only=True)
+    if connection.as_json:
+        connection.print_result(report.as_dict())
     else:
         _print_report(report)
     return EXIT_OK if report.ok else EXIT_NO
-
-
-def _list_rules(as_json: bool) -> int:
-    if as_json:
-        print_json({"rules": RULES})
-    else:
-        print_table(("rule", "what it requires"), list(RULES.items()))
-    return EXIT_OK
-
-
-@contextmanager
-def _progress(*, shown: bool) -> Iterator[Progress]:
-    """A progress bar on stderr if it is a terminal; it is erased at the end."""
-    console = Console(stderr=True)
-    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"), TimeRemainingColumn())
-    with Bar(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
-        task = bar.add_task("verify", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print_report(report: Report) -> None:
     size = f"{pluralize(report.jobs, 'job')}, {pluralize(report.events, 'event')}"
     for title, findings in (("violations", report.violations), ("warnings", report.warnings)):
         if findings:
-            print_table(("job", ">seq", "rule", "detail"), [_row(finding) for finding in findings], title=title)
+            rows = [[finding.job_id or "-", finding.seq, finding.rule, finding.detail] for finding in findings]
+            print_table(("job", ">seq", "rule", "detail"), rows, title=title)
             print_line()
     if report.left_out:
         print_line(f"{report.left_out} more violations are not shown")
@@ -111,16 +84,16 @@ def _print_report(report: Report) -> None:
         print_line(f"{size} checked, {number} of {pluralize(rules, 'rule')}{warnings}; {hint}")
 
 
-def _row(finding: Finding) -> list[str | int | None]:
-    return [finding.job_id or "-", finding.seq, finding.rule, finding.detail]
-
-
 def replay(
     context: typer.Context,
-    gate: Gate = None,
-    history: History = None,
-    contract: Against = None,
-    url: PlayedOn = None,
+    gate: Annotated[
+        str | None, typer.Argument(metavar="[GATE]", help="gate-b2: run its five acceptance cases.", show_default=False)
+    ] = None,
+    history: Annotated[Path | None, option("A file of events: a JSON array, or one JSON value per line.")] = None,
+    contract: Annotated[str | None, option("The contract to check the history against, or a FILE.toml.")] = None,
+    url: Annotated[
+        str | None, option("Run the cases on this database, which keeps the five jobs; default: a temporary one.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Run the acceptance cases of gate-b2, or check the history in a file against a contract."""
@@ -142,17 +115,10 @@ def _is_on_command_line(context: typer.Context, name: str) -> bool:
 def _replay_history(file: Path, contract: str | None, url: str | None, as_json: bool) -> int:
     if contract is None:
         raise typer.BadParameter("--history needs --contract")
-    try:
-        text = file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{file} cannot be read: {error}") from None
+    text = read_text(file, "utf-8-sig")
     target = find_contract(contract, url)
     result = replay_history(target, read_history(text))
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        for line in _describe(result, target.name):
-            print_line(line)
+    print_result(as_json, result.as_dict(), *_describe(result, target.name))
     return EXIT_OK if result.ok else EXIT_NO
 
 
@@ -172,18 +138,18 @@ def _describe(result: HistoryReplay, contract: str) -> Iterator[str]:
 def _replay_gate(url: str | None, as_json: bool) -> int:
     """Run the cases on the database of `url`, or on a temporary one."""
     if url is not None:
-        results = on_engine(url, run_gate_b2_cases)
+        results = ConnectionOptions(url).run(run_gate_b2_cases)
     else:
         with tempfile.TemporaryDirectory(prefix="detent-replay-") as folder:
-            results = on_engine(f"sqlite:///{folder}/replay.db", run_gate_b2_cases)
+            results = ConnectionOptions(f"sqlite:///{folder}/replay.db").run(run_gate_b2_cases)
     ok = all(result.ok for result in results)
     if as_json:
-        print_json({"ok": ok, "cases": [result.as_dict() for result in results]})
-        return EXIT_OK if ok else EXIT_NO
-    print_table(("case", "", ">retries", "transitions"), [_case_row(result) for result in results])
-    for problem in (f"{result.id}: {problem}" for result in results for problem in result.problems):
-        print_line(problem)
-    print_line(f"{GATE_B2.name}: {'passed' if ok else 'NOT passed'}")
+        print_result(as_json, {"ok": ok, "cases": [result.as_dict() for result in results]})
+    else:
+        print_table(("case", "", ">retries", "transitions"), map(_case_row, results))
+        for problem in (f"{result.id}: {problem}" for result in results for problem in result.problems):
+            print_line(problem)
+        print_line(f"{GATE_B2.name}: {'passed' if ok else 'NOT passed'}")
     return EXIT_OK if ok else EXIT_NO
 
 

@@ -1,15 +1,13 @@
-"""`detent jobs`, commands about approvals and child jobs: approvals, approve, reject, draw."""
+"""`detent jobs`, the commands about approvals and child jobs: approvals, approve, reject, draw."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-import typer
-
-from detent.cli.operate.diagram import COLOURS
-from detent.cli.option_groups import ConnectionOptions, PageOptions, TenantAuditOptions, expand_option_groups
+from detent.cli.operate.contracts import COLOURS
+from detent.cli.option_groups import ConnectionOptions, PageOptions, TenantAuditOptions
 from detent.cli.options import JobId, Tenant, option
-from detent.cli.output import pluralize, print_json, print_line, print_table, relative_time, shorten
+from detent.cli.output import pluralize, relative_time, shorten
 from detent.core.contract.model import Contract, Phase
 from detent.core.job import Job, Micros
 from detent.engine import Engine
@@ -17,28 +15,25 @@ from detent.engine.execution.approvals import OpenApproval
 from detent.engine.reads.tree import JobTree
 from detent.engine.reads.views import job_view
 
-AsTree = Annotated[bool, option("--tree", "Draw a text tree instead.")]
+from .jobs import group
+
+AsTree = Annotated[bool, option("Draw a text tree instead.", name="--tree")]
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionOptions:
     """Who decides, in which role, and on which version of the question."""
 
-    by: Annotated[str | None, option("--by", "The person who decides; default: --actor, else your user name.")] = None
-    role: Annotated[str | None, option("--role", "Your role; checked if the approval requires roles.")] = None
+    by: Annotated[str | None, option("The person who decides; default: --actor, else your user name.")] = None
+    role: Annotated[str | None, option("Your role; checked if the approval requires roles.")] = None
     digest: Annotated[
-        str | None,
-        option("--digest", "Decide only if the approval still has this digest; the first 8 digits are enough."),
+        str | None, option("Decide only if the approval still has this digest; the first 8 digits are enough.")
     ] = None
 
 
-def register(group: typer.Typer) -> None:
-    for name, command in (("approvals", approvals), ("approve", approve), ("reject", reject), ("draw", draw)):
-        group.command(name)(expand_option_groups(command))
-
-
+@group.command("approvals")
 def approvals(
-    role: Annotated[str | None, option("--role", "Only approvals that this role may decide.")] = None,
+    role: Annotated[str | None, option("Only approvals that this role may decide.")] = None,
     tenant: Tenant = None,
     *,
     page_options: PageOptions,
@@ -46,26 +41,15 @@ def approvals(
 ) -> None:
     """List jobs that wait for approval, oldest first."""
     roles = None if role is None else [role]
-
-    async def act(engine: Engine) -> tuple[Micros, list[OpenApproval]]:
-        waiting = await engine.scoped(tenant=tenant).approvals.waiting(
+    now, waiting = connection.run_with_time(
+        lambda engine: engine.scoped(tenant=tenant).approvals.waiting(
             roles=roles, after=page_options.cursor, limit=page_options.limit + 1
         )
-        return engine.store.now(), waiting
-
-    now, waiting = connection.run(act)
-    page, next_cursor = page_options.paginate(waiting, lambda approval: approval.job.id)
-    if connection.as_json:
-        print_json({"items": [approval.as_dict() for approval in page], "next_cursor": next_cursor})
-        return
-    if not page:
-        print_line("No jobs wait for approval.")
-        return
-    print_table(
-        ("job", "summary", "approvals", "roles", "expires", "digest"), [_row(now, approval) for approval in page]
     )
-    if next_cursor:
-        print_line(f"next page: --cursor {next_cursor}")
+    page, next_cursor = page_options.paginate(waiting, lambda approval: approval.job.id)
+    view = {"items": [approval.as_dict() for approval in page], "next_cursor": next_cursor}
+    columns = ("job", "summary", "approvals", "roles", "expires", "digest")
+    connection.print_list(view, columns, (_row(now, approval) for approval in page), "No jobs wait for approval.")
 
 
 def _row(now: Micros, approval: OpenApproval) -> list[str]:
@@ -76,11 +60,13 @@ def _row(now: Micros, approval: OpenApproval) -> list[str]:
     return [approval.job.id, shorten(view["summary"], 60), approved, roles, expires, (view["digest"] or "")[:8]]
 
 
+@group.command("approve")
 def approve(job_id: JobId, decision: DecisionOptions, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Approve a job that waits for approval; it continues when enough people have approved."""
     _decide(True, job_id, decision, audit, connection)
 
 
+@group.command("reject")
 def reject(job_id: JobId, decision: DecisionOptions, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Reject a job that waits for approval: it fails, or its handler receives the rejection."""
     _decide(False, job_id, decision, audit, connection)
@@ -104,6 +90,7 @@ def _decide(
     connection.print_result(job_view(contract, job), f"{job.id} {job.status}{remaining}")
 
 
+@group.command("draw")
 def draw(job_id: JobId, as_tree: AsTree = False, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Draw a job and its children with their statuses as a mermaid flowchart."""
     root = connection.run(lambda engine: engine.scoped(tenant=tenant).jobs.tree(job_id))

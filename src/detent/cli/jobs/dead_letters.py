@@ -1,47 +1,35 @@
 """`detent dlq`: list, show, requeue and discard dead letters of all contracts, one at a time or by filter."""
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Annotated, Any
 
 import typer
 
-from detent.cli.app_option import App, load_optional_app
-from detent.cli.option_groups import ConnectionOptions, PageOptions, TenantAuditOptions, expand_option_groups
-from detent.cli.options import ContractFilter, DryRun, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, Yes, option
-from detent.cli.output import (
-    confirm,
-    pluralize,
-    print_fields,
-    print_json,
-    print_line,
-    print_table,
-    relative_time,
-    shorten,
-)
+from detent.cli.loader import load_app
+from detent.cli.option_groups import BulkOptions, CommandGroup, ConnectionOptions, PageOptions, TenantAuditOptions
+from detent.cli.options import App, ContractFilter, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, option
+from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table, relative_time, shorten
 from detent.core.job import DeadLetter, DeadLetterStatus, Micros
 from detent.core.schedule import parse_interval
 from detent.engine import Engine
-from detent.engine.control.dead_letters import Discard
-from detent.engine.dead_letters import (
-    DeadLetterBulkResult,
-)
+from detent.engine.dead_letters import DeadLetterBulkResult
 from detent.engine.reads.responses import Event
 from detent.engine.reads.views import dead_letter_view
 from detent.ports.listing import Filter
 
 from .actions import RepairOptions, requeue
 
-group = typer.Typer(help="Inspect, requeue and discard dead letters.", no_args_is_help=True)
+group = CommandGroup(help="Inspect, requeue and discard dead letters.", no_args_is_help=True)
 
 DeadLetterId = Annotated[str, typer.Argument(metavar="DLQ_ID", help="The dead letter's id.", show_default=False)]
 OptionalId = Annotated[
     str | None,
     typer.Argument(metavar="[ID]", help="The dead letter (or its job); without it: all open ones that match."),
 ]
-AllOpen = Annotated[bool, option("--all", "All open dead letters.")]
+AllOpen = Annotated[bool, option("All open dead letters.", name="--all")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +39,9 @@ class DeadLetterFilterOptions:
     queue: QueueFilter = None
     contract: ContractFilter = None
     job_type: TypeFilter = None
-    error_code: Annotated[str | None, option("--error-code", "Only this error code.")] = None
-    older_than: Annotated[str | None, option("--older-than", "Only dead letters older than this: 30s, 5m, 2h, 7d.")] = (
-        None
-    )
-    newer_than: Annotated[str | None, option("--newer-than", "Only dead letters newer than this: 30s, 5m, 2h, 7d.")] = (
-        None
-    )
+    error_code: Annotated[str | None, option("Only this error code.")] = None
+    older_than: Annotated[str | None, option("Only dead letters older than this: 30s, 5m, 2h, 7d.")] = None
+    newer_than: Annotated[str | None, option("Only dead letters newer than this: 30s, 5m, 2h, 7d.")] = None
     text: TextFilter = None
 
     @property
@@ -77,9 +61,8 @@ class DeadLetterFilterOptions:
 
 
 @group.command("list")
-@expand_option_groups
 def list_dead_letters(
-    status: Annotated[DeadLetterStatus | None, option("--status", "Only this status.")] = None,
+    status: Annotated[DeadLetterStatus | None, option("Only this status.")] = None,
     *,
     which: DeadLetterFilterOptions,
     tenant: Tenant = None,
@@ -90,21 +73,14 @@ def list_dead_letters(
     limit = page_options.limit
     filter = replace(which.without_age(tenant), status=status and str(status), before=page_options.cursor, limit=limit)
 
-    async def act(engine: Engine) -> tuple[Micros, list[DeadLetter], str | None]:
-        now = engine.store.now()
-        return now, *await engine.dead_letters.page(which.add_age(filter, now), seconds=inf)
-
-    now, page, next_cursor = connection.run(act)
-    if connection.as_json:
-        print_json({"items": [dead_letter_view(item) for item in page], "next_cursor": next_cursor})
-        return
-    if not page:
-        is_unfiltered = filter == Filter(limit=limit) and which.is_any_age
-        print_line("No dead letters." if is_unfiltered else "No dead letters match.")
-        return
-    print_table(("dlq_id", "job_id", "type", "status", "error", "created", "proposed by"), [_row(now, i) for i in page])
-    if next_cursor:
-        print_line(f"next page: --cursor {next_cursor}")
+    now, (page, next_cursor) = connection.run_with_time(
+        lambda engine: engine.dead_letters.page(which.add_age(filter, engine.store.now()), seconds=inf)
+    )
+    view = {"items": [dead_letter_view(item) for item in page], "next_cursor": next_cursor}
+    columns = ("dlq_id", "job_id", "type", "status", "error", "created", "proposed by")
+    is_unfiltered = filter == Filter(limit=limit) and which.is_any_age
+    empty = "No dead letters." if is_unfiltered else "No dead letters match."
+    connection.print_list(view, columns, (_row(now, item) for item in page), empty)
 
 
 def _row(now: Micros, item: DeadLetter) -> list[str | None]:
@@ -114,7 +90,6 @@ def _row(now: Micros, item: DeadLetter) -> list[str | None]:
 
 
 @group.command("show")
-@expand_option_groups
 def show(dlq_id: DeadLetterId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Show one dead letter: payload, error, the events of its job, and what operators did with it."""
     view = connection.run(lambda engine: engine.scoped(tenant=tenant).dead_letters.history(dlq_id))
@@ -136,15 +111,13 @@ def _event_row(event: Event) -> list[str | None]:
 
 
 @group.command("requeue")
-@expand_option_groups
 def requeue_dead_letters(
     some_id: OptionalId = None,
     *,
     which: DeadLetterFilterOptions,
     all_open: AllOpen = False,
     rate: Rate = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    bulk: BulkOptions,
     repair: RepairOptions,
     audit: TenantAuditOptions,
     app: App = None,
@@ -158,30 +131,26 @@ def requeue_dead_letters(
         return 0
     if repair.payload is not None or repair.edit:
         raise typer.BadParameter("--payload and --edit need the ID of one dead letter")
-    application = load_optional_app(app)
+    application = load_app(app) if app else None
+
+    options: dict[str, Any] = {"rate": rate, "take_steps": repair.take_steps}
+    if application is not None:
+        options["check"] = application.dead_letters.check
 
     async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
         matching = which.add_age(filter, engine.store.now())
-        options: dict[str, Any] = {"rate": rate, "take_steps": repair.take_steps, "dry_run": dry}
-        if application is not None:
-            options["check"] = application.dead_letters.check
-        return await engine.dead_letters.requeue_many(matching, audit.scope(), **options)
+        return await engine.dead_letters.requeue_many(matching, audit.scope(), **options, dry_run=dry)
 
-    def run(dry: bool) -> DeadLetterBulkResult:
-        return connection.with_app(application).run(lambda engine: act(engine, dry))
-
-    return _run_in_bulk(run, "requeued", dry_run, yes, connection.as_json)
+    return _run_in_bulk(act, "requeued", bulk, connection.with_app(application))
 
 
 @group.command("discard")
-@expand_option_groups
 def discard(
     dlq_id: OptionalId = None,
     *,
     which: DeadLetterFilterOptions,
     all_open: AllOpen = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    bulk: BulkOptions,
     audit: TenantAuditOptions,
     connection: ConnectionOptions,
 ) -> int:
@@ -189,27 +158,17 @@ def discard(
     filter = which.without_age(audit.tenant)
     _check_selection(dlq_id, filter, which, all_open)
     if dlq_id is not None:
-        _discard_one(dlq_id, audit, connection)
+        discarded = connection.run(lambda engine: engine.dead_letters.discard(dlq_id, audit.scope()))
+        proposed = "discard proposed; another person confirms it with the same command"
+        view = {"confirmed": discarded.confirmed, "item": dead_letter_view(discarded.item)}
+        connection.print_result(view, f"{dlq_id} {'discarded' if discarded.confirmed else proposed}")
         return 0
 
     async def act(engine: Engine, dry: bool) -> DeadLetterBulkResult:
         matching = which.add_age(filter, engine.store.now())
         return await engine.dead_letters.discard_many(matching, audit.scope(), dry_run=dry)
 
-    def run(dry: bool) -> DeadLetterBulkResult:
-        return connection.run(lambda engine: act(engine, dry))
-
-    return _run_in_bulk(run, "discarded", dry_run, yes, connection.as_json)
-
-
-def _discard_one(dlq_id: str, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
-    async def act(engine: Engine) -> Discard:
-        return await engine.dead_letters.discard(dlq_id, audit.scope())
-
-    discarded = connection.run(act)
-    proposed = "discard proposed; another person confirms it with the same command"
-    view = {"confirmed": discarded.confirmed, "item": dead_letter_view(discarded.item)}
-    connection.print_result(view, f"{dlq_id} {'discarded' if discarded.confirmed else proposed}")
+    return _run_in_bulk(act, "discarded", bulk, connection)
 
 
 def _check_selection(some_id: str | None, filter: Filter, which: DeadLetterFilterOptions, all_open: bool) -> None:
@@ -222,21 +181,21 @@ def _check_selection(some_id: str | None, filter: Filter, which: DeadLetterFilte
 
 
 def _run_in_bulk(
-    run: Callable[[bool], DeadLetterBulkResult], done: str, dry_run: bool, yes: bool, as_json: bool
+    act: Callable[[Engine, bool], Awaitable[DeadLetterBulkResult]],
+    done: str,
+    bulk: BulkOptions,
+    connection: ConnectionOptions,
 ) -> int:
-    """Count with a dry run, ask for confirmation, run, print the result."""
-    preview = run(True)
-    number = preview.matched - preview.for_two
-    two = f"; {preview.for_two} more need two people and must be discarded one by one" if preview.for_two else ""
-    sentence = f"{pluralize(number, 'dead letter')} would be {done}{two}"
-    confirmed = not dry_run and number > 0 and confirm(sentence, yes, as_json)
-    result = run(False) if confirmed else preview
-    if as_json:
-        print_json({"dry_run": not confirmed, **asdict(result)})
-    elif confirmed:
-        print_line(f"{pluralize(result.done, 'dead letter')} {done}{two}")
-        for refusal in result.refusals:
-            print_line(f"{refusal['dlq_id']} skipped: {refusal['code']}: {refusal['message']}")
-    elif dry_run or not number:
-        print_line(sentence)
-    return 0 if (confirmed and not result.refused) or dry_run or not number else 1
+    def describe(number: int, verb: str, result: DeadLetterBulkResult) -> str:
+        two = f"; {result.for_two} more need two people and must be discarded one by one" if result.for_two else ""
+        return f"{pluralize(number, 'dead letter')} {verb}{two}"
+
+    def preview(result: DeadLetterBulkResult) -> tuple[int, str]:
+        number = result.matched - result.for_two
+        return number, describe(number, f"would be {done}", result)
+
+    def report(result: DeadLetterBulkResult) -> tuple[bool, list[str]]:
+        skipped = [f"{row['dlq_id']} skipped: {row['code']}: {row['message']}" for row in result.refusals]
+        return not result.refused, [describe(result.done, done, result), *skipped]
+
+    return bulk.run(connection, act, preview, report)

@@ -1,10 +1,10 @@
-"""`detent jobs`, commands that read: list, show, events, why, export."""
+"""`detent jobs`, the commands that read: list, show, events, why, export."""
 
 import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
@@ -15,8 +15,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from detent.cli.connection import open_engine
-from detent.cli.option_groups import ConnectionOptions, PageOptions, expand_option_groups
+from detent.cli.option_groups import CommandGroup, ConnectionOptions, PageOptions
 from detent.cli.options import ContractFilter, JobId, QueueFilter, StatusFilter, Tenant, TextFilter, TypeFilter, option
 from detent.cli.output import (
     console,
@@ -25,20 +24,19 @@ from detent.cli.output import (
     print_fields,
     print_json,
     print_line,
-    print_table,
     relative_time,
     shorten,
 )
 from detent.core.contract.model import Contract, Phase
 from detent.core.job import Job, Micros
 from detent.core.times import from_iso
-from detent.engine import Engine, History
+from detent.engine import Engine
 from detent.engine.reads import responses
-from detent.engine.reads.views import history_view, job_view
+from detent.engine.reads.views import job_view
 from detent.observability.job_logs import CAPTURED
 from detent.ports.listing import Filter
 
-group = typer.Typer(help="List, inspect and control jobs.", no_args_is_help=True)
+group = CommandGroup(help="List, inspect and control jobs.", no_args_is_help=True)
 
 _COLOURS = {Phase.CLAIMABLE: "yellow", Phase.LEASED: "cyan", Phase.BLOCKED: "magenta", Phase.FINAL: "red"}
 _HIDDEN_FIELD = "settlement"
@@ -51,7 +49,7 @@ class JobFilterOptions:
     """Selects jobs."""
 
     status: StatusFilter = None
-    phase: Annotated[Phase | None, option("--phase", "Only this phase, under any contract.")] = None
+    phase: Annotated[Phase | None, option("Only this phase, under any contract.")] = None
     queue: QueueFilter = None
     contract: ContractFilter = None
     tenant: Tenant = None
@@ -64,13 +62,12 @@ class JobFilterOptions:
 
 
 @group.command("list")
-@expand_option_groups
 def list_jobs(
     *,
     which: JobFilterOptions,
     page_options: PageOptions,
-    watch: Annotated[bool, option("--watch", "Keep running and refresh the list; Ctrl-C stops.")] = False,
-    every: Annotated[float, option("--every", "Seconds between two refreshes with --watch.", min=0.1, max=3600)] = 1.0,
+    watch: Annotated[bool, option("Keep running and refresh the list; Ctrl-C stops.")] = False,
+    every: Annotated[float, option("Seconds between two refreshes with --watch.", min=0.1, max=3600)] = 1.0,
     connection: ConnectionOptions,
 ) -> None:
     """List jobs, newest first."""
@@ -79,45 +76,32 @@ def list_jobs(
         raise typer.BadParameter("--watch cannot be combined with --json")
     if watch:
         with suppress(KeyboardInterrupt):
-            asyncio.run(_watch(connection.url, filter, every))
+            connection.run(lambda engine: _watch(engine, filter, every))
         return
 
-    async def act(engine: Engine) -> tuple[Micros, list[tuple[Contract, Job]], str | None]:
+    async def act(engine: Engine) -> tuple[list[tuple[Contract, Job]], str | None]:
         page, next_cursor = await engine.jobs.page(filter, seconds=inf)
-        return engine.store.now(), [(engine.contract(job.contract), job) for job in page], next_cursor
+        return [(engine.contract(job.contract), job) for job in page], next_cursor
 
-    now, page, next_cursor = connection.run(act)
-    if connection.as_json:
-        print_json({"jobs": [job_view(contract, job) for contract, job in page], "next_cursor": next_cursor})
-        return
-    if not page:
-        print_line("No jobs." if filter == Filter(limit=page_options.limit) else "No jobs match.")
-        return
-    print_table(_COLUMNS, [_row(now, contract, job) for contract, job in page])
-    if next_cursor:
-        print_line(f"next page: --cursor {next_cursor}")
+    now, (page, next_cursor) = connection.run_with_time(act)
+    view = {"jobs": [job_view(contract, job) for contract, job in page], "next_cursor": next_cursor}
+    empty = "No jobs." if filter == Filter(limit=page_options.limit) else "No jobs match."
+    connection.print_list(view, _COLUMNS, (_row(now, contract, job) for contract, job in page), empty)
 
 
 def _row(now: Micros, contract: Contract, job: Job) -> list[str | Text | int]:
     error = f"{job.error_code}: {job.error_message}" if job.error_code else ""
     due = relative_time(now, job.due_at) if job.phase in (Phase.CLAIMABLE, Phase.BLOCKED) else ""
     tail = [due, relative_time(now, job.updated_at), shorten(error, 40)]
-    return [job.id, job.job_type, _status(contract, job), job.queue, job.execution_no, *tail]
+    status = Text(job.status, style="green" if contract.succeeded(job.status) else _COLOURS[job.phase])
+    return [job.id, job.job_type, status, job.queue, job.execution_no, *tail]
 
 
-def _status(contract: Contract, job: Job) -> Text:
-    return Text(job.status, style="green" if contract.succeeded(job.status) else _COLOURS[job.phase])
-
-
-async def _watch(url: str | None, filter: Filter, every: float) -> None:
-    engine = await open_engine(url)
-    try:
-        with Live(await _render(engine, filter), console=console(), auto_refresh=False) as live:
-            while True:
-                await asyncio.sleep(every)
-                live.update(await _render(engine, filter), refresh=True)
-    finally:
-        await engine.close()
+async def _watch(engine: Engine, filter: Filter, every: float) -> None:
+    with Live(console=console(), auto_refresh=False) as live:
+        while True:
+            live.update(await _render(engine, filter), refresh=True)
+            await asyncio.sleep(every)
 
 
 async def _render(engine: Engine, filter: Filter) -> RenderableType:
@@ -130,15 +114,14 @@ async def _render(engine: Engine, filter: Filter) -> RenderableType:
 
 
 @group.command("show")
-@expand_option_groups
 def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Show one job."""
 
-    async def act(engine: Engine) -> tuple[Micros, responses.Job, Job]:
+    async def act(engine: Engine) -> tuple[responses.Job, Job]:
         job = await engine.scoped(tenant=tenant).jobs.get(job_id)
-        return engine.store.now(), job_view(engine.contract(job.contract), job), job
+        return job_view(engine.contract(job.contract), job), job
 
-    now, view, job = connection.run(act)
+    now, (view, job) = connection.run_with_time(act)
     if connection.as_json:
         print_json(view)
         return
@@ -150,42 +133,24 @@ def show(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions)
 
 
 @group.command("events")
-@expand_option_groups
-def events(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
+def show_events(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Show the log of a job: status changes and notes, in order."""
-
-    async def act(engine: Engine) -> tuple[Micros, History]:
-        return engine.store.now(), await engine.scoped(tenant=tenant).jobs.history(job_id)
-
-    now, history = connection.run(act)
-    rows = history_view(history.contract, history.job, history.events, history.notes)
-    if connection.as_json:
-        print_json({"events": rows, "next_cursor": None})
-        return
-    print_table(
-        (">seq", "event", "change", "when", "actor", "data"),
-        [
-            [
-                row["seq"],
-                row["event"],
-                "" if row["note"] else f"{row['source'] or '·'} -> {row['target']}",
-                relative_time(now, from_iso(row["at"], field="at")),
-                row["actor"],
-                shorten(_data(row), 60),
-            ]
-            for row in rows
-        ],
-    )
-    for row in rows:
-        if row["note"] and row["event"] == CAPTURED:
-            _show_log(row)
+    now, history = connection.run_with_time(lambda engine: engine.scoped(tenant=tenant).jobs.history(job_id))
+    events = history.entries()
+    columns = (">seq", "event", "change", "when", "actor", "data")
+    connection.print_list({"events": events, "next_cursor": None}, columns, (_event_row(now, row) for row in events))
+    for event in events:
+        if event["note"] and event["event"] == CAPTURED and not connection.as_json:
+            _show_log(event)
 
 
-def _data(row: responses.Event) -> str:
-    data = row["data"]
-    if row["note"] and row["event"] == CAPTURED:
-        return f"{pluralize(len(data.get('lines', ())), 'line')}, see below"
-    return ", ".join(f"{name}={value}" for name, value in data.items() if name != _HIDDEN_FIELD)
+def _event_row(now: Micros, event: responses.Event) -> list[str | int | None]:
+    data = ", ".join(f"{name}={value}" for name, value in event["data"].items() if name != _HIDDEN_FIELD)
+    if event["note"] and event["event"] == CAPTURED:
+        data = f"{pluralize(len(event['data'].get('lines', ())), 'line')}, see below"
+    change = "" if event["note"] else f"{event['source'] or '·'} -> {event['target']}"
+    at = relative_time(now, from_iso(event["at"], field="at"))
+    return [event["seq"], event["event"], change, at, event["actor"], shorten(data, 60)]
 
 
 def _show_log(row: responses.Event) -> None:
@@ -198,45 +163,35 @@ def _show_log(row: responses.Event) -> None:
 
 
 @group.command("why")
-@expand_option_groups
 def why(job_id: JobId, tenant: Tenant = None, *, connection: ConnectionOptions) -> None:
     """Explain why a job is not running."""
-
-    async def act(engine: Engine) -> Any:
-        return await engine.scoped(tenant=tenant).jobs.why(job_id)
-
-    explanation = connection.run(act)
+    explanation = connection.run(lambda engine: engine.scoped(tenant=tenant).jobs.why(job_id))
     others = [f"also {other['reason']}: {other['sentence']}" for other in explanation.details["also"]]
     connection.print_result(asdict(explanation), f"{explanation.reason}: {explanation.sentence}", *others)
 
 
 @group.command("export")
-@expand_option_groups
 def export(
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="[JOB_ID]...", help="Only these jobs.")] = None,
     *,
     which: JobFilterOptions,
-    output: Annotated[Path | None, option("--output", "Write to this file instead of stdout.")] = None,
+    output: Annotated[Path | None, option("Write to this file instead of stdout.")] = None,
     connection: ConnectionOptions,
 ) -> None:
     """Print jobs with their full history, one JSON object per line; with --json as one array."""
     filter = which.filter()
 
     async def act(engine: Engine) -> int:
-        target = output.open("w", encoding="utf-8") if output else sys.stdout
         number = 0
-        try:
+        with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as target:
             async for job_id in _ids(engine, job_ids or [], filter):
                 line = (await engine.scoped(tenant=which.tenant).jobs.history(job_id)).as_dict()
                 if connection.as_json:
                     target.write("[" if number == 0 else ",")
-                target.write(_compact(line) + "\n")
+                target.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
                 number += 1
             if connection.as_json:
                 target.write("]\n" if number else "[]\n")
-        finally:
-            if output:
-                target.close()
         return number
 
     try:
@@ -259,7 +214,3 @@ async def _ids(engine: Engine, job_ids: list[str], filter: Filter) -> AsyncItera
             yield job.id
         if cursor is None:
             return
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,44 +1,25 @@
 """`detent schedules`: list, show, add, edit, pause, resume, remove, preview, backfill."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 import typer
 
-from detent.cli.app_option import App, load_optional_app
+from detent.cli.loader import load_app
 from detent.cli.option_groups import (
     AuditOptions,
+    BulkOptions,
+    CommandGroup,
     ConnectionOptions,
     PageOptions,
     TableOptions,
     TenantAuditOptions,
-    expand_option_groups,
 )
-from detent.cli.options import (
-    ContractFilter,
-    DryRun,
-    Limit,
-    QueueFilter,
-    Rate,
-    Tenant,
-    TextFilter,
-    TypeFilter,
-    Yes,
-    option,
-)
-from detent.cli.output import (
-    confirm,
-    pluralize,
-    print_fields,
-    print_json,
-    print_line,
-    print_table,
-    relative_time,
-    shorten,
-)
+from detent.cli.options import App, ContractFilter, Limit, QueueFilter, Rate, Tenant, TextFilter, TypeFilter, option
+from detent.cli.output import pluralize, print_fields, print_json, print_line, print_table, relative_time, shorten
 from detent.core.job import Micros
 from detent.core.options.option import COMMAND, options_of
 from detent.core.options.schedule_options import ScheduleTiming
@@ -51,7 +32,7 @@ from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import Preview, schedule_view
 from detent.ports.listing import Filter
 
-group = typer.Typer(
+group = CommandGroup(
     help="Manage schedules: jobs that are created at a time, at an interval or by cron.", no_args_is_help=True
 )
 
@@ -65,7 +46,6 @@ JobOptions = Annotated[dict[str, Any], TableOptions(ScheduleRequest, without=_TI
 
 
 @group.command("list")
-@expand_option_groups
 def list_schedules(
     tenant: Tenant = None,
     queue: QueueFilter = None,
@@ -77,35 +57,23 @@ def list_schedules(
     connection: ConnectionOptions,
 ) -> None:
     """List schedules, newest first."""
-    filter = Filter(contract, None, None, queue, tenant, job_type, text, page_options.cursor, page_options.limit)
-
-    async def act(engine: Engine) -> tuple[Micros, list[Schedule]]:
-        return engine.store.now(), await engine.schedules.list(replace(filter, limit=page_options.limit + 1))
-
-    now, schedules = connection.run(act)
+    limit = page_options.limit + 1
+    filter = Filter(contract, None, None, queue, tenant, job_type, text, page_options.cursor, limit)
+    now, schedules = connection.run_with_time(lambda engine: engine.schedules.list(filter))
     page, next_cursor = page_options.paginate(schedules, lambda schedule: schedule.id)
-    if connection.as_json:
-        print_json({"schedules": [schedule_view(schedule) for schedule in page], "next_cursor": next_cursor})
-        return
-    if not page:
-        print_line("No schedules." if filter == Filter(limit=page_options.limit) else "No schedules match.")
-        return
+    view = {"schedules": [schedule_view(schedule) for schedule in page], "next_cursor": next_cursor}
     columns = ("name", "when", "type", "next run", "last run", ">runs", ">missed", "state")
-    print_table(columns, [_row(now, schedule) for schedule in page])
-    if next_cursor:
-        print_line(f"next page: --cursor {next_cursor}")
+    empty = "No schedules." if filter == Filter(limit=limit) else "No schedules match."
+    connection.print_list(view, columns, (_row(now, schedule) for schedule in page), empty)
 
 
 def _row(now: Micros, schedule: Schedule) -> list[str | int | None]:
     next_run = relative_time(now, schedule.next_fire_at)
     last_run = relative_time(now, schedule.last_fire_at)
     counts = (schedule.fires, schedule.misfires)
-    return [schedule.name, _timing(schedule), schedule.job_type, next_run, last_run, *counts, _state(schedule)]
-
-
-def _timing(schedule: Schedule) -> str:
     zone = f" {schedule.timezone}" if schedule.kind == "cron" and schedule.timezone != "UTC" else ""
-    return f"{schedule.kind} {schedule.expression}{zone}"
+    timing = f"{schedule.kind} {schedule.expression}{zone}"
+    return [schedule.name, timing, schedule.job_type, next_run, last_run, *counts, _state(schedule)]
 
 
 def _state(schedule: Schedule) -> str:
@@ -117,7 +85,6 @@ def _state(schedule: Schedule) -> str:
 
 
 @group.command("show")
-@expand_option_groups
 def show(name: Name, tenant: Tenant = None, limit: Limit = 10, *, connection: ConnectionOptions) -> None:
     """Show one schedule and its last runs."""
 
@@ -137,20 +104,19 @@ def show(name: Name, tenant: Tenant = None, limit: Limit = 10, *, connection: Co
 
 
 @group.command("add")
-@expand_option_groups
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the new schedule.", show_default=False)],
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as in @app.job(TYPE).")],
     *,
     timing: TimingOptions,
     job: NewJobOptions,
-    paused: Annotated[bool, option("--paused", "Create it paused; `schedules resume` starts it.")] = False,
+    paused: Annotated[bool, option("Create it paused; `schedules resume` starts it.")] = False,
     audit: AuditOptions,
     app: App = None,
     connection: ConnectionOptions,
 ) -> None:
     """Add a schedule; --cron, --every or --at sets when it runs."""
-    application = load_optional_app(app)
+    application = load_app(app) if app else None
     payload = job.pop("payload", None)
     if application is not None:
         request = replace(application.schedules.request(name, job_type, payload), **timing, **job)
@@ -164,22 +130,21 @@ def add(
 
 
 @group.command("edit")
-@expand_option_groups
 def edit(
     name: Name,
     *,
     timing: TimingOptions,
     job: JobOptions,
     unset: Annotated[
-        list[str] | None, option("--unset", "Reset this option to its default: --unset ends-at.", metavar="NAME")
+        list[str] | None, option("Reset this option to its default: --unset ends-at.", metavar="NAME")
     ] = None,
-    version: Annotated[int | None, option("--version", "Change it only if it still has this version.")] = None,
+    version: Annotated[int | None, option("Change it only if it still has this version.")] = None,
     audit: TenantAuditOptions,
     app: App = None,
     connection: ConnectionOptions,
 ) -> None:
     """Change a schedule; options that are left out keep their value."""
-    application = load_optional_app(app)
+    application = load_app(app) if app else None
     changes = {**dict.fromkeys(name.replace("-", "_") for name in unset or ()), **timing, **job}
 
     async def act(engine: Engine) -> Schedule:
@@ -193,21 +158,18 @@ def edit(
 
 
 @group.command("pause")
-@expand_option_groups
 def pause(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Pause a schedule; jobs it has already created continue."""
     _change_schedule(connection, lambda engine: engine.schedules.pause(name, audit.scope()), "paused")
 
 
 @group.command("resume")
-@expand_option_groups
 def resume(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Resume a paused schedule; runs that passed meanwhile are not made up for."""
     _change_schedule(connection, lambda engine: engine.schedules.resume(name, audit.scope()), "resumed")
 
 
 @group.command("remove")
-@expand_option_groups
 def remove(name: Name, audit: TenantAuditOptions, connection: ConnectionOptions) -> None:
     """Remove a schedule; jobs it has already created stay."""
     removed = connection.run(lambda engine: engine.schedules.remove(name, audit.scope()))
@@ -222,13 +184,12 @@ def _change_schedule(connection: ConnectionOptions, act: Callable[[Engine], Awai
 
 
 @group.command("preview")
-@expand_option_groups
 def preview(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The schedule's name or id.")] = None,
     *,
     timing: TimingOptions,
-    after: Annotated[str | None, option("--after", "Runs after this time instead of now.")] = None,
-    count: Annotated[int, option("--count", "How many runs.", min=1, max=1_000)] = 5,
+    after: Annotated[str | None, option("Runs after this time instead of now.")] = None,
+    count: Annotated[int, option("How many runs.", min=1, max=1_000)] = 5,
     tenant: Tenant = None,
     connection: ConnectionOptions,
 ) -> None:
@@ -244,14 +205,9 @@ def preview(
         return schedule.timezone, await engine.schedules.preview(schedule.id, count, after=after)
 
     zone, runs = connection.run(act)
-    if connection.as_json:
-        print_json({"timezone": zone, "fires": [responses.show(responses.PlannedRun, run) for run in runs]})
-        return
-    if not runs:
-        print_line("No more runs.")
-        return
-    rows = [[iso(run.fire_at), _local(run.fire_at, zone), iso(run.due_at)] for run in runs]
-    print_table(("run at", f"in {zone}", "due"), rows)
+    view = {"timezone": zone, "fires": [responses.show(responses.PlannedRun, run) for run in runs]}
+    rows = ([iso(run.fire_at), _local(run.fire_at, zone), iso(run.due_at)] for run in runs)
+    connection.print_list(view, ("run at", f"in {zone}", "due"), rows, "No more runs.")
 
 
 def _local(at: Micros, zone: str) -> str:
@@ -259,34 +215,26 @@ def _local(at: Micros, zone: str) -> str:
 
 
 @group.command("backfill")
-@expand_option_groups
 def backfill_command(
     name: Name,
-    first: Annotated[str, option("--from", "Start of the range: 2026-01-01T00:00:00Z.")],
-    last: Annotated[str, option("--to", "End of the range.")],
+    first: Annotated[str, option("Start of the range: 2026-01-01T00:00:00Z.", name="--from")],
+    last: Annotated[str, option("End of the range.", name="--to")],
     rate: Rate = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
     *,
+    bulk: BulkOptions,
     audit: TenantAuditOptions,
     connection: ConnectionOptions,
 ) -> int:
     """Create the missing jobs of past runs, after a confirmation."""
 
-    def run(dry: bool) -> Backfill:
-        return connection.run(
-            lambda engine: engine.schedules.backfill(name, first, last, audit.scope(), rate=rate, dry_run=dry)
-        )
+    async def act(engine: Engine, dry: bool) -> Backfill:
+        return await engine.schedules.backfill(name, first, last, audit.scope(), rate=rate, dry_run=dry)
 
-    preview = run(True)
-    existing = f"; {preview.known} of {pluralize(preview.fires, 'run')} already have a job" if preview.known else ""
-    sentence = f"{pluralize(preview.made, 'job')} would be created{existing}"
-    confirmed = not dry_run and preview.made > 0 and confirm(sentence, yes, connection.as_json)
-    result = run(False) if confirmed else preview
-    if connection.as_json:
-        print_json({"dry_run": not confirmed, **asdict(result)})
-    elif confirmed:
-        print_line(f"{pluralize(result.made, 'job')} created")
-    elif dry_run or not preview.made:
-        print_line(sentence)
-    return 0 if confirmed or dry_run or not preview.made else 1
+    def preview(result: Backfill) -> tuple[int, str]:
+        existing = f"; {result.known} of {pluralize(result.fires, 'run')} already have a job" if result.known else ""
+        return result.made, f"{pluralize(result.made, 'job')} would be created{existing}"
+
+    def report(result: Backfill) -> tuple[bool, list[str]]:
+        return True, [f"{pluralize(result.made, 'job')} created"]
+
+    return bulk.run(connection, act, preview, report)

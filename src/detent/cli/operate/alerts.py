@@ -5,86 +5,66 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.connection import on_engine
-from detent.cli.options import AsJson, Limit, Url, option
-from detent.cli.output import EXIT_NO, EXIT_OK, print_json, print_line, print_result, print_table, relative_time
+from detent.cli.option_groups import CommandGroup, ConnectionOptions, expand_option_groups
+from detent.cli.options import Limit, option
+from detent.cli.output import EXIT_NO, EXIT_OK, relative_time
 from detent.core.alerts import Alert, Delivery, Rule, State
 from detent.core.errors import NotFound
 from detent.core.job import Micros
 from detent.core.times import iso
 from detent.engine import Engine
 from detent.engine.metrics import alerts as acts
-from detent.engine.metrics.alert_export import prometheus_rules
+from detent.engine.metrics.alert_kinds import prometheus_rules
 from detent.observability.maintenance import MaintenanceLoop
-from detent.observability.settings import Settings, load_settings
+from detent.observability.settings import load_settings
 
-group = typer.Typer(help="List alerts, rules and deliveries; evaluate rules; test sinks.", invoke_without_command=True)
-Config = Annotated[
-    str | None, option("--config", "The settings file; default: detent.toml in this folder, if it exists.")
-]
+from .contracts import read_contracts
+
+group = CommandGroup(help="List alerts, rules and deliveries; evaluate rules; test sinks.", invoke_without_command=True)
+Config = Annotated[str | None, option("The settings file; default: detent.toml in this folder, if it exists.")]
 
 
 @group.callback()
+@expand_option_groups
 def alerts(
     context: typer.Context,
     prometheus: Annotated[
-        bool, option("--prometheus-rules", "Print the rules as a Prometheus rules file instead.")
+        bool, option("Print the rules as a Prometheus rules file instead.", name="--prometheus-rules")
     ] = False,
     config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
+    *,
+    connection: ConnectionOptions,
 ) -> None:
     """List pending, firing and recently resolved alerts."""
     if context.invoked_subcommand is not None:
         return
     settings = load_settings(config)
     if prometheus:
-        text = on_engine(url, lambda engine: _rules_file(engine, settings))
-        print_result(as_json, {"rules_file": text}, text.rstrip())
+        text = prometheus_rules(settings.rules, connection.run(read_contracts))
+        connection.print_result({"rules_file": text}, text.rstrip())
         return
-    now, listed = on_engine(url, _read_alerts)
-    if as_json:
-        print_json({"alerts": [acts.alert_view(alert) for alert in listed]})
-    elif not listed:
-        print_line("No alerts. `detent alerts rules` lists the rules.")
-    else:
-        _print_alerts(now, listed)
+    now, listed = connection.run_with_time(acts.list_alerts)
+    view = {"alerts": [acts.alert_view(alert) for alert in listed]}
+    columns = ("rule", "severity", "state", "since", "summary")
+    order = [State.FIRING, State.PENDING, State.RESOLVED]
+    listed.sort(key=lambda alert: (order.index(State(alert.state)), alert.severity, alert.rule))
+    rows = (_row(now, alert) for alert in listed)
+    connection.print_list(view, columns, rows, "No alerts. `detent alerts rules` lists the rules.")
 
 
-async def _rules_file(engine: Engine, settings: Settings) -> str:
-    return prometheus_rules(settings.rules, engine.contracts)
-
-
-async def _read_alerts(engine: Engine) -> tuple[Micros, list[Alert]]:
-    return engine.store.now(), await acts.list_alerts(engine)
-
-
-def _print_alerts(now: Micros, listed: list[Alert]) -> None:
-    order = {State.FIRING: 0, State.PENDING: 1, State.RESOLVED: 2}
-    rows = [
-        [
-            alert.rule,
-            alert.severity,
-            str(alert.state),
-            relative_time(now, alert.resolved_at or alert.since),
-            alert.summary,
-        ]
-        for alert in sorted(listed, key=lambda alert: (order[State(alert.state)], alert.severity, alert.rule))
-    ]
-    print_table(("rule", "severity", "state", "since", "summary"), rows)
+def _row(now: Micros, alert: Alert) -> list[str]:
+    since = relative_time(now, alert.resolved_at or alert.since)
+    return [alert.rule, alert.severity, str(alert.state), since, alert.summary]
 
 
 @group.command("rules")
-def rules(config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+def rules(config: Config = None, *, connection: ConnectionOptions) -> None:
     """List the alert rules with their thresholds."""
     settings = load_settings(config)
-    if as_json:
-        source = {"settings": settings.path, "interval_seconds": settings.alert_interval_seconds}
-        print_json({**source, "rules": [acts.rule_view(rule) for rule in settings.rules]})
-        return
-    print_table(
-        ("rule", "severity", ">threshold", "unit", "for", "meaning"), [_rule_row(rule) for rule in settings.rules]
-    )
+    source = {"settings": settings.path, "interval_seconds": settings.alert_interval_seconds}
+    view = {**source, "rules": [acts.rule_view(rule) for rule in settings.rules]}
+    columns = ("rule", "severity", ">threshold", "unit", "for", "meaning")
+    connection.print_list(view, columns, map(_rule_row, settings.rules))
 
 
 def _rule_row(rule: Rule) -> list[str]:
@@ -94,7 +74,7 @@ def _rule_row(rule: Rule) -> list[str]:
 
 
 @group.command("evaluate")
-def evaluate(config: Config = None, url: Url = None, as_json: AsJson = False) -> int:
+def evaluate(config: Config = None, *, connection: ConnectionOptions) -> int:
     """Evaluate all rules now and notify the sinks; exits with 1 if an alert is firing."""
     settings = load_settings(config)
 
@@ -104,43 +84,31 @@ def evaluate(config: Config = None, url: Url = None, as_json: AsJson = False) ->
         await maintenance.deliver()
         return await acts.list_alerts(engine)
 
-    firing = [alert for alert in on_engine(url, act) if alert.state == State.FIRING]
+    firing = [alert for alert in connection.run(act) if alert.state == State.FIRING]
     lines = [f"{alert.severity} {alert.rule}: {alert.summary}" for alert in firing] or ["No alerts are firing."]
-    print_result(as_json, {"firing": [acts.alert_view(alert) for alert in firing]}, *lines)
+    connection.print_result({"firing": [acts.alert_view(alert) for alert in firing]}, *lines)
     return EXIT_NO if firing else EXIT_OK
 
 
 @group.command("deliveries")
-def deliveries(limit: Limit = 20, url: Url = None, as_json: AsJson = False) -> None:
+def deliveries(limit: Limit = 20, *, connection: ConnectionOptions) -> None:
     """List notifications to sinks: delivered, pending and failed."""
-
-    async def act(engine: Engine) -> tuple[Micros, list[Delivery]]:
-        return engine.store.now(), await acts.list_deliveries(engine, limit)
-
-    now, listed = on_engine(url, act)
+    now, listed = connection.run_with_time(lambda engine: acts.list_deliveries(engine, limit))
     views = [acts.delivery_view(delivery) for delivery in listed]
-    if as_json:
-        print_json({"deliveries": views})
-        return
-    if not views:
-        print_line("No deliveries yet.")
-        return
-    rows = [
-        [
-            *(view[name] for name in ("rule", "news", "sink", "state", "attempts")),
-            relative_time(now, delivery.created_at),
-        ]
-        for view, delivery in zip(views, listed, strict=True)
+    columns = ("rule", "event", "sink", "state", ">attempts", "created")
+    rows: list[list[str | int]] = [
+        [view["rule"], view["news"], view["sink"], view["state"], view["attempts"], relative_time(now, one.created_at)]
+        for view, one in zip(views, listed, strict=True)
     ]
-    print_table(("rule", "event", "sink", "state", ">attempts", "created"), rows)
+    connection.print_list({"deliveries": views}, columns, rows, "No deliveries yet.")
 
 
 @group.command("test")
 def send_test_alert(
     sink: Annotated[str, typer.Argument(metavar="SINK", help="The name of a sink in the settings, or log.")],
     config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
+    *,
+    connection: ConnectionOptions,
 ) -> int:
     """Send one test alert to a sink and report whether it was delivered."""
     settings = load_settings(config)
@@ -152,9 +120,9 @@ def send_test_alert(
     async def act(engine: Engine) -> str | None:
         return await target.deliver(_test_delivery(engine), engine.store.now())
 
-    error = on_engine(url, act)
+    error = connection.run(act)
     message = f"{sink}: delivered" if error is None else f"{sink}: not delivered: {error}"
-    print_result(as_json, {"sink": sink, "arrived": error is None, "error": error}, message)
+    connection.print_result({"sink": sink, "arrived": error is None, "error": error}, message)
     return EXIT_OK if error is None else EXIT_NO
 
 

@@ -1,71 +1,60 @@
 """`detent contract`: lists, shows, checks and draws contracts."""
 
-import asyncio
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from detent.cli.connection import open_engine
 from detent.cli.diagnose.database import describe
-from detent.cli.options import AsJson, Url
-from detent.cli.output import (
-    EXIT_NO,
-    console,
-    make_table,
-    pluralize,
-    print_error,
-    print_json,
-    print_line,
-    print_result,
-    print_table,
-)
+from detent.cli.option_groups import CommandGroup, ConnectionOptions
+from detent.cli.options import AsJson
+from detent.cli.output import EXIT_NO, pluralize, print_error, print_json, print_line, print_result, print_table
 from detent.client.connect import default_url
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.io import contract_from_toml
 from detent.core.contract.model import Contract, Phase
 from detent.core.errors import ContractError, UnknownContract
+from detent.engine import Engine
+from detent.engine.reads.operations import ContractSummary
 from detent.engine.reads.views import contract_view, contracts_view
 
-from .diagram import contract_diagram
-
-group = typer.Typer(help="List, show, check and draw contracts.", no_args_is_help=True)
+group = CommandGroup(help="List, show, check and draw contracts.", no_args_is_help=True)
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of a contract, or a FILE.toml.", show_default=False)
 ]
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="A contract declared in TOML.", show_default=False)]
+COLOURS = {
+    Phase.CLAIMABLE: "fill:#fff4cc,color:#000",
+    Phase.LEASED: "fill:#cce9ff,color:#000",
+    Phase.BLOCKED: "fill:#ecd9ff,color:#000",
+    Phase.FINAL: "fill:#e4e4e4,color:#000",
+}
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED = frozenset({"class", "classdef", "direction", "end", "note", "state", "style"})
+"""Keywords of mermaid; a status with such a name gets an alias."""
 
 
 @group.command("list")
-def list_contracts(url: Url = None, as_json: AsJson = False) -> None:
+def list_contracts(connection: ConnectionOptions) -> None:
     """List the built-in contracts and those stored in this database."""
-    rows = contracts_view(_available_contracts(url))
-    if as_json:
-        print_json({"contracts": rows})
-        return
+    contracts = contracts_view(_available_contracts(connection.url))
     columns = ("name", ">statuses", ">edges", ">retries", "dead letters", "")
-    print_table(
-        columns,
-        [
-            [
-                row["name"],
-                row["statuses"],
-                row["edges"],
-                row["max_retries"],
-                "yes" if row["dead_letters"] else "no",
-                "default" if row["default"] else "" if row["carried"] else "custom",
-            ]
-            for row in rows
-        ],
-    )
+    connection.print_list({"contracts": contracts}, columns, map(_row, contracts))
+
+
+def _row(contract: ContractSummary) -> list[str | int]:
+    counts = [contract["statuses"], contract["edges"], contract["max_retries"]]
+    origin = "default" if contract["default"] else "" if contract["carried"] else "custom"
+    return [contract["name"], *counts, "yes" if contract["dead_letters"] else "no", origin]
 
 
 @group.command("show")
-def show(name: Name, url: Url = None, as_json: AsJson = False) -> None:
+def show(name: Name, connection: ConnectionOptions) -> None:
     """Show a contract: statuses with phases, edges with moves, error codes and the retry rule."""
-    view = contract_view(find_contract(name, url))
-    if as_json:
+    view = contract_view(find_contract(name, connection.url))
+    if connection.as_json:
         print_json(view)
         return
     print_line(f"contract {view['name']}")
@@ -73,22 +62,19 @@ def show(name: Name, url: Url = None, as_json: AsJson = False) -> None:
     print_table(("phase", "statuses"), [[str(phase), statuses or "-"] for phase, statuses in phases.items()])
     print_line()
     rows = [[edge["move"] or "-", edge["source"] or "·", edge["event"], edge["target"]] for edge in view["edges"]]
-    console().print(make_table(("move", "source", "event", "target"), rows))
+    print_table(("move", "source", "event", "target"), rows)
     print_line()
     print_table(("error", "code"), [[key, code or "code of the last failure"] for key, code in view["codes"].items()])
     print_line()
-    print_table(("retry", ""), [[key, _as_text(value)] for key, value in view["retry"].items() if value is not None])
-
-
-def _as_text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    rules = {key: ", ".join(map(str, v)) if isinstance(v, list) else v for key, v in view["retry"].items()}
+    print_table(("retry", ""), [[key, rule] for key, rule in rules.items() if rule is not None])
 
 
 @group.command("check")
 def check(file: File, as_json: AsJson = False) -> int:
     """Check a contract declared in TOML: unique transitions, reachable statuses, edges that match the phases."""
     try:
-        contract = contract_from_toml(_read_text(file))
+        contract = contract_from_toml(read_text(file))
     except ContractError as error:
         if not as_json:
             return print_error(error, as_json=False)
@@ -101,17 +87,46 @@ def check(file: File, as_json: AsJson = False) -> int:
 
 
 @group.command("draw")
-def draw(name: Name, url: Url = None, as_json: AsJson = False) -> None:
+def draw(name: Name, connection: ConnectionOptions) -> None:
     """Draw a contract as a mermaid state diagram."""
-    contract = find_contract(name, url)
+    contract = find_contract(name, connection.url)
     diagram = contract_diagram(contract)
-    print_result(as_json, {"name": contract.name, "mermaid": diagram}, diagram)
+    connection.print_result({"name": contract.name, "mermaid": diagram}, diagram)
+
+
+def contract_diagram(contract: Contract) -> str:
+    """A mermaid state diagram: one arrow per edge, labelled with move and event; one colour per phase."""
+    names = {status: _name(status, number) for number, status in enumerate(contract.statuses)}
+    lines = ["stateDiagram-v2"]
+    lines += [f'    state "{_quoted(status)}" as {name}' for status, name in names.items() if name != status]
+    for edge in contract.edges:
+        source = names[edge.source] if edge.source else "[*]"
+        label = f"{edge.move} {edge.event}" if edge.move else f"({edge.event})"
+        lines.append(f"    {source} --> {names[edge.target]} : {_label(label)}")
+    lines += [f"    {names[status]} --> [*]" for status in contract.in_phase(Phase.FINAL)]
+    for phase, colour in COLOURS.items():
+        members = [names[status] for status in contract.in_phase(phase)]
+        if members:
+            lines += [f"    classDef {phase}_phase {colour}", f"    class {', '.join(members)} {phase}_phase"]
+    return "\n".join(lines)
+
+
+def _name(status: str, number: int) -> str:
+    return status if _PLAIN.fullmatch(status) and status.lower() not in _RESERVED else f"status_{number}"
+
+
+def _quoted(status: str) -> str:
+    return status.replace('"', "'").replace("\n", " ")
+
+
+def _label(text: str) -> str:
+    return text.replace(":", "#58;").replace(";", "#59;").replace("#58#59;", "#58;").replace("\n", " ")
 
 
 def find_contract(name: str, url: str | None) -> Contract:
     """A contract from a TOML file, a built-in one, or one stored in the database; only the last needs a database."""
     if name.endswith(".toml"):
-        return contract_from_toml(_read_text(Path(name)))
+        return contract_from_toml(read_text(Path(name)))
     if name in CONTRACTS:
         return CONTRACTS[name]
     contracts = _available_contracts(url)
@@ -126,17 +141,15 @@ def _available_contracts(url: str | None) -> dict[str, Contract]:
     target = url or default_url()
     if describe(target).schema is None:
         return dict(CONTRACTS)
-
-    async def read() -> dict[str, Contract]:
-        engine = await open_engine(target)
-        await engine.close()
-        return engine.contracts
-
-    return asyncio.run(read())
+    return ConnectionOptions(target).run(read_contracts)
 
 
-def _read_text(file: Path) -> str:
+async def read_contracts(engine: Engine) -> dict[str, Contract]:
+    return engine.contracts
+
+
+def read_text(file: Path, encoding: str = "utf-8") -> str:
     try:
-        return file.read_text("utf-8")
+        return file.read_text(encoding)
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from None

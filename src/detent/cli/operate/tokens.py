@@ -1,84 +1,55 @@
 """`detent token`: creates, lists and revokes API tokens."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from detent.cli.connection import on_engine
-from detent.cli.options import Actor, AsJson, Url, actor_or_user, option
-from detent.cli.output import print_json, print_line, print_result, print_table, relative_time
-from detent.core.access import Role, Scope, Token
+from detent.cli.option_groups import ActorOptions, CommandGroup, ConnectionOptions
+from detent.cli.options import option
+from detent.cli.output import relative_time
+from detent.core.access import Role, Token
 from detent.core.job import Micros
-from detent.engine import Engine
 from detent.engine.control.access import token_view
 
-group = typer.Typer(help="Create, list and revoke API tokens.", no_args_is_help=True)
+group = CommandGroup(help="Create, list and revoke API tokens.", no_args_is_help=True)
 
 
 @group.command("create")
 def create(
-    name: Annotated[str, option("--name", "The person; several tokens of a person count as one person in approvals.")],
-    role: Annotated[Role, option("--role", "The permissions of the token.")],
+    name: Annotated[str, option("The person; several tokens of a person count as one person in approvals.")],
+    role: Annotated[Role, option("The permissions of the token.")],
     acts_as: Annotated[
-        list[str] | None, option("--as", "A role for approvals that require roles; may be repeated.")
+        list[str] | None, option("A role for approvals that require roles; may be repeated.", name="--as")
     ] = None,
-    tenant: Annotated[str | None, option("--tenant", "Restrict the token to this tenant.")] = None,
-    no_payloads: Annotated[bool, option("--no-payloads", "Hide payloads, results and error messages.")] = False,
-    expires_days: Annotated[
-        float | None, option("--expires-days", "Days until the token expires; default: never.")
-    ] = None,
-    actor: Actor = None,
-    url: Url = None,
-    as_json: AsJson = False,
+    tenant: Annotated[str | None, option("Restrict the token to this tenant.")] = None,
+    no_payloads: Annotated[bool, option("Hide payloads, results and error messages.")] = False,
+    expires_days: Annotated[float | None, option("Days until the token expires; default: never.")] = None,
+    *,
+    actor: ActorOptions,
+    connection: ConnectionOptions,
 ) -> None:
     """Create a token. It is printed once: only a digest is stored."""
-
-    async def act(engine: Engine) -> tuple[Micros, Token, str]:
-        token, secret = await engine.tokens.create(
-            name,
-            role,
-            Scope(actor_or_user(actor)),
-            tenant=tenant,
-            payloads=not no_payloads,
-            expires_days=expires_days,
-            roles=acts_as or (),
-        )
-        return engine.store.now(), token, secret
-
-    now, token, secret = on_engine(url, act)
+    limits: dict[str, Any] = {"tenant": tenant, "payloads": not no_payloads, "expires_days": expires_days}
+    now, (token, secret) = connection.run_with_time(
+        lambda engine: engine.tokens.create(name, role, actor.scope(), **limits, roles=acts_as or ())
+    )
     note = f"{token.role} token of {token.person}; store it now, it is not shown again"
-    print_result(as_json, {"token": secret, **token_view(token, now)}, secret, note)
+    connection.print_result({"token": secret, **token_view(token, now)}, secret, note)
 
 
 @group.command("list")
-def list_command(url: Url = None, as_json: AsJson = False) -> None:
+def list_tokens(connection: ConnectionOptions) -> None:
     """List tokens without their secrets."""
+    now, tokens = connection.run_with_time(lambda engine: engine.tokens.list())
+    columns = ("id", "name", "role", "tenant", "payloads", "created", "status")
+    empty = "No tokens. Create one with `detent token create --name YOU --role admin`."
+    view = {"tokens": [token_view(token, now) for token in tokens]}
+    connection.print_list(view, columns, (_row(token, now) for token in tokens), empty)
 
-    async def act(engine: Engine) -> tuple[Micros, list[Token]]:
-        return engine.store.now(), await engine.tokens.list()
 
-    now, tokens = on_engine(url, act)
-    if as_json:
-        print_json({"tokens": [token_view(token, now) for token in tokens]})
-        return
-    if not tokens:
-        print_line("No tokens. Create one with `detent token create --name YOU --role admin`.")
-        return
-    print_table(
-        ("id", "name", "role", "tenant", "payloads", "created", "status"),
-        [
-            [
-                token.id,
-                token.person,
-                token.role,
-                token.tenant_id or "all",
-                "visible" if token.payloads else "hidden",
-                relative_time(now, token.created_at),
-                _status(token, now),
-            ]
-            for token in tokens
-        ],
-    )
+def _row(token: Token, now: Micros) -> list[str]:
+    payloads, created = "visible" if token.payloads else "hidden", relative_time(now, token.created_at)
+    return [token.id, token.person, token.role, token.tenant_id or "all", payloads, created, _status(token, now)]
 
 
 def _status(token: Token, now: Micros) -> str:
@@ -93,14 +64,9 @@ def _status(token: Token, now: Micros) -> str:
 @group.command("revoke")
 def revoke(
     token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", help="The token's id, see `detent token list`.")],
-    actor: Actor = None,
-    url: Url = None,
-    as_json: AsJson = False,
+    actor: ActorOptions,
+    connection: ConnectionOptions,
 ) -> None:
     """Revoke a token; this cannot be undone."""
-
-    async def act(engine: Engine) -> tuple[Micros, Token]:
-        return engine.store.now(), await engine.tokens.revoke(token_id, Scope(actor_or_user(actor)))
-
-    now, token = on_engine(url, act)
-    print_result(as_json, token_view(token, now), f"{token.id} of {token.person} revoked")
+    now, token = connection.run_with_time(lambda engine: engine.tokens.revoke(token_id, actor.scope()))
+    connection.print_result(token_view(token, now), f"{token.id} of {token.person} revoked")

@@ -4,40 +4,35 @@ from typing import Annotated
 
 import typer
 
-from detent.cli.connection import on_engine
-from detent.cli.options import Actor, AsJson, Reason, Url, actor_or_user, option
-from detent.cli.output import print_json, print_line, print_result, print_table, relative_time
-from detent.core.access import Scope
+from detent.cli.option_groups import AuditOptions, CommandGroup, ConnectionOptions, expand_option_groups
+from detent.cli.options import option
+from detent.cli.output import Cell, print_list, relative_time
 from detent.core.job import Micros
-from detent.engine import Engine
 from detent.engine.reads import workers as worker_acts
 from detent.engine.reads.why import is_live, queues_of, span, types_of
-from detent.ports.listing import WorkerCommand, WorkerRow
+from detent.ports.listing import WorkerRow
 
-group = typer.Typer(help="List, drain and stop workers.", invoke_without_command=True)
+group = CommandGroup(help="List, drain and stop workers.", invoke_without_command=True)
 WorkerId = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id, see `detent workers`.")]
 
 
 @group.callback()
+@expand_option_groups
 def workers(
     context: typer.Context,
-    held: Annotated[bool, option("--held", "Also list the jobs that each worker is running.")] = False,
-    url: Url = None,
-    as_json: AsJson = False,
+    held: Annotated[bool, option("Also list the jobs that each worker is running.")] = False,
+    *,
+    connection: ConnectionOptions,
 ) -> None:
     """List workers; one without a heartbeat for three leases is shown as lost."""
     if context.invoked_subcommand is not None:
         return
-    overview = on_engine(url, lambda engine: engine.workers.overview())
-    if as_json:
-        print_json({"workers": overview.views()})
-        return
-    if not overview.workers:
-        print_line("No workers. Start one with `detent worker APP`.")
-        return
+    overview = connection.run(lambda engine: engine.workers.overview())
     columns = ("worker", "host", ">pid", "version", "state", ">busy", ">slots", "last seen", "queues", "types")
-    print_table(columns, [_row(row, overview) for row in overview.workers])
-    if held:
+    rows = (_row(row, overview) for row in overview.workers)
+    empty = "No workers. Start one with `detent worker APP`."
+    connection.print_list({"workers": overview.views()}, columns, rows, empty)
+    if held and overview.workers and not connection.as_json:
         _print_held_jobs(overview)
 
 
@@ -57,60 +52,45 @@ def _row(row: WorkerRow, overview: worker_acts.WorkerOverview) -> list[str | int
 
 
 def _print_held_jobs(overview: worker_acts.WorkerOverview) -> None:
-    jobs = [job for held in overview.held.values() for job in held]
-    if not jobs:
-        print_line("No worker is running a job.")
-        return
-    rows: list[list[str | int]] = [
+    rows: list[list[Cell]] = [
         [job.id, job.job_type, job.queue, job.execution_no, relative_time(overview.now, job.since), job.worker]
-        for job in jobs
+        for held in overview.held.values()
+        for job in held
     ]
-    print_table(("job", "type", "queue", ">attempt", "started", "worker"), rows)
+    columns = ("job", "type", "queue", ">attempt", "started", "worker")
+    print_list(False, {}, columns, rows, "No worker is running a job.")
 
 
 @group.command("drain")
-def drain(
-    worker: WorkerId, reason: Reason = None, actor: Actor = None, url: Url = None, as_json: AsJson = False
-) -> None:
+def drain(worker: WorkerId, audit: AuditOptions, connection: ConnectionOptions) -> None:
     """Drain a worker: it claims no more jobs, finishes the running ones and exits."""
-    _send_command(worker, worker_acts.DRAIN, reason, actor, url, as_json)
+    _send_command(worker, worker_acts.DRAIN, audit, connection)
 
 
 @group.command("stop")
-def stop(
-    worker: WorkerId, reason: Reason = None, actor: Actor = None, url: Url = None, as_json: AsJson = False
-) -> None:
+def stop(worker: WorkerId, audit: AuditOptions, connection: ConnectionOptions) -> None:
     """Stop a worker like SIGTERM: jobs that do not finish within its grace period are released."""
-    _send_command(worker, worker_acts.STOP, reason, actor, url, as_json)
+    _send_command(worker, worker_acts.STOP, audit, connection)
 
 
-def _send_command(worker: str, act: str, reason: str | None, actor: str | None, url: str | None, as_json: bool) -> None:
-    async def send(engine: Engine) -> WorkerCommand:
-        return await engine.workers.send_command(worker, act, Scope(actor_or_user(actor), reason))
-
-    command = on_engine(url, send)
-    view = {"worker": worker, "act": act, "actor": command.actor, "reason": reason}
-    print_result(as_json, view, f"{act} requested for {worker}; the worker checks about once per second")
+def _send_command(worker: str, act: str, audit: AuditOptions, connection: ConnectionOptions) -> None:
+    command = connection.run(lambda engine: engine.workers.send_command(worker, act, audit.scope()))
+    view = {"worker": worker, "act": act, "actor": command.actor, "reason": audit.reason}
+    connection.print_result(view, f"{act} requested for {worker}; the worker checks about once per second")
 
 
 @group.command("recoveries")
-def recoveries(url: Url = None, as_json: AsJson = False) -> None:
+def list_recoveries(connection: ConnectionOptions) -> None:
     """List lost workers of the last week: jobs reclaimed, failures counted, and how long it took."""
+    now, recoveries = connection.run_with_time(lambda engine: engine.workers.recoveries())
+    view = {"recoveries": [recovery.view() for recovery in recoveries]}
+    columns = ("worker", ">reclaimed", ">charged", ">failed", "duration", "completed")
+    rows = (_recovery_row(now, recovery) for recovery in recoveries)
+    connection.print_list(view, columns, rows, "No worker was lost in the last week.")
 
-    async def act(engine: Engine) -> tuple[Micros, list[worker_acts.Recovery]]:
-        return engine.store.now(), await engine.workers.recoveries()
 
-    now, reports = on_engine(url, act)
-    if as_json:
-        print_json({"recoveries": [recovery.view() for recovery in reports]})
-        return
-    if not reports:
-        print_line("No worker was lost in the last week.")
-        return
-    rows: list[list[str | int]] = []
-    for recovery in reports:
-        view = recovery.view()
-        completed = relative_time(now, max(loss.at for loss in recovery.losses))
-        counts = [view["reclaimed"], view["charged"], view["given_up"]]
-        rows.append([recovery.worker, *counts, span(recovery.duration), completed])
-    print_table(("worker", ">reclaimed", ">charged", ">failed", "duration", "completed"), rows)
+def _recovery_row(now: Micros, recovery: worker_acts.Recovery) -> list[str | int]:
+    view = recovery.view()
+    completed = relative_time(now, max(loss.at for loss in recovery.losses))
+    counts = [view["reclaimed"], view["charged"], view["given_up"]]
+    return [recovery.worker, *counts, span(recovery.duration), completed]

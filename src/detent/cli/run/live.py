@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from typing import Any
+from collections.abc import Iterable
 
 from rich.console import Group
 from rich.live import Live
@@ -13,7 +13,6 @@ from detent.client.app import Detent
 from detent.core.times import iso
 from detent.engine import Engine
 from detent.ports.listing import Filter
-from detent.ports.tx import StatusCount
 from detent.web.http.serving import make_server
 from detent.web.http.settings import Settings
 from detent.worker.worker import Worker
@@ -30,16 +29,13 @@ async def run_up(
     worker = await app.worker(slots=slots, until_idle=until_idle, exclude_contracts=excluded)
     server = make_server(app, Settings.from_environment(open_without_tokens=is_open), own_signals=False)
     serving = asyncio.create_task(server.serve([listening]))
-    helpers = [asyncio.ensure_future(companion()) for companion in app.companions]
-    helpers += [asyncio.ensure_future(part.run()) for part in background]
+    helpers = [asyncio.ensure_future(start()) for start in (*app.companions, *background)]
     if screen:
         helpers.append(asyncio.create_task(_show(app, engine, worker)))
     try:
         return await worker.run()
     finally:
         server.should_exit = True
-        for part in background:
-            part.stop()
         for task in helpers:
             task.cancel()
         await asyncio.gather(*helpers, serving, return_exceptions=True)
@@ -62,26 +58,23 @@ async def _render(app: Detent, engine: Engine, worker: Worker) -> Group:
         f"{len(worker.state.held)}/{worker.state.slots} slots busy · Ctrl-C stops gracefully"
     )
     return Group(
-        Panel(head, title="detent"), _counts_table(counts), _jobs_table(jobs), _dead_letters_table(dead_letters)
+        Panel(head, title="detent"),
+        _table("jobs by status", ("contract", "status", "phase", "jobs"), sorted(counts)),
+        _table(
+            "newest jobs  (detent jobs why ID)",
+            ("job", "type", "status", "attempts", "updated"),
+            ((job.id, job.job_type, job.status, job.execution_no, iso(job.updated_at)) for job in jobs),
+        ),
+        _table(
+            "dead letters  (detent dlq list)",
+            ("dead letter", "type", "code", "message"),
+            ((item.id, item.job_type, item.error_code, item.error_message or "") for item in dead_letters),
+        ),
     )
 
 
-def _counts_table(counts: list[StatusCount]) -> Table:
-    table = Table("contract", "status", "phase", "jobs", title="jobs by status")
-    for contract, status, phase, number in sorted(counts):
-        table.add_row(contract, status, phase, str(number))
-    return table
-
-
-def _jobs_table(jobs: list[Any]) -> Table:
-    table = Table("job", "type", "status", "attempts", "updated", title="newest jobs  (detent jobs why ID)")
-    for job in jobs:
-        table.add_row(job.id, job.job_type, job.status, str(job.execution_no), iso(job.updated_at))
-    return table
-
-
-def _dead_letters_table(dead_letters: list[Any]) -> Table:
-    table = Table("dead letter", "type", "code", "message", title="dead letters  (detent dlq list)")
-    for item in dead_letters:
-        table.add_row(item.id, item.job_type, item.error_code, item.error_message or "")
+def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*map(str, row))
     return table

@@ -2,23 +2,27 @@
 
 import asyncio
 import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import Annotated, Any
 
 from detent.cli.diagnose.database import shown_url
 from detent.cli.loader import load_app
 from detent.cli.options import AsJson, LogFormat, LogFormatOption, OptionalApp, option
 from detent.cli.output import EXIT_OK, print_result
+from detent.client.app import Detent
 from detent.client.connect import default_url, redis_url, store_from, stream_transport_from
-from detent.core.contract.builtin import CONTRACTS
+from detent.client.stream_app import has_stream_jobs, stream_settings
+from detent.core.contract.builtin import CONTRACTS, stream_contract_names
 from detent.engine import Engine
 from detent.observability.job_logs import configure_logging
+from detent.ports.stream import StreamSettings
 from detent.streams.orchestrator import Orchestrator
 
-if TYPE_CHECKING:
-    from detent.client.app import Detent
-    from detent.ports.stream import StreamSettings
-    from detent.worker.worker import Worker
+Part = Callable[[], Awaitable[Any]]
+"""Runs beside the worker of `up` until it is cancelled."""
 
 
 class Transport(StrEnum):
@@ -28,16 +32,9 @@ class Transport(StrEnum):
     REDIS = "redis"
 
 
-RedisUrl = Annotated[
-    str | None, option("--redis-url", "The Redis or Valkey server: redis://host:6379/0; default $DETENT_REDIS_URL.")
-]
+RedisUrl = Annotated[str | None, option("The Redis or Valkey server: redis://host:6379/0; default $DETENT_REDIS_URL.")]
 VisibilityTimeout = Annotated[
-    float | None,
-    option(
-        "--visibility-timeout-s",
-        "Seconds without a heartbeat after which a message is given to another worker.",
-        min=0.1,
-    ),
+    float | None, option("Seconds without a heartbeat after which a message is given to another worker.", min=0.1)
 ]
 
 
@@ -46,22 +43,16 @@ def orchestrate(
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
     max_deliveries: Annotated[
-        int | None, option("--max-deliveries", "Fail a task after this many lost workers; 0: never. Default: 8.", min=0)
+        int | None, option("Fail a task after this many lost workers; 0: never. Default: 8.", min=0)
     ] = None,
-    url: Annotated[
-        str | None, option("--url", "The database; default: the application's, else sqlite:///detent.db.")
-    ] = None,
+    url: Annotated[str | None, option("The database; default: the application's, else sqlite:///detent.db.")] = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
 ) -> int:
     """Publish tasks to Redis Streams and read results back until SIGTERM or Ctrl-C. Several may run at once."""
-    from detent.client.stream_app import stream_settings
-
     configure_logging(log_format)
-    application = load_app(app) if app else None
+    application = load_app(app, url) if app else None
     settings = stream_settings(redis_url, visibility_timeout_s=visibility_timeout_s, max_deliveries=max_deliveries)
-    if application is not None and url:
-        application.url = url
     target = application.url if application is not None else url or default_url()
     view = {
         "url": shown_url(target),
@@ -73,88 +64,53 @@ def orchestrate(
     return asyncio.run(_orchestrate(application, target, settings))
 
 
-async def _orchestrate(app: "Detent | None", url: str, settings: "StreamSettings") -> int:
+async def _orchestrate(app: Detent | None, url: str, settings: StreamSettings) -> int:
     engine = app.make_engine() if app is not None else Engine(store_from(url))
     await engine.open()
-    part = OrchestratorPart(engine, settings)
+    task = asyncio.create_task(_run_orchestrator(engine, settings))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, part.stop)
+        loop.add_signal_handler(number, task.cancel)
     try:
-        await part.run()
+        with suppress(asyncio.CancelledError):
+            await task
     finally:
         await engine.close()
     return EXIT_OK
 
 
-class OrchestratorPart:
-    """Runs an orchestrator as a task that `stop` cancels."""
-
-    def __init__(self, engine: "Engine", settings: "StreamSettings") -> None:
-        self.orchestrator = Orchestrator(engine, stream_transport_from(settings))
-        self._task: asyncio.Task[None] | None = None
-        self._stopped = False
-
-    async def run(self) -> None:
-        if self._stopped:
-            return
-        self._task = asyncio.create_task(self.orchestrator.run())
-        await asyncio.wait([self._task])
-        await self.orchestrator.transport.close()
-        if not self._task.cancelled() and (error := self._task.exception()):
-            raise error
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._task is not None:
-            self._task.cancel()
+async def _run_orchestrator(engine: Engine, settings: StreamSettings) -> None:
+    """Run an orchestrator until it is cancelled."""
+    transport = stream_transport_from(settings)
+    try:
+        await Orchestrator(engine, transport).run()
+    finally:
+        await transport.close()
 
 
-class WorkerPart:
-    """Runs a stream worker beside the main worker, which handles the signals."""
-
-    def __init__(self, worker: "Worker") -> None:
-        self.worker = worker
-
-    async def run(self) -> None:
-        await self.worker.run(handle_signals=False)
-
-    def stop(self) -> None:
-        self.worker.stop()
-
-
-async def stream_parts(app: "Detent", slots: int) -> "tuple[list[OrchestratorPart | WorkerPart], frozenset[str]]":
+async def stream_parts(app: Detent, slots: int) -> tuple[list[Part], frozenset[str]]:
     """What `up` runs beside its worker if a Redis is configured, and the contracts that this worker then excludes.
 
     A stream worker is only started if the application has stream jobs: it would refuse tasks of other job types.
     """
     if not redis_url():
         return [], frozenset()
-    from detent.client.stream_app import has_stream_jobs, stream_settings
-
     settings = stream_settings()
     engine = await app.ready()
-    parts: list[OrchestratorPart | WorkerPart] = [OrchestratorPart(engine, settings)]
+    parts: list[Part] = [partial(_run_orchestrator, engine, settings)]
     if has_stream_jobs(app):
-        parts.append(WorkerPart(await app.worker(transport=str(Transport.REDIS), settings=settings, slots=slots)))
-    return parts, _stream_contracts(engine.contracts)
+        worker = await app.worker(transport=str(Transport.REDIS), settings=settings, slots=slots)
+        parts.append(partial(worker.run, handle_signals=False))
+    return parts, stream_contract_names(engine.contracts)
 
 
 def transport_options(
-    app: "Detent", transport: Transport, url: str | None, visibility_timeout_s: float | None
+    app: Detent, transport: Transport, url: str | None, visibility_timeout_s: float | None
 ) -> dict[str, Any]:
     """Worker options: the stream settings for Redis; for the database, the stream contracts to exclude, if any."""
     if transport is Transport.REDIS:
-        from detent.client.stream_app import stream_settings
-
         settings = stream_settings(url, visibility_timeout_s=visibility_timeout_s)
         return {"transport": str(transport), "settings": settings}
     if url or redis_url():
-        return {"exclude_contracts": _stream_contracts({**CONTRACTS, **app.contracts})}
+        return {"exclude_contracts": stream_contract_names({**CONTRACTS, **app.contracts})}
     return {}
-
-
-def _stream_contracts(contracts: Any) -> frozenset[str]:
-    from detent.client.stream_app import stream_contract_names
-
-    return stream_contract_names(contracts)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from detent.cli.diagnose.database import durability, shown_url
+from detent.cli.diagnose.database import describe, shown_url
 from detent.cli.loader import load_app
 from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, option
 from detent.cli.output import print_result
@@ -10,15 +10,14 @@ from detent.client.app import Detent
 from detent.client.connect import default_url
 from detent.observability.job_logs import configure_logging
 
-Host = Annotated[str, option("--host", "The address to listen on.")]
-Port = Annotated[int, option("--port", "The port; 0 chooses a free one.", min=0, max=65_535)]
-_HOST, _PORT = "127.0.0.1", 8400
+Host = Annotated[str, option("The address to listen on.")]
+Port = Annotated[int, option("The port; 0 chooses a free one.", min=0, max=65_535)]
 
 
 def serve(
     app: OptionalApp = None,
-    host: Host = _HOST,
-    port: Port = _PORT,
+    host: Host = "127.0.0.1",
+    port: Port = 8400,
     url: AppUrl = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     as_json: AsJson = False,
@@ -27,10 +26,8 @@ def serve(
     from detent.web.http.serving import run
 
     configure_logging(log_format)
-    application = load_app(app) if app else Detent(url or default_url())
-    if url:
-        application.url = url
-    durable = durability(application.url)  # starts an event loop, so it cannot be called inside the one below
+    application = load_app(app, url) if app else Detent(url or default_url())
+    durable = describe(application.url).durability  # starts an event loop, so it cannot be called inside the one below
     return run(_serve(application, host, port, durable, as_json))
 
 
@@ -54,11 +51,6 @@ def start_message(application: Detent, address: Any, durable: str, is_open: bool
     """What is printed at the start, as JSON and as text."""
     host, port = address[0], address[1]
     at = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    view = {
-        "at": at,
-        "url": shown_url(application.url),
-        "durability": durable,
-        "open": is_open,
-    }
+    view = {"at": at, "url": shown_url(application.url), "durability": durable, "open": is_open}
     access = "no tokens exist, anyone on this machine has full access" if is_open else "a token is required"
     return view, f"open {at} (dashboard of {view['url']}, API at {at}/docs): {access}"

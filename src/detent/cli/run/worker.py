@@ -6,22 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from detent.cli.connection import on_engine
-from detent.cli.diagnose.database import describe, durability, scripts, shown_url
+from detent.cli.diagnose.database import describe, scripts, shown_url
 from detent.cli.loader import load_app
-from detent.cli.option_groups import TableOptions, expand_option_groups
-from detent.cli.options import (
-    Actor,
-    AppUrl,
-    AsJson,
-    LogFormat,
-    LogFormatOption,
-    OptionalApp,
-    Url,
-    actor_or_user,
-    option,
-)
-from detent.cli.output import print_line, print_result
+from detent.cli.option_groups import ActorOptions, ConnectionOptions, TableOptions
+from detent.cli.options import AppUrl, AsJson, LogFormat, LogFormatOption, OptionalApp, option
+from detent.cli.output import print_result
 from detent.client.connect import default_url
 from detent.core.contract.model import Contract
 from detent.core.errors import InvalidInput
@@ -38,27 +27,23 @@ DEMO = Path("examples/demo.py")
 
 def worker(
     app: Annotated[str, typer.Argument(metavar="APP", envvar="DETENT_APP", help="module:app or file.py:app")],
-    queues: Annotated[str | None, option("--queues", "Only claim from these queues: a,b.")] = None,
-    slots: Annotated[int | None, option("--slots", "How many jobs run concurrently.", min=1)] = None,
+    queues: Annotated[str | None, option("Only claim from these queues: a,b.")] = None,
+    slots: Annotated[int | None, option("How many jobs run concurrently.", min=1)] = None,
     lease_seconds: Annotated[
-        float | None,
-        option("--lease-seconds", "Seconds without a heartbeat after which other workers may reclaim a job.", min=0.1),
+        float | None, option("Seconds without a heartbeat after which other workers may reclaim a job.", min=0.1)
     ] = None,
-    until_idle: Annotated[
-        bool, option("--until-idle", "Exit when no job is leased, claimable or due within 5 s.")
-    ] = False,
+    until_idle: Annotated[bool, option("Exit when no job is leased, claimable or due within 5 s.")] = False,
     transport: Annotated[
-        Transport, option("--transport", "The source of tasks: the database, or Redis Streams.")
+        Transport, option("The source of tasks: the database, or Redis Streams.")
     ] = Transport.DATABASE,
     redis_url: RedisUrl = None,
     visibility_timeout_s: VisibilityTimeout = None,
     metrics_port: Annotated[
-        int | None, option("--metrics-port", "Serve GET /metrics for Prometheus on this port.", min=0, max=65_535)
+        int | None, option("Serve GET /metrics for Prometheus on this port.", min=0, max=65_535)
     ] = None,
-    metrics_host: Annotated[str, option("--metrics-host", "The address for --metrics-port.")] = "127.0.0.1",
+    metrics_host: Annotated[str, option("The address for --metrics-port.")] = "127.0.0.1",
     config: Annotated[
-        str | None,
-        option("--config", "The settings file for alerts, sinks and retention; default: detent.toml in this folder."),
+        str | None, option("The settings file for alerts, sinks and retention; default: detent.toml in this folder.")
     ] = None,
     url: AppUrl = None,
     log_format: LogFormatOption = LogFormat.TEXT,
@@ -66,24 +51,19 @@ def worker(
 ) -> int:
     """Run the jobs of an application in this process until SIGTERM or Ctrl-C."""
     configure_logging(log_format)
-    application = load_app(app)
-    if url:
-        application.url = url
+    application = load_app(app, url)
     options: dict[str, Any] = {"until_idle": until_idle, "queues": _queue_names(queues)}
     options |= {"metrics_port": metrics_port, "metrics_host": metrics_host}
-    if config is not None:
-        options["config"] = load_settings(config)
-    if slots is not None:
-        options["slots"] = slots
-    if lease_seconds is not None:
-        options["lease_seconds"] = lease_seconds
+    settings = None if config is None else load_settings(config)
+    given = {"config": settings, "slots": slots, "lease_seconds": lease_seconds}
+    options |= {name: value for name, value in given.items() if value is not None}
     options |= transport_options(application, transport, redis_url, visibility_timeout_s)
     types = sorted(application.jobs)
     view = {"url": shown_url(application.url), "job_types": types, "queues": options["queues"]}
     source = "all queues" if queues is None else f"queues {queues}"
     if transport is Transport.REDIS:
         source = f"stream {options['settings'].task_stream}"
-    durable = durability(application.url)
+    durable = describe(application.url).durability
     message = f"working on {view['url']} ({durable}): {', '.join(types) or 'no job types'} from {source}"
     print_result(as_json, {**view, "durability": durable}, message)
     return asyncio.run(application.run_worker(**options))
@@ -91,12 +71,10 @@ def worker(
 
 def up(
     app: OptionalApp = None,
-    slots: Annotated[int, option("--slots", "How many jobs run concurrently.", min=1)] = 64,
+    slots: Annotated[int, option("How many jobs run concurrently.", min=1)] = 64,
     url: AppUrl = None,
-    until_idle: Annotated[
-        bool, option("--until-idle", "Exit when no job is leased, claimable or due within 5 s.")
-    ] = False,
-    no_screen: Annotated[bool, option("--no-screen", "Print log lines instead of the live view.")] = False,
+    until_idle: Annotated[bool, option("Exit when no job is leased, claimable or due within 5 s.")] = False,
+    no_screen: Annotated[bool, option("Print log lines instead of the live view.")] = False,
     host: Host = "127.0.0.1",
     port: Port = 8400,
     log_format: LogFormatOption = LogFormat.TEXT,
@@ -107,15 +85,14 @@ def up(
 
     from .live import run_up
 
-    application = load_app(app if app is not None else _demo())
-    if url:
-        application.url = url
-    is_open = on_engine(application.url, lambda engine: check_address(engine, host), may_migrate=True)
+    application = load_app(app if app is not None else _demo(), url)
+    is_open = ConnectionOptions(application.url).run(lambda engine: check_address(engine, host), may_migrate=True)
     listening = bind(host, port)
     if no_screen or as_json:
         configure_logging(log_format)
     types = sorted(application.jobs)
-    view, serving = start_message(application, listening.getsockname(), durability(application.url), is_open)
+    durable = describe(application.url).durability
+    view, serving = start_message(application, listening.getsockname(), durable, is_open)
     work = f"runs {', '.join(types) or 'no job types'}; Ctrl-C stops gracefully"
     message = f"up on {view['url']} ({view['durability']}): {work}"
     print_result(as_json, {**view, "job_types": types}, message, serving)
@@ -130,10 +107,6 @@ def _demo() -> str:
     return f"{DEMO}:app"
 
 
-async def _do_nothing(engine: Engine) -> None:
-    return None
-
-
 def _queue_names(text: str | None) -> list[str] | None:
     if text is None:
         return None
@@ -143,45 +116,41 @@ def _queue_names(text: str | None) -> list[str] | None:
     return names
 
 
-@expand_option_groups
 def enqueue(
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, as in @app.job(TYPE).")],
     options: Annotated[dict[str, Any], TableOptions(Submission, defaults=True)],
-    actor: Actor = None,
-    url: Url = None,
-    as_json: AsJson = False,
+    actor: ActorOptions,
+    connection: ConnectionOptions,
 ) -> None:
     """Enqueue one job. Needs no application: a job whose type no worker handles yet waits for one."""
-    submission = Submission(job_type, **options, actor=actor_or_user(actor))
+    submission = Submission(job_type, **options, actor=actor.scope().actor)
 
     async def act(engine: Engine) -> tuple[Contract, Submitted]:
         submitted = await engine.jobs.submit(submission)
         return engine.contract(submitted.job.contract), submitted
 
-    job_contract, submitted = on_engine(url, act)
+    job_contract, submitted = connection.run(act)
     existing = " (existing job with this key; no new job was created)" if submitted.hit else ""
     message = f"{submitted.job.id} {submitted.job.status}{existing}"
-    print_result(as_json, submitted_view(job_contract, submitted), message)
+    connection.print_result(submitted_view(job_contract, submitted), message)
 
 
 def migrate(
-    sql: Annotated[bool, option("--sql", "Print the SQL of the migrations instead of running it.")] = False,
-    url: Url = None,
-    as_json: AsJson = False,
+    sql: Annotated[bool, option("Print the SQL of the migrations instead of running it.")] = False,
+    *,
+    connection: ConnectionOptions,
 ) -> None:
     """Create the schema in an empty database, or upgrade it to this version."""
-    target = url or default_url()
+    target = connection.url or default_url()
     if sql:
         texts = scripts(target)
-        print_result(as_json, {"migrations": [{"number": n, "sql": text} for n, text in texts]})
-        if not as_json:
-            for number, text in texts:
-                print_line(f"-- migration {number:04}\n{text.rstrip()}")
+        lines = [f"-- migration {number:04}\n{text.rstrip()}" for number, text in texts]
+        connection.print_result({"migrations": [{"number": n, "sql": text} for n, text in texts]}, *lines)
         return
     before = describe(target).schema
-    on_engine(target, _do_nothing, may_migrate=True)
+    ConnectionOptions(target).run(lambda _: asyncio.sleep(0), may_migrate=True)
     after = describe(target).schema
     migrated = f"schema {after} created" if before is None else f"migrated from schema {before} to {after}"
     outcome = f"schema {after} is up to date" if before == after else migrated
     view = {"from": before, "schema": after, "migrated": before != after}
-    print_result(as_json, view, f"{shown_url(target)}: {outcome}")
+    connection.print_result(view, f"{shown_url(target)}: {outcome}")

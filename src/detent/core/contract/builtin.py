@@ -18,7 +18,10 @@ CONTRACTS: Mapping[str, Contract] = MappingProxyType(
 )
 DEFAULT = STANDARD.name
 
-__all__ = ["CONTRACTS", "DEFAULT", "find_contract"]
+
+def stream_contract_names(contracts: Mapping[str, Contract]) -> frozenset[str]:
+    """The names of those contracts whose jobs are carried by the stream."""
+    return frozenset(name for name, contract in contracts.items() if contract.uses_stream)
 
 
 def find_contract(contracts: Mapping[str, Contract], name: str | None) -> Contract:

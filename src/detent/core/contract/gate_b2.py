@@ -5,7 +5,7 @@ from typing import Any
 
 from detent.core.job import Event, Job
 from detent.core.retry import Exponential, RetryRule
-from detent.core.times import iso
+from detent.core.times import columns
 
 from .model import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, StopRule
 
@@ -13,16 +13,11 @@ from .model import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phas
 def _view(job: Job) -> dict[str, Any]:
     return {
         "job_id": job.id,
-        "tenant_id": job.tenant_id,
-        "job_type": job.job_type,
-        "status": job.status,
+        **columns(job, "tenant_id", "job_type", "status"),
         "retry_count": job.retries,
-        "idempotency_key": job.idempotency_key,
-        "trace_id": job.trace_id,
-        "error_code": job.error_code,
+        **columns(job, "idempotency_key", "trace_id", "error_code"),
         "payload_json": json.loads(job.payload),
-        "created_at": iso(job.created_at),
-        "updated_at": iso(job.updated_at),
+        **columns(job, "created_at", "updated_at"),
     }
 
 

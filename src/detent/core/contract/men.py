@@ -4,26 +4,20 @@ from typing import Any
 
 from detent.core.job import Event, Job
 from detent.core.retry import Immediate, RetryRule
-from detent.core.times import iso
+from detent.core.times import columns, iso
 
 from .model import Contract, Edge, KeyRule, LossRule, Move, Phase, StopRule
 
 
 def _view(job: Job) -> dict[str, Any]:
     return {
-        "task_id": job.task_id,
-        "schedule_type": job.schedule_type,
+        **columns(job, "task_id", "schedule_type"),
         "state": job.status,
         "attempt": job.retries + 1,
-        "max_retries": job.max_retries,
-        "timeout_ms": job.timeout_ms,
-        "idempotency_key": job.idempotency_key,
+        **columns(job, "max_retries", "timeout_ms", "idempotency_key"),
         "last_error_code": job.error_code,
         "last_error_reason": job.error_message,
-        "created_at": iso(job.created_at),
-        "updated_at": iso(job.updated_at),
-        "started_at": iso(job.started_at),
-        "finished_at": iso(job.finished_at),
+        **columns(job, "created_at", "updated_at", "started_at", "finished_at"),
     }
 
 

@@ -2,99 +2,19 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from detent.core.retry import RetryRule
 
+from .moves import CODES, Edge, Move, Phase
+from .validation import validate
+
 if TYPE_CHECKING:
     from detent.core.job import Event, Job
 
-
-class Phase(StrEnum):
-    """What a status means to the engine. The names of the statuses belong to the contract.
-
-    CLAIMABLE: a worker may take the job. LEASED: a worker holds it. BLOCKED: it waits for a time, a signal, children or
-    an approval. FINAL: it has ended.
-    """
-
-    CLAIMABLE = "claimable"
-    LEASED = "leased"
-    BLOCKED = "blocked"
-    FINAL = "final"
-
-
-class Move(StrEnum):
-    """What the engine can do with a job. A contract maps (move, status) to an edge.
-
-    SUBMIT, DEFER (due later) and HOLD (wait for approval) create a job. CLAIM gives it to a worker. SUCCEED, RETRY,
-    FAIL, WAIT, PARK (a long wait) and RELEASE (give it back) end an execution; EXPIRE and RECLAIM take a job from a
-    lost worker. WAKE ends a wait, REJECT an approval. CANCEL ends a job, REOPEN makes a finished one claimable again.
-    FOLLOW is committed together with the edge before it.
-    """
-
-    SUBMIT = "SUBMIT"
-    DEFER = "DEFER"
-    HOLD = "HOLD"
-    CLAIM = "CLAIM"
-    SUCCEED = "SUCCEED"
-    RETRY = "RETRY"
-    FAIL = "FAIL"
-    RELEASE = "RELEASE"
-    EXPIRE = "EXPIRE"
-    RECLAIM = "RECLAIM"
-    WAIT = "WAIT"
-    PARK = "PARK"
-    WAKE = "WAKE"
-    REJECT = "REJECT"
-    CANCEL = "CANCEL"
-    REOPEN = "REOPEN"
-    FOLLOW = "FOLLOW"
-
-
-_C, _L, _B, _F = Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL
-
-MOVE_PHASES: Mapping[Move, tuple[frozenset[Phase | None], frozenset[Phase]]] = MappingProxyType(
-    {
-        Move.SUBMIT: (frozenset({None}), frozenset({_C, _B})),
-        Move.DEFER: (frozenset({None}), frozenset({_B})),
-        Move.HOLD: (frozenset({None, _L}), frozenset({_B})),
-        Move.CLAIM: (frozenset({_C}), frozenset({_L})),
-        Move.SUCCEED: (frozenset({_L}), frozenset({_F})),
-        Move.RETRY: (frozenset({_L}), frozenset({_C, _B})),
-        Move.FAIL: (frozenset({_L, _C}), frozenset({_F, _B})),
-        Move.RELEASE: (frozenset({_L}), frozenset({_C})),
-        Move.EXPIRE: (frozenset({_L}), frozenset({_C})),
-        Move.RECLAIM: (frozenset({_L}), frozenset({_L})),
-        Move.WAIT: (frozenset({_L}), frozenset({_B})),
-        Move.PARK: (frozenset({_L}), frozenset({_B})),
-        Move.WAKE: (frozenset({_B}), frozenset({_C})),
-        Move.REJECT: (frozenset({_B}), frozenset({_F})),
-        Move.CANCEL: (frozenset({_C, _L, _B}), frozenset({_F})),
-        Move.REOPEN: (frozenset({_F}), frozenset({_C})),
-        Move.FOLLOW: (frozenset({_B}), frozenset({_B, _F})),
-    }
-)
-"""Move -> (phases it may leave, phases it may enter). Every edge of every contract must conform."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """One legal transition: `move` takes a job from status `source` to status `target` and logs `event`.
-
-    source None: creation. move None: accepted in a replayed history, never made by Detent.
-
-        Edge(Move.CLAIM, "queued", "job.claimed", "running")
-    """
-
-    move: Move | None
-    source: str | None
-    event: str
-    target: str
-
-    def __str__(self) -> str:
-        return f"({self.move or '-'}, {self.source or '(nothing)'}, {self.event}, {self.target})"
+__all__ = ["Contract", "DeadLetterRule", "Edge", "KeyRule", "LossRule", "Move", "Phase", "StopRule", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,36 +56,6 @@ class KeyRule:
     critical_fields: tuple[str, ...] = ()
     blank_is_absent: bool = False
     task_id_is_key: bool = False
-
-
-CODES: Mapping[str, str | None] = MappingProxyType(
-    {
-        "illegal_transition": "JOB_TRANSITION_INVALID",
-        "not_found": "JOB_NOT_FOUND",
-        "idempotency_conflict": "IDEMPOTENCY_CONFLICT",
-        "tenant_scope_violation": "TENANT_SCOPE_VIOLATION",
-        "dlq_item_not_found": "DLQ_ITEM_NOT_FOUND",
-        "dlq_requeue_conflict": "DLQ_REQUEUE_CONFLICT",
-        "dlq_discard_conflict": "DLQ_DISCARD_CONFLICT",
-        "approval_required": "APPROVAL_REQUIRED",
-        "invalid_schedule": "SCHEDULE_INVALID",
-        "execution_failed": "JOB_EXECUTION_FAILED",
-        "timeout": "JOB_TIMEOUT",
-        "lost": "WORKER_LOST",
-        "stopped": "WORKER_STOPPED",
-        "payload_invalid": "PAYLOAD_INVALID",
-        "retry_exhausted": None,
-    }
-)
-"""Every error code a contract may rename. retry_exhausted None: the failure keeps the code of its cause."""
-
-
-def _no_view(job: "Job") -> dict[str, Any]:
-    return {}
-
-
-def _no_envelope(job: "Job", event: "Event") -> dict[str, Any] | None:
-    return None
 
 
 @dataclass(frozen=True)
@@ -231,22 +121,33 @@ class Contract:
     lease_seconds: float = 30.0
     trace_form: str = "trace-{job_id}"
     """The trace id of a job submitted without one; {job_id} and {unique} are replaced."""
-    view: Callable[["Job"], dict[str, Any]] = _no_view
-    envelope: Callable[["Job", "Event"], dict[str, Any] | None] = _no_envelope
+    view: Callable[["Job"], dict[str, Any]] = lambda job: {}
+    envelope: Callable[["Job", "Event"], dict[str, Any] | None] = lambda job, event: None
 
     def __post_init__(self) -> None:
-        from .validation import validate
-
         object.__setattr__(self, "codes", MappingProxyType({**CODES, **self.codes}))
         object.__setattr__(self, "statuses", MappingProxyType(dict(self.statuses)))
         validate(self)
-        object.__setattr__(self, "_by_move", {(e.move, e.source): e for e in self.edges if e.move})
+
+    @cached_property
+    def _by_move(self) -> dict[tuple[Move | None, str | None], Edge]:
+        return {(edge.move, edge.source): edge for edge in self.edges if edge.move}
+
+    @cached_property
+    def _by_event(self) -> dict[tuple[str | None, str], dict[str, Edge]]:
         by_event: dict[tuple[str | None, str], dict[str, Edge]] = {}
         for edge in self.edges:
             by_event.setdefault((edge.source, edge.event), {}).setdefault(edge.target, edge)
-        object.__setattr__(self, "_by_event", by_event)
-        object.__setattr__(self, "_status_by_event", {e.event: e.target for e in reversed(self.edges)})
-        object.__setattr__(self, "_routes", {})
+        return by_event
+
+    @cached_property
+    def _routes(self) -> dict[tuple[str | None, Move], tuple[Edge, ...]]:
+        return {}
+
+    @cached_property
+    def state_events(self) -> Mapping[str, str]:
+        """Event name -> the status it leads to, whatever the source."""
+        return {edge.event: edge.target for edge in reversed(self.edges)}
 
     def phase(self, status: str) -> Phase:
         """The phase of a status; KeyError if the contract has no such status."""
@@ -254,32 +155,29 @@ class Contract:
 
     def edge(self, source: str | None, move: Move) -> Edge | None:
         """The edge of a move from this status; None if the move is illegal there. source None: creation."""
-        edge: Edge | None = self._by_move.get((move, source))  # type: ignore[attr-defined]
-        return edge
+        return self._by_move.get((move, source))
 
     def step(self, source: str | None, event: str, target: str | None = None) -> str | None:
         """The target status of this event, None if it is illegal. A given target must be one the table allows."""
-        targets: dict[str, Edge] = self._by_event.get((source, event), {})  # type: ignore[attr-defined]
+        targets = self._by_event.get((source, event), {})
         if target is None:
             return next(iter(targets), None)
         return target if target in targets else None
 
     def steps(self, sources: Iterable[str | None], event: str) -> list[str]:
         """Every target status of this event from any of these sources."""
-        table: dict[tuple[str | None, str], dict[str, Edge]] = self._by_event  # type: ignore[attr-defined]
-        return list(dict.fromkeys(t for s in sources for t in table.get((s, event), ())))
+        return list(dict.fromkeys(t for s in sources for t in self._by_event.get((s, event), ())))
 
     def route(self, source: str | None, move: Move) -> tuple[Edge, ...]:
         """The edge of a move and the FOLLOW edges committed with it; empty if the move is illegal."""
-        routes: dict[tuple[str | None, Move], tuple[Edge, ...]] = self._routes  # type: ignore[attr-defined]
-        route = routes.get((source, move))
+        route = self._routes.get((source, move))
         if route is None:
             path = []
             edge = self.edge(source, move)
             while edge:
                 path.append(edge)
                 edge = self.edge(edge.target, Move.FOLLOW)
-            route = routes[(source, move)] = tuple(path)
+            route = self._routes[(source, move)] = tuple(path)
         return route
 
     def has(self, move: Move) -> bool:
@@ -316,12 +214,6 @@ class Contract:
     def code(self, name: str) -> str:
         """What this contract calls an error code, for example `code("timeout")`; empty if it has none."""
         return self.codes[name] or ""
-
-    @property
-    def state_events(self) -> Mapping[str, str]:
-        """Event name -> the status it leads to, whatever the source."""
-        targets: Mapping[str, str] = self._status_by_event  # type: ignore[attr-defined]
-        return targets
 
     def with_options(self, **options: Any) -> "Contract":
         """A copy of this contract with other settings (backoff, lease_seconds, loss, ...), validated again."""

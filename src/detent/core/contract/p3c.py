@@ -4,7 +4,7 @@ from typing import Any
 
 from detent.core.job import Event, Job
 from detent.core.retry import Exponential, RetryRule
-from detent.core.times import iso
+from detent.core.times import columns, iso
 
 from .model import Contract, Edge, KeyRule, LossRule, Move, Phase, StopRule
 
@@ -15,14 +15,8 @@ def _view(job: Job) -> dict[str, Any]:
         "task_id": job.task_id,
         "run_status": job.status,
         "attempt": job.task_attempt,
-        "idempotency_key": job.idempotency_key,
-        "next_retry_at": iso(job.next_retry_at),
-        "error_code": job.error_code,
-        "trace_id": job.trace_id,
-        "created_at": iso(job.created_at),
-        "updated_at": iso(job.updated_at),
-        "started_at": iso(job.started_at),
-        "finished_at": iso(job.finished_at),
+        **columns(job, "idempotency_key", "next_retry_at", "error_code", "trace_id"),
+        **columns(job, "created_at", "updated_at", "started_at", "finished_at"),
     }
 
 

@@ -4,15 +4,14 @@ from typing import Any
 
 from detent.core.job import Job
 from detent.core.retry import Exponential, RetryRule
+from detent.core.times import columns
 
 from .model import Contract, DeadLetterRule, Edge, KeyRule, LossRule, Move, Phase, StopRule
 
 
 def _view(job: Job) -> dict[str, Any]:
     return {
-        "retries": job.retries,
-        "failures": job.failures,
-        "max_retries": job.max_retries,
+        **columns(job, "retries", "failures", "max_retries"),
         "waiting_for": job.wait_name,
         "cancel_requested": job.cancel_requested is not None,
     }

@@ -1,13 +1,17 @@
 """Validation of contracts at load time. Every error names the faulty row."""
 
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from detent.core.errors import ContractError
 
-from .model import CODES, MOVE_PHASES, Contract, Edge, Move, Phase
+from .moves import CODES, MOVE_PHASES, Edge, Move, Phase
+
+if TYPE_CHECKING:
+    from .model import Contract
 
 
-def validate(contract: Contract) -> None:
+def validate(contract: "Contract") -> None:
     """Raise ContractError unless every edge conforms to MOVE_PHASES and the rules fit the edges."""
     if not contract.name or not contract.statuses:
         raise ContractError("a contract needs a name and at least one status")
@@ -21,11 +25,11 @@ def validate(contract: Contract) -> None:
     _check_values(contract)
 
 
-def _fail(contract: Contract, text: str) -> None:
+def _fail(contract: "Contract", text: str) -> None:
     raise ContractError(f"contract {contract.name!r}: {text}", contract=contract.name)
 
 
-def _check_edge(contract: Contract, edge: Edge) -> None:
+def _check_edge(contract: "Contract", edge: Edge) -> None:
     for status in (edge.source, edge.target):
         if status is not None and status not in contract.statuses:
             _fail(contract, f"edge {edge}: status {status!r} is not declared in statuses")
@@ -46,7 +50,7 @@ def _check_edge(contract: Contract, edge: Edge) -> None:
         )
 
 
-def _check_deterministic(contract: Contract) -> None:
+def _check_deterministic(contract: "Contract") -> None:
     by_move: dict[tuple[Move, str | None], Edge] = {}
     by_event: dict[tuple[str | None, str], Edge] = {}
     for edge in contract.edges:
@@ -60,7 +64,7 @@ def _check_deterministic(contract: Contract) -> None:
     _check_event_targets(contract)
 
 
-def _check_event_targets(contract: Contract) -> None:
+def _check_event_targets(contract: "Contract") -> None:
     """An event name must have one target, because `derive_status` uses the last event alone.
 
     Creation is excepted: two moves may create a job under one event name; the logged target distinguishes them.
@@ -72,7 +76,7 @@ def _check_event_targets(contract: Contract) -> None:
             _fail(contract, f"edges {other} and {edge}: the event {edge.event!r} leads to two statuses")
 
 
-def _check_reachable(contract: Contract) -> None:
+def _check_reachable(contract: "Contract") -> None:
     if not any(e.move is Move.SUBMIT for e in contract.edges):
         _fail(contract, "it needs a SUBMIT edge, otherwise no job can be created")
     reached: set[str | None] = {None}
@@ -89,23 +93,19 @@ def _check_reachable(contract: Contract) -> None:
             _fail(contract, f"status {status!r} is declared unreachable but is reachable or unknown")
 
 
-def _check_exits(contract: Contract) -> None:
+def _check_exits(contract: "Contract") -> None:
     for status, phase in contract.statuses.items():
         out = [e for e in contract.edges if e.source == status]
         if phase is not Phase.FINAL and not out:
             _fail(contract, f"status {status!r} is {phase} but has no edge that leaves it")
-        if phase is Phase.CLAIMABLE and not has_edge(contract, status, Move.CLAIM):
+        if phase is Phase.CLAIMABLE and not contract.edge(status, Move.CLAIM):
             _fail(contract, f"status {status!r} is claimable but has no CLAIM edge")
         for move in (Move.SUCCEED, Move.FAIL):
-            if phase is Phase.LEASED and not has_edge(contract, status, move):
+            if phase is Phase.LEASED and not contract.edge(status, move):
                 _fail(contract, f"status {status!r} is leased but has no {move} edge")
 
 
-def has_edge(contract: Contract, status: str, move: Move) -> bool:
-    return any(e.source == status and e.move is move for e in contract.edges)
-
-
-def _check_follow_ends(contract: Contract) -> None:
+def _check_follow_ends(contract: "Contract") -> None:
     follow = {e.source: e.target for e in contract.edges if e.move is Move.FOLLOW}
     for start in follow:
         seen: list[str | None] = [start]
@@ -116,26 +116,17 @@ def _check_follow_ends(contract: Contract) -> None:
             seen.append(step)
 
 
-def _check_rules(contract: Contract) -> None:
+def _check_rules(contract: "Contract") -> None:
     leased = [s for s in contract.in_phase(Phase.LEASED) if s not in contract.unreachable]
-    moves = {
-        "loss.move": contract.loss.move,
-        "stop.move": contract.stop.move,
-        "snooze": contract.snooze,
-    }
-    for rule, move in moves.items():
-        if move not in _RULE_MOVES[rule]:
-            _fail(contract, f"{rule} cannot be {move}; use one of {', '.join(sorted(map(str, _RULE_MOVES[rule])))}")
+    for rule, moves in _RULE_MOVES.items():
+        move = attrgetter(rule)(contract)
+        if move not in moves:
+            _fail(contract, f"{rule} cannot be {move}; use one of {', '.join(sorted(map(str, moves)))}")
         for status in leased:
-            if move and not has_edge(contract, status, move):
+            if move and not contract.edge(status, move):
                 _fail(contract, f"{rule} is {move}, but status {status!r} has no such edge")
-    sets = {
-        "cancel_requests": contract.cancel_requests,
-        "retry_at_statuses": contract.retry_at_statuses,
-        "approval_statuses": contract.approval_statuses,
-    }
-    for rule, statuses in sets.items():
-        for status in statuses:
+    for rule in ("cancel_requests", "retry_at_statuses", "approval_statuses"):
+        for status in getattr(contract, rule):
             if status not in contract.statuses:
                 _fail(contract, f"{rule} names {status!r}, which is not a status")
     if contract.dead_letters and any(e.move is Move.REOPEN for e in contract.edges):
@@ -160,15 +151,13 @@ _ALLOWED_VALUES: dict[str, tuple[str, ...]] = {
 }
 
 
-def _check_values(contract: Contract) -> None:
+def _check_values(contract: "Contract") -> None:
     """Check enumerated values and the ranges of numbers."""
     retry, backoff = contract.retry, contract.retry.backoff.as_dict()
-    for name, value in {
-        "keys.same_content": contract.keys.same_content,
-        "retry_counter": contract.retry_counter,
-    }.items():
-        if value not in _ALLOWED_VALUES[name]:
-            _fail(contract, f"{name} is {value!r}; use one of {', '.join(_ALLOWED_VALUES[name])}")
+    for name, allowed in _ALLOWED_VALUES.items():
+        value = attrgetter(name)(contract)
+        if value not in allowed:
+            _fail(contract, f"{name} is {value!r}; use one of {', '.join(allowed)}")
     if contract.parks_as is not None and contract.parks_as not in contract.statuses:
         _fail(contract, f"parks_as names {contract.parks_as!r}, which is not a status")
     for name in contract.approval_notes:

@@ -37,9 +37,9 @@ class RunOptions:
     )
     limit_key: str = option("", "The key for limits per key.", NAME_OR_EMPTY)
 
-    def run_options(self) -> dict[str, Any]:
-        """The options of this class as keyword arguments."""
-        return {name: getattr(self, name) for name in STORED_WITH_SCHEDULES}
+    def job_options(self, **changes: Any) -> dict[str, Any]:
+        """The job of this row or request as keyword arguments: handler, payload, contract and options."""
+        return {name: getattr(self, name) for name in _JOB_OF_SCHEDULES} | changes
 
 
 @dataclass
@@ -116,6 +116,7 @@ class JobOptions(JobKeys, RequestOptions):
 
 STORED_WITH_JOBS = tuple(field.name for field in fields(JobKeys))
 STORED_WITH_SCHEDULES = tuple(field.name for field in fields(RunOptions))
+_JOB_OF_SCHEDULES = tuple(field.name for field in fields(RequestOptions))
 KEPT_BY_REQUEUES = tuple(field.name for field in fields(JobRunOptions))
 
 

@@ -1,1 +1,1 @@
-"""Operations on jobs, dead letters, limits and tokens that operators and applications call."""
+"""Limits, pauses, tenant quotas and API tokens: what operators set."""

@@ -10,9 +10,9 @@ from detent.core.job import Micros
 from detent.core.times import SECOND
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
-from detent.engine.runtime import Service, operators_only
+from detent.engine.refusal import audit
+from detent.engine.runtime import Service, operators_only, reads, writes
 from detent.engine.submit.submission import check_name
-from detent.ports.access import Audit
 from detent.ports.tx import Tx
 from detent.system.ids import new_secret
 
@@ -22,25 +22,21 @@ MAX_ROLES = 50
 ROLES = tuple(str(role) for role in Role)
 
 
-class Unauthorized(DetentError):
+class Unauthorized(DetentError, code="UNAUTHORIZED", http_status=401):
     """No token, an unknown token, or one that is expired or revoked."""
 
-    code = "UNAUTHORIZED"
-    http_status = 401
 
-
-class Forbidden(DetentError):
+class Forbidden(DetentError, code="FORBIDDEN", http_status=403):
     """The token is valid, but its role does not allow the request."""
-
-    code = "FORBIDDEN"
-    http_status = 403
 
 
 class Tokens(Service):
     """`engine.tokens`: the API tokens of people and programs."""
 
+    @writes
     async def create(
         self,
+        tx: Tx,
         person: str,
         role: str,
         scope: Scope,
@@ -66,73 +62,45 @@ class Tokens(Service):
             raise InvalidInput(f"expires_days must be above 0 and at most {MAX_DAYS}", code="EXPIRY_INVALID")
         names = _role_names(roles)
         bearer_secret = PREFIX + new_secret()
+        until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
+        name = person.strip()
+        token_id, digest, creator = self._runtime.ids.job(), digest_of(bearer_secret), scope.actor
+        token = Token(token_id, digest, name, role, tenant, payloads, tx.now, creator, until, roles=names)
+        await tx.tokens.put_token(token)
+        data = {"person": name, "role": role, "payloads": payloads, **({"roles": list(names)} if names else {})}
+        await audit(tx, Scope(scope.actor), "token.create", token.id, tenant, data)
+        return token, bearer_secret
 
-        async def act(tx: Tx) -> Token:
-            until = None if expires_days is None else tx.now + int(expires_days * 86_400 * SECOND)
-            name = person.strip()
-            token = Token(
-                self._runtime.ids.job(),
-                digest_of(bearer_secret),
-                name,
-                role,
-                tenant,
-                payloads,
-                tx.now,
-                scope.actor,
-                until,
-                roles=names,
-            )
-            await tx.tokens.put_token(token)
-            data = {"person": name, "role": role, "payloads": payloads, **({"roles": list(names)} if names else {})}
-            await tx.audit.add_audit(Audit(scope.actor, "token.create", token.id, tenant, None, data))
-            return token
-
-        return await self._runtime.store.write(act), bearer_secret
-
-    async def revoke(self, token_id: str, scope: Scope) -> Token:
+    @writes
+    async def revoke(self, tx: Tx, token_id: str, scope: Scope) -> Token:
         """Revoke a token; this is final and idempotent."""
-
-        async def act(tx: Tx) -> Token:
-            token = await tx.tokens.token(token_id)
-            if token is None:
-                raise NotFound(
-                    f"token {token_id!r} does not exist; `detent token list` lists all tokens", code="TOKEN_NOT_FOUND"
-                )
-            self._runtime.tenant_for(token.tenant_id or "", "a token of another tenant")
-            if token.revoked_at is not None:
-                return token
-            token = replace(token, revoked_at=tx.now)
-            await tx.tokens.put_token(token)
-            await tx.audit.add_audit(
-                Audit(scope.actor, "token.revoke", token.id, token.tenant_id, None, {"person": token.person})
+        token = await tx.tokens.token(token_id)
+        if token is None:
+            raise NotFound(
+                f"token {token_id!r} does not exist; `detent token list` lists all tokens", code="TOKEN_NOT_FOUND"
             )
+        self._runtime.tenant_for(token.tenant_id or "", "a token of another tenant")
+        if token.revoked_at is not None:
             return token
+        token = replace(token, revoked_at=tx.now)
+        await tx.tokens.put_token(token)
+        await audit(tx, Scope(scope.actor), "token.revoke", token.id, token.tenant_id, {"person": token.person})
+        return token
 
-        return await self._runtime.store.write(act)
-
-    async def list(self) -> builtins.list[Token]:
-        async def act(tx: Tx) -> builtins.list[Token]:
-            return [token for token in await tx.tokens.list_tokens() if self.tenant in (None, token.tenant_id)]
-
-        return await self._runtime.store.read(act)
-
-    @operators_only
-    async def find(self, bearer_secret: str) -> Token | None:
-        digest = digest_of(bearer_secret)
-
-        async def act(tx: Tx) -> Token | None:
-            return await tx.tokens.token_by_digest(digest)
-
-        return await self._runtime.store.read(act)
+    @reads
+    async def list(self, tx: Tx) -> builtins.list[Token]:
+        return [token for token in await tx.tokens.list_tokens() if self.tenant in (None, token.tenant_id)]
 
     @operators_only
-    async def exist(self) -> bool:
+    @reads
+    async def find(self, tx: Tx, bearer_secret: str) -> Token | None:
+        return await tx.tokens.token_by_digest(digest_of(bearer_secret))
+
+    @operators_only
+    @reads
+    async def exist(self, tx: Tx) -> bool:
         """True if a token was ever created, even if all are revoked: the API must then keep requiring a token."""
-
-        async def act(tx: Tx) -> bool:
-            return await tx.tokens.any_token()
-
-        return await self._runtime.store.read(act)
+        return await tx.tokens.any_token()
 
 
 def _role_names(roles: Sequence[str]) -> tuple[str, ...]:

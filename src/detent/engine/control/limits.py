@@ -9,9 +9,9 @@ from typing import Any
 from detent.core.access import Scope
 from detent.core.errors import InvalidInput, NotFound, TenantViolation, check_number
 from detent.core.limits import MAX_NUMBER, Limit, make_limit
-from detent.engine.runtime import Service, operators_only
+from detent.engine.refusal import audit
+from detent.engine.runtime import Service, operators_only, reads, writes
 from detent.engine.submit.submission import check_name
-from detent.ports.access import Audit
 from detent.ports.limits import TenantQuota
 from detent.ports.tx import Tx
 
@@ -23,27 +23,21 @@ PAUSABLE = ("queue", "job_type", "tenant")
 class Limits(Service):
     """`engine.limits`: limits, pauses of queues, job types and tenants, and tenant quotas."""
 
-    async def pause(self, kind: str, name: str, scope: Scope) -> None:
+    @writes
+    async def pause(self, tx: Tx, kind: str, name: str, scope: Scope) -> None:
         """Stop claims of a queue, job type or tenant (kind) until resume. A tenant may pause only itself."""
         self._check_target(kind, name)
         check_name(name, kind)
         if kind not in PAUSABLE:
             raise InvalidInput(f"{kind!r} cannot be paused; use one of {', '.join(PAUSABLE)}", code="PAUSE_INVALID")
+        await tx.pauses.pause(kind, name, scope.actor, scope.reason)
+        await audit(tx, scope, f"{kind}.pause", name)
 
-        async def act(tx: Tx) -> None:
-            await tx.pauses.pause(kind, name, scope.actor, scope.reason)
-            await tx.audit.add_audit(Audit(scope.actor, f"{kind}.pause", name, None, scope.reason))
-
-        await self._runtime.run(act)
-
-    async def resume(self, kind: str, name: str, scope: Scope) -> None:
+    @writes
+    async def resume(self, tx: Tx, kind: str, name: str, scope: Scope) -> None:
         self._check_target(kind, name)
-
-        async def act(tx: Tx) -> None:
-            await tx.pauses.resume(kind, name)
-            await tx.audit.add_audit(Audit(scope.actor, f"{kind}.resume", name))
-
-        await self._runtime.run(act)
+        await tx.pauses.resume(kind, name)
+        await audit(tx, Scope(scope.actor), f"{kind}.resume", name)
 
     def _check_target(self, kind: str, name: str) -> None:
         if self.tenant is not None and (kind, name) != ("tenant", self.tenant):
@@ -54,14 +48,11 @@ class Limits(Service):
         """Set a limit. Applies to: queue=, job_type=, tenant=, key=, per=. Bound: concurrency=, rate=(N, seconds)."""
         return await self._store_limit(_limit(options), scope)
 
-    async def _store_limit(self, limit: Limit, scope: Scope, declared: str | None = None) -> Limit:
-        async def act(tx: Tx) -> Limit:
-            await tx.limits.put_limit(limit, declared)
-            entry = Audit(scope.actor, "limit.set", limit.describe(), limit.tenant_id, scope.reason, limit.as_dict())
-            await tx.audit.add_audit(entry)
-            return next(stored for stored, _ in await tx.limits.list_limits() if stored.scope == limit.scope)
-
-        return await self._runtime.run(act)
+    @writes
+    async def _store_limit(self, tx: Tx, limit: Limit, scope: Scope, declared: str | None = None) -> Limit:
+        await tx.limits.put_limit(limit, declared)
+        await audit(tx, scope, "limit.set", limit.describe(), limit.tenant_id, limit.as_dict())
+        return next(stored for stored, _ in await tx.limits.list_limits() if stored.scope == limit.scope)
 
     @operators_only
     async def declare(self, limits: Sequence[Limit]) -> None:
@@ -77,30 +68,24 @@ class Limits(Service):
                 await self._store_limit(limit, _DECLARED_BY, declaration)
 
     @operators_only
-    async def list(self) -> builtins.list[Limit]:
-        return [limit for limit, _ in await self._runtime.store.read(lambda tx: tx.limits.list_limits())]
+    @reads
+    async def list(self, tx: Tx) -> builtins.list[Limit]:
+        return [limit for limit, _ in await tx.limits.list_limits()]
 
     @operators_only
-    async def remove(self, scope: Scope, **options: Any) -> Limit:
+    @writes
+    async def remove(self, tx: Tx, /, scope: Scope, **options: Any) -> Limit:
         """Remove the limit that applies to this (queue=, job_type=, tenant=, key=, per=)."""
         requested = _limit({**options, "concurrency": 1})
-
-        async def act(tx: Tx) -> Limit:
-            limit = next(
-                (stored for stored, _ in await tx.limits.list_limits() if stored.scope == requested.scope), None
+        limit = next((stored for stored, _ in await tx.limits.list_limits() if stored.scope == requested.scope), None)
+        if limit is None:
+            target = replace(requested, concurrency=None).describe()
+            raise NotFound(
+                f"there is no limit on {target}; `detent queues limit list` lists all limits", code="NO_LIMIT"
             )
-            if limit is None:
-                target = replace(requested, concurrency=None).describe()
-                raise NotFound(
-                    f"there is no limit on {target}; `detent queues limit list` lists all limits", code="NO_LIMIT"
-                )
-            await tx.limits.drop_limit(limit.id)
-            await tx.audit.add_audit(
-                Audit(scope.actor, "limit.remove", limit.describe(), limit.tenant_id, scope.reason)
-            )
-            return limit
-
-        return await self._runtime.run(act)
+        await tx.limits.drop_limit(limit.id)
+        await audit(tx, scope, "limit.remove", limit.describe(), limit.tenant_id)
+        return limit
 
     @operators_only
     async def set_quota(
@@ -123,32 +108,27 @@ class Limits(Service):
             old = {quota.tenant_id: quota for quota in await tx.quotas.tenants()}.get(tenant, TenantQuota(tenant))
             quota = old._replace(**changes)
             await tx.quotas.put_tenant(quota)
-            await tx.audit.add_audit(
-                Audit(scope.actor, "tenant.set_quota", tenant, tenant, scope.reason, quota._asdict())
-            )
+            await audit(tx, scope, "tenant.set_quota", tenant, tenant, quota._asdict())
             return quota
 
         quota = await self._runtime.run(act)
         self._runtime.quota_cache.clear()
         return quota
 
-    async def quotas(self) -> builtins.list[TenantQuota]:
+    @reads
+    async def quotas(self, tx: Tx) -> builtins.list[TenantQuota]:
         """The tenants that have a weight or a quota."""
-        rows = await self._runtime.store.read(lambda tx: tx.quotas.tenants())
-        return [quota for quota in rows if self.tenant in (None, quota.tenant_id)]
+        return [quota for quota in await tx.quotas.tenants() if self.tenant in (None, quota.tenant_id)]
 
     @operators_only
-    async def remove_quota(self, tenant: str, scope: Scope) -> bool:
+    @writes
+    async def remove_quota(self, tx: Tx, tenant: str, scope: Scope) -> bool:
         """Remove a tenant's weight and quotas; False if it had none."""
-
-        async def act(tx: Tx) -> bool:
-            exists = any(quota.tenant_id == tenant for quota in await tx.quotas.tenants())
-            if exists:
-                await tx.quotas.drop_tenant(tenant)
-                await tx.audit.add_audit(Audit(scope.actor, "tenant.forget", tenant, tenant, scope.reason))
-            return exists
-
-        return await self._runtime.run(act)
+        exists = any(quota.tenant_id == tenant for quota in await tx.quotas.tenants())
+        if exists:
+            await tx.quotas.drop_tenant(tenant)
+            await audit(tx, scope, "tenant.forget", tenant, tenant)
+        return exists
 
 
 _LEAST = {"weight": 1, "max_backlog": 0, "max_payload": 2}

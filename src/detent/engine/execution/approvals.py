@@ -2,22 +2,19 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from detent.core.access import Scope
 from detent.core.approval import APPROVE, Approval, Vote, may_decide, verdict
 from detent.core.contract.model import Contract, Move
-from detent.core.decide import decide, illegal_move
+from detent.core.decide import decide
 from detent.core.errors import ApprovalRequired
 from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Micros, Note, Signal, unchanged
-from detent.core.times import iso
-from detent.engine.control.job_control import move_job
-from detent.engine.refusal import MOVE_REFUSED, Refused, refuse
-from detent.engine.runtime import Runtime, Service
+from detent.core.times import columns, iso
+from detent.engine.refusal import Refused, audit, move_job, refuse_move
+from detent.engine.runtime import Service, changes, reads
 from detent.engine.submit.submission import check_name
-from detent.ports.access import Audit
 from detent.ports.tx import Tx
 
 ACTOR = "detent"
@@ -32,16 +29,8 @@ class OpenApproval:
 
     def as_dict(self) -> dict[str, Any]:
         job, approval = self.job, self.approval
-        about = {
-            "job_id": job.id,
-            "job_type": job.job_type,
-            "contract": job.contract,
-            "tenant_id": job.tenant_id,
-            "status": job.status,
-            "version": job.version,
-            "trace_id": job.trace_id,
-            "since": iso(job.updated_at),
-        }
+        named = columns(job, "job_type", "contract", "tenant_id", "status", "version", "trace_id")
+        about = {"job_id": job.id, **named, "since": iso(job.updated_at)}
         if approval is None:
             held = {"name": None, "summary": f"{job.job_type} before its first execution", "about": None}
             return {**about, **held, "digest": None, "roles": [], "quorum": 1, "missing": 1, "deadline": None}
@@ -51,38 +40,70 @@ class OpenApproval:
 class Approvals(Service):
     """`engine.approvals`: what jobs wait for a person to approve, and the decisions."""
 
+    @changes
     async def approve(
-        self, job_id: str, scope: Scope, *, roles: Sequence[str] | None = None, digest: str | None = None
-    ) -> Job:
+        self, tx: Tx, job_id: str, scope: Scope, *, roles: Sequence[str] | None = None, digest: str | None = None
+    ) -> Change | Refused:
         """Approve what the job waits for. Raises ApprovalRequired if the person may not decide it.
 
         roles: the person's roles, None if not known. digest: of the question the person saw; if the job asks
         another question now, the decision is refused.
         """
-        return await self._runtime.change(partial(_decide_approval, self._runtime, job_id, True, scope, roles, digest))
+        return await self._decide(tx, job_id, True, scope, roles, digest)
 
+    @changes
     async def reject(
-        self, job_id: str, scope: Scope, *, roles: Sequence[str] | None = None, digest: str | None = None
-    ) -> Job:
+        self, tx: Tx, job_id: str, scope: Scope, *, roles: Sequence[str] | None = None, digest: str | None = None
+    ) -> Change | Refused:
         """Reject what the job waits for; one rejection decides. Arguments and errors are those of `approve`."""
-        return await self._runtime.change(partial(_decide_approval, self._runtime, job_id, False, scope, roles, digest))
+        return await self._decide(tx, job_id, False, scope, roles, digest)
 
+    async def _decide(
+        self, tx: Tx, job_id: str, approved: bool, scope: Scope, roles: Sequence[str] | None, digest: str | None
+    ) -> Change | Refused:
+        """Before the first execution a rejection ends the job; later the handler gets the decision."""
+        job = await self._runtime.find(tx, job_id, scope)
+        contract = self._runtime.contract(job.contract)
+        act = "approve" if approved else "reject"
+        if not scope.actor.strip():
+            raise ApprovalRequired(f"to {act} a job, name the actor", code=contract.code("approval_required"))
+        if job.status not in contract.approval_statuses:
+            return await refuse_move(tx, contract, job, act, scope.actor)
+        approval = (
+            await tx.approvals.approval(job.id, job.wait_name) if job.wait_kind == APPROVAL and job.wait_name else None
+        )
+        _check_digest(job, approval, digest)
+        if approval is not None:
+            check_name(scope.actor, "actor")
+            vote = Vote(scope.actor.strip(), approved, scope.reason, None if roles is None else tuple(roles), tx.now)
+            return await _vote(tx, contract, job, approval, vote)
+        return await _decide_without_vote(tx, contract, job, approved, scope.actor, scope.reason)
+
+    @reads
     async def waiting(
-        self, *, roles: Sequence[str] | None = None, after: str | None = None, limit: int = 50
+        self, tx: Tx, *, roles: Sequence[str] | None = None, after: str | None = None, limit: int = 50
     ) -> list[OpenApproval]:
         """Jobs that wait for an approval, oldest first. after: the last job id of the previous page.
 
         roles: only approvals that one of these roles may decide.
         """
-        return await self._runtime.store.read(partial(_inbox, self._runtime, roles, after, limit))
+        approvals: list[OpenApproval] = []
+        while len(approvals) < limit:
+            jobs = await tx.approvals.awaiting_approval(self.tenant, after, limit)
+            for job in jobs:
+                if job.status in self._runtime.contract(job.contract).approval_statuses:
+                    approval = await tx.approvals.approval(job.id, job.wait_name) if job.wait_name else None
+                    if approval is None or may_decide(approval.request, roles):
+                        approvals.append(OpenApproval(job, approval))
+            if len(jobs) < limit:
+                break
+            after = jobs[-1].id
+        return approvals[:limit]
 
-    async def of_job(self, job_id: str) -> list[Approval]:
+    @reads
+    async def of_job(self, tx: Tx, job_id: str) -> list[Approval]:
         """All approvals the job has requested, with their votes."""
-
-        async def act(tx: Tx) -> list[Approval]:
-            return await tx.approvals.approvals_of((await self._runtime.find(tx, job_id)).id)
-
-        return await self._runtime.store.read(act)
+        return await tx.approvals.approvals_of((await self._runtime.find(tx, job_id)).id)
 
 
 def approval_view(approval: Approval) -> dict[str, Any]:
@@ -102,13 +123,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "decided_at": iso(approval.decided_at),
         "expired": approval.expired,
         "votes": [
-            {
-                "person": vote.person,
-                "approved": vote.approved,
-                "reason": vote.reason,
-                "roles": None if vote.roles is None else list(vote.roles),
-                "at": iso(vote.at),
-            }
+            {**asdict(vote), "roles": None if vote.roles is None else list(vote.roles), "at": iso(vote.at)}
             for vote in approval.votes
         ],
     }
@@ -121,34 +136,6 @@ async def expire(tx: Tx, contract: Contract, job: Job) -> Change:
     await tx.approvals.decide_approval(job.id, job.wait_name or "", decision, max(tx.now, job.updated_at), expired=True)
     data = {"approved": decision == APPROVE, "decision": decision, "name": job.wait_name}
     return decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason="expired", data=data))
-
-
-async def _decide_approval(
-    runtime: Runtime,
-    job_id: str,
-    approved: bool,
-    scope: Scope,
-    roles: Sequence[str] | None,
-    digest: str | None,
-    tx: Tx,
-) -> Change | Refused:
-    """Approve or reject. Before the first execution a rejection ends the job; later the handler gets the decision."""
-    job = await runtime.find(tx, job_id, scope)
-    contract = runtime.contract(job.contract)
-    act = "approve" if approved else "reject"
-    if not scope.actor.strip():
-        raise ApprovalRequired(f"to {act} a job, name the actor", code=contract.code("approval_required"))
-    if job.status not in contract.approval_statuses:
-        return await refuse(tx, job, illegal_move(contract, job, act), MOVE_REFUSED, scope.actor)
-    approval = (
-        await tx.approvals.approval(job.id, job.wait_name) if job.wait_kind == APPROVAL and job.wait_name else None
-    )
-    _check_digest(job, approval, digest)
-    if approval is not None:
-        check_name(scope.actor, "actor")
-        vote = Vote(scope.actor.strip(), approved, scope.reason, None if roles is None else tuple(roles), tx.now)
-        return await _vote(tx, contract, job, approval, vote)
-    return await _decide_without_vote(tx, contract, job, approved, scope.actor, scope.reason)
 
 
 def _check_digest(job: Job, approval: Approval | None, digest: str | None) -> None:
@@ -173,11 +160,8 @@ async def _vote(tx: Tx, contract: Contract, job: Job, approval: Approval, vote: 
         )
     earlier = next((v for v in approval.votes if v.person == vote.person), None)
     if earlier is not None and earlier.approved == vote.approved:
-        raise ApprovalRequired(
-            f"{vote.person} has already approved; {approval.missing} more approvals by other people are needed",
-            code=contract.code("approval_required"),
-            missing=approval.missing,
-        )
+        message = f"{vote.person} has already approved; {approval.missing} more approvals by other people are needed"
+        raise ApprovalRequired(message, code=contract.code("approval_required"), missing=approval.missing)
     at = max(tx.now, job.updated_at)
     vote = replace(vote, at=at)
     votes = [*(v for v in approval.votes if v.person != vote.person), vote]
@@ -186,11 +170,11 @@ async def _vote(tx: Tx, contract: Contract, job: Job, approval: Approval, vote: 
     note_data = {"name": approval.name, "digest": approval.request.digest, "reason": vote.reason, "roles": roles}
     await tx.approvals.put_vote(job.id, approval.name, vote)
     name = "approval.given" if vote.approved else contract.approval_notes.get("rejected") or "approval.rejected"
-    await tx.log.add_notes([Note(job.id, job.version, name, at, vote.person, job.execution_no, note_data)])
+    await tx.log.add_notes([job.note(name, tx.now, vote.person, note_data)])
     act = "job.approve" if vote.approved else "job.reject"
     if decision is None:
         data = {"digest": approval.request.digest, "missing": replace(approval, votes=tuple(votes)).missing}
-        await tx.audit.add_audit(Audit(vote.person, act, job.id, job.tenant_id, vote.reason, data))
+        await audit(tx, Scope(vote.person, vote.reason), act, job.id, job.tenant_id, data)
         return unchanged(job)
     await tx.approvals.decide_approval(job.id, approval.name, decision, at, expired=False)
     by = [v.person for v in votes if v.approved == (decision == APPROVE)]
@@ -222,20 +206,3 @@ async def _decide_without_vote(
         actor=actor, reason=reason, failure=failure, charged=False, due_at=due_at, data={"approved": approved}
     )
     return await move_job(tx, contract, job, move, facts, "job.approve" if approved else "job.reject")
-
-
-async def _inbox(
-    runtime: Runtime, roles: Sequence[str] | None, after: str | None, limit: int, tx: Tx
-) -> list[OpenApproval]:
-    approvals: list[OpenApproval] = []
-    while len(approvals) < limit:
-        jobs = await tx.approvals.awaiting_approval(runtime.tenant, after, limit)
-        for job in jobs:
-            if job.status in runtime.contract(job.contract).approval_statuses:
-                approval = await tx.approvals.approval(job.id, job.wait_name) if job.wait_name else None
-                if approval is None or may_decide(approval.request, roles):
-                    approvals.append(OpenApproval(job, approval))
-        if len(jobs) < limit:
-            break
-        after = jobs[-1].id
-    return approvals[:limit]

@@ -6,8 +6,9 @@ from functools import partial
 
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput, StaleLease, StepMismatch
-from detent.core.job import Job, Note
+from detent.core.job import Job
 from detent.engine.reads.tree import ENQUEUED
+from detent.engine.refusal import find_leased
 from detent.engine.runtime import Runtime
 from detent.engine.submit import quotas
 from detent.engine.submit.prepare import Prepared, prepare, submit_in_transaction
@@ -73,8 +74,8 @@ def _is_same_request(existing: Job, new_job: Job) -> bool:
 async def _insert(parent: Claimed, batch: Sequence[tuple[ChildRequest, Prepared]], tx: Tx) -> set[str]:
     jobs = [prepared.change.after for _, prepared in batch]
     tenant_quotas = await quotas.lock_quotas(tx.quotas, (job.tenant_id for job in jobs))
-    row = (await tx.jobs.lock([parent.id])).get(parent.id)
-    if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
+    row = await find_leased(tx, parent.id, parent.token)
+    if row is None:
         raise StaleLease(f"the lease on job {parent.id} was lost; it cannot enqueue children", job_id=parent.id)
     quotas.check_payloads(tenant_quotas, jobs)
     plain = [prepared for _, prepared in batch if not _needs_own_statement(prepared)]
@@ -93,8 +94,7 @@ async def _insert(parent: Claimed, batch: Sequence[tuple[ChildRequest, Prepared]
         for request, prepared in batch[:MAX_NAMES_IN_NOTE]
     ]
     data = {"count": len(batch) - len(present), "children": child_notes}
-    at = max(tx.now, row.updated_at)
-    await tx.log.add_notes([Note(row.id, row.version, ENQUEUED, at, row.worker, row.execution_no, data)])
+    await tx.log.add_notes([row.note(ENQUEUED, tx.now, row.worker, data)])
     return present
 
 
@@ -103,16 +103,13 @@ def _needs_own_statement(prepared: Prepared) -> bool:
     return bool(prepared.keys) or prepared.contract.task_attempts
 
 
-async def _child_states(ids: Sequence[str], tx: Tx) -> list[ChildState]:
-    return await tx.children.child_states(ids)
-
-
 async def child_states(runtime: Runtime, parent_id: str, ids: Sequence[str]) -> dict[str, ChildState]:
     """The states of these children; raises InvalidInput for a job that is not a child of the parent."""
     states: dict[str, ChildState] = {}
     for start in range(0, len(ids), _READ_BATCH):
-        read = partial(_child_states, ids[start : start + _READ_BATCH])
-        states |= {state.id: state for state in await runtime.store.read(read)}
+        batch = ids[start : start + _READ_BATCH]
+        rows = await runtime.store.read(lambda tx, batch=batch: tx.children.child_states(batch))  # type: ignore[misc]
+        states |= {state.id: state for state in rows}
     for job_id in ids:
         if job_id not in states or states[job_id].parent_id != parent_id:
             raise InvalidInput(
@@ -127,8 +124,7 @@ async def cancel_children(runtime: Runtime, parent: Claimed, ids: Sequence[str],
     statuses = cancellable_statuses(runtime.contracts.values())
 
     async def act(tx: Tx) -> set[str]:
-        row = (await tx.jobs.lock([parent.id])).get(parent.id)
-        if row is None or row.token != parent.token or row.phase is not Phase.LEASED:
+        if await find_leased(tx, parent.id, parent.token) is None:
             raise StaleLease(f"the lease on job {parent.id} was lost; it cannot cancel its children", job_id=parent.id)
         affected: set[str] = set()
         for child in (await tx.jobs.lock(ids)).values():

@@ -5,16 +5,14 @@ from enum import StrEnum
 
 from detent.core.access import Scope
 from detent.core.contract.model import Move, Phase
-from detent.core.decide import decide, illegal_move
-from detent.core.errors import DetentError
+from detent.core.decide import decide
 from detent.core.job import Change, Facts, Failure, Job
 from detent.core.outcome import Failed, Outcome, Succeeded
-from detent.core.times import iso
+from detent.core.times import SECOND, iso
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
-from detent.engine.refusal import MOVE_REFUSED, Refused, refuse
-from detent.engine.runtime import Runtime
-from detent.ports.access import Audit
+from detent.engine.refusal import Refused, audit, refuse_move
+from detent.engine.runtime import Runtime, Service
 from detent.ports.tx import Tx
 
 from .settle import Settlement, settle_job
@@ -45,8 +43,12 @@ class ManualRunResult:
         return show(responses.ManualRunResponse, job, **values, retry_after_ms=retry_after_ms, retry_at=retry_at)
 
 
-async def run_manually(runtime: Runtime, job_id: str, how: ManualRun, scope: Scope) -> ManualRunResult:
-    """Run one execution, even if the job is not due yet; refused if it has finished or a worker holds it."""
+async def run_manually(self: Service, job_id: str, how: ManualRun, scope: Scope) -> ManualRunResult:
+    """Run one execution without a handler, even if the job is not due yet; see `ManualRun`.
+
+    Refused if the job has finished or a worker holds it.
+    """
+    runtime = self._runtime
     token = runtime.ids.token()
 
     async def act(tx: Tx) -> Change | Refused:
@@ -57,7 +59,7 @@ async def run_manually(runtime: Runtime, job_id: str, how: ManualRun, scope: Sco
         settlement = Settlement(job.id, held.token or token, job.contract, _outcome(runtime, held, how))
         settled = await settle_job(runtime, tx, held, settlement)
         if not isinstance(settled, Refused):
-            await tx.audit.add_audit(Audit(scope.actor, "job.play", job.id, job.tenant_id, None, {"end": str(how)}))
+            await audit(tx, Scope(scope.actor), "job.play", job.id, job.tenant_id, {"end": str(how)})
         return settled
 
     job = await runtime.change(act)
@@ -69,18 +71,11 @@ async def _claim(runtime: Runtime, tx: Tx, job: Job, actor: str, token: str) -> 
     contract = runtime.contract(job.contract)
     if job.phase is Phase.LEASED and (job.worker or "").startswith(INTERNAL):
         return job
-    facts = Facts(
-        actor=f"{INTERNAL}{actor}",
-        worker=f"{INTERNAL}{actor}",
-        token=token,
-        lease=int(contract.lease_seconds * 1_000_000),
-    )
-    try:
-        if job.phase is not Phase.CLAIMABLE:
-            raise illegal_move(contract, job, "run")
-        change = decide(contract, job, Move.CLAIM, tx.now, facts)
-    except DetentError as error:
-        return await refuse(tx, job, error, MOVE_REFUSED, actor)
+    worker, lease = f"{INTERNAL}{actor}", int(contract.lease_seconds * SECOND)
+    facts = Facts(actor=worker, worker=worker, token=token, lease=lease)
+    if job.phase is not Phase.CLAIMABLE:
+        return await refuse_move(tx, contract, job, "run", actor)
+    change = decide(contract, job, Move.CLAIM, tx.now, facts)  # every claimable status has a CLAIM edge
     await tx.jobs.apply([change])
     return change.after
 

@@ -1,15 +1,20 @@
-"""Settling: the outcome of an execution becomes a move of its job, checked by the lease token. Idempotent."""
+"""Settling: the outcome of an execution becomes a move of its job, checked by the lease token. Idempotent.
+
+A job that waits is locked before it looks for its signal, its approval or its children.
+"""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from detent.core.approval import Approval
+from detent.core.child_ids import FAILURE, should_wake
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.decide import add_move, decide
-from detent.core.errors import DetentError, InvalidInput, StaleLease, StoreRefused
-from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Micros, unchanged
+from detent.core.errors import DetentError, InvalidInput, NotSupported, StaleLease, StepMismatch, StoreRefused
+from detent.core.job import APPROVAL, CHILDREN, Change, Facts, Failure, Job, Micros, Wait, unchanged
 from detent.core.outcome import (
     Cancelled,
     Failed,
@@ -21,13 +26,12 @@ from detent.core.outcome import (
     after_failure,
     after_stop,
 )
-from detent.engine.refusal import SETTLE_REFUSED, Refused, refuse, unwrap
+from detent.engine.refusal import SETTLE_REFUSED, Refused, find_leased, refuse, unwrap
 from detent.engine.runtime import Runtime
 from detent.engine.submit.submission import check_name
 from detent.ports.tx import LogTable, Tx
 
 from .steps import orphaned_step_notes
-from .waits import not_supported, wait_for_approval, wait_for_children, wait_for_signal
 
 UNWRITABLE_ERRORS = (StoreRefused, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors caused by the values to be written, not by the state of the store: writing them again cannot help."""
@@ -114,7 +118,7 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
         return await refuse(tx, job, error, SETTLE_REFUSED, job.worker)
     facts = Facts(actor=job.worker, dlq_id=runtime.ids.job(), data={"settlement": digest})
     try:
-        change = await _SETTLERS[type(settlement.outcome)](runtime, tx, contract, job, settlement.outcome, facts)
+        change = await _decide_outcome(runtime, tx, contract, job, settlement.outcome, facts)
     except DetentError as error:
         return await refuse(tx, job, error, SETTLE_REFUSED, job.worker)
     if change is None:
@@ -127,8 +131,8 @@ async def settle_job(runtime: Runtime, tx: Tx, job: Job | None, settlement: Sett
 async def settle_or_raise(runtime: Runtime, tx: Tx, settlement: Settlement, orphans: list[str]) -> None:
     """Settle at the end of a handler's transaction. A refusal is raised instead of noted, so all of it rolls back."""
     check_outcome(settlement.outcome)
-    job = (await tx.jobs.lock([settlement.id])).get(settlement.id)
-    if job is None or job.phase is not Phase.LEASED or job.token != settlement.token:
+    job = await find_leased(tx, settlement.id, settlement.token)
+    if job is None:
         raise StaleLease(
             f"the lease on job {settlement.id} was lost; its transaction is rolled back", job_id=settlement.id
         )
@@ -162,12 +166,25 @@ def apply_requested_cancel(contract: Contract, change: Change, now: Micros) -> C
     return add_move(contract, change, Move.CANCEL, now, Facts(actor=request["actor"], reason=request["reason"]))
 
 
-async def _succeed(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Succeeded, facts: Facts) -> Change:
-    return decide(contract, job, Move.SUCCEED, tx.now, replace(facts, result=outcome.result, data={}))
-
-
-async def _fail(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Failed, facts: Facts) -> Change:
-    return after_failure(contract, job, _sanitize_failure(outcome.failure), tx.now, facts, runtime.jitter)
+async def _decide_outcome(
+    runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Outcome, facts: Facts
+) -> Change | None:
+    """The change that an outcome makes; None: the worker stopped, and the contract lets the lease expire."""
+    match outcome:
+        case Succeeded(result):
+            return decide(contract, job, Move.SUCCEED, tx.now, replace(facts, result=result, data={}))
+        case Failed(failure):
+            return after_failure(contract, job, _sanitize_failure(failure), tx.now, facts, runtime.jitter)
+        case Snoozed(delay):
+            if contract.snooze is None:
+                raise not_supported(contract, "a snooze")
+            return decide(contract, job, contract.snooze, tx.now, replace(facts, delay=delay, reason="snoozed"))
+        case Cancelled(reason):
+            return _cancel(contract, job, reason, tx.now, facts)
+        case Waits(wait):
+            return await _wait(runtime, tx, contract, job, wait, facts)
+        case Stopped():
+            return after_stop(contract, job, tx.now, facts, runtime.jitter)
 
 
 def _sanitize_failure(failure: Failure) -> Failure:
@@ -185,48 +202,109 @@ def sanitize(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
-async def _snooze(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Snoozed, facts: Facts) -> Change:
-    if contract.snooze is None:
-        raise not_supported(contract, "a snooze")
-    return decide(contract, job, contract.snooze, tx.now, replace(facts, delay=outcome.delay, reason="snoozed"))
-
-
-async def _cancel(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Cancelled, facts: Facts) -> Change:
+def _cancel(contract: Contract, job: Job, reason: str | None, now: Micros, facts: Facts) -> Change:
     if not contract.edge(job.status, Move.CANCEL):
         raise not_supported(contract, "a cancel")
-    reason, actor = outcome.reason, facts.actor
+    actor = facts.actor
     if job.cancel_requested is not None:
         request = json.loads(job.cancel_requested)
         reason, actor = request["reason"] or reason, request["actor"]
-    return decide(contract, job, Move.CANCEL, tx.now, replace(facts, reason=reason, actor=actor))
+    return decide(contract, job, Move.CANCEL, now, replace(facts, reason=reason, actor=actor))
 
 
-async def _wait(runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Waits, facts: Facts) -> Change:
+async def _wait(runtime: Runtime, tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -> Change:
     """The job row is locked before the signal is looked up, so a signal that arrives meanwhile is not missed.
 
     A job whose cancel was requested does not start to wait for an approval or for children: it is cancelled.
     """
-    wait = outcome.wait
     if wait.kind not in (APPROVAL, CHILDREN):
-        return await wait_for_signal(tx, contract, job, wait, facts)
+        return await _wait_for_signal(tx, contract, job, wait, facts)
     if job.cancel_requested is not None and contract.edge(job.status, Move.CANCEL):
-        return await _cancel(runtime, tx, contract, job, Cancelled("requested before it waited"), facts)
+        return _cancel(contract, job, "requested before it waited", tx.now, facts)
     if wait.kind == APPROVAL:
-        return await wait_for_approval(tx, contract, job, wait, facts)
-    return await wait_for_children(runtime, tx, contract, job, wait, facts)
+        return await _wait_for_approval(tx, contract, job, wait, facts)
+    return await _wait_for_children(runtime, tx, contract, job, wait, facts)
 
 
-async def _stop(
-    runtime: Runtime, tx: Tx, contract: Contract, job: Job, outcome: Stopped, facts: Facts
-) -> Change | None:
-    return after_stop(contract, job, tx.now, facts, runtime.jitter)
+async def _wait_for_signal(tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -> Change:
+    change = decide(contract, job, _wait_move(contract, job, wait), tx.now, replace(facts, wait=wait))
+    if await tx.signals.signal(job.id, wait.name):
+        return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="signalled"))
+    return change
 
 
-_SETTLERS: dict[type, Callable[..., Any]] = {
-    Succeeded: _succeed,
-    Failed: _fail,
-    Snoozed: _snooze,
-    Cancelled: _cancel,
-    Waits: _wait,
-    Stopped: _stop,
-}
+def _wait_move(contract: Contract, job: Job, wait: Wait) -> Move:
+    move = Move.PARK if wait.park and contract.edge(job.status, Move.PARK) else Move.WAIT
+    if not contract.edge(job.status, move):
+        raise not_supported(contract, "a wait")
+    return move
+
+
+def not_supported(contract: Contract, what: str) -> NotSupported:
+    return NotSupported(f"the contract {contract.name} has no status for {what}; use standard or formal")
+
+
+async def wake_signalled(contract: Contract, tx: Tx, job: Job, actor: str | None) -> Change:
+    """Wake a locked job whose signal is on record."""
+    change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=actor, reason="signalled"))
+    await tx.jobs.apply([change])
+    return change
+
+
+async def _wait_for_approval(tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts) -> Change:
+    """Let a running job wait for an approval. If it repeats an undecided question, the stored votes are kept."""
+    request = wait.approval
+    assert request is not None, "an approval wait has a request"
+    if not contract.edge(job.status, Move.HOLD):
+        raise approval_not_supported(contract)
+    stored = await tx.approvals.approval(job.id, wait.name)
+    if stored is not None and stored.decision is not None and stored.request.digest != request.digest:
+        raise question_changed(job.id, wait.name)
+    if stored is not None and stored.request == request and stored.decision is None and stored.deadline is not None:
+        wait = replace(wait, timeout=max(0, stored.deadline - tx.now))
+    change = decide(contract, job, Move.HOLD, tx.now, replace(facts, wait=wait))
+    after = change.after
+    if stored is not None and stored.decision is not None:
+        return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="decided before"))
+    if stored is None or stored.request != request:
+        await tx.approvals.put_approval(Approval(job.id, wait.name, request, after.updated_at, after.due_at))
+    data: dict[str, Any] = {
+        "name": wait.name,
+        "summary": request.summary,
+        "digest": request.digest,
+        "roles": list(request.roles),
+        "quorum": request.quorum,
+        "deadline": after.due_at,
+        "default": request.on_expiry,
+    }
+    note = contract.approval_notes.get("requested") or "approval.requested"
+    change.notes.append(after.note(note, after.updated_at, facts.actor, data))
+    return change
+
+
+def question_changed(job_id: str, name: str) -> StepMismatch:
+    return StepMismatch(
+        f"the approval {name!r} of job {job_id} was decided for another question; give the new question another name",
+        step=name,
+    )
+
+
+def approval_not_supported(contract: Contract) -> NotSupported:
+    return NotSupported(f"the contract {contract.name} has no status for an approval of a running job; use standard")
+
+
+async def _wait_for_children(
+    runtime: Runtime, tx: Tx, contract: Contract, job: Job, wait: Wait, facts: Facts
+) -> Change:
+    change = decide(contract, job, _wait_move(contract, job, wait), tx.now, replace(facts, wait=wait))
+    children = list(dict.fromkeys(wait.children))
+    left = await tx.awaited.await_children(job.id, children, wait.wakes_on)
+    ended = len(children) - left
+    failed = 0
+    if ended and left and wait.wakes_on == FAILURE:
+        succeeded = [f"{c.name} {status}" for c in runtime.contracts.values() for status in c.success_statuses]
+        failed = int(await tx.children.any_failed(children, sorted(succeeded)))
+    if not should_wake(wait.wakes_on, ended, failed, left > 0):
+        return change
+    await tx.awaited.stop_awaiting(job.id, children)
+    return add_move(contract, change, Move.WAKE, tx.now, Facts(actor=facts.actor, reason="children ended"))

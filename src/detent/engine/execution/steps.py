@@ -1,9 +1,11 @@
 """Step records of a running job, checked by its lease token: one statement, or a locked retry if that is refused."""
 
+from typing import Any
+
 from detent.core.contract.model import Phase
 from detent.core.errors import StaleLease
 from detent.core.job import Job, Note, Step
-from detent.engine.refusal import Refused, refuse, unwrap
+from detent.engine.refusal import Refused, find_leased, refuse, unwrap
 from detent.engine.runtime import Runtime
 from detent.ports.claims import Claimed
 from detent.ports.tx import StepTable, Tx
@@ -71,12 +73,24 @@ async def _is_already_recorded(steps: StepTable, step: Step) -> bool:
     return stored is not None and stored.execution_no == step.execution_no and stored.digest == step.digest
 
 
+async def add_note(runtime: Runtime, claimed: Claimed, name: str, data: dict[str, Any]) -> bool:
+    """Write a note of the job, if this execution still holds its lease; False if it does not."""
+
+    async def act(tx: Tx) -> bool:
+        job = await find_leased(tx, claimed.id, claimed.token)
+        if job is not None:
+            await tx.log.add_notes([job.note(name, tx.now, job.worker, data)])
+        return job is not None
+
+    return await runtime.store.write(act)
+
+
 async def note_orphaned_steps(runtime: Runtime, claimed: Claimed, names: list[str]) -> None:
     """Write one note for each recorded step that the handler's code no longer runs."""
 
     async def act(tx: Tx) -> None:
-        job = (await tx.jobs.lock([claimed.id])).get(claimed.id)
-        if job is not None and job.token == claimed.token and job.phase is Phase.LEASED:
+        job = await find_leased(tx, claimed.id, claimed.token)
+        if job is not None:
             await tx.log.add_notes(await orphaned_step_notes(tx, job, names))
 
     await runtime.store.write(act)
@@ -84,6 +98,4 @@ async def note_orphaned_steps(runtime: Runtime, claimed: Claimed, names: list[st
 
 async def orphaned_step_notes(tx: Tx, job: Job, names: list[str]) -> list[Note]:
     noted = {(note.data or {}).get("name") for note in await tx.log.notes(job.id) if note.name == STEP_ORPHANED}
-    at = max(tx.now, job.updated_at)
-    new_names = [name for name in names if name not in noted]
-    return [Note(job.id, job.version, STEP_ORPHANED, at, job.worker, job.execution_no, {"name": n}) for n in new_names]
+    return [job.note(STEP_ORPHANED, tx.now, job.worker, {"name": name}) for name in names if name not in noted]

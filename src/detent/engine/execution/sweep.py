@@ -6,15 +6,14 @@ from dataclasses import replace
 from detent.core.contract.model import Move, Phase
 from detent.core.decide import decide
 from detent.core.job import APPROVAL, Change, Facts, Failure, Job, Signal, SignalKey
-from detent.core.outcome import after_loss, fail_after_interruptions
+from detent.core.outcome import after_loss, after_reclaim, fail_after_interruptions
 from detent.engine.reads.workers import record_losses
 from detent.engine.runtime import Runtime
 from detent.ports.claims import Claimed, ClaimRequest, ClaimTable
 from detent.ports.tx import Tx
 
 from . import approvals
-from .settle import apply_requested_cancel
-from .waits import wake_signalled
+from .settle import apply_requested_cancel, wake_signalled
 
 ACTOR = "detent"
 TOO_LATE = "DEADLINE_EXCEEDED"
@@ -27,9 +26,9 @@ async def expire(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
     for job in await tx.claims.expired(limit, names):
         facts = Facts(actor=ACTOR, dlq_id=runtime.ids.job(), data={"worker": job.worker})
         contract = runtime.contract(job.contract)
-        change = apply_requested_cancel(contract, after_loss(contract, job, tx.now, facts, runtime.jitter), tx.now)
-        await tx.jobs.apply([change])
-        changed.append(change)
+        change = after_loss(contract, job, tx.now, facts, runtime.jitter)
+        changed.append(apply_requested_cancel(contract, change, tx.now))
+    await tx.jobs.apply(changed)
     await record_losses(tx, changed)
     return changed
 
@@ -39,13 +38,11 @@ async def cancel_past_deadline(runtime: Runtime, tx: Tx, limit: int) -> list[Cha
     changed = []
     for job in await tx.due.past_deadline(limit, list(runtime.contracts)):
         contract = runtime.contract(job.contract)
-        if not contract.edge(job.status, Move.CANCEL):
-            continue
-        failure = Failure(TOO_LATE, "the job was not started by its deadline", "DeadlineExceeded")
-        facts = Facts(actor=ACTOR, reason="deadline", failure=failure, charged=False)
-        change = decide(contract, job, Move.CANCEL, tx.now, facts)
-        await tx.jobs.apply([change])
-        changed.append(change)
+        if contract.edge(job.status, Move.CANCEL):
+            failure = Failure(TOO_LATE, "the job was not started by its deadline", "DeadlineExceeded")
+            facts = Facts(actor=ACTOR, reason="deadline", failure=failure, charged=False)
+            changed.append(decide(contract, job, Move.CANCEL, tx.now, facts))
+    await tx.jobs.apply(changed)
     return changed
 
 
@@ -56,15 +53,13 @@ async def wake(runtime: Runtime, tx: Tx, limit: int) -> list[Change]:
         contract = runtime.contract(job.contract)
         if job.wait_kind == APPROVAL:
             change = await approvals.expire(tx, contract, job)
-            await tx.jobs.apply([change])
-            changed.append(change)
-            continue
-        reason = None
-        if job.wait_name:
-            reason = "signalled" if await tx.signals.signal(job.id, job.wait_name) else "timeout"
-            if reason == "timeout":
-                await tx.signals.add_signal(Signal(job.id, job.wait_name, "null", ACTOR, tx.now, timed_out=True))
-        change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason=reason))
+        else:
+            reason = None
+            if job.wait_name:
+                reason = "signalled" if await tx.signals.signal(job.id, job.wait_name) else "timeout"
+                if reason == "timeout":
+                    await tx.signals.add_signal(Signal(job.id, job.wait_name, "null", ACTOR, tx.now, timed_out=True))
+            change = decide(contract, job, Move.WAKE, tx.now, Facts(actor=ACTOR, reason=reason))
         await tx.jobs.apply([change])
         changed.append(change)
     return changed
@@ -118,16 +113,7 @@ def leased(changes: Iterable[Change]) -> list[Job]:
 
 def _reclaim(runtime: Runtime, tx: Tx, request: ClaimRequest, job: Job) -> Change:
     contract = runtime.contract(job.contract)
-    data = {"old_consumer": job.worker, "new_consumer": request.worker, "message_id": job.token}
-    facts = Facts(
-        worker=request.worker,
-        token=request.token,
-        lease=request.lease,
-        charged=False,
-        losses=job.losses + 1,
-        data=data,
-    )
-    change = decide(contract, job, Move.RECLAIM, tx.now, facts)
+    change = after_reclaim(contract, job, tx.now, request.worker, request.token, request.lease)
     limit = contract.loss.max_interruptions
     failure = Failure(contract.code("lost"), f"more than {limit} workers were lost while holding the job", "WorkerLost")
     failed = Facts(actor=ACTOR, failure=failure, charged=False, dlq_id=runtime.ids.job())

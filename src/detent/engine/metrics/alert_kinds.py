@@ -1,7 +1,8 @@
 """The kinds of alerts: for each, the measurement that Detent evaluates and the equal Prometheus expression."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detent.core.alerts import Measurement, Rule
@@ -20,6 +21,8 @@ from .event_counts import EVENTS, NOTES, SLOT, UNKNOWN, edge_of
 
 _FAILURES = (Move.RETRY, Move.FAIL)
 _ENDS = (Move.SUCCEED, *_FAILURES)
+_GROUP_LABELS = "contract, queue, job_type"
+PromQL = Callable[[Rule, Mapping[str, Contract]], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class AlertKind:
     summary: str
     unit: str
     measure: Callable[[Rule, Readings], Iterable[Measurement]]
-    promql: Callable[[Rule, Mapping[str, Contract]], str]
+    promql: PromQL
 
 
 def retry_statuses(contract: Contract) -> set[str]:
@@ -235,50 +238,47 @@ def _max_by(labels: str, metric: str) -> str:
     return f"max by ({labels}) ({metric})"
 
 
-_GROUP_LABELS = "contract, queue, job_type"
-
-
 def _max_increase(rule: Rule, metric: str, labels: str) -> str:
-    return f"max by ({labels}) (increase({metric}[{int(rule.window_seconds)}s]))"
+    return _max_by(labels, f"increase({metric}[{int(rule.window_seconds)}s])")
 
 
-def _share_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
-    statuses = "|".join(sorted({status for c in contracts.values() for status in retry_statuses(c)}))
-    test = f'status=~"{statuses}"'
-    waiting = f"sum by (contract) ({_max_by(f'{_GROUP_LABELS}, status', 'detent_jobs' + _label_selector(rule, test))})"
-    alive = f"sum by (contract) ({_max_by(f'{_GROUP_LABELS}, status', 'detent_jobs' + _label_selector(rule))})"
-    return f"{waiting} / {alive} >= {rule.threshold:g} and {alive} >= {rule.min_count}"
+def _gauge_promql(metric: str, labels: str) -> PromQL:
+    return lambda rule, contracts: f"{_max_by(labels, metric + _label_selector(rule))} >= {rule.threshold:g}"
 
 
 def _dlq_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
-    tenant = [f'tenant_id="{rule.tenant_id}"'] if rule.tenant_id else []
-    metric = "detent_dead_letters_total" + ("{" + tenant[0] + "}" if tenant else "")
+    metric = "detent_dead_letters_total" + (f'{{tenant_id="{rule.tenant_id}"}}' if rule.tenant_id else "")
     return f"{_max_increase(rule, metric, 'tenant_id')} >= {rule.threshold:g}"
 
 
 def _illegal_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
-    test = 'note="' + MOVE_REFUSED + '"'
-    return f"{_max_increase(rule, f'detent_notes_total{{{test}}}', 'note')} >= {rule.threshold:g}"
-
-
-def _gauge_promql(metric: str, labels: str) -> Callable[[Rule, Mapping[str, Contract]], str]:
-    return lambda rule, contracts: f"{_max_by(labels, metric + _label_selector(rule))} >= {rule.threshold:g}"
+    metric = f'detent_notes_total{{note="{MOVE_REFUSED}"}}'
+    return f"{_max_increase(rule, metric, 'note')} >= {rule.threshold:g}"
 
 
 def _losses_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
     return f"sum({_max_increase(rule, 'detent_lease_losses_total', 'charged')}) >= {rule.threshold:g}"
 
 
-def _errors_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
-    def increase(moves: Iterable[Move]) -> str:
-        test = 'move=~"' + "|".join(moves) + '"'
-        inner = _max_increase(
-            rule, "detent_events_total" + _label_selector(rule, test), f"{_GROUP_LABELS}, event, move"
-        )
-        return f"sum by (queue, job_type) ({inner})"
+def _share_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
+    def jobs(*tests: str) -> str:
+        metric = "detent_jobs" + _label_selector(rule, *tests)
+        return f"sum by (contract) ({_max_by(f'{_GROUP_LABELS}, status', metric)})"
 
-    ends = increase(_ENDS)
-    return f"{increase(_FAILURES)} / {ends} >= {rule.threshold:g} and {ends} >= {rule.min_count}"
+    statuses = "|".join(sorted({status for c in contracts.values() for status in retry_statuses(c)}))
+    return _ratio_promql(rule, jobs(f'status=~"{statuses}"'), jobs())
+
+
+def _errors_promql(rule: Rule, contracts: Mapping[str, Contract]) -> str:
+    def ended(moves: Iterable[Move]) -> str:
+        metric = "detent_events_total" + _label_selector(rule, f'move=~"{"|".join(moves)}"')
+        return f"sum by (queue, job_type) ({_max_increase(rule, metric, f'{_GROUP_LABELS}, event, move')})"
+
+    return _ratio_promql(rule, ended(_FAILURES), ended(_ENDS))
+
+
+def _ratio_promql(rule: Rule, part: str, whole: str) -> str:
+    return f"{part} / {whole} >= {rule.threshold:g} and {whole} >= {rule.min_count}"
 
 
 KINDS: Mapping[str, AlertKind] = {
@@ -300,3 +300,23 @@ KINDS: Mapping[str, AlertKind] = {
     "error_rate": AlertKind("many executions of a job type fail", "share", _error_rate, _errors_promql),
 }  # fmt: skip
 """All kinds that a rule can use, by name."""
+
+
+def prometheus_rules(rules: Sequence[Rule], contracts: Mapping[str, Contract]) -> str:
+    """The rules as a Prometheus rules file in YAML; texts are quoted as JSON strings, which are valid YAML."""
+    lines = ["groups:", "- name: detent", "  rules:"]
+    for rule in rules:
+        if not rule.enabled:
+            continue
+        kind = KINDS[rule.kind]
+        lines += [
+            f"  - alert: {json.dumps('Detent' + rule.name.title().replace('_', ''))}",
+            f"    expr: {json.dumps(kind.promql(rule, contracts))}",
+            f"    for: {int(rule.for_seconds)}s",
+            f"    keep_firing_for: {int(rule.resolve_after_seconds)}s",
+            "    labels:",
+            f"      severity: {json.dumps(rule.severity)}",
+            "    annotations:",
+            f"      summary: {json.dumps(f'{kind.summary} ({rule.name}, threshold {rule.threshold:g} {kind.unit})')}",
+        ]
+    return "\n".join(lines) + "\n"

@@ -8,7 +8,9 @@ from typing import Any
 
 from detent.core.alerts import DEFAULT_RULES, Alert, AlertStep, Delivery, Measurement, Rule, advance
 from detent.core.errors import InvalidInput
-from detent.core.times import SECOND, iso
+from detent.core.times import SECOND
+from detent.engine.reads import operations
+from detent.engine.reads.responses import show
 from detent.engine.runtime import Runtime
 from detent.ports.metrics import AlertTable
 from detent.ports.tx import Tx
@@ -128,10 +130,6 @@ async def take_delivery(engine: Runtime, names: Iterable[str]) -> Delivery | Non
     return await engine.store.write(act)
 
 
-async def any_delivery_due(engine: Runtime) -> bool:
-    return bool(await engine.store.read(lambda tx: tx.alerts.due_deliveries(1)))
-
-
 async def finish_delivery(engine: Runtime, delivery: Delivery, error: str | None) -> bool:
     """Store the result of an attempt: delivered, retried later, or given up. True if there is no retry."""
     given_up = error is not None and delivery.attempts >= MAX_DELIVERY_ATTEMPTS
@@ -168,37 +166,14 @@ async def list_deliveries(engine: Runtime, limit: int = 50) -> list[Delivery]:
     return await engine.store.read(lambda tx: tx.alerts.list_deliveries(limit))
 
 
-def alert_view(alert: Alert) -> dict[str, Any]:
+def alert_view(alert: Alert) -> operations.Alert:
     """An alert as the REST API, the command line and the sinks show it."""
-    return {
-        "rule": alert.rule,
-        "subject": alert.subject,
-        "state": str(alert.state),
-        "severity": alert.severity,
-        "value": alert.value,
-        "summary": alert.summary,
-        "since": iso(alert.since),
-        "fired_at": iso(alert.fired_at),
-        "resolved_at": iso(alert.resolved_at),
-        "updated_at": iso(alert.updated_at),
-        "episode": alert.episode,
-    }
+    return show(operations.Alert, alert)
 
 
-def delivery_view(delivery: Delivery) -> dict[str, Any]:
+def delivery_view(delivery: Delivery) -> operations.AlertDelivery:
     state = "delivered" if delivery.delivered_at else "given up" if delivery.due_at is None else "due"
-    return {
-        "id": delivery.id,
-        "rule": delivery.rule,
-        "subject": delivery.subject,
-        "sink": delivery.sink,
-        "news": json.loads(delivery.body)["state"],
-        "state": state,
-        "attempts": delivery.attempts,
-        "last_error": delivery.last_error,
-        "created_at": iso(delivery.created_at),
-        "delivered_at": iso(delivery.delivered_at),
-    }
+    return show(operations.AlertDelivery, delivery, news=json.loads(delivery.body)["state"], state=state)
 
 
 def rule_view(rule: Rule) -> dict[str, Any]:
@@ -208,15 +183,11 @@ def rule_view(rule: Rule) -> dict[str, Any]:
 
 def check_rule(rule: Rule) -> Rule:
     """Return the rule, or raise InvalidInput if it cannot be evaluated."""
-    if rule.kind not in KINDS:
-        raise InvalidInput(
-            f"alert rule {rule.name!r}: unknown kind {rule.kind!r}; use one of {', '.join(KINDS)}",
-            code="ALERT_RULE_INVALID",
-        )
     spans = (rule.for_seconds, rule.resolve_after_seconds, rule.threshold, rule.min_count)
-    if min(spans) < 0 or not 10 <= rule.window_seconds <= 7_200:
-        raise InvalidInput(
-            f"alert rule {rule.name!r}: times and thresholds must be at least 0, window_seconds from 10 to 7200",
-            code="ALERT_RULE_INVALID",
-        )
-    return rule
+    if rule.kind not in KINDS:
+        problem = f"unknown kind {rule.kind!r}; use one of {', '.join(KINDS)}"
+    elif min(spans) < 0 or not 10 <= rule.window_seconds <= 7_200:
+        problem = "times and thresholds must be at least 0, window_seconds from 10 to 7200"
+    else:
+        return rule
+    raise InvalidInput(f"alert rule {rule.name!r}: {problem}", code="ALERT_RULE_INVALID")

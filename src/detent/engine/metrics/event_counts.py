@@ -8,7 +8,7 @@ from typing import NamedTuple
 from detent.core.contract.model import Contract, Edge, Move
 from detent.core.times import SECOND
 from detent.engine.runtime import Runtime
-from detent.ports.metrics import CountedEntries, EventCountTable, Group, Key, LogPositionTable
+from detent.ports.metrics import CountedEntries, EventCountTable, Group, Key
 from detent.ports.tx import Tx
 
 from .log_follower import LogFollower
@@ -81,12 +81,6 @@ async def count_before_delete(runtime: Runtime, tx: Tx, ids: Sequence[str]) -> N
         if rows:
             await _add_rows(log, tx, _sum_rows(rows, await read_groups(tx.event_counts), runtime.contracts))
             await tx.log_positions.recount_log(log)
-
-
-async def clamp_positions(positions: LogPositionTable) -> None:
-    """After jobs are deleted, move stored positions back to the end of their log if they are beyond it."""
-    for log in (EVENTS, NOTES):
-        await positions.clamp_log(log)
 
 
 async def read_groups(counts: EventCountTable) -> dict[int, Group]:

@@ -1,42 +1,39 @@
 """Throughput and latency in slots of ten seconds, summed from the log in commit order and kept for a week."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Literal
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.times import SECOND, iso
+from detent.engine.reads import operations
+from detent.engine.reads.responses import show
 from detent.engine.runtime import Runtime
 from detent.ports.metrics import Group, SlotSums, Timed
 from detent.ports.tx import Tx
 
-from .event_counts import EVENTS, UNKNOWN, edge_of, read_groups
+from .event_counts import EVENTS, SLOT, UNKNOWN, edge_of, read_groups
 from .log_follower import LogFollower
 
 LOG = "series"
-SLOT = 10 * SECOND
 KEEP_SLOTS = 8 * 86_400 * SECOND // SLOT
-SPANS = {"hour": (3_600, 30), "day": (86_400, 900), "week": (604_800, 7_200)}
+Span = Literal["hour", "day", "week"]
+SPANS: dict[Span, tuple[int, int]] = {"hour": (3_600, 30), "day": (86_400, 900), "week": (604_800, 7_200)}
 """Name of a span -> (its length in seconds, seconds per point)."""
 _TARGET_EVENTS = 5_000
 
 
-class SeriesRecorder:
+class SeriesRecorder(LogFollower[dict[int, SlotSums]]):
     """Sums events from the stored position on."""
 
     def __init__(self, engine: Runtime) -> None:
-        self._engine = engine
+        super().__init__(engine, LOG, EVENTS, self._sum_range, _add_sums, target_entries=_TARGET_EVENTS)
         self._groups: dict[int, Group] = {}
-        self._follower = LogFollower(engine, LOG, EVENTS, self._sum_range, _add_sums, target_entries=_TARGET_EVENTS)
-
-    async def catch_up(self, steps: int = 16) -> bool:
-        """Sum new events in at most `steps` ranges; True if the end of the log was reached."""
-        return await self._follower.catch_up(steps)
 
     async def _sum_range(self, tx: Tx, position: int, until: int) -> tuple[int, dict[int, SlotSums]]:
         rows = await tx.series.time_events(position, until, SLOT)
         if any(row.lane_group not in self._groups for row in rows):
             self._groups = await read_groups(tx.event_counts)
-        return sum(row.number for row in rows), sum_events(rows, self._groups, self._engine.contracts)
+        return sum(row.number for row in rows), sum_events(rows, self._groups, self.runtime.contracts)
 
 
 async def _add_sums(tx: Tx, sums: dict[int, SlotSums]) -> None:
@@ -78,7 +75,7 @@ def _waited_for_retry(contract: Contract, row: Timed) -> bool:
     return any(e.move is Move.RETRY and e.event == row.before and e.target == row.source for e in contract.edges)
 
 
-async def series_view(engine: Runtime, span: str) -> dict[str, Any]:
+async def series_view(engine: Runtime, span: Span) -> operations.TimeSeries:
     """The series for one span. Only complete points: the current one would look like a drop."""
     seconds, width = SPANS[span]
     slots = width * SECOND // SLOT
@@ -90,16 +87,18 @@ async def series_view(engine: Runtime, span: str) -> dict[str, Any]:
 
     last, sums = await engine.store.read(read)
     points = [_point(at, width, sums.get(at, SlotSums())) for at in range(last - seconds // width, last)]
-    return {"span": span, "at": iso(last * width * SECOND), "bucket_seconds": width, "points": points}
+    at = iso(last * width * SECOND)
+    return show(operations.TimeSeries, None, span=span, at=at, bucket_seconds=width, points=points)
 
 
-def _point(number: int, width: int, sums: SlotSums) -> dict[str, Any]:
-    return {
-        "at": iso(number * width * SECOND),
-        "submitted": sums.submitted,
-        "ended_well": sums.succeeded,
-        "ended_badly": sums.failed,
-        "retries": sums.retried,
-        "wait_ms": round(sums.waited / sums.waits / 1_000, 3) if sums.waits else None,
-        "run_ms": round(sums.ran / sums.runs / 1_000, 3) if sums.runs else None,
-    }
+def _point(number: int, width: int, sums: SlotSums) -> operations.SeriesPoint:
+    return show(
+        operations.SeriesPoint,
+        sums,
+        at=iso(number * width * SECOND),
+        ended_well=sums.succeeded,
+        ended_badly=sums.failed,
+        retries=sums.retried,
+        wait_ms=round(sums.waited / sums.waits / 1_000, 3) if sums.waits else None,
+        run_ms=round(sums.ran / sums.runs / 1_000, 3) if sums.runs else None,
+    )

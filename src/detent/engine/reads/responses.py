@@ -19,7 +19,6 @@ T = TypeVar("T")
 TIME = object()
 """Marks a time, which rows have in microseconds."""
 Timestamp = Annotated[str, TIME]
-NextCursor = Annotated[str | None, "Null on the last page."]
 
 
 def show(answer: type[T], row: object, **values: object) -> T:
@@ -54,11 +53,6 @@ def with_stored_options(table: type) -> Callable[[C], C]:
         return answer
 
     return extend
-
-
-def page_of(name: str, key: str, item: Any) -> Any:
-    """The answer of a list: one page of items, and where the next one starts."""
-    return type(name, (), {"__annotations__": {key: list[item], "next_cursor": NextCursor}})
 
 
 def answer_of(name: str, result: type, **more: Any) -> Any:
@@ -100,9 +94,6 @@ class Job(TypedDict):
     view: Annotated[JsonObject, "The job in the format of its contract."]
 
 
-JobList = page_of("JobList", "jobs", Job)
-
-
 class SubmitResponse(TypedDict):
     """The submitted job, or the existing one with the same idempotency_key or task_id."""
 
@@ -129,9 +120,6 @@ class Event(TypedDict):
     data: JsonObject
     note: Annotated[bool, "True for a note."]
     envelope: Annotated[JsonObject | None, "The event in the format of the contract, if it defines one."]
-
-
-EventList = page_of("EventList", "events", Event)
 
 
 class Violation(TypedDict):
@@ -168,54 +156,6 @@ class ManualRunResponse(TypedDict):
     dlq_id: Annotated[str | None, "Its dead letter, if it failed for good."]
     retry_after_ms: Annotated[int | None, "Delay of the retry; null without one."]
     retry_at: Timestamp | None
-
-
-class HealthResponse(TypedDict):
-    ok: bool
-    detail: NotRequired[str | None]
-
-
-class Contract(TypedDict):
-    """The table of a contract."""
-
-    name: str
-    statuses: Annotated[dict[str, str], "status -> phase"]
-    edges: Annotated[list[JsonObject], "Legal transitions: move, source, event, target."]
-    codes: Annotated[JsonObject, "Error codes."]
-    retry: Annotated[JsonObject, "Retry policy."]
-
-
-class ContractList(TypedDict):
-    contracts: Annotated[list[JsonObject], "Name and sizes of each contract."]
-
-
-class LimitResponse(TypedDict):
-    """A limit."""
-
-    queue: str | None
-    job_type: str | None
-    tenant: str | None
-    key: str | None
-    per: str | None
-    concurrency: Annotated[int | None, "Max concurrent jobs."]
-    rate: Annotated[int | None, "Max starts per period_seconds."]
-    period_seconds: float | None
-
-
-class QueueList(TypedDict):
-    queues: Annotated[
-        list[JsonObject],
-        "Per queue: number of ready (due), scheduled (later) and running (held) jobs, the oldest ready job, job types, "
-        "workers, and its pause.",
-    ]
-    pauses: Annotated[list[JsonObject], "Paused queues, job types and tenants."]
-    limits: list[LimitResponse]
-
-
-class PauseResponse(TypedDict):
-    kind: str
-    name: str
-    paused: bool
 
 
 class ClaimedJob(TypedDict):
@@ -278,9 +218,6 @@ class DeadLetter(TypedDict):
     proposed_reason: str | None
 
 
-DeadLetterList = page_of("DeadLetterList", "items", DeadLetter)
-
-
 class DeadLetterWithHistory(DeadLetter):
     history: Annotated[list[Event], "The log of the job."]
     acts: Annotated[list[JsonObject], "What people did with the dead letter, oldest first."]
@@ -329,9 +266,6 @@ class Schedule(TypedDict):
     last_error: Annotated[str | None, "Why the last run created no job; null if the token may not see payloads."]
 
 
-ScheduleList = page_of("ScheduleList", "schedules", Schedule)
-
-
 class ScheduleRun(TypedDict):
     """A run that created a job."""
 
@@ -364,8 +298,8 @@ class CallerResponse(TypedDict):
     tenant: Annotated[str | None, "The tenant that the token is bound to; null for all tenants."]
     payloads: Annotated[bool, "Whether payloads, results and error messages are shown."]
     open: Annotated[bool, "True if this API needs no token, because none was ever created."]
-    powers: Annotated[list[str], "What the role permits."]
     roles: Annotated[list[str] | None, "Roles that count in approvals; null if unknown."]
+    powers: Annotated[list[str], "What the role permits."]
 
 
 class SessionResponse(CallerResponse):
@@ -388,10 +322,6 @@ class TokenInfo(TypedDict):
     revoked_at: Timestamp | None
 
 
-class TokenList(TypedDict):
-    tokens: list[TokenInfo]
-
-
 class TokenCreateResponse(TokenInfo):
     token: Annotated[str, "The secret. It is not stored and never shown again."]
 
@@ -407,9 +337,6 @@ class AuditEntry(TypedDict):
     tenant_id: str | None
     reason: str | None
     data: JsonObject | None
-
-
-AuditList = page_of("AuditList", "items", AuditEntry)
 
 
 class JobAction(TypedDict):
@@ -438,6 +365,22 @@ class StepRecord(TypedDict):
     result: Annotated[Any, "Null if the token may not see payloads."]
 
 
+class ChildJob(TypedDict):
+    """A child of a job."""
+
+    id: str
+    job_type: str
+    contract: str
+    status: str
+    error_code: str | None
+    phase: str
+
+
+class Children(TypedDict):
+    total: Annotated[int, "Number of children."]
+    jobs: Annotated[list[ChildJob], "The first 20."]
+
+
 class JobDetail(TypedDict):
     """What the page of a job shows in addition to the job itself."""
 
@@ -453,33 +396,7 @@ class JobDetail(TypedDict):
     ]
     steps: list[StepRecord]
     approvals: Annotated[list[JsonObject], "Approval requests with their votes."]
-    children: Annotated[JsonObject, "total: number of children; jobs: the first 20."]
-
-
-class Overview(TypedDict):
-    at: Timestamp
-    counted_at: Annotated[Timestamp | None, "When jobs, phases and statuses were counted; null before that."]
-    jobs: Annotated[int | None, "Number of jobs."]
-    phases: Annotated[dict[str, int] | None, "phase -> number of jobs"]
-    statuses: Annotated[dict[str, dict[str, int]] | None, "contract -> status -> number of jobs"]
-    queues: Annotated[list[JsonObject], "As in GET /queues."]
-    pauses: Annotated[list[JsonObject], "As in GET /queues."]
-    limits: list[LimitResponse]
-    dead_letters: Annotated[dict[str, int], "status -> number of dead letters"]
-    workers: Annotated[dict[str, int], "Live workers: their number, busy slots and all slots."]
-
-
-class VerificationState(TypedDict):
-    """Progress of the running verification, and the report of the last one."""
-
-    under_way: Annotated[bool, "True while a verification runs."]
-    done: Annotated[int, "Number of jobs checked so far."]
-    total: Annotated[int, "Number of jobs to check."]
-    started_at: Timestamp | None
-    started_by: str | None
-    ended_at: Timestamp | None
-    error: Annotated[str | None, "Why the verification could not finish."]
-    report: Annotated[JsonObject | None, "As in GET /jobs/{job_id}/verify, for all jobs."]
+    children: Children
 
 
 class PendingApproval(TypedDict):
@@ -502,25 +419,3 @@ class PendingApproval(TypedDict):
     deadline: Timestamp | None
     votes: NotRequired[list[JsonObject] | None]
     may_decide: Annotated[bool, "Whether the caller may approve or reject."]
-
-
-ApprovalList = page_of("ApprovalList", "items", PendingApproval)
-
-
-class SeriesPoint(TypedDict):
-    """Counts of the interval that starts at `at`; averages are null if there was nothing to measure."""
-
-    at: Timestamp
-    submitted: int
-    ended_well: Annotated[int, "Jobs that succeeded."]
-    ended_badly: Annotated[int, "Jobs that failed; cancelled jobs are not counted."]
-    retries: int
-    wait_ms: Annotated[float | None, "Average time in the queue before a claim, without retries."]
-    run_ms: Annotated[float | None, "Average time of an execution."]
-
-
-class TimeSeries(TypedDict):
-    span: Literal["hour", "day", "week"]
-    at: Timestamp
-    bucket_seconds: Annotated[int, "Length of the interval of a point."]
-    points: list[SeriesPoint]

@@ -1,10 +1,11 @@
 """A job with its children and their children as a tree: names, order and statuses."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from detent.core.job import Job
-from detent.engine.runtime import Runtime
+from detent.core.times import columns
 from detent.ports.tx import Tx
 
 MAX_CHILDREN_SHOWN = 30
@@ -25,30 +26,17 @@ class JobTree:
     """Set if there are too many children to show: (job type, status, how many)."""
 
     def as_dict(self) -> dict[str, Any]:
-        job = self.job
         return {
-            "id": job.id,
+            **columns(self.job, "id", "job_type", "status", "phase", "error_code"),
             "name": self.name,
-            "job_type": job.job_type,
-            "status": job.status,
-            "phase": str(job.phase),
-            "error_code": job.error_code,
             "after": self.after,
             "children": [child.as_dict() for child in self.children],
             "counts": [{"job_type": kind, "status": status, "count": n} for kind, status, n in self.child_counts],
         }
 
 
-async def read_tree(runtime: Runtime, job_id: str) -> JobTree:
-    async def act(tx: Tx) -> JobTree:
-        job = await runtime.find(tx, job_id)
-        return await _read_tree(tx, job, job.job_type, [], MAX_DEPTH)
-
-    return await runtime.store.read(act)
-
-
-async def _read_tree(tx: Tx, job: Job, name: str, after: list[str], depth: int) -> JobTree:
-    node = JobTree(job, name, after)
+async def read_tree(tx: Tx, job: Job, name: str, after: Sequence[str] = (), depth: int = MAX_DEPTH) -> JobTree:
+    node = JobTree(job, name, list(after))
     counts = await tx.children.count_children(job.id)
     number = sum(count[-1] for count in counts)
     if number > MAX_CHILDREN_SHOWN or (number and depth <= 1):
@@ -63,5 +51,5 @@ async def _read_tree(tx: Tx, job: Job, name: str, after: list[str], depth: int) 
     for child in sorted(children, key=lambda job: (order.get(job.id, len(order)), job.id)):
         named_child = named.get(child.id, {})
         child_name = named_child.get("name") or child.job_type
-        node.children.append(await _read_tree(tx, child, child_name, list(named_child.get("after", ())), depth - 1))
+        node.children.append(await read_tree(tx, child, child_name, named_child.get("after", ()), depth - 1))
     return node

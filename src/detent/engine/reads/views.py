@@ -3,17 +3,19 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from detent.core.contract.builtin import CONTRACTS, DEFAULT
 from detent.core.contract.io import contract_to
 from detent.core.contract.model import Contract
 from detent.core.job import DeadLetter, Event, Job, Note
 from detent.engine.submit.prepare import Submitted
+from detent.ports.tx import Tx
 
-from . import responses
+from . import operations, responses
 from .responses import show
 
+Entry = TypeVar("Entry", Event, Note)
 _UNREDACTED_DATA = frozenset({"error_code", "error_class", "retryable", "approved", "reason_code"})
 """The event data that callers without payload access see: codes, never texts from a handler."""
 
@@ -28,10 +30,22 @@ class History:
     notes: list[Note]
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "job": job_view(self.contract, self.job),
-            "events": history_view(self.contract, self.job, self.events, self.notes),
-        }
+        return {"job": job_view(self.contract, self.job), "events": self.entries()}
+
+    def entries(self, *, payloads: bool = True) -> list[responses.Event]:
+        """Events and notes in one list: each note comes after the event it follows."""
+        job, events, notes = self.job, self.events, self.notes
+        if not payloads:
+            job, events = redact_job(job), [redact_entry(event) for event in events]
+            notes = [redact_entry(note) for note in notes]
+        status_at = {event.seq: event.target for event in events}
+        rows = [(event.seq, 0, event_view(self.contract, job, event)) for event in events]
+        rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
+        return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
+
+
+async def read_history(tx: Tx, contract: Contract, job: Job) -> History:
+    return History(contract, job, await tx.log.events(job.id), await tx.log.notes(job.id))
 
 
 def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> responses.Job:
@@ -39,17 +53,15 @@ def job_view(contract: Contract, job: Job, *, payloads: bool = True) -> response
     if not payloads:
         job = redact_job(job)
     view = contract.view(job)
+    if not payloads:
+        view = {name: None if name in ("payload", "payload_json", "output") else view[name] for name in view}
     return show(
         responses.Job,
         job,
         payload=json.loads(job.payload) if payloads else None,
         result=None if job.result is None else json.loads(job.result),
-        view=view if payloads else _redact_view(view),
+        view=view,
     )
-
-
-def _redact_view(view: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if name in ("payload", "payload_json", "output") else value for name, value in view.items()}
 
 
 def redact_job(job: Job) -> Job:
@@ -57,16 +69,10 @@ def redact_job(job: Job) -> Job:
     return replace(job, payload="{}", result=None, error_message=None)
 
 
-def redact_event(event: Event) -> Event:
-    return replace(event, data=_redact_data(event.data))
-
-
-def redact_note(note: Note) -> Note:
-    return replace(note, data=_redact_data(note.data))
-
-
-def _redact_data(data: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if data is None else {name: value for name, value in data.items() if name in _UNREDACTED_DATA}
+def redact_entry(entry: Entry) -> Entry:
+    """The event or note with the data that callers without payload access see."""
+    data = entry.data
+    return replace(entry, data=data and {name: value for name, value in data.items() if name in _UNREDACTED_DATA})
 
 
 def submitted_view(contract: Contract, submitted: Submitted, *, payloads: bool = True) -> responses.SubmitResponse:
@@ -92,19 +98,6 @@ def note_view(job: Job, note: Note, status: str) -> responses.Event:
     return show(responses.Event, note, event=note.name, trace_id=job.trace_id, data=note.data or {}, **values)
 
 
-def history_view(
-    contract: Contract, job: Job, events: list[Event], notes: list[Note], *, payloads: bool = True
-) -> list[responses.Event]:
-    """Events and notes in one list: each note comes after the event it follows."""
-    if not payloads:
-        job, events = redact_job(job), [redact_event(event) for event in events]
-        notes = [redact_note(note) for note in notes]
-    status_at = {event.seq: event.target for event in events}
-    rows = [(event.seq, 0, event_view(contract, job, event)) for event in events]
-    rows += [(note.seq, 1, note_view(job, note, status_at.get(note.seq, job.status))) for note in notes]
-    return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
-
-
 def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> responses.DeadLetter:
     return show(
         responses.DeadLetter,
@@ -117,13 +110,12 @@ def dead_letter_view(item: DeadLetter, *, payloads: bool = True) -> responses.De
     )
 
 
-def contract_view(contract: Contract) -> dict[str, Any]:
+def contract_view(contract: Contract) -> operations.Contract:
     """A contract's statuses, edges, error codes and retry rule; notes are not edges."""
-    declared = contract_to(contract)
-    return {part: declared[part] for part in responses.Contract.__annotations__}
+    return show(operations.Contract, contract, **contract_to(contract))
 
 
-def contracts_view(contracts: Mapping[str, Contract]) -> list[dict[str, Any]]:
+def contracts_view(contracts: Mapping[str, Contract]) -> list[operations.ContractSummary]:
     return [
         {
             "name": contract.name,

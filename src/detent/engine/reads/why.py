@@ -11,13 +11,12 @@ from detent.core.job import APPROVAL, CHILDREN, Job, Micros, Note
 from detent.core.times import SECOND, iso
 from detent.engine.execution.approvals import approval_view
 from detent.engine.execution.steps import STEP_ORPHANED
-from detent.engine.runtime import Runtime
 from detent.ports.children import ChildCount
 from detent.ports.limits import MeterUse, Pause
 from detent.ports.listing import WorkerRow
 from detent.ports.tx import Tx
 
-from .views import redact_job, redact_note
+from .views import redact_entry, redact_job
 
 LIVE_LEASES = 3
 """A worker counts as dead if its last heartbeat is older than this many of its leases."""
@@ -48,39 +47,30 @@ class Snapshot:
     pauses: list[Pause]
     live: list[WorkerRow]
     ahead: int
-    notes: list[Note] = field(default_factory=list)
-    meters: list[MeterUse] = field(default_factory=list)
+    notes: list[Note]
+    meters: list[MeterUse]
     """The meters of the limits that apply to the job, and how many jobs each counts."""
-    approval: Approval | None = None
-    children: list[ChildCount] = field(default_factory=list)
+    approval: Approval | None
+    children: list[ChildCount]
 
 
-async def why(runtime: Runtime, job_id: str, *, payloads: bool = True) -> Why:
-    """The most important reason why the job is not running; the other reasons are in details["also"]."""
-
-    async def act(tx: Tx) -> Snapshot:
-        job = await runtime.find(tx, job_id)
-        pauses = await tx.pauses.list_pauses()
-        live = [worker for worker in await tx.workers.list_workers() if is_live(worker, tx.now)]
-        ahead = await tx.stats.jobs_ahead(job.id, MAX_AHEAD) if job.phase is Phase.CLAIMABLE else 0
-        notes = await tx.log.notes(job.id)
-        if not payloads:
-            job, notes = redact_job(job), [redact_note(note) for note in notes]
-        meters = await tx.limits.meters_of([job]) if job.phase is Phase.CLAIMABLE else []
-        snapshot = Snapshot(tx.now, job, runtime.contract(job.contract), pauses, live, ahead, notes, meters)
-        if job.wait_kind == APPROVAL:
-            approval = await tx.approvals.approval(job.id, job.wait_name or "")
-            return replace(snapshot, approval=approval if payloads or approval is None else _redact_approval(approval))
-        return (
-            replace(snapshot, children=await tx.children.count_children(job.id))
-            if job.wait_kind == CHILDREN
-            else snapshot
-        )
-
-    return explain(await runtime.store.read(act))
+async def read_snapshot(tx: Tx, contract: Contract, job: Job, *, payloads: bool = True) -> Snapshot:
+    pauses = await tx.pauses.list_pauses()
+    live = [worker for worker in await tx.workers.list_workers() if is_live(worker, tx.now)]
+    ahead = await tx.stats.jobs_ahead(job.id, MAX_AHEAD) if job.phase is Phase.CLAIMABLE else 0
+    notes = await tx.log.notes(job.id)
+    if not payloads:
+        job, notes = redact_job(job), [redact_entry(note) for note in notes]
+    meters = await tx.limits.meters_of([job]) if job.phase is Phase.CLAIMABLE else []
+    approval = await tx.approvals.approval(job.id, job.wait_name or "") if job.wait_kind == APPROVAL else None
+    if approval is not None and not payloads:
+        approval = _redact_approval(approval)
+    children = await tx.children.count_children(job.id) if job.wait_kind == CHILDREN else []
+    return Snapshot(tx.now, job, contract, pauses, live, ahead, notes, meters, approval, children)
 
 
 def explain(snapshot: Snapshot) -> Why:
+    """The most important reason why the job is not running; the other reasons are in details["also"]."""
     first, *others = (*_REASONS[snapshot.job.phase](snapshot), *_orphaned_steps(snapshot))
     job = {"job_id": snapshot.job.id, "status": snapshot.job.status, "phase": str(snapshot.job.phase)}
     also = [asdict(other) for other in others]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from detent.core.access import Scope
 from detent.core.contract.model import Phase
@@ -10,12 +9,14 @@ from detent.core.errors import InvalidInput, NotFound
 from detent.core.job import Change, Loss, Micros
 from detent.core.times import SECOND, iso
 from detent.engine.metrics.event_counts import count_losses
-from detent.engine.runtime import Runtime, Service, operators_only
-from detent.ports.access import Audit
+from detent.engine.refusal import audit
+from detent.engine.runtime import Service, operators_only, reads, writes
 from detent.ports.claims import HeldJob
 from detent.ports.listing import WorkerCommand, WorkerRow
 from detent.ports.tx import Tx
 
+from . import operations
+from .responses import show
 from .why import is_live, queues_of, types_of
 
 DRAIN, STOP = "drain", "stop"
@@ -35,86 +36,66 @@ class WorkerOverview:
     held: dict[str, list[HeldJob]]
     commands: dict[str, WorkerCommand]
 
-    def views(self) -> list[dict[str, Any]]:
+    def views(self) -> list[operations.Worker]:
         return [self.view(worker) for worker in self.workers]
 
-    def view(self, row: WorkerRow) -> dict[str, Any]:
+    def view(self, row: WorkerRow) -> operations.Worker:
         command = self.commands.get(row.id)
-        return {
-            "id": row.id,
-            "live": is_live(row, self.now),
-            "state": row.state,
-            "host": row.host,
-            "pid": row.pid,
-            "version": row.version,
-            "queues": queues_of(row),
-            "job_types": types_of(row),
-            "slots": row.slots,
-            "busy": row.busy,
-            "load": round(row.busy / row.slots, 3) if row.slots else 0.0,
-            "lease_seconds": row.lease / SECOND,
-            "started_at": iso(row.started_at),
-            "seen_at": iso(row.seen_at),
-            "held": [_held_job_view(job) for job in self.held.get(row.id, [])],
-            "order": {**command._asdict(), "at": iso(command.at)} if command else None,
-        }
+        return show(
+            operations.Worker,
+            row,
+            live=is_live(row, self.now),
+            queues=queues_of(row),
+            job_types=types_of(row),
+            load=round(row.busy / row.slots, 3) if row.slots else 0.0,
+            lease_seconds=row.lease / SECOND,
+            held=[show(operations.HeldJob, job) for job in self.held.get(row.id, [])],
+            order=show(operations.WorkerCommand, command) if command else None,
+        )
 
 
 class Workers(Service):
     """`engine.workers`: the registered workers, the commands sent to them, and recoveries from lost ones."""
 
     @operators_only
-    async def overview(self) -> WorkerOverview:
-        return await read_workers(self._runtime)
-
-    @operators_only
-    async def send_command(self, worker: str, act: str, scope: Scope) -> WorkerCommand:
-        """Send drain or stop to one worker; it reads the command within about a second."""
-        return await send_command(self._runtime, worker, act, scope)
-
-    @operators_only
-    async def recoveries(self, since: Micros = 0) -> list["Recovery"]:
-        """One report per lost worker, newest first; losses are kept for a week."""
-        return await recoveries(self._runtime, since)
-
-    @operators_only
-    async def delete_old_rows(self) -> None:
-        """Delete old rows of workers, commands and losses."""
-        await self._runtime.store.write(_delete_old_worker_rows)
-
-
-def _held_job_view(job: HeldJob) -> dict[str, Any]:
-    return {**job._asdict(), "since": iso(job.since), "lease_until": iso(job.lease_until)}
-
-
-async def read_workers(engine: Runtime) -> WorkerOverview:
-    async def act(tx: Tx) -> WorkerOverview:
+    @reads
+    async def overview(self, tx: Tx) -> WorkerOverview:
         held: dict[str, list[HeldJob]] = {}
         for job in await tx.claims.held_jobs(_MAX_HELD_JOBS):
             held.setdefault(job.worker, []).append(job)
         commands = {command.worker: command for command in await tx.workers.commands()}
         return WorkerOverview(tx.now, await tx.workers.list_workers(), held, commands)
 
-    return await engine.store.read(act)
-
-
-async def send_command(engine: Runtime, worker: str, act: str, scope: Scope) -> WorkerCommand:
-    actor, reason = scope.actor, scope.reason
-    if act not in COMMANDS:
-        raise InvalidInput(f"unknown worker command {act!r}; use {' or '.join(COMMANDS)}", code="WORKER_ORDER_INVALID")
-
-    async def write(tx: Tx) -> WorkerCommand:
-        row = next((row for row in await tx.workers.list_workers() if row.id == worker), None)
-        if row is None or not is_live(row, tx.now):
-            raise NotFound(
-                f"no live worker has the id {worker!r}; `detent workers` lists all workers", code="WORKER_NOT_FOUND"
-            )
-        command = WorkerCommand(worker, act, actor, reason, tx.now)
+    @operators_only
+    @writes
+    async def send_command(self, tx: Tx, worker: str, act: str, scope: Scope) -> WorkerCommand:
+        """Send drain or stop to one worker; it reads the command within about a second."""
+        if act not in COMMANDS:
+            choices = " or ".join(COMMANDS)
+            raise InvalidInput(f"unknown worker command {act!r}; use {choices}", code="WORKER_ORDER_INVALID")
+        if not any(row.id == worker and is_live(row, tx.now) for row in await tx.workers.list_workers()):
+            message = f"no live worker has the id {worker!r}; `detent workers` lists all workers"
+            raise NotFound(message, code="WORKER_NOT_FOUND")
+        command = WorkerCommand(worker, act, scope.actor, scope.reason, tx.now)
         await tx.workers.put_command(command)
-        await tx.audit.add_audit(Audit(actor, f"worker.{act}", worker, None, reason))
+        await audit(tx, scope, f"worker.{act}", worker)
         return command
 
-    return await engine.store.write(write)
+    @operators_only
+    @reads
+    async def recoveries(self, tx: Tx, since: Micros = 0) -> list["Recovery"]:
+        """One report per lost worker, newest first; losses are kept for a week."""
+        by_worker: dict[str, list[Loss]] = {}
+        for loss in await tx.workers.losses(since, _MAX_LOSSES):
+            by_worker.setdefault(loss.worker, []).append(loss)
+        return [Recovery(worker, losses) for worker, losses in by_worker.items()]
+
+    @operators_only
+    @writes
+    async def delete_old_rows(self, tx: Tx) -> None:
+        """Delete old rows of workers, commands and losses."""
+        await tx.workers.drop_losses(tx.now - KEEP_LOSSES)
+        await tx.workers.drop_old_workers(tx.now - KEEP_WORKERS)
 
 
 async def record_losses(tx: Tx, changes: Sequence[Change]) -> None:
@@ -160,30 +141,23 @@ class Recovery:
         start = min(loss.seen_at if loss.seen_at is not None else loss.lease_until for loss in self.losses)
         return max(0, max(loss.at for loss in self.losses) - start)
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> operations.WorkerRecovery:
         seen = [loss.seen_at for loss in self.losses if loss.seen_at is not None]
-        return {
-            "worker": self.worker,
-            "last_seen_at": iso(min(seen)) if seen else None,
-            "began_at": iso(min(loss.at for loss in self.losses)),
-            "ended_at": iso(max(loss.at for loss in self.losses)),
-            "took_seconds": self.duration / SECOND,
-            "reclaimed": len(self.losses),
-            "charged": sum(loss.charged for loss in self.losses),
-            "given_up": sum(loss.given_up for loss in self.losses),
-            "jobs": [
-                {
-                    "id": loss.job_id,
-                    "job_type": loss.job_type,
-                    "queue": loss.queue,
-                    "execution_no": loss.execution_no,
-                    "charged": bool(loss.charged),
-                    "status": loss.target,
-                    "at": iso(loss.at),
-                }
+        return show(
+            operations.WorkerRecovery,
+            self,
+            last_seen_at=iso(min(seen, default=None)),
+            began_at=iso(min(loss.at for loss in self.losses)),
+            ended_at=iso(max(loss.at for loss in self.losses)),
+            took_seconds=self.duration / SECOND,
+            reclaimed=len(self.losses),
+            charged=sum(loss.charged for loss in self.losses),
+            given_up=sum(loss.given_up for loss in self.losses),
+            jobs=[
+                show(operations.LostJob, loss, id=loss.job_id, charged=bool(loss.charged), status=loss.target)
                 for loss in self.losses
             ],
-        }
+        )
 
     def sentence(self) -> str:
         view = self.view()
@@ -192,15 +166,3 @@ class Recovery:
             f"{view['charged']} counted as failures, {view['given_up']} failed permanently, "
             f"{view['took_seconds']:.1f} s after its last heartbeat"
         )
-
-
-async def recoveries(engine: Runtime, since: Micros) -> list[Recovery]:
-    by_worker: dict[str, list[Loss]] = {}
-    for loss in await engine.store.read(lambda tx: tx.workers.losses(since, _MAX_LOSSES)):
-        by_worker.setdefault(loss.worker, []).append(loss)
-    return [Recovery(worker, losses) for worker, losses in by_worker.items()]
-
-
-async def _delete_old_worker_rows(tx: Tx) -> None:
-    await tx.workers.drop_losses(tx.now - KEEP_LOSSES)
-    await tx.workers.drop_old_workers(tx.now - KEEP_WORKERS)

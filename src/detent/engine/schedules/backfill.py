@@ -1,24 +1,24 @@
 """Backfill: creates the missing jobs for a schedule's fires in a past range, on request of a person."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Annotated
 
 from detent.core.access import Scope
-from detent.core.errors import InvalidInput, QuotaExceeded, check_number
+from detent.core.errors import InvalidInput, InvalidSchedule, QuotaExceeded
 from detent.core.job import Micros
 from detent.core.schedule import Schedule, fires_between
-from detent.core.times import SECOND, iso
+from detent.core.times import interval_between_jobs, iso
 from detent.engine.pruning import fires_deleted_until
-from detent.engine.runtime import Runtime
-from detent.ports.access import Audit
+from detent.engine.refusal import audit
+from detent.engine.runtime import Runtime, Service
 from detent.ports.tx import Tx
 
-from .fire_job import make_job
-from .request import INVALID, moment_of
+from .firing import make_job
+from .request import find_schedule, moment_of
 
 MAX_FIRES = 10_000
 _BATCH = 200
@@ -34,49 +34,42 @@ class Backfill:
     job_ids: Annotated[Sequence[str], "The new jobs."] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _BackfillOptions:
-    schedule: Schedule
-    scope: Scope
-    interval: Micros
-    """The delay between the due times of two jobs."""
-
-
 async def backfill(
-    runtime: Runtime,
-    schedule: Schedule,
-    span: tuple[str | datetime, str | datetime],
+    self: Service,
+    reference: str,
+    first: str | datetime,
+    last: str | datetime,
     scope: Scope,
     *,
-    rate: float | None,
-    dry_run: bool,
+    rate: float | None = None,
+    dry_run: bool = False,
 ) -> Backfill:
-    """Create a job for each fire within the span (first, last) that has none; see `Schedules.backfill`."""
-    moments = _fire_times(runtime, schedule, *span)
+    """Create a job for each fire from first to last that has none. rate: how many jobs fall due per second.
+
+    Repeat it after a crash to continue. The schedule's overlap and misfire rules do not apply.
+    """
+    runtime = self._runtime
+    schedule = await runtime.store.read(lambda tx: find_schedule(tx, reference, runtime.tenant_of(scope)))
+    moments = _fire_times(runtime, schedule, first, last)
     limit = await runtime.store.read(partial(fires_deleted_until, schedule.id))
     if limit is not None and moments and moments[0] <= limit:
-        raise InvalidInput(
-            f"the records of fires up to {iso(limit)} were pruned; start after that time",
-            code="BACKFILL_FORGOTTEN",
-            field="from",
-            limit=iso(limit),
-        )
-    options = _BackfillOptions(schedule, scope, interval_between_jobs(rate))
-    result = Backfill(len(moments))
+        text = f"the records of fires up to {iso(limit)} were pruned; start after that time"
+        raise InvalidInput(text, code="BACKFILL_FORGOTTEN", field="from", limit=iso(limit))
+    interval, known, made = interval_between_jobs(rate), 0, 0
+    job_ids: list[str] = []
     for start in range(0, len(moments), _BATCH):
         part = moments[start : start + _BATCH]
         missing = await runtime.store.read(partial(_without_job, schedule, part))
-        if dry_run:
-            known = result.known + len(part) - len(missing)
-            result = replace(result, known=known, made=result.made + len(missing))
-        elif missing:
-            job_ids = await _create_jobs_in_transaction(runtime, options, missing, result.made)
-            known = result.known + len(part) - len(job_ids)
-            all_ids = (*result.job_ids, *job_ids)
-            result = replace(result, known=known, made=result.made + len(job_ids), job_ids=all_ids)
-        else:
-            result = replace(result, known=result.known + len(part))
-    return result
+        new_ids: list[str] = []
+        if missing and not dry_run:
+            try:
+                new_ids = await runtime.run(partial(_create_jobs, runtime, schedule, missing, scope, made, interval))
+            except QuotaExceeded as error:
+                message = f"{error.message}; {made} jobs of this backfill were created, repeat it to continue"
+                raise QuotaExceeded(message, **error.extra, made=made) from None
+        number = len(missing) if dry_run else len(new_ids)
+        known, made, job_ids = known + len(part) - number, made + number, job_ids + new_ids
+    return Backfill(len(moments), known, made, tuple(job_ids))
 
 
 async def _without_job(schedule: Schedule, part: list[Micros], tx: Tx) -> list[Micros]:
@@ -84,50 +77,28 @@ async def _without_job(schedule: Schedule, part: list[Micros], tx: Tx) -> list[M
     return [moment for moment in part if moment not in fired]
 
 
-async def _create_jobs_in_transaction(
-    runtime: Runtime, options: _BackfillOptions, moments: list[Micros], before: int
-) -> list[str]:
-    try:
-        return await runtime.run(partial(_create_jobs, runtime, options, moments, before))
-    except QuotaExceeded as error:
-        message = f"{error.message}; {before} jobs of this backfill were created, repeat it to continue"
-        raise QuotaExceeded(message, **error.extra, made=before) from None
-
-
 async def _create_jobs(
-    runtime: Runtime, options: _BackfillOptions, moments: list[Micros], before: int, tx: Tx
+    runtime: Runtime, schedule: Schedule, moments: list[Micros], scope: Scope, before: int, interval: Micros, tx: Tx
 ) -> list[str]:
+    """Create the jobs of these fires, each due `interval` after the one before it. before: the jobs created so far."""
     job_ids: list[str] = []
-    scope = options.scope
     for moment in moments:
-        later = (before + len(job_ids)) * options.interval
-        job = await make_job(runtime, tx, options.schedule, moment, scope.actor, later)
+        later = (before + len(job_ids)) * interval
+        job = await make_job(runtime, tx, schedule, moment, scope.actor, later)
         if job is not None:
             job_ids.append(job.id)
     if job_ids:
         data = {"from": iso(moments[0]), "to": iso(moments[-1]), "jobs": len(job_ids)}
-        subject, tenant = options.schedule.id, options.schedule.tenant_id
-        await tx.audit.add_audit(Audit(scope.actor, "schedule.backfill", subject, tenant, scope.reason, data))
+        await audit(tx, scope, "schedule.backfill", schedule.id, schedule.tenant_id, data)
     return job_ids
 
 
 def _fire_times(runtime: Runtime, schedule: Schedule, first: str | datetime, last: str | datetime) -> list[Micros]:
     start, end = moment_of(first, "from", schedule.timezone), moment_of(last, "to", schedule.timezone)
     if end < start or end > runtime.store.now():
-        raise InvalidInput("'to' must not be before 'from', nor in the future", code=INVALID, field="to")
+        raise InvalidSchedule("'to' must not be before 'from', nor in the future", field="to")
     moments = list(islice(fires_between(schedule, start, end), MAX_FIRES + 1))
     if len(moments) > MAX_FIRES:
-        raise InvalidInput(
-            f"the range has more than {MAX_FIRES} fires; split it into shorter ranges",
-            code="BACKFILL_TOO_LARGE",
-            limit=MAX_FIRES,
-        )
+        message = f"the range has more than {MAX_FIRES} fires; split it into shorter ranges"
+        raise InvalidInput(message, code="BACKFILL_TOO_LARGE", limit=MAX_FIRES)
     return moments
-
-
-def interval_between_jobs(rate: float | None) -> Micros:
-    """The delay between two jobs at `rate` jobs per second; None: no delay."""
-    if rate is None:
-        return 0
-    check_number(rate, "rate", 0.001, 1_000_000, "RATE_INVALID", whole=False)
-    return int(SECOND / rate)

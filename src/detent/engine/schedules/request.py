@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from detent.core.contract.model import Contract, Move
 from detent.core.cron import cron_of, local_instant, zone_of
-from detent.core.errors import DetentError, InvalidInput, NotFound, TenantViolation, check_number
+from detent.core.errors import DetentError, InvalidInput, InvalidSchedule, NotFound, TenantViolation, check_number
 from detent.core.job import Micros
 from detent.core.options.schedule_options import MISFIRES, ScheduleOptions
 from detent.core.schedule import (
@@ -25,13 +25,12 @@ from detent.core.schedule import (
     next_fire,
     parse_interval,
 )
-from detent.core.times import SECOND, from_datetime, from_iso, iso
+from detent.core.times import SECOND, from_iso, iso
 from detent.engine.runtime import Runtime
 from detent.engine.submit.submission import Submission, check_name, check_submission, deadline_of
 from detent.ports.tx import Tx
 
 E = TypeVar("E", bound=Enum)
-INVALID = "SCHEDULE_INVALID"
 MAX_SECONDS = 86_400 * 366
 
 
@@ -57,7 +56,7 @@ def build_schedule(runtime: Runtime, request: ScheduleRequest, now: Micros, *, s
     try:
         return _build_schedule(runtime, contract, request, now, schedule_id)
     except InvalidInput as error:
-        code = contract.code("invalid_schedule") if error.code == INVALID else error.code
+        code = contract.code("invalid_schedule") if error.code == InvalidSchedule.code else error.code
         raise InvalidInput(error.message, code=code, **error.extra) from None
 
 
@@ -68,21 +67,14 @@ def _build_schedule(
     payload = check_submission(contract, submission_of(request, contract.name), runtime.max_payload)
     timing = check_timing(request)
     if timing["overlap"] == Overlap.CANCEL and not contract.has(Move.CANCEL):
-        raise InvalidInput(
-            f"{contract.name} jobs cannot be cancelled; use overlap 'skip' or 'allow', or another contract",
-            code=INVALID,
-            field="overlap",
-        )
+        text = f"{contract.name} jobs cannot be cancelled; use overlap 'skip' or 'allow', or another contract"
+        raise InvalidSchedule(text, field="overlap")
     schedule = Schedule(
         id=schedule_id,
         name=request.name,
-        **request.run_options(),
+        **request.job_options(payload=payload, contract=contract.name),
         **timing,
         anchor=now - now % SECOND if timing["starts_at"] is None else timing["starts_at"],
-        job_type=request.job_type,
-        payload=payload,
-        contract=contract.name,
-        max_retries=request.max_retries,
         deadline=_deadline(contract, request, now),
         declared=None,
         paused_at=None,
@@ -108,11 +100,8 @@ async def find_schedule(tx: Tx, reference: str, tenant: str | None) -> Schedule:
         )
     if any(schedule.id == reference for schedule in matches):
         raise TenantViolation(f"schedule {reference} belongs to another tenant", schedule_id=reference)
-    raise NotFound(
-        f"schedule {reference!r} does not exist; `detent schedules list` lists all schedules",
-        code="SCHEDULE_NOT_FOUND",
-        schedule=reference,
-    )
+    message = f"schedule {reference!r} does not exist; `detent schedules list` lists all schedules"
+    raise NotFound(message, code="SCHEDULE_NOT_FOUND", schedule=reference)
 
 
 def check_timing(request: ScheduleRequest) -> dict[str, Any]:
@@ -123,8 +112,8 @@ def check_timing(request: ScheduleRequest) -> dict[str, Any]:
         _moment(request.ends_at, "ends_at", request.tz),
     )
     if starts_at is not None and ends_at is not None and ends_at < starts_at:
-        raise InvalidInput("ends_at must not be before starts_at", code=INVALID, field="ends_at")
-    check_number(request.misfire_limit, "misfire_limit", MISFIRES["minimum"], MISFIRES["maximum"], INVALID)
+        raise InvalidSchedule("ends_at must not be before starts_at", field="ends_at")
+    check_number(request.misfire_limit, "misfire_limit", MISFIRES["minimum"], MISFIRES["maximum"], InvalidSchedule.code)
     return {
         "kind": kind,
         "expression": expression,
@@ -144,13 +133,9 @@ def request_of(schedule: Schedule) -> ScheduleRequest:
     timing: dict[str, Any] = {schedule.kind: schedule.expression}
     return ScheduleRequest(
         name=schedule.name,
-        job_type=schedule.job_type,
+        **schedule.job_options(payload=json.loads(schedule.payload)),
         **timing,
         tz=schedule.timezone,
-        payload=json.loads(schedule.payload),
-        contract=schedule.contract,
-        **schedule.run_options(),
-        max_retries=schedule.max_retries,
         starts_at=iso(schedule.starts_at),
         ends_at=iso(schedule.ends_at),
         jitter=schedule.jitter / SECOND,
@@ -166,11 +151,8 @@ def apply_changes(request: ScheduleRequest, changes: Mapping[str, Any]) -> Sched
     """The request with these changes. A new cron, every or at replaces the old one; None sets the default."""
     unknown = sorted(set(changes) - CHANGEABLE)
     if unknown:
-        raise InvalidInput(
-            f"a schedule's {', '.join(unknown)} cannot be changed; change one of {', '.join(sorted(CHANGEABLE))}",
-            code="OPTION_UNKNOWN",
-            field=unknown[0],
-        )
+        message = f"a schedule's {', '.join(unknown)} cannot be changed; change one of {', '.join(sorted(CHANGEABLE))}"
+        raise InvalidInput(message, code="OPTION_UNKNOWN", field=unknown[0])
     if any(changes.get(name) is not None for name in _TIMING_OPTIONS):
         changes = {**dict.fromkeys(_TIMING_OPTIONS), **changes}
     values: dict[str, Any] = {name: _DEFAULTS.get(name) if value is None else value for name, value in changes.items()}
@@ -179,24 +161,14 @@ def apply_changes(request: ScheduleRequest, changes: Mapping[str, Any]) -> Sched
 
 def submission_of(request: ScheduleRequest, contract: str) -> Submission:
     """The submission of a fire, so that it is checked with the schedule. The key is a placeholder."""
-    return Submission(
-        job_type=request.job_type,
-        payload=request.payload,
-        contract=contract,
-        **request.run_options(),
-        idempotency_key=fire_key("0" * 36, 0),
-        max_retries=request.max_retries,
-    )
+    return Submission(**request.job_options(contract=contract), idempotency_key=fire_key("0" * 36, 0))
 
 
 def _deadline(contract: Contract, request: ScheduleRequest, now: Micros) -> Micros | None:
     """The deadline as time after the due time; a job's deadline may be a moment, a schedule's may not."""
     if request.deadline is not None and not isinstance(request.deadline, int | float):
-        raise InvalidInput(
-            "a schedule's deadline must be a number of seconds after the due time of each job",
-            code="DEADLINE_INVALID",
-            field="deadline",
-        )
+        message = "a schedule's deadline must be a number of seconds after the due time of each job"
+        raise InvalidInput(message, code="DEADLINE_INVALID", field="deadline")
     moment = deadline_of(contract, replace(submission_of(request, contract.name), deadline=request.deadline), now)
     return None if moment is None else moment - now
 
@@ -204,18 +176,15 @@ def _deadline(contract: Contract, request: ScheduleRequest, now: Micros) -> Micr
 def _kind_and_expression(request: ScheduleRequest) -> tuple[ScheduleKind, str]:
     names = [name for name in _TIMING_OPTIONS if getattr(request, name) is not None]
     if len(names) != 1:
-        raise InvalidInput(
-            f"give exactly one of cron, every and at, not {' and '.join(names) or 'none of them'}",
-            code=INVALID,
-            field="cron",
-        )
+        text = f"give exactly one of cron, every and at, not {' and '.join(names) or 'none of them'}"
+        raise InvalidSchedule(text, field="cron")
     if request.cron is not None:
         if not isinstance(request.cron, str):
-            raise InvalidInput(f"cron must be text, got {request.cron!r}", code=INVALID, field="cron")
+            raise InvalidSchedule(f"cron must be text, got {request.cron!r}", field="cron")
         expression = " ".join(request.cron.split())
         zone_of(request.tz or "UTC")
         if cron_of(expression, request.tz or "UTC").next(0) is None:
-            raise InvalidInput(f"cron {expression!r} never fires", code=INVALID, field="cron")
+            raise InvalidSchedule(f"cron {expression!r} never fires", field="cron")
         return ScheduleKind.CRON, expression
     if request.every is not None:
         return ScheduleKind.EVERY, _span(request.every)
@@ -244,28 +213,23 @@ def _moment(value: str | datetime | None, field: str, tz: str | None) -> Micros 
             return local_instant(value, tz)
         return from_iso(value, field=field)
     except DetentError as error:
-        raise InvalidInput(error.message, code=INVALID, field=error.extra.get("field", field)) from None
+        raise InvalidSchedule(error.message, field=error.extra.get("field", field)) from None
     except (ValueError, OverflowError):
-        raise InvalidInput(
-            f"{field} {str(value)[:80]!r} is not an ISO-8601 time; write it like 2026-02-25T12:00:00Z",
-            code=INVALID,
-            field=field,
-        ) from None
+        text = f"{field} {str(value)[:80]!r} is not an ISO-8601 time; write it like 2026-02-25T12:00:00Z"
+        raise InvalidSchedule(text, field=field) from None
 
 
 def moment_of(value: str | datetime, field: str, tz: str | None = None) -> Micros:
     """A required time, such as the start or end of a range."""
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return from_datetime(value)
     moment = _moment(value, field, tz)
     if moment is None:
-        raise InvalidInput(f"{field} is missing; write it like 2026-02-25T12:00:00Z", code=INVALID, field=field)
+        raise InvalidSchedule(f"{field} is missing; write it like 2026-02-25T12:00:00Z", field=field)
     return moment
 
 
 def _seconds(value: Any, field: str) -> Micros:
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    check_number(number, field, 0, MAX_SECONDS, INVALID, whole=False)
+    check_number(number, field, 0, MAX_SECONDS, InvalidSchedule.code, whole=False)
     return round(number * SECOND)
 
 
@@ -274,6 +238,4 @@ def _enum_member(kind: type[E], value: Any, field: str) -> E:
         return kind(value)
     except ValueError:
         names = ", ".join(str(member) for member in kind)
-        raise InvalidInput(
-            f"{field} must be one of {names}, got {str(value)[:40]!r}", code=INVALID, field=field
-        ) from None
+        raise InvalidSchedule(f"{field} must be one of {names}, got {str(value)[:40]!r}", field=field) from None

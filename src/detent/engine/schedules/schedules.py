@@ -5,35 +5,32 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from typing import Any
 
 from detent.core.access import Scope
-from detent.core.errors import DetentError, InvalidInput, VersionConflict, check_number
+from detent.core.errors import DetentError, InvalidInput, InvalidSchedule, VersionConflict, check_number
 from detent.core.job import Micros
 from detent.core.schedule import Fire, Schedule, fires_between, jitter_delay, next_fire
 from detent.core.times import SECOND
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
-from detent.engine.refusal import Refused, unwrap
-from detent.engine.runtime import Service, operators_only
-from detent.ports.access import Audit
+from detent.engine.refusal import Refused, audit
+from detent.engine.runtime import Service, operators_only, reads, writes
 from detent.ports.listing import Filter
 from detent.ports.tx import Tx
 
-from .backfill import Backfill, backfill
+from . import backfill
 from .firing import Fired, fire_due
-from .request import INVALID, ScheduleRequest, apply_changes, build_schedule, find_schedule, moment_of, request_of
+from .request import ScheduleRequest, apply_changes, build_schedule, find_schedule, moment_of, request_of
 
-DECLARED_BY = "code"
-"""The audit log's actor for schedules that the application declares in code."""
+DECLARED_BY = Scope("code")
+"""Who declares the schedules of the application's code, in the audit log."""
 MAX_PREVIEW = 1_000
 
 
-class ScheduleExists(DetentError):
-    code = "SCHEDULE_EXISTS"
-    http_status = 409
+class ScheduleExists(DetentError, code="SCHEDULE_EXISTS", http_status=409):
+    """A schedule of this name exists already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +45,7 @@ class Schedules(Service):
     """`engine.schedules`: add, edit, pause, resume, remove, list, preview, declare, backfill and fire schedules."""
 
     async def add(
-        self,
-        request: ScheduleRequest,
-        scope: Scope,
-        *,
-        paused: bool = False,
-        new_id: str | None = None,
+        self, request: ScheduleRequest, scope: Scope, *, paused: bool = False, new_id: str | None = None
     ) -> Schedule:
         """Create a schedule. With the same new_id the call can be repeated safely after a lost reply."""
         schedule_id = new_id or self._runtime.ids.job()
@@ -78,114 +70,81 @@ class Schedules(Service):
                     f"a schedule named {request.name!r} exists; choose another name, or edit that one",
                     name=request.name,
                 )
-            await tx.audit.add_audit(
-                Audit(scope.actor, "schedule.add", schedule.id, schedule.tenant_id, scope.reason, definition(schedule))
-            )
+            await audit(tx, scope, "schedule.add", schedule.id, schedule.tenant_id, definition(schedule))
             return schedule
 
         return await self._runtime.store.write(act)
 
+    @writes
     async def edit(
-        self,
-        reference: str,
-        changes: Mapping[str, Any],
-        scope: Scope,
-        *,
-        version: int | None = None,
-    ) -> Schedule:
+        self, tx: Tx, reference: str, changes: Mapping[str, Any], scope: Scope, *, version: int | None = None
+    ) -> Schedule | Refused:
         """Change fields of a schedule. version: raise VersionConflict if the schedule has another version."""
-
-        async def act(tx: Tx) -> Schedule | Refused:
-            before = await self._find(tx, reference, scope)
-            if version is not None and before.version != version:
-                message = (
-                    f"schedule {before.name!r} is at version {before.version}, not {version}; read it again and repeat"
-                )
-                return Refused(VersionConflict(message, name=before.name, version=before.version))
-            new = build_schedule(
-                self._runtime, apply_changes(request_of(before), changes), tx.now, schedule_id=before.id
+        before = await self._find(tx, reference, scope)
+        if version is not None and before.version != version:
+            message = (
+                f"schedule {before.name!r} is at version {before.version}, not {version}; read it again and repeat"
             )
-            after = _replacement(before, new, tx.now, before.declared)
-            await _change(tx, before, after, "schedule.edit", scope, _differences(before, after))
-            return after
+            return Refused(VersionConflict(message, name=before.name, version=before.version))
+        request = apply_changes(request_of(before), changes)
+        new = build_schedule(self._runtime, request, tx.now, schedule_id=before.id)
+        after = _replacement(before, new, tx.now, before.declared)
+        return await _change(tx, before, after, "schedule.edit", scope, _differences(before, after))
 
-        return unwrap(await self._runtime.run(act))
-
-    async def pause(self, reference: str, scope: Scope) -> Schedule:
+    @writes
+    async def pause(self, tx: Tx, reference: str, scope: Scope) -> Schedule:
         """Stop its fires until it is resumed; fires that fall into the pause are not caught up."""
+        before = await self._find(tx, reference, scope)
+        if before.paused_at is not None:
+            return before
+        after = replace(before, paused_at=tx.now, next_fire_at=None, version=before.version + 1, updated_at=tx.now)
+        return await _change(tx, before, after, "schedule.pause", scope)
 
-        async def act(tx: Tx) -> Schedule:
-            before = await self._find(tx, reference, scope)
-            if before.paused_at is not None:
-                return before
-            after = replace(before, paused_at=tx.now, next_fire_at=None, version=before.version + 1, updated_at=tx.now)
-            await _change(tx, before, after, "schedule.pause", scope)
-            return after
-
-        return await self._runtime.run(act)
-
-    async def resume(self, reference: str, scope: Scope) -> Schedule:
+    @writes
+    async def resume(self, tx: Tx, reference: str, scope: Scope) -> Schedule:
         """End a pause: it fires again from now on."""
+        before = await self._find(tx, reference, scope)
+        if before.paused_at is None:
+            return before
+        after = replace(before, paused_at=None, version=before.version + 1, updated_at=tx.now)
+        after = replace(after, next_fire_at=next_fire(after, _next_fire_after(before, tx.now)))
+        return await _change(tx, before, after, "schedule.resume", scope)
 
-        async def act(tx: Tx) -> Schedule:
-            before = await self._find(tx, reference, scope)
-            if before.paused_at is None:
-                return before
-            after = replace(before, paused_at=None, version=before.version + 1, updated_at=tx.now)
-            after = replace(after, next_fire_at=next_fire(after, _next_fire_after(before, tx.now)))
-            await _change(tx, before, after, "schedule.resume", scope)
-            return after
-
-        return await self._runtime.run(act)
-
-    async def remove(self, reference: str, scope: Scope) -> Schedule:
+    @writes
+    async def remove(self, tx: Tx, reference: str, scope: Scope) -> Schedule:
         """Delete a schedule; its jobs and the records of its fires are kept."""
+        schedule = await self._find(tx, reference, scope)
+        await tx.schedules.drop_schedule(schedule.id)
+        await audit(tx, scope, "schedule.remove", schedule.id, schedule.tenant_id, definition(schedule))
+        return schedule
 
-        async def act(tx: Tx) -> Schedule:
-            schedule = await self._find(tx, reference, scope)
-            await tx.schedules.drop_schedule(schedule.id)
-            await tx.audit.add_audit(
-                Audit(
-                    scope.actor, "schedule.remove", schedule.id, schedule.tenant_id, scope.reason, definition(schedule)
-                )
-            )
-            return schedule
-
-        return await self._runtime.run(act)
-
-    async def get(self, reference: str) -> Schedule:
+    @reads
+    async def get(self, tx: Tx, reference: str) -> Schedule:
         """The schedule with this id or name; a name that several tenants use needs a tenant."""
-        return await self._runtime.store.read(lambda tx: self._find(tx, reference))
+        return await self._find(tx, reference)
 
-    async def list(self, filter: Filter) -> builtins.list[Schedule]:
-        chosen = self._runtime.within_tenant(filter)
-        return await self._runtime.store.read(lambda tx: tx.schedules.list_schedules(chosen))
+    @reads
+    async def list(self, tx: Tx, filter: Filter) -> builtins.list[Schedule]:
+        return await tx.schedules.list_schedules(self._runtime.within_tenant(filter))
 
-    async def fires(self, reference: str, *, before: Micros | None = None, limit: int = 50) -> builtins.list[Fire]:
+    @reads
+    async def fires(
+        self, tx: Tx, reference: str, *, before: Micros | None = None, limit: int = 50
+    ) -> builtins.list[Fire]:
         """The fires that created jobs, newest first."""
-
-        async def act(tx: Tx) -> builtins.list[Fire]:
-            schedule = await self._find(tx, reference)
-            return await tx.fires.list_fires(schedule.id, None, None if before is None else before - 1, limit)
-
-        return await self._runtime.store.read(act)
+        schedule = await self._find(tx, reference)
+        return await tx.fires.list_fires(schedule.id, None, None if before is None else before - 1, limit)
 
     async def preview(
-        self,
-        what: str | ScheduleRequest,
-        count: int = 10,
-        *,
-        after: str | datetime | None = None,
+        self, what: str | ScheduleRequest, count: int = 10, *, after: str | datetime | None = None
     ) -> builtins.list[Preview]:
         """The next fires after now (or `after`) of a stored schedule, even if it is paused, or of a request."""
-        check_number(count, "count", 1, MAX_PREVIEW, INVALID)
-
-        async def act(tx: Tx) -> tuple[Micros, Schedule]:
-            if isinstance(what, ScheduleRequest):
-                return tx.now, build_schedule(self._runtime, what, tx.now, schedule_id="preview")
-            return tx.now, await self._find(tx, what)
-
-        now, schedule = await self._runtime.store.read(act)
+        check_number(count, "count", 1, MAX_PREVIEW, InvalidSchedule.code)
+        now = self._runtime.store.now()
+        if isinstance(what, ScheduleRequest):
+            schedule = build_schedule(self._runtime, what, now, schedule_id="preview")
+        else:
+            schedule = await self.get(what)
         start = now if after is None else moment_of(after, "after", schedule.timezone)
         moments = fires_between(schedule, start + 1, _LAST_MOMENT)
         return [Preview(moment, moment + jitter_delay(schedule, moment)) for moment in islice(moments, count)]
@@ -196,9 +155,10 @@ class Schedules(Service):
 
         An operator's edit is kept until the declaration itself changes; a pause is kept until a resume.
         """
-        return [await self._runtime.run(partial(self._declare, request)) for request in requests]
+        return [await self._declare(request) for request in requests]
 
-    async def _declare(self, request: ScheduleRequest, tx: Tx) -> Schedule:
+    @writes
+    async def _declare(self, tx: Tx, request: ScheduleRequest) -> Schedule:
         text = json.dumps(asdict(request), default=str, sort_keys=True, ensure_ascii=False)
         key = (request.tenant_id, request.name)
         before = next(
@@ -211,35 +171,19 @@ class Schedules(Service):
         )
         if before is not None:
             after = _replacement(before, new, tx.now, text)
-            await _change(tx, before, after, "schedule.declare", Scope(DECLARED_BY), _differences(before, after))
-            return after
+            return await _change(tx, before, after, "schedule.declare", DECLARED_BY, _differences(before, after))
         new = replace(new, declared=text)
         if not await tx.schedules.put_schedule(new):
             raise VersionConflict(
                 f"another process declared schedule {request.name!r} at the same moment; repeat the call"
             )
-        await tx.audit.add_audit(Audit(DECLARED_BY, "schedule.declare", new.id, new.tenant_id, None, definition(new)))
+        await audit(tx, DECLARED_BY, "schedule.declare", new.id, new.tenant_id, definition(new))
         return new
 
     async def _find(self, tx: Tx, reference: str, scope: Scope | None = None) -> Schedule:
         return await find_schedule(tx, reference, self._runtime.tenant_of(scope))
 
-    async def backfill(
-        self,
-        reference: str,
-        first: str | datetime,
-        last: str | datetime,
-        scope: Scope,
-        *,
-        rate: float | None = None,
-        dry_run: bool = False,
-    ) -> Backfill:
-        """Create a job for each fire from first to last that has none. rate: how many jobs fall due per second.
-
-        Repeat it after a crash to continue. The schedule's overlap and misfire rules do not apply.
-        """
-        schedule = await self._runtime.store.read(lambda tx: self._find(tx, reference, scope))
-        return await backfill(self._runtime, schedule, (first, last), scope, rate=rate, dry_run=dry_run)
+    backfill = backfill.backfill
 
     @operators_only
     async def fire_due(self, limit: int) -> Fired:
@@ -248,30 +192,19 @@ class Schedules(Service):
 
 
 _LAST_MOMENT: Micros = 253_402_300_799 * SECOND
-
-
+_STATE_FIELDS = (
+    *("paused_at", "created_at", "last_fire_at", "last_job_id", "last_error"),
+    *("fires", "misfires", "last_misfire_at", "overlapped"),
+)
 _TIMING_FIELDS = ("kind", "expression", "timezone", "starts_at", "ends_at")
 
 
 def _replacement(before: Schedule, new: Schedule, now: Micros, declared: str | None) -> Schedule:
     """The new definition with the old row's state. Fires that are due stay due unless the timing changed."""
     same_times = all(getattr(before, name) == getattr(new, name) for name in _TIMING_FIELDS)
-    after = replace(
-        new,
-        anchor=before.anchor if same_times else new.anchor,
-        declared=declared,
-        paused_at=before.paused_at,
-        version=before.version + 1,
-        created_at=before.created_at,
-        updated_at=now,
-        last_fire_at=before.last_fire_at,
-        last_job_id=before.last_job_id,
-        fires=before.fires,
-        misfires=before.misfires,
-        last_misfire_at=before.last_misfire_at,
-        overlapped=before.overlapped,
-        last_error=before.last_error,
-    )
+    state = {name: getattr(before, name) for name in _STATE_FIELDS}
+    anchor = before.anchor if same_times else new.anchor
+    after = replace(new, **state, anchor=anchor, declared=declared, version=before.version + 1, updated_at=now)
     if after.paused_at is not None:
         return replace(after, next_fire_at=None)
     moment = before.next_fire_at if same_times else next_fire(after, _next_fire_after(before, now))
@@ -284,16 +217,12 @@ def _next_fire_after(schedule: Schedule, now: Micros) -> Micros:
 
 
 async def _change(
-    tx: Tx,
-    before: Schedule,
-    after: Schedule,
-    act: str,
-    scope: Scope,
-    data: Mapping[str, Any] | None = None,
-) -> None:
+    tx: Tx, before: Schedule, after: Schedule, act: str, scope: Scope, data: Mapping[str, Any] | None = None
+) -> Schedule:
     if not await tx.schedules.change_schedule(before, after):
         raise VersionConflict(f"schedule {before.name!r} was changed meanwhile; read it and repeat", name=before.name)
-    await tx.audit.add_audit(Audit(scope.actor, act, after.id, after.tenant_id, scope.reason, data))
+    await audit(tx, scope, act, after.id, after.tenant_id, data)
+    return after
 
 
 def definition(schedule: Schedule) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from detent.core.contract.streams import ResultStatus
 from detent.core.decide import add_move, decide
 from detent.core.errors import StaleLease
 from detent.core.job import TASK, Change, Facts, Failure, Job, Micros
-from detent.core.outcome import Failed, Outcome, Succeeded
+from detent.core.outcome import Failed, Outcome, Succeeded, after_reclaim
 from detent.engine.execution.settle import Settlement, settle_job
 from detent.engine.execution.sweep import claimed_of
 from detent.engine.refusal import SETTLE_REFUSED, refuse
@@ -78,18 +78,8 @@ async def _claim_or_reclaim(runtime: Runtime, tx: Tx, job: Job, claimer: StreamC
 
 def _reclaim(runtime: Runtime, contract: Contract, job: Job, claimer: StreamClaimer, token: str, now: Micros) -> Change:
     """RECLAIM the job, and FAIL it in the same commit if too many deliveries ended without a result."""
-    data = {"old_consumer": job.worker, "new_consumer": claimer.worker, "message_id": job.token}
-    if token != job.token:
-        data["new_message_id"] = token
-    facts = Facts(
-        worker=claimer.worker,
-        token=token,
-        lease=claimer.lease,
-        charged=False,
-        losses=job.losses + 1,
-        data=data,
-    )
-    change = decide(contract, job, Move.RECLAIM, now, facts)
+    more = {"new_message_id": token} if token != job.token else {}
+    change = after_reclaim(contract, job, now, claimer.worker, token, claimer.lease, **more)
     limit = claimer.max_deliveries
     if limit and change.after.interruptions >= limit:
         failure = Failure(contract.code("lost"), f"{limit} deliveries ended without a result", "WorkerLost", False)
@@ -201,12 +191,6 @@ async def sort_idle_messages(runtime: Runtime, tx: Tx, idle_messages: Sequence[I
     if lost:
         await tx.claims.expire_leases(lost)
     return sorted_messages
-
-
-async def expired_stream_leases(runtime: Runtime, tx: Tx, limit: int) -> list[Job]:
-    return await tx.claims.expired(
-        limit, [name for name, contract in runtime.contracts.items() if contract.uses_stream]
-    )
 
 
 async def resolve_expired_leases(tx: Tx, jobs: Sequence[Job], pending: Sequence[Pending], lease: Micros) -> list[str]:

@@ -10,7 +10,7 @@ from detent.core.errors import DetentError
 from detent.core.job import Facts, Failure, Job
 from detent.engine.runtime import Runtime
 from detent.engine.submit.prepare import prepare, submit_in_transaction
-from detent.engine.submit.submission import Submission, check_name
+from detent.engine.submit.submission import Submission, check_name, refuse_constant
 from detent.ports.tx import Tx
 
 _MAX_FIELD = 2_000
@@ -80,7 +80,7 @@ def _payload(fields: Mapping[bytes, bytes], origin: tuple[str, str], limit: int)
     payload = fields.get(b"payload", b"")
     if len(payload) <= limit:
         try:
-            value = json.loads(payload, parse_constant=_refuse_constant)
+            value = json.loads(payload, parse_constant=refuse_constant)
             json.dumps(value, ensure_ascii=False).encode()
             if isinstance(value, dict):
                 return value
@@ -88,10 +88,6 @@ def _payload(fields: Mapping[bytes, bytes], origin: tuple[str, str], limit: int)
             pass
     shortened = {_shortened(name): _shortened(value) for name, value in list(fields.items())[:_MAX_FIELDS]}
     return {"stream": origin[0], "message_id": origin[1], "fields": shortened, "bytes": sum(map(len, fields.values()))}
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
 
 
 def _shortened(value: bytes) -> str:

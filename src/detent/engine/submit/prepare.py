@@ -1,4 +1,7 @@
-"""Turns a submission into a job: checks it, resolves idempotency keys, and inserts it in a transaction."""
+"""Turns a submission into a job: checks it, resolves idempotency keys, and inserts it.
+
+One INSERT is enough unless idempotency keys, numbered runs or tenant quotas must be checked in a transaction.
+"""
 
 import json
 from collections.abc import Sequence
@@ -12,10 +15,11 @@ from detent.core.errors import IdempotencyConflict, InvalidInput, TenantViolatio
 from detent.core.job import Change, Facts, Job, Micros
 from detent.core.options.job_options import STORED_WITH_JOBS
 from detent.core.uniform_batch import UniformBatch
-from detent.engine.execution.waits import not_supported
+from detent.engine.execution.settle import not_supported
 from detent.engine.runtime import Runtime
 from detent.ports.tx import JobTable, Tx
 
+from . import quotas
 from .submission import Submission, check_submission, deadline_of, moment_of, payload_text
 
 _stored_options = attrgetter(*STORED_WITH_JOBS)
@@ -126,11 +130,8 @@ def _trace(runtime: Runtime, contract: Contract, submission: Submission, job_id:
 def _check_task_id(contract: Contract, submission: Submission, job_id: str) -> None:
     own = contract.names_tasks and not contract.keys.task_id_is_key and not contract.task_attempts
     if own and submission.task_id not in (None, job_id):
-        raise InvalidInput(
-            f"under {contract.name} the task_id is the job's own id; leave it out",
-            code="TASK_ID_FIXED",
-            field="task_id",
-        )
+        message = f"under {contract.name} the task_id is the job's own id; leave it out"
+        raise InvalidInput(message, code="TASK_ID_FIXED", field="task_id")
 
 
 def _creation_move(contract: Contract, submission: Submission, later: bool) -> Move:
@@ -158,6 +159,40 @@ def _space(contract: Contract, *parts: Any) -> str:
 
 def needs_transaction(prepared: Prepared) -> bool:
     return bool(prepared.keys) or prepared.contract.task_attempts or prepared.submission.id is not None
+
+
+async def submit_prepared(runtime: Runtime, prepared: list[Prepared]) -> list[Submitted]:
+    """Create all of these jobs or none."""
+    tenant_quotas = await runtime.quota_cache.quotas()
+    if tenant_quotas and any(p.submission.tenant_id in tenant_quotas for p in prepared):
+        return await runtime.run(lambda tx: submit_within_quotas(tx, prepared))
+    if any(needs_transaction(p) for p in prepared):
+        return await runtime.run(lambda tx: _submit_all(tx, prepared))
+    present = await runtime.store.insert([p.change for p in prepared])
+    if not present:
+        return [Submitted(p.change.after) for p in prepared]
+    return await runtime.store.read(lambda tx: _resolve_existing_ids(tx, prepared, present))
+
+
+async def submit_within_quotas(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
+    """Submit, and check the quotas of the jobs' tenants. A hit creates no job, so the backlog quota ignores it."""
+    tenant_quotas = await quotas.lock_quotas(tx.quotas, (p.submission.tenant_id for p in prepared))
+    quotas.check_payloads(tenant_quotas, (p.change.after for p in prepared))
+    submitted = await _submit_all(tx, prepared)
+    await quotas.check_backlogs(tx.quotas, tenant_quotas, (s.job.tenant_id for s in submitted if not s.hit))
+    return submitted
+
+
+async def _submit_all(tx: Tx, prepared: list[Prepared]) -> list[Submitted]:
+    submitted = await submit_batch(tx, prepared) if len(prepared) > 1 else None
+    return submitted or [await submit_in_transaction(tx, p) for p in prepared]
+
+
+async def _resolve_existing_ids(tx: Tx, prepared: list[Prepared], present: set[str]) -> list[Submitted]:
+    return [
+        await resolve_existing_id(tx.jobs, p) if p.change.after.id in present else Submitted(p.change.after)
+        for p in prepared
+    ]
 
 
 async def submit_in_transaction(tx: Tx, prepared: Prepared) -> Submitted:

@@ -50,12 +50,8 @@ def check_payloads(tenant_quotas: Iterable[TenantQuota], jobs: Iterable[Job]) ->
     for job in jobs:
         limit, size = limits.get(job.tenant_id), len(job.payload.encode())
         if limit is not None and size > limit:
-            raise InvalidInput(
-                f"the payload has {size} bytes, tenant {job.tenant_id} may use {limit}; pass a reference",
-                code="TENANT_PAYLOAD_TOO_LARGE",
-                size=size,
-                limit=limit,
-            )
+            message = f"the payload has {size} bytes, tenant {job.tenant_id} may use {limit}; pass a reference"
+            raise InvalidInput(message, code="TENANT_PAYLOAD_TOO_LARGE", size=size, limit=limit)
 
 
 @dataclass(slots=True)

@@ -113,6 +113,11 @@ def json_text(value: Any, code: str, what: str) -> str:
     return text
 
 
+def refuse_constant(name: str) -> None:
+    """For `parse_constant` of json.loads: JSON has no NaN and no Infinity."""
+    raise ValueError(f"{name} is not JSON")
+
+
 def moment_of(contract: Contract, submission: Submission, now: Micros) -> tuple[Micros, Micros | None]:
     """(the moment the job is due, the requested scheduled_at or None)."""
     moment = submission.scheduled_at
@@ -121,11 +126,8 @@ def moment_of(contract: Contract, submission: Submission, now: Micros) -> tuple[
     if isinstance(moment, datetime) and moment.tzinfo is not None:
         moment = moment.isoformat()
     if not isinstance(moment, str):
-        raise InvalidInput(
-            "scheduled_at must be a datetime with a time zone, or ISO-8601 text",
-            code="TIME_INVALID",
-            field="scheduled_at",
-        )
+        message = "scheduled_at must be a datetime with a time zone, or ISO-8601 text"
+        raise InvalidInput(message, code="TIME_INVALID", field="scheduled_at")
     scheduled_at = from_iso(moment, field="scheduled_at", utc_only=contract.utc_only)
     return scheduled_at, scheduled_at
 
@@ -150,11 +152,8 @@ def deadline_of(contract: Contract, submission: Submission, now: Micros) -> Micr
     elif isinstance(deadline, int | float) and not isinstance(deadline, bool) and 0 < deadline * 1_000 <= MAX_SPAN_MS:
         moment = now + int(deadline * 1_000_000)
     else:
-        raise InvalidInput(
-            "deadline must be seconds above 0, a datetime with a time zone, or ISO-8601 text",
-            code="DEADLINE_INVALID",
-            field="deadline",
-        )
+        message = "deadline must be seconds above 0, a datetime with a time zone, or ISO-8601 text"
+        raise InvalidInput(message, code="DEADLINE_INVALID", field="deadline")
     if moment <= now:
         raise InvalidInput(
             "the deadline has already passed, the job would never start", code="DEADLINE_PASSED", field="deadline"
@@ -166,11 +165,8 @@ def check_name(value: Any, field: str) -> None:
     if type(value) is str and value.isascii() and value.isprintable() and value.strip() and len(value) <= MAX_NAME:
         return
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_NAME or _CONTROL.search(value):
-        raise InvalidInput(
-            f"{field} must be 1 to {MAX_NAME} printable characters, got {str(value)[:80]!r}",
-            code="NAME_INVALID",
-            field=field,
-        )
+        message = f"{field} must be 1 to {MAX_NAME} printable characters, got {str(value)[:80]!r}"
+        raise InvalidInput(message, code="NAME_INVALID", field=field)
     if not _is_unicode(value):
         raise InvalidInput(f"{field} is not valid Unicode text", code="NAME_INVALID", field=field)
 
@@ -200,8 +196,5 @@ def _is_unicode(text: str) -> bool:
 def _check_frozen(contract: Contract, submission: Submission) -> None:
     rule = contract.retry
     if rule.frozen and submission.max_retries not in (None, rule.max_retries):
-        raise InvalidInput(
-            f"{contract.name} fixes max_retries at {rule.max_retries}; leave it out, or use another contract",
-            code="MAX_RETRIES_FROZEN",
-            field="max_retries",
-        )
+        message = f"{contract.name} fixes max_retries at {rule.max_retries}; leave it out, or use another contract"
+        raise InvalidInput(message, code="MAX_RETRIES_FROZEN", field="max_retries")

@@ -9,11 +9,10 @@ from detent.core.errors import DetentError, StoreRefused, StoreUnavailable
 from detent.core.retry import Immediate, Table
 from detent.engine import BatchResult, Engine, Submission
 from detent.ports.claims import ClaimRequest, Extended
-from detent.proof.controlled_store import ControlledStore, Hooks, ManualClock, StoreCall, run_all
-from detent.proof.job_checker import Finding
+from detent.proof.controlled_store import BrokenRule, ControlledStore, Hooks, ManualClock, StoreCall, run_all
 
 from .snapshot import FRESH, JOBS, NOW, SPAN_SECONDS, DatabaseState, SnapshotDatabase, StateSnapshot, Values
-from .worker_memory import JOB_TYPE, BatchCall, HeartbeatReply, JobOutcome, LeaseRef, settlements
+from .worker_memory import JOB_TYPE, BatchCall, HeartbeatReply, LeaseRef, settlements
 
 
 class CallEffect(NamedTuple):
@@ -21,7 +20,7 @@ class CallEffect(NamedTuple):
 
     snapshot: StateSnapshot
     result: Any = None
-    violation: tuple[str, Finding] | None = None
+    violation: BrokenRule | None = None
 
 
 class PlaceholderIds:
@@ -74,14 +73,10 @@ class EngineCalls:
         )
 
     def run(
-        self, state: DatabaseState, name: tuple[Any, ...], call: Callable[[Engine], Coroutine[Any, Any, Any]]
+        self, state: DatabaseState, name: tuple[Any, ...], call: Callable[[], Coroutine[Any, Any, Any]]
     ) -> CallEffect:
         """Run an engine call with all its store calls; `name` identifies it in the cache. A refusal is a result."""
-        return self._effect((state.number, name), state, lambda: run_all(call(self.engine)), name)
-
-    def heartbeat(self, state: DatabaseState, held: dict[str, str]) -> CallEffect:
-        name = ("extend", tuple(held.items()))
-        return self.run(state, name, lambda engine: engine.extend(held, SPAN_SECONDS))
+        return self._effect((state.number, name), state, lambda: run_all(call()), name)
 
     def batch_step(self, state: DatabaseState, call: BatchCall) -> CallEffect | BatchResult | DetentError:
         """Run the next store call of a settle_and_claim; or its result, if it needs no further store call."""
@@ -127,31 +122,29 @@ class EngineCalls:
         self.database.load(state.snapshot)
         self.clock.wall = NOW
         result: Any = None
-        violation: tuple[str, Finding] | None = None
+        violation: BrokenRule | None = None
         try:
             result = run()
         except StoreRefused as error:
-            violation = "", ("store.refused", error.message)
+            violation = "", "store.refused", error.message
         except DetentError as error:
             result = error
         except Exception as error:
-            violation = "", ("engine", f"the engine raised {type(error).__name__}: {error}")
+            violation = "", "engine", f"the engine raised {type(error).__name__}: {error}"
         after = self.database.read()
         if violation is None:
             violation = next(iter(self.database.check(after)), None) or self._illegal_change(state, after, name)
         effect = self._effects[key] = CallEffect(self.database.normalize(after, NOW), result, violation)
         return effect
 
-    def _illegal_change(
-        self, state: DatabaseState, after: StateSnapshot, name: tuple[Any, ...]
-    ) -> tuple[str, Finding] | None:
+    def _illegal_change(self, state: DatabaseState, after: StateSnapshot, name: tuple[Any, ...]) -> BrokenRule | None:
         """Rules about a single call: who may end or extend a lease, who may change an unleased job, when to claim."""
         rows = {values[0]: values for values in after.jobs}
         at = self.database.positions
         submitted = {JOBS[name[1]]} if name[0] == "submit" else set()
         acknowledged = {values[0] for values in state.snapshot.jobs} | submitted
         for job_id in sorted(acknowledged - set(rows)):
-            return job_id, ("submit.lost", "an acknowledged submit is not in the database")
+            return job_id, "submit.lost", "an acknowledged submit is not in the database"
         for number, before in enumerate(state.jobs):
             row = rows.get(JOBS[number])
             if before is None or row is None:
@@ -160,16 +153,15 @@ class EngineCalls:
             changed = row[at["version"]] != old[at["version"]]
             leased = before.phase == Phase.LEASED
             if leased and changed and not self._may_end_lease(number, before.token, before.lease or 0, name):
-                return JOBS[number], ("lease.taken", f"{_call_name(name)} ended a lease that was still valid")
+                return JOBS[number], "lease.taken", f"{_call_name(name)} ended a lease that was still valid"
             if changed and not leased and name[0] in ("cycle", "late") and not self._is_claim(row, old, name):
-                return JOBS[number], ("settle.stale", f"{_call_name(name)} changed a job that no worker held")
+                return JOBS[number], "settle.stale", f"{_call_name(name)} changed a job that no worker held"
             extended = name[0] == "extend" and row[at["lease_until"]] != old[at["lease_until"]]
             if leased and extended and (JOBS[number], before.token) not in name[1]:
-                return JOBS[number], ("lease.stale", "a heartbeat without the job's token changed its lease")
+                return JOBS[number], "lease.stale", "a heartbeat without the job's token changed its lease"
             early = before.phase == Phase.CLAIMABLE and (before.due or 0) > 0
             if early and row[at["phase"]] == Phase.LEASED:
-                detail = f"{_call_name(name)} claimed a job {before.due} µs before it was due"
-                return JOBS[number], ("due.early", detail)
+                return JOBS[number], "due.early", f"{_call_name(name)} claimed a job {before.due} µs before it was due"
         return None
 
     def _is_claim(self, row: Values, old: Values, name: tuple[Any, ...]) -> bool:
@@ -184,14 +176,10 @@ class EngineCalls:
         if kind == "cycle":
             call: BatchCall = name[1]
             expired = left <= 0 and call.reclaim
-            return expired or token == call.token or JobOutcome(number, token or "", "") in _without_outcome(call)
+            return expired or token == call.token or (number, token) in [(s.job, s.token) for s in call.settled]
         if kind == "late":
             return name[1:] == (number, token)
         return left <= 0 if kind == "expire" else kind in ("cancel", "force")
-
-
-def _without_outcome(call: BatchCall) -> list[JobOutcome]:
-    return [settled._replace(outcome="") for settled in call.settled]
 
 
 def _call_name(name: tuple[Any, ...]) -> str:

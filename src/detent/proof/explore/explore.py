@@ -6,16 +6,17 @@ against the invariants, and the search reports the shortest path to the first vi
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from detent.core.contract.model import Contract, Phase
-from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks, Violation
+from detent.proof.controlled_store import DEFAULT_HOOKS, BrokenRule, Hooks
+from detent.proof.verify.rules import Finding
 
 from .engine_calls import EngineCalls
 from .snapshot import JOBS, DatabaseState, StateSnapshot, next_deadline
-from .transitions import InvariantBroken, Transition, Transitions
+from .transitions import Transition, Transitions
 from .worker_memory import NEW_WORKER, WorkerMemory, rename_tokens, sort_key, tokens_of
 
 WORKERS = 2
@@ -38,15 +39,18 @@ class Exploration:
     depth: int
     """Steps to the state that is farthest from the start."""
     exhausted: bool
-    violation: Violation | None = None
+    violation: Finding | None = None
+    path: Sequence[str] = ()
+    """The steps that lead to the violation."""
 
     @property
     def ok(self) -> bool:
         return self.violation is None
 
     def as_dict(self) -> dict[str, Any]:
-        counts = {name: getattr(self, name) for name in self.__slots__ if name != "violation"}
-        return {**counts, "ok": self.ok, "violation": self.violation.as_dict() if self.violation else None}
+        counts = {name: getattr(self, name) for name in self.__slots__ if name not in ("violation", "path")}
+        violation = {**self.violation._asdict(), "path": self.path} if self.violation else None
+        return {**counts, "ok": self.ok, "violation": violation}
 
 
 def explore(
@@ -81,38 +85,40 @@ class _Search:
         queue: deque[tuple[int, State]] = deque()
         first = Transition((), StateSnapshot((), (), (), (), ()), (NEW_WORKER,) * WORKERS)
         self._visit(0, first, queue)
-        violation = None
-        while queue and len(self.numbers) < states and violation is None:
+        violation: tuple[Finding | None, list[str]] = (None, [])
+        while queue and len(self.numbers) < states and violation[0] is None:
             number, state = queue.popleft()
             violation = self._expand(number, state, queue)
         sizes = (len(self.numbers), self.transitions, len(self.database_states), self.calls.executed, max(self.depths))
-        return Exploration(self.calls.contract.name, *sizes, exhausted=not queue, violation=violation)
+        return Exploration(self.calls.contract.name, *sizes, not queue, *violation)
 
-    def _expand(self, number: int, state: State, queue: deque[tuple[int, State]]) -> Violation | None:
-        try:
-            for transition in self.successors(self.database_states[state[0]], state[1]):
-                self.transitions += 1
-                if transition.violation and transition.violation[1] not in self.tolerated:
-                    raise InvariantBroken(*transition.violation, transition.label)
-                self._visit(number, transition, queue)
-        except InvariantBroken as broken:
-            return Violation(broken.job_id, broken.rule, broken.detail, path=self._path(number, broken.label))
-        return None
+    def _expand(self, number: int, state: State, queue: deque[tuple[int, State]]) -> tuple[Finding | None, list[str]]:
+        for transition in self.successors(self.database_states[state[0]], state[1]):
+            self.transitions += 1
+            broken = transition.violation
+            if broken is None or broken[1] in self.tolerated:
+                broken = self._visit(number, transition, queue)
+            if broken:
+                job_id, rule, detail = broken
+                return Finding(job_id, None, rule, detail), self._path(number, transition.label)
+        return None, []
 
-    def _visit(self, parent: int, transition: Transition, queue: deque[tuple[int, State]]) -> None:
-        """Normalize the state a transition leads to; check and enqueue it if it is new."""
+    def _visit(self, parent: int, transition: Transition, queue: deque[tuple[int, State]]) -> BrokenRule | None:
+        """Normalize the state a transition leads to; check and enqueue it if it is new. Returns the rule it breaks."""
         order = sorted(range(WORKERS), key=lambda i: sort_key(transition.workers[i]))
         workers = [transition.workers[i] for i in order]
         names, usable = self._token_names(transition.snapshot, workers)
         database_state = self._database_state(transition.snapshot, names, usable)
         state = (database_state.number, tuple(rename_tokens(memory, names) for memory in workers))
         if state in self.numbers:
-            return
-        self._check(database_state, state, transition.label)
+            return None
+        if broken := _second_holder(database_state, state):
+            return broken
         number = self.numbers[state] = len(self.numbers)
         self.parents.append((parent, transition.label, tuple(order)))
         self.depths.append(self.depths[parent] + 1 if number else 0)
         queue.append((number, state))
+        return None
 
     def _token_names(self, snapshot: StateSnapshot, workers: list[WorkerMemory]) -> tuple[dict[str, str], set[str]]:
         """New names t0, t1, … in the order of jobs, then of workers; and the tokens that workers remember."""
@@ -140,14 +146,6 @@ class _Search:
             self.by_snapshot[key] = state
         return state
 
-    def _check(self, database_state: DatabaseState, state: State, label: tuple[Any, ...]) -> None:
-        """The invariant that needs rows and workers together: one holder per lease."""
-        for number, job in enumerate(database_state.jobs):
-            if job is not None and job.phase == Phase.LEASED:
-                holders = sum((number, job.token) in {(h.job, h.token) for h in memory.held} for memory in state[1])
-                if holders > 1:
-                    raise InvariantBroken(JOBS[number], "holder.two", f"{holders} workers hold the job's token", label)
-
     def _path(self, number: int, last: tuple[Any, ...]) -> list[str]:
         """The steps from the start to state `number` and the step `last`; a worker keeps its number throughout.
 
@@ -171,3 +169,13 @@ def _sentence(label: tuple[Any, ...], names: list[int]) -> str:
     worker, *words = label
     text = " ".join(str(word) for word in words)
     return text if worker is None else f"worker {names[worker]} {text}"
+
+
+def _second_holder(database_state: DatabaseState, state: State) -> BrokenRule | None:
+    """The invariant that needs rows and workers together: one holder per lease."""
+    for number, job in enumerate(database_state.jobs):
+        if job is not None and job.phase == Phase.LEASED:
+            holders = sum((number, job.token) in {(h.job, h.token) for h in memory.held} for memory in state[1])
+            if holders > 1:
+                return JOBS[number], "holder.two", f"{holders} workers hold the job's token"
+    return None

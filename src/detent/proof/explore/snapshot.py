@@ -15,7 +15,10 @@ import apsw
 
 from detent.core.contract.model import Contract, Phase
 from detent.core.job import Micros
-from detent.proof.job_checker import EVENTS_QUERY, EventRow, Finding, JobRow, check_job
+from detent.ports.verification import DeadLetterRow, EventRow, JobRow
+from detent.proof.controlled_store import BrokenRule
+from detent.proof.job_checker import check_job
+from detent.proof.verify.fold import ContractTable
 
 JOBS = ("job-1", "job-2")
 NOW: Micros = 1_000_000_000_000
@@ -76,12 +79,12 @@ class SnapshotDatabase:
 
     def __init__(self, connection: apsw.Connection, contract: Contract) -> None:
         self.connection = connection
-        self.contract = contract
+        self._table = ContractTable(contract)
         columns = {table: _columns(connection, table) for table in _TABLES}
         self.positions = columns["jobs"]
         self._inserts = {t: f"INSERT INTO detent_{t} VALUES ({', '.join('?' for _ in c)})" for t, c in columns.items()}
         self._past_columns = {t: [n for name, n in c.items() if _is_past_time(name)] for t, c in columns.items()}
-        self._job_row_positions = [self.positions[name] for name in JobRow._fields]
+        self._dead_letter_positions = [columns["dead_letters"][name] for name in DeadLetterRow._fields]
         self._loads = 0
 
     def load(self, snapshot: StateSnapshot) -> None:
@@ -105,24 +108,33 @@ class SnapshotDatabase:
         execute = self.connection.execute
         return StateSnapshot(
             tuple(execute("SELECT * FROM detent_jobs ORDER BY id")),
-            tuple(execute(EVENTS_QUERY + " ORDER BY job_id, seq")),
+            tuple(execute(_SELECT_EVENTS)),
             tuple(execute("SELECT * FROM detent_signals ORDER BY job_id, name")),
             tuple(execute("SELECT * FROM detent_dead_letters ORDER BY job_id, retries")),
             tuple(execute("SELECT * FROM detent_keys ORDER BY space, key")),
         )
 
     def job_row(self, values: Values) -> JobRow:
-        return JobRow(*(values[position] for position in self._job_row_positions))
+        columns = {name: values[position] for name, position in self.positions.items()}
+        columns["has_worker"] = columns["worker"] is not None
+        columns["has_token"] = columns["token"] is not None
+        if columns["phase"] != Phase.LEASED:  # the token is dropped from a snapshot if no worker remembers it
+            columns["has_token"] = columns["execution_no"] > 0
+        return JobRow(**{name: columns[name] for name in JobRow._fields})
 
-    def check(self, snapshot: StateSnapshot) -> list[tuple[str, Finding]]:
-        """Every broken rule as (job id, finding); the snapshot must be as read, not normalized."""
-        findings = []
+    def check(self, snapshot: StateSnapshot) -> list[BrokenRule]:
+        """Every broken rule; the snapshot must be as read, not normalized."""
+        findings: list[BrokenRule] = []
         for values in snapshot.jobs:
             row = self.job_row(values)
-            log = [EventRow(*event) for event in snapshot.events if event[0] == row.id]
-            dead_letters = [dead_letter[0] for dead_letter in snapshot.dead_letters if dead_letter[1] == row.id]
+            log = [EventRow(*event[1:]) for event in snapshot.events if event[1] == row.id]
+            dead_letters = [
+                DeadLetterRow(*(dead_letter[position] for position in self._dead_letter_positions))
+                for dead_letter in snapshot.dead_letters
+                if dead_letter[1] == row.id
+            ]
             signals = [signal[1] for signal in snapshot.signals if signal[0] == row.id]
-            findings += [(row.id, finding) for finding in check_job(self.contract, row, log, dead_letters, signals)]
+            findings += check_job(self._table, row, log, dead_letters, signals)
         return findings
 
     def normalize(self, snapshot: StateSnapshot, now: Micros) -> StateSnapshot:
@@ -149,10 +161,11 @@ class SnapshotDatabase:
             if row[at["dlq_id"]] is not None:
                 row[at["dlq_id"]] = f"letter of {row[at['id']]}"
             jobs.append(tuple(row))
+        due_at = {row[at["id"]]: "null" if row[at["due_at"]] is None else row[at["due_at"]] for row in jobs}
         dead_letters = [self._with_past_times("dead_letters", values) for values in snapshot.dead_letters]
         return StateSnapshot(
             tuple(jobs),
-            tuple((*e[:5], PAST, *e[6:9], _DUE.sub('"was_due":0', e[9]) if e[9] else None) for e in snapshot.events),
+            tuple((*e[:3], PAST, e[4] and _DUE.sub(f'"due_at":{due_at[e[1]]}', e[4]), *e[5:]) for e in snapshot.events),
             tuple(tuple(self._with_past_times("signals", values)) for values in snapshot.signals),
             tuple((f"letter of {job_id}", job_id, *rest) for _, job_id, *rest in dead_letters),
             tuple(tuple(self._with_past_times("keys", values)) for values in snapshot.keys),
@@ -188,8 +201,9 @@ class SnapshotDatabase:
         settlements: Sequence[str] = ()
         if token in usable_tokens:
             number = values[at["execution_no"]]
-            events = [e for e in snapshot.events if e[0] == values[0] and e[7] == number and e[9]]
-            settlements = sorted({d for e in events if (d := json.loads(e[9]).get("settlement"))})
+            events = [EventRow(*e[1:]) for e in snapshot.events if e[1] == values[0]]
+            data = [json.loads(e.data) for e in events if e.execution_no == number and e.data]
+            settlements = sorted({item["settlement"] for item in data if "settlement" in item})
         return JobState(
             values[at["status"]],
             values[at["phase"]],
@@ -208,9 +222,9 @@ class SnapshotDatabase:
         )
 
 
-_INSERT_EVENT = (
-    f"INSERT INTO detent_events ({', '.join(EventRow._fields)}) VALUES ({', '.join('?' for _ in EventRow._fields)})"
-)
+_EVENT = ("actor", *EventRow._fields)
+_SELECT_EVENTS = f"SELECT {', '.join(_EVENT)} FROM detent_events ORDER BY job_id, seq"
+_INSERT_EVENT = f"INSERT INTO detent_events ({', '.join(_EVENT)}) VALUES ({', '.join('?' for _ in _EVENT)})"
 _DUE = re.compile(r'"due_at":\d+')
 
 

@@ -1,18 +1,18 @@
 """Every transition out of a state: each step each actor can take, with each store call done, lost or not done."""
 
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from detent.core.access import Scope
 from detent.core.contract.model import Move, Phase
 from detent.core.errors import DetentError
-from detent.engine import BatchResult, Engine
+from detent.engine import BatchResult
 from detent.ports.claims import Extended
-from detent.proof.controlled_store import Hooks
-from detent.proof.job_checker import Finding
+from detent.proof.controlled_store import BrokenRule, Hooks
 
 from .engine_calls import CallEffect, EngineCalls, heartbeat_reply
-from .snapshot import JOBS, NOW, DatabaseState, JobState, StateSnapshot
+from .snapshot import JOBS, NOW, SPAN_SECONDS, DatabaseState, JobState, StateSnapshot
 from .worker_memory import LOST, NEW_WORKER, OUTCOMES, SIGNAL, BatchCall, LeaseRef, WorkerMemory
 from .worker_steps import WorkerSteps
 
@@ -25,16 +25,7 @@ class Transition(NamedTuple):
     label: tuple[Any, ...]
     snapshot: StateSnapshot
     workers: Workers
-    violation: tuple[str, str, str] | None = None
-    """(job id, rule, detail)"""
-
-
-class InvariantBroken(Exception):
-    """A rule does not hold after the step `label`."""
-
-    def __init__(self, job_id: str, rule: str, detail: str, label: tuple[Any, ...]) -> None:
-        super().__init__(rule)
-        self.job_id, self.rule, self.detail, self.label = job_id, rule, detail, label
+    violation: BrokenRule | None = None
 
 
 class Transitions:
@@ -45,9 +36,8 @@ class Transitions:
         self.contract = calls.contract
         self._jobs = jobs
         self.steps = WorkerSteps(self.contract, hooks.state, slots)
-        moves = {edge.move for edge in self.contract.edges}
-        self._has_signals = Move.WAIT in moves
-        self._has_cancel = Move.CANCEL in moves
+        cancels = self.contract.has(Move.CANCEL)
+        self._supported = {"signal": self.contract.has(Move.WAIT), "cancel": cancels, "late cancel": cancels}
         self._succeeded = self.contract.success_statuses
         self._elapsed: dict[int, StateSnapshot] = {}
 
@@ -60,12 +50,13 @@ class Transitions:
         only = self._worker_with_private_steps(workers)
         if only is None:
             for label, effect in self._stateless_steps(state):
-                yield _transition((None, *label), effect, workers)
+                yield Transition((None, *label), effect.snapshot, workers, effect.violation)
         for i, memory in enumerate(workers):
             if only not in (None, i) or (memory == NEW_WORKER and i and NEW_WORKER in workers[:i]):
                 continue
             for words, effect, after in self._worker_steps(state, memory):
-                yield _transition((i, words), effect, (*workers[:i], after, *workers[i + 1 :]))
+                all_workers = (*workers[:i], after, *workers[i + 1 :])
+                yield Transition((i, words), effect.snapshot, all_workers, effect.violation)
 
     def _worker_with_private_steps(self, workers: Workers) -> int | None:
         """A worker whose next step is to take a finished call's result and which runs no handler."""
@@ -79,12 +70,16 @@ class Transitions:
         if state.next_deadline is not None:
             yield (f"{state.next_deadline / 1e6:g} s pass",), CallEffect(self._after_deadline(state))
         if any(job and job.phase == Phase.LEASED for job in state.jobs):
-            yield ("the sweeper expires leases",), self.calls.run(state, ("expire",), Engine.expire)
+            yield ("the sweeper expires leases",), self.calls.run(state, ("expire",), self.calls.engine.expire)
         if any(job and job.phase == Phase.BLOCKED and job.due is not None and job.due <= 0 for job in state.jobs):
-            yield ("the sweeper wakes waiting jobs that are due",), self.calls.run(state, ("wake",), Engine.wake)
+            yield (
+                ("the sweeper wakes waiting jobs that are due",),
+                self.calls.run(state, ("wake",), self.calls.engine.wake),
+            )
         for number, job in enumerate(state.jobs[: self._jobs]):
             again = "" if job is None else " again, the first reply was lost"
-            yield (f"{JOBS[number]} is submitted{again}",), self._submit(state, number)
+            submit = partial(self.calls.engine.jobs.submit, self.calls.submission(number))
+            yield (f"{JOBS[number]} is submitted{again}",), self.calls.run(state, ("submit", number), submit)
             if job is not None:
                 for words, effect in self._operator_steps(state, number, job):
                     yield ("the operator", words, JOBS[number]), effect
@@ -92,30 +87,25 @@ class Transitions:
     def _operator_steps(self, state: DatabaseState, number: int, job: JobState) -> Iterator[tuple[str, CallEffect]]:
         job_id, scope = JOBS[number], Scope("operator")
         final = job.phase == Phase.FINAL
-        if self._has_cancel and not (final and job.begun) and not job.cancel:
-            yield "cancels", self._run(state, "cancel", number, lambda e: e.jobs.cancel(job_id, scope))
-        if final and self._has_cancel and job.result is not None:
-            yield (
-                "cancels the finished job",
-                self._run(state, "late cancel", number, lambda e: e.jobs.cancel(job_id, scope)),
-            )
-        if job.status in self.contract.cancel_requests and self.contract.edge(job.status, Move.CANCEL) and job.cancel:
-            yield (
-                "cancels with force",
-                self._run(state, "force", number, lambda e: e.jobs.cancel(job_id, scope, force=True)),
-            )
-        if self._has_signals and not final and not job.signals:
-            yield "signals", self._run(state, "signal", number, lambda e: e.jobs.signal(job_id, SIGNAL, scope, 1))
-        if job.phase == Phase.CLAIMABLE and self.contract.edge(job.status, Move.FAIL):
-            yield "aborts", self._run(state, "abort", number, lambda e: e.jobs.abort(job_id, scope))
-        if final and self.contract.edge(job.status, Move.REOPEN):
-            yield "reopens", self._run(state, "reopen", number, lambda e: e.jobs.reopen(job_id, scope))
-        if job.status in self.contract.approval_statuses:
-            yield "approves", self._run(state, "approve", number, lambda e: e.approvals.approve(job_id, scope))
-            yield (
-                "rejects",
-                self._run(state, "reject", number, lambda e: e.approvals.reject(job_id, Scope(scope.actor, "no"))),
-            )
+        jobs, approvals = self.calls.engine.jobs, self.calls.engine.approvals
+        cancellable = job.status in self.contract.cancel_requests and self.contract.edge(job.status, Move.CANCEL)
+        undecided = job.status in self.contract.approval_statuses
+        acts: list[tuple[str, str, object, Callable[[], Coroutine[Any, Any, Any]]]] = [
+            ("cancel", "cancels", not ((final and job.begun) or job.cancel), lambda: jobs.cancel(job_id, scope)),
+            ("late cancel", "cancels the finished job", final and job.result, lambda: jobs.cancel(job_id, scope)),
+            ("force", "cancels with force", cancellable and job.cancel, lambda: jobs.cancel(job_id, scope, force=True)),
+            ("signal", "signals", not (final or job.signals), lambda: jobs.signal(job_id, SIGNAL, scope, 1)),
+            ("abort", "aborts", self._has_edge(job, Phase.CLAIMABLE, Move.FAIL), lambda: jobs.abort(job_id, scope)),
+            ("reopen", "reopens", self._has_edge(job, Phase.FINAL, Move.REOPEN), lambda: jobs.reopen(job_id, scope)),
+            ("approve", "approves", undecided, lambda: approvals.approve(job_id, scope)),
+            ("reject", "rejects", undecided, lambda: approvals.reject(job_id, Scope(scope.actor, "no"))),
+        ]
+        for kind, words, possible, call in acts:
+            if possible and self._supported.get(kind, True):
+                yield words, self.calls.run(state, (kind, number), call)
+
+    def _has_edge(self, job: JobState, phase: Phase, move: Move) -> bool:
+        return job.phase == phase and self.contract.edge(job.status, move) is not None
 
     def _worker_steps(
         self, state: DatabaseState, memory: WorkerMemory
@@ -123,13 +113,14 @@ class Transitions:
         unchanged = CallEffect(state.snapshot)
         for words, after, late, accepted in self.steps.internal(memory):
             if accepted:
-                yield words, unchanged._replace(violation=(accepted, ("late.accepted", _ACCEPTED))), after
+                yield words, unchanged._replace(violation=(accepted, "late.accepted", _ACCEPTED)), after
             else:
                 yield words, self._settle_late(state, late) if late else unchanged, after
         yield from self._batch_steps(state, memory)
         leases = self.steps.leases(memory)
         if leases and memory.heartbeat is None:
-            effect = self.calls.heartbeat(state, leases)
+            extend = partial(self.calls.engine.extend, leases, SPAN_SECONDS)
+            effect = self.calls.run(state, ("extend", tuple(leases.items())), extend)
             if isinstance(effect.result, Extended):
                 reply = heartbeat_reply(leases, effect.result)
                 yield "sends a heartbeat", effect, memory._replace(heartbeat=reply)
@@ -138,13 +129,12 @@ class Transitions:
             for held in memory.held:
                 job = state.jobs[held.job]
                 if held.job in released and job and job.phase == Phase.LEASED and job.token == held.token:
-                    violation = (JOBS[held.job], ("lease.dropped", _DROPPED))
-                    unchanged = unchanged._replace(violation=violation)
+                    unchanged = unchanged._replace(violation=(JOBS[held.job], "lease.dropped", _DROPPED))
             yield "receives its heartbeat's reply", unchanged, after
 
     def _settle_late(self, state: DatabaseState, late: LeaseRef) -> CallEffect:
         job_id, token = JOBS[late.job], late.token
-        return self.calls.run(state, ("late", *late), lambda engine: engine.settle(job_id, token, _SUCCESS))
+        return self.calls.run(state, ("late", *late), lambda: self.calls.engine.settle(job_id, token, _SUCCESS))
 
     def _batch_steps(
         self, state: DatabaseState, memory: WorkerMemory
@@ -172,24 +162,15 @@ class Transitions:
         if call.replies:
             yield f"{words}, the store fails before the commit", CallEffect(state.snapshot), lost
 
-    def _lost_success(self, state: DatabaseState, call: BatchCall, result: BatchResult) -> tuple[str, Finding] | None:
+    def _lost_success(self, state: DatabaseState, call: BatchCall, result: BatchResult) -> BrokenRule | None:
         """A success that was acknowledged to the worker must be in the database."""
         for settled in call.settled:
             job = state.jobs[settled.job]
             undecided = any(settlement.id == JOBS[settled.job] for settlement in result.later)
             accepted = settled.outcome == "success" and JOBS[settled.job] not in result.refused and not undecided
             if accepted and (job is None or job.status not in self._succeeded):
-                return JOBS[settled.job], ("settle.lost", "an acknowledged success is not in the database")
+                return JOBS[settled.job], "settle.lost", "an acknowledged success is not in the database"
         return None
-
-    def _submit(self, state: DatabaseState, number: int) -> CallEffect:
-        submission = self.calls.submission(number)
-        return self._run(state, "submit", number, lambda engine: engine.jobs.submit(submission))
-
-    def _run(
-        self, state: DatabaseState, kind: str, number: int, call: Callable[[Engine], Coroutine[Any, Any, Any]]
-    ) -> CallEffect:
-        return self.calls.run(state, (kind, number), call)
 
     def _after_deadline(self, state: DatabaseState) -> StateSnapshot:
         snapshot = self._elapsed.get(state.number)
@@ -203,11 +184,6 @@ class Transitions:
 _SUCCESS = OUTCOMES["success"]
 _ACCEPTED = "the result of an execution that had lost its job is settled for the execution that holds it"
 _DROPPED = "the reply of an old heartbeat stops a handler whose lease is valid"
-
-
-def _transition(label: tuple[Any, ...], effect: CallEffect, workers: Workers) -> Transition:
-    violation = None if effect.violation is None else (effect.violation[0], *effect.violation[1])
-    return Transition(label, effect.snapshot, workers, violation)
 
 
 def _describe(call: BatchCall) -> str:

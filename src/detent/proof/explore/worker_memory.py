@@ -186,22 +186,11 @@ def tokens_of(memory: WorkerMemory) -> list[str]:
 
 
 def rename_tokens(memory: WorkerMemory, names: Mapping[str, str]) -> WorkerMemory:
+    """The other strings of a memory, names of outcomes, are never equal to a token."""
     if all(names[token] == token for token in tokens_of(memory)):
         return memory
-    call, heartbeat = memory.call, memory.heartbeat
-    if call:
-        settled = tuple(s._replace(token=names[s.token]) for s in call.settled)
-        call = call._replace(settled=settled, token=names[call.token])
-    if heartbeat:
-        leases = tuple(lease._replace(token=names[lease.token]) for lease in heartbeat.leases)
-        heartbeat = heartbeat._replace(leases=leases)
-    return memory._replace(
-        held=tuple(h._replace(token=names[h.token]) for h in memory.held),
-        finished=tuple(s._replace(token=names[s.token]) for s in memory.finished),
-        abandoned=tuple(a._replace(token=names[a.token]) for a in memory.abandoned),
-        call=call,
-        heartbeat=heartbeat,
-    )
+    renamed: WorkerMemory = copy_renamed(memory, names)
+    return renamed
 
 
 @lru_cache(maxsize=65_536)
@@ -229,6 +218,8 @@ def comparison_key(value: Any) -> Any:
         return "refused", value.code
     if isinstance(value, dict):
         return tuple(sorted((key, comparison_key(item)) for key, item in value.items()))
+    if isinstance(value, set | frozenset):
+        return tuple(sorted(map(comparison_key, value)))
     if isinstance(value, tuple | list):
         return tuple(comparison_key(item) for item in value)
     if is_dataclass(value):
@@ -242,8 +233,8 @@ def copy_renamed(value: Any, names: Mapping[str, str]) -> Any:
         return names.get(value, value)
     if isinstance(value, dict):
         return {key: copy_renamed(item, names) for key, item in value.items()}
-    if isinstance(value, list):
-        return [copy_renamed(item, names) for item in value]
+    if isinstance(value, list | set | frozenset):
+        return type(value)(copy_renamed(item, names) for item in value)
     if isinstance(value, tuple):
         parts = [copy_renamed(item, names) for item in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

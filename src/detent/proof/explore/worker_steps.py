@@ -6,6 +6,7 @@ from typing import NamedTuple
 from detent.core.contract.model import Contract, Move
 from detent.core.errors import DetentError
 from detent.engine import BatchResult
+from detent.handler.lease import Reading
 from detent.worker.state import HeartbeatAnswer, WorkerState
 
 from .snapshot import FRESH, JOBS
@@ -64,7 +65,7 @@ class WorkerSteps:
         steps += self._late_ends(memory)
         if any(held.cancel_requested for held in memory.held):
             state = self._restore(memory)
-            state.tick(1.0, {self._contract.name: "TIMEOUT"})
+            state.tick(Reading(1.0, 0), {self._contract.name: "TIMEOUT"})
             words = "ends its cancelled jobs, their grace is over"
             steps.append(WorkerStep(words, capture_memory(state, memory, memory.call)))
         if memory.held and not memory.stopping:
@@ -112,7 +113,7 @@ class WorkerSteps:
         return capture_memory(state, memory, None)
 
     def _leases(self, memory: WorkerMemory) -> dict[str, str]:
-        return self._restore(memory).leases_to_extend(0.0, 1.0)
+        return self._restore(memory).leases_to_extend(0.0)
 
     def _on_heartbeat_reply(self, memory: WorkerMemory) -> tuple[WorkerMemory, list[int]]:
         """The worker receives a heartbeat's reply; returns (memory after it, jobs the worker no longer holds)."""

@@ -10,9 +10,8 @@ from detent.core.errors import DetentError, StoreUnavailable
 from detent.engine import Submission
 from detent.ports.listing import Filter
 
-from .children import relation_payload
+from .handler import JOB_TYPE, SIGNAL, relation_payload
 from .loop import MS, SECOND, Pause, Process
-from .workers import JOB_TYPE, SIGNAL
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -30,10 +29,8 @@ class Client(Process):
         self.simulation = simulation
         self.engine = simulation.engine
         self.random = simulation.random_stream(name)
+        self.scope = Scope(name)
         self.faults_healed = False
-
-    def on_faults_healed(self) -> None:
-        self.faults_healed = True
 
     async def call_with_retries(self, call: Callable[[], Coroutine[Any, Any, Any]], tries: int = 4) -> Any:
         """The call's result or its refusal (a DetentError); None if the store was unavailable every time."""
@@ -45,6 +42,11 @@ class Client(Process):
             except DetentError as refusal:
                 return refusal
         return None
+
+    def acknowledge(self, result: Any) -> None:
+        """A call that creates a job has returned: unless it failed, the job must never be lost."""
+        if result is not None and not isinstance(result, DetentError):
+            self.simulation.monitor.acknowledged.add(result.job.id)
 
 
 class Producer(Client):
@@ -64,9 +66,7 @@ class Producer(Client):
             twice = self.random.random() < 0.15
             for _ in range(2 if twice else 1):
                 tries = 50 if self.random.random() < 0.9 else 1
-                result = await self.call_with_retries(partial(self.engine.jobs.submit, submission), tries)
-                if result is not None and not isinstance(result, DetentError):
-                    self.simulation.acknowledge(result.job.id)
+                self.acknowledge(await self.call_with_retries(partial(self.engine.jobs.submit, submission), tries))
         self.done = True
 
     def _draw(self, number: int) -> Submission:
@@ -124,14 +124,12 @@ class Operator(Client):
 
     async def _signal(self, job_id: str) -> None:
         for _ in range(self.random.choice((1, 1, 2))):
-            await self.call_with_retries(
-                lambda: self.engine.jobs.signal(job_id, SIGNAL, Scope(self.name), {"by": self.name})
-            )
+            await self.call_with_retries(lambda: self.engine.jobs.signal(job_id, SIGNAL, self.scope, {"by": self.name}))
 
     async def _cancel(self, job_id: str) -> None:
         if self.random.random() < 0.6:
             force = self.random.random() < 0.3
-            await self.call_with_retries(lambda: self.engine.jobs.cancel(job_id, Scope(self.name), force=force))
+            await self.call_with_retries(lambda: self.engine.jobs.cancel(job_id, self.scope, force=force))
 
     async def _cancel_ended(self, job_id: str) -> None:
         monitor = self.simulation.monitor
@@ -141,24 +139,24 @@ class Operator(Client):
 
     async def _abort(self, job_id: str) -> None:
         if self.random.random() < 0.5:
-            await self.call_with_retries(lambda: self.engine.jobs.abort(job_id, Scope(self.name)))
+            await self.call_with_retries(lambda: self.engine.jobs.abort(job_id, self.scope))
 
     async def _decide(self, job_id: str) -> None:
         decide = self.engine.approvals.approve if self.random.random() < 0.7 else self.engine.approvals.reject
-        await self.call_with_retries(lambda: decide(job_id, Scope(self.name)))
+        await self.call_with_retries(lambda: decide(job_id, self.scope))
 
     async def _reopen(self, job_id: str) -> None:
-        await self.call_with_retries(lambda: self.engine.jobs.reopen(job_id, Scope(self.name)))
+        await self.call_with_retries(lambda: self.engine.jobs.reopen(job_id, self.scope))
 
     async def _pause(self, job_id: str) -> None:
         """Pause a queue for a while, and cancel or abort jobs that rest in the meantime."""
-        await self.call_with_retries(lambda: self.engine.limits.pause("queue", "other", Scope(self.name)))
+        await self.call_with_retries(lambda: self.engine.limits.pause("queue", "other", self.scope))
         for _ in range(3):
             await Pause(self.random.randrange(2 * SECOND))
             resting = self.simulation.monitor.jobs_between_executions()
             if resting:
                 await self.random.choice((self._abort, self._cancel))(self.random.choice(resting))
-        await self.call_with_retries(lambda: self.engine.limits.resume("queue", "other", Scope(self.name)), 50)
+        await self.call_with_retries(lambda: self.engine.limits.resume("queue", "other", self.scope), 50)
 
     async def _dead_letter(self, job_id: str) -> None:
         """Requeue a dead letter as a job whose id was created beforehand, or discard it as one of two people."""
@@ -168,11 +166,11 @@ class Operator(Client):
         item = self.random.choice(dead_letters)
         if self.random.random() < 0.6:
             new_id = self.engine.ids.job()
-            result = await self.call_with_retries(
-                lambda: self.engine.dead_letters.requeue(item.id, Scope(self.name), new_id=new_id)
+            self.acknowledge(
+                await self.call_with_retries(
+                    lambda: self.engine.dead_letters.requeue(item.id, self.scope, new_id=new_id)
+                )
             )
-            if result is not None and not isinstance(result, DetentError):
-                self.simulation.acknowledge(result.job.id)
         else:
             person = self.random.choice(_PEOPLE)
             await self.call_with_retries(lambda: self.engine.dead_letters.discard(item.id, Scope(person, "simulated")))

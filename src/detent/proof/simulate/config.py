@@ -1,7 +1,7 @@
 """The configuration of a simulation, drawn from its seed: sizes, contracts, faults, duration."""
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from detent.core.contract.builtin import CONTRACTS
@@ -9,6 +9,12 @@ from detent.system.ids import seeded_random
 
 FAULTS = ("crash", "stall", "heart", "stop", "clock", "error before commit", "error after commit", "slow call")
 """heart: a worker sends no heartbeats for a while; stop: a worker stops gracefully; clock: the wall clock jumps."""
+
+LIMITS: tuple[dict[str, Any], ...] = (
+    {"per": "tenant", "concurrency": 2},
+    {"queue": "other", "rate": (6, 3.0)},
+    {"queue": "default", "tenant": "north", "concurrency": 1, "rate": (9, 4.0)},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +35,9 @@ class Config:
     schedules: int = 0
     """Number of schedules; the first is never changed, the others are."""
     limits: int = 0
-    """Number of limits set, from simulate.limits.LIMITS."""
+    """How many of LIMITS are set."""
     faults: tuple[str, ...] = FAULTS
-    lease_seconds: float = 6.0
+    lease_seconds: float = 3.0
 
     @classmethod
     def draw(cls, seed: int, contract: str | None = None) -> "Config":
@@ -58,7 +64,8 @@ class Config:
         configs = []
         for name, least in _SIZES:
             value = getattr(self, name)
-            configs += [replace(self, **{name: n}) for n in _smaller_values(value, least)]  # type: ignore[arg-type]
+            smaller = sorted({least, value // 2, value - 1} & set(range(least, value)))
+            configs += [replace(self, **{name: n}) for n in smaller]
         configs += [replace(self, sweepers=1)] if self.sweepers > 1 else []
         configs += [replace(self, faults=_without(self.faults, fault)) for fault in self.faults]
         if len(self.contracts) > 1:
@@ -69,15 +76,8 @@ class Config:
         """The same sizes with another seed: a smaller run often needs other random numbers to fail in the same way."""
         return replace(self, seed=self.seed + 1_000_003 * number)
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 _SIZES = (("jobs", 1), ("seconds", 2), ("workers", 1), ("slots", 1), ("operators", 0), ("schedules", 0), ("limits", 0))
-
-
-def _smaller_values(value: int, least: int) -> list[int]:
-    return sorted({least, value // 2, value - 1} & set(range(least, value)))
 
 
 def _without(values: Collection[str], removed: str) -> tuple[str, ...]:

@@ -8,18 +8,20 @@ import apsw
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Micros
-from detent.core.limits import Limit
-from detent.proof.controlled_store import ManualClock, Violation
-from detent.proof.job_checker import EVENTS_QUERY, JOBS_QUERY, EventRow, JobRow, LogFold, check_database, move_of
-from detent.proof.verify.limits import LimitCheck
+from detent.core.limits import JobKind, Limit
+from detent.ports.verification import DeadLetterRow, EventRow, JobRow
+from detent.proof.controlled_store import ManualClock
+from detent.proof.job_checker import EVENTS_QUERY, JOBS_QUERY, check_job
+from detent.proof.verify.fold import ContractTable, flags_of
+from detent.proof.verify.limits import LimitCheck, Step
+from detent.proof.verify.rules import Finding
 
-from .limits import LimitMonitor
+from .handler import TOKEN_FIELD, TOKEN_PREFIX
 from .schedules import ScheduleMonitor
-from .workers import TOKEN_FIELD, TOKEN_PREFIX
 
 
 class InvariantMonitor:
-    """Folds every log as it grows, and compares each new event with the row before and after it."""
+    """Compares every changed row with its log, and each new event with the row before and after it."""
 
     def __init__(
         self,
@@ -29,22 +31,25 @@ class InvariantMonitor:
         limits: Sequence[Limit] = (),
     ) -> None:
         self._connection = connection
-        self._contracts = contracts
+        self._tables = {name: ContractTable(contract) for name, contract in contracts.items()}
         self._clock = clock
-        self._folds: dict[str, LogFold] = {}
+        self._logs: dict[str, list[EventRow]] = {}
         self._rows: dict[str, JobRow] = {}
+        self._results: dict[str, tuple[str | None, str | None]] = {}
+        """job id -> (token, result)"""
         self._leases: dict[str, Micros] = {}
         self._schedules = ScheduleMonitor(connection)
-        self._limits = LimitMonitor(connection, contracts, LimitCheck(limits))
+        self._contracts = contracts
+        self._limits = LimitCheck(limits)
         self._total_changes = -1
         self._step_sums: list[Any] = []
         self._steps: dict[tuple[str, str], tuple[Any, Any]] = {}
         self.events = 0
         self.acknowledged: set[str] = set()
-        self.violations: list[Violation] = []
+        self.violations: list[Finding] = []
 
     def report(self, job_id: str, rule: str, detail: str, seq: int | None = None) -> None:
-        self.violations.append(Violation(job_id, rule, detail, seq))
+        self.violations.append(Finding(job_id, seq, rule, detail))
 
     def check_commit(self) -> bool:
         """Check what the last transaction wrote; True if it added events."""
@@ -57,7 +62,8 @@ class InvariantMonitor:
         self.events += len(new_events)
         for job_id in dict.fromkeys(event.job_id for event in new_events):
             self._check_job(job_id, [event for event in new_events if event.job_id == job_id])
-        for finding in (*self._schedules.check_commit(), *self._limits.check_commit(new_events)):
+        self._check_limits(new_events)
+        for finding in self._schedules.check_commit():
             self.report(*finding)
         for parent_id, child_id in self._connection.execute(_MISSED_CHILDREN, (str(Phase.FINAL), str(Phase.BLOCKED))):
             self.report(parent_id, "child.missed", f"waits for {child_id}, which has ended without a notification")
@@ -71,29 +77,26 @@ class InvariantMonitor:
             self.report(job_id, "log.orphan", "events of a job that does not exist")
             return
         row, before = JobRow(*rows[0]), self._rows.get(job_id)
-        contract = self._contracts[row.contract]
-        fold = self._folds.setdefault(job_id, LogFold(contract))
+        table = self._tables[row.contract]
+        log = self._logs.setdefault(job_id, [])
+        log += new_events
         for event in new_events:
-            for rule, detail in fold.feed(event):
-                self.report(job_id, rule, detail, event.seq)
-            self._check_event(contract, before, event)
-        for rule, detail in fold.compare(row):
-            self.report(job_id, rule, detail, row.version)
-        if row.phase == Phase.BLOCKED and self._connection.execute(_SIGNAL, (job_id, row.wait_name)).fetchall():
-            # checked here and not at the end only: a sweep wakes such a job within a minute
-            self.report(job_id, "wait.sleeps", f"waits for {row.wait_name!r}, but that signal was sent", row.version)
+            self._check_event(table, before, event)
+        dead_letters = [DeadLetterRow(*values) for values in self._connection.execute(_DEAD_LETTERS, (job_id,))]
+        signals = [name for (name,) in self._connection.execute(_SIGNALS, (job_id,))]
+        for finding in check_job(table, row, log, dead_letters, signals):
+            self.report(*finding, row.version)
         if before is not None:
-            self._check_settling_token(before, row, new_events)
-        else:
-            for finding in self._schedules.check_new_job(job_id):
-                self.report(*finding)
+            self._check_settling_token(row, new_events)
         self._rows[job_id] = row
+        self._results[job_id] = self._token_and_result(job_id)
 
-    def _check_event(self, contract: Contract, before: JobRow | None, event: EventRow) -> None:
+    def _check_event(self, table: ContractTable, before: JobRow | None, event: EventRow) -> None:
         """A lease is not expired before its end, and a job is not claimed before it is due."""
-        if before is None:
+        key = (event.source, event.event, event.target)
+        if before is None or key not in table.moves:
             return
-        move = move_of(contract, event)
+        move = table.move_of(key, flags_of(event.data or ""))
         reason = json.loads(event.data).get("reason") if event.data else None
         expired = reason == "lease_expired" or move is Move.RECLAIM
         if expired and self._leases.get(event.job_id, 0) > self._clock.wall:
@@ -102,15 +105,28 @@ class InvariantMonitor:
         if move is Move.CLAIM and event.source == before.status and (before.due_at or 0) > self._clock.highest:
             self.report(event.job_id, "due.early", f"claimed before its due_at {before.due_at}", event.seq)
 
-    def _check_settling_token(self, before: JobRow, row: JobRow, new_events: list[EventRow]) -> None:
+    def _check_settling_token(self, row: JobRow, new_events: list[EventRow]) -> None:
         """Results, errors and reasons name the token of their execution: the one the job was leased under."""
-        tokens = [json.loads(row.result)[TOKEN_FIELD]] if row.result and row.result != before.result else []
+        (holder, old), (_, result) = self._results[row.id], self._token_and_result(row.id)
+        tokens = [json.loads(result)[TOKEN_FIELD]] if result and result != old else []
         data = [json.loads(event.data) for event in new_events if event.data]
         messages = [values.get("error_message") or values.get("reason") or "" for values in data]
         tokens += [text.partition(TOKEN_PREFIX)[2].split()[0] for text in messages if TOKEN_PREFIX in text]
         for token in tokens:
-            if token != before.token:
-                self.report(row.id, "settle.stale", f"{token} settled a job held under {before.token}", row.version)
+            if token != holder:
+                self.report(row.id, "settle.stale", f"{token} settled a job held under {holder}", row.version)
+
+    def _check_limits(self, new_events: Sequence[EventRow]) -> None:
+        """What limits bound is counted from the log, in commit order."""
+        for event in new_events:
+            for contract, *kind in self._connection.execute(_KIND, (event.job_id,)):
+                step = Step(event.job_id, event.at, contract, event.source, event.target, JobKind(*kind))
+                for excess in self._limits.feed(step, self._contracts):
+                    self.report(event.job_id, "limit.exceeded", excess)
+
+    def _token_and_result(self, job_id: str) -> tuple[str | None, str | None]:
+        rows: Any = self._connection.execute("SELECT token, result FROM detent_jobs WHERE id = ?", (job_id,)).fetchall()
+        return rows[0][0], rows[0][1]
 
     def _check_steps(self) -> None:
         """Only the holder of a job records its steps, and a finished step never changes."""
@@ -147,28 +163,32 @@ class InvariantMonitor:
         return [job_id for job_id, row in self._rows.items() if row.execution_no and row.phase in resting]
 
     def final_check(self) -> None:
-        """Check the whole database again, independently of what was checked commit by commit."""
+        """What can be checked only when every job has ended."""
         self._check_step_results()
-        self.violations += check_database(self._connection, self._contracts, self.acknowledged)
+        for job_id in sorted(self.acknowledged - self._rows.keys()):
+            self.report(job_id, "submit.lost", "an acknowledged submit is not in the database")
         for finding in self._schedules.final_check():
             self.report(*finding)
 
-    def unfinished_jobs(self) -> list[JobRow]:
-        rows = self._connection.execute(JOBS_QUERY + " WHERE phase <> ? ORDER BY id", (str(Phase.FINAL),))
+    def unfinished_jobs(self, condition: str = "true") -> list[JobRow]:
+        query = f"{JOBS_QUERY} WHERE phase <> ? AND {condition} ORDER BY id"
+        rows = self._connection.execute(query, (str(Phase.FINAL),))
         return [JobRow(*values) for values in rows]
 
 
 _MISSING = object()
+_KIND = "SELECT contract, queue, job_type, tenant_id, limit_key FROM detent_jobs WHERE id = ?"
 _STEPS = (
-    "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase FROM detent_steps s JOIN"
-    " detent_jobs j ON j.id = s.job_id"
+    "SELECT s.job_id, s.name, s.result, s.finished, j.token, j.phase "
+    "FROM detent_steps s JOIN detent_jobs j ON j.id = s.job_id"
 )
 _STEP_SUMS = "SELECT count(*), sum(finished), sum(at), sum(length(result)) FROM detent_steps"
 _STEPS_OF_RESULTS = (
     "SELECT s.job_id, s.name, s.result, j.result FROM detent_steps s JOIN detent_jobs j ON j.id = s.job_id "
     "WHERE s.finished AND j.result IS NOT NULL"
 )
-_SIGNAL = "SELECT 1 FROM detent_signals WHERE job_id = ? AND name = ?"
+_DEAD_LETTERS = f"SELECT {', '.join(DeadLetterRow._fields)} FROM detent_dead_letters WHERE job_id = ?"
+_SIGNALS = "SELECT name FROM detent_signals WHERE job_id = ?"
 _MISSED_CHILDREN = (
     "SELECT a.parent_id, a.child_id FROM detent_awaited a JOIN detent_jobs c ON c.id = a.child_id AND c.phase = ? "
     "JOIN detent_jobs p ON p.id = a.parent_id AND p.phase = ? WHERE NOT EXISTS "

@@ -1,11 +1,12 @@
 """The simulator's entry points: run a seed, run many seeds, shrink a run that failed."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks, Violation, run_all
-from detent.proof.verify.verify import verify
+from detent.proof.controlled_store import DEFAULT_HOOKS, Hooks
+from detent.proof.verify.rules import Finding
 
 from .config import Config
 from .simulation import Simulation
@@ -26,7 +27,7 @@ class Run:
     stale_refused: int
     seconds: float
     digest: str
-    violations: list[Violation]
+    violations: list[Finding]
     edges: frozenset[tuple[str, str | None, str, str]]
     """(contract, source, event, target) of every edge that was taken."""
     trace: list[str] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Summary:
     seeds: int = 0
     jobs: int = 0
     events: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
     stale_refused: int = 0
     violations: list[dict[str, Any]] = field(default_factory=list)
     shrunk: dict[str, Any] | None = None
@@ -57,33 +58,20 @@ class Summary:
         self.jobs += run.jobs
         self.events += run.events
         self.stale_refused += run.stale_refused
-        for kind, number in run.faults.items():
-            self.faults[kind] = self.faults.get(kind, 0) + number
-        self.violations += [{"seed": run.config.seed, **violation.as_dict()} for violation in run.violations]
+        self.faults.update(run.faults)
+        self.violations += [{"seed": run.config.seed, **violation._asdict()} for violation in run.violations]
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "seeds": self.seeds,
-            "jobs": self.jobs,
-            "events": self.events,
-            "faults": dict(sorted(self.faults.items())),
-            "stale_refused": self.stale_refused,
-            "violations": self.violations,
-            "shrunk": self.shrunk,
-        }
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {"ok": self.ok, **fields, "faults": dict(sorted(self.faults.items()))}
 
 
-def run_config(
-    config: Config, hooks: Hooks = DEFAULT_HOOKS, *, keep_trace: bool = False, verified: bool = False
-) -> Run:
-    """Run one simulation; verified: also check the final database with `verify`."""
+def run_config(config: Config, hooks: Hooks = DEFAULT_HOOKS, *, keep_trace: bool = False) -> Run:
+    """Run one simulation."""
     simulation = Simulation(config, hooks, keep_trace=keep_trace)
     monitor = simulation.monitor
     try:
         simulation.run()
-        if verified and not monitor.violations:
-            monitor.violations += _verify_database(simulation)
         jobs: Any = simulation.connection.execute("SELECT count(*) FROM detent_jobs").fetchall()
         return Run(
             config=config,
@@ -101,24 +89,9 @@ def run_config(
         simulation.close()
 
 
-def _verify_database(simulation: Simulation) -> list[Violation]:
-    report = run_all(verify(simulation.engine.store, simulation.engine.contracts))
-    return [
-        Violation(finding.job_id or "", f"verify: {finding.rule}", finding.detail, finding.seq)
-        for finding in report.violations
-    ]
-
-
-def run_seed(
-    seed: int,
-    *,
-    contract: str | None = None,
-    hooks: Hooks = DEFAULT_HOOKS,
-    keep_trace: bool = False,
-    verified: bool = False,
-) -> Run:
+def run_seed(seed: int, *, contract: str | None = None, hooks: Hooks = DEFAULT_HOOKS, keep_trace: bool = False) -> Run:
     """Run the config drawn from a seed; contract: only jobs of this contract."""
-    return run_config(Config.draw(seed, contract), hooks, keep_trace=keep_trace, verified=verified)
+    return run_config(Config.draw(seed, contract), hooks, keep_trace=keep_trace)
 
 
 def simulate(
@@ -136,7 +109,8 @@ def simulate(
         progress(run)
         if not run.ok:
             small = shrink(run, hooks)
-            summary.shrunk = {**small.config.as_dict(), "violation": small.violations[0].as_dict(), **_size(small)}
+            size = {"events": small.events, "faults_seen": small.faults, "virtual_seconds": small.seconds}
+            summary.shrunk = {**asdict(small.config), "violation": small.violations[0]._asdict(), **size}
             break
     return summary
 
@@ -165,7 +139,3 @@ def shrink(run: Run, hooks: Hooks = DEFAULT_HOOKS, tries: int = _MAX_SHRINK_RUNS
 _EDGES = (
     "SELECT DISTINCT j.contract, e.source, e.event, e.target FROM detent_events e JOIN detent_jobs j ON j.id = e.job_id"
 )
-
-
-def _size(run: Run) -> dict[str, Any]:
-    return {"events": run.events, "faults_seen": run.faults, "virtual_seconds": run.seconds}

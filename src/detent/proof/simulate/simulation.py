@@ -5,30 +5,31 @@ The InvariantMonitor checks the database after every commit.
 """
 
 import random as source
+from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 from detent.core.access import Scope
 from detent.core.contract.model import Phase
-from detent.core.errors import DetentError, StoreRefused
+from detent.core.errors import DetentError, StaleLease, StoreRefused
 from detent.core.job import CHILDREN, Micros
 from detent.engine import BatchResult, Engine, Settlement
 from detent.ports.claims import Claimed
 from detent.proof.controlled_store import DEFAULT_HOOKS, ControlledStore, Hooks, ManualClock, StoreCall, run_all
+from detent.proof.verify.verify import verify
 from detent.system.ids import SeededIds, seeded_random
 
 from .clients import Client, Operator, Producer
-from .config import Config
-from .limits import LIMITS
-from .loop import MS, SECOND, Loop, Pause, Process, Task, unavailable
+from .config import LIMITS, Config
+from .loop import MS, SECOND, Loop, Pause, Task, unavailable
 from .monitor import InvariantMonitor
 from .schedules import ScheduleOperator
-from .workers import SimSweeper, SimWorker, count_stale
+from .workers import SimSweeper, SimWorker
 
 SCHEDULED_FAULTS = ("crash", "stall", "stall", "heart", "stop", "clock")
 """Faults injected at random times, stalls twice as often as the others; the other kinds hit a store call."""
-_LONGEST_OVERLAP: Micros = SECOND
+_LONGEST_OVERLAP: Micros = SECOND // 3
 """A stalled worker whose job was claimed again resumes within this time, so that both executions of the job run."""
 DRAIN_TIMEOUT: Micros = 600 * SECOND
 """How long the phase without faults may take; the longest chain of backoffs and waits is far shorter."""
@@ -69,10 +70,12 @@ class Simulation:
 
     def run(self) -> None:
         for _ in range(self.config.workers):
-            self._new_worker()
+            self.new_worker()
         for _ in range(self.config.sweepers):
             self._new_sweeper()
-        producers = [Producer(self, f"producer-{n}", share) for n, share in enumerate(_shares(self.config.jobs))]
+        jobs = self.config.jobs
+        shares = [share for share in (jobs - jobs // 2, jobs // 2) if share]
+        producers = [Producer(self, f"producer-{n}", share) for n, share in enumerate(shares)]
         operators = [Operator(self, f"operator-{n}") for n in range(self.config.operators)]
         planners = [ScheduleOperator(self, "planner", self.config.schedules)] if self.config.schedules else []
         self._schedule_faults()
@@ -87,6 +90,9 @@ class Simulation:
             self.monitor.report(*finding)
         if not self._has_violation():
             self.monitor.final_check()
+        if not self._has_violation():
+            for broken in run_all(verify(self.store, self.engine.contracts)).violations:
+                self.monitor.report(broken.job_id or "", broken.rule, broken.detail, broken.seq)
         if not self._has_violation():
             for row in self.monitor.unfinished_jobs():
                 detail = f"{row.contract} job never ended, its status is {row.status}"
@@ -119,10 +125,6 @@ class Simulation:
         self.faults[kind] = self.faults.get(kind, 0) + 1
         self.note(f"fault: {kind}: {target}")
 
-    def acknowledge(self, job_id: str) -> None:
-        """A submit call has returned this job, so it must never be lost."""
-        self.monitor.acknowledged.add(job_id)
-
     def on_claimed(self, worker: SimWorker, claimed: Claimed) -> None:
         holder = self._grants.setdefault((claimed.id, claimed.token), worker.name)
         if holder != worker.name:
@@ -132,13 +134,10 @@ class Simulation:
                 other.stall(self._fault_random.randrange(_LONGEST_OVERLAP))
 
     def on_batch_result(self, worker: SimWorker, settled: list[Settlement], result: BatchResult) -> None:
-        self.stale_refused += count_stale(result.refused)
+        self.stale_refused += sum(isinstance(error, StaleLease) for error in result.refused.values())
         self.note(f"{worker.name} settled {len(settled)}, refused {len(result.refused)}, claimed {len(result.claimed)}")
 
-    def on_stopped(self, worker: SimWorker) -> None:
-        self.loop.after(SECOND, self._new_worker)
-
-    def _new_worker(self) -> None:
+    def new_worker(self) -> None:
         self.workers = [worker for worker in self.workers if worker.alive]
         self._process_count += 1
         self.workers.append(SimWorker(self, f"worker-{self._process_count}"))
@@ -207,39 +206,26 @@ class Simulation:
             self.count_fault(kind, f"{span} µs")
             self.loop.jump_wall_clock(span)
             return
+        workers = [worker for worker in self.workers if worker.alive and not worker.state.stopping]
+        targets: Sequence[SimWorker | SimSweeper] = [worker for worker in workers if worker.state.held] or workers
         if kind in ("crash", "stall") and self.config.schedules and luck * 10 % 1 < 0.3:
-            self._fail_sweeper(kind, luck)
+            # perhaps between reading a due schedule and firing it
+            targets = [sweeper for sweeper in self.sweepers if sweeper.alive]
+        if not targets:
             return
-        alive = [worker for worker in self.workers if worker.alive and not worker.state.stopping]
-        if not alive:
-            return
-        busy = [worker for worker in alive if worker.state.held] or alive
-        target = busy[int(luck * len(busy))]
+        target = targets[int(luck * len(targets))]
         self.count_fault(kind, target.name)
         if kind == "stall":
             target.stall(int((2 + luck * 28) * SECOND))
-        elif kind == "heart":
+        elif kind == "crash":
+            target.calls_survive = luck < 0.5
+            target.kill()
+            successor = self.new_worker if isinstance(target, SimWorker) else self._new_sweeper
+            self.loop.after(int(luck * 5 * SECOND), successor)
+        elif isinstance(target, SimWorker) and kind == "heart":
             target.no_heartbeat_until = self.loop.time + int((6 + luck * 10) * SECOND)
-        elif kind == "stop":
+        elif isinstance(target, SimWorker):
             target.stop()
-        else:
-            target.calls_survive = luck < 0.5
-            target.kill()
-            self.loop.after(int(luck * 5 * SECOND), self._new_worker)
-
-    def _fail_sweeper(self, kind: str, luck: float) -> None:
-        """Crash or stall a sweeper, perhaps between reading a due schedule and firing it."""
-        alive = [sweeper for sweeper in self.sweepers if sweeper.alive]
-        if not alive:
-            return
-        target = alive[int(luck * len(alive))]
-        self.count_fault(kind, target.name)
-        if kind == "stall":
-            target.stall(int((2 + luck * 28) * SECOND))
-        else:
-            target.calls_survive = luck < 0.5
-            target.kill()
-            self.loop.after(int(luck * 5 * SECOND), self._new_sweeper)
 
     def _heal_faults(self, clients: list[Client]) -> None:
         """Begin the phase without faults: clients stop, and the WaitResolver answers whatever jobs wait for."""
@@ -248,7 +234,7 @@ class Simulation:
         self.note("peace")
         self._faults_healed = True
         for client in clients:
-            client.on_faults_healed()
+            client.faults_healed = True
         WaitResolver(self)
 
     def _has_violation(self) -> bool:
@@ -260,37 +246,29 @@ class Simulation:
         return done and self.loop.steps % 16 == 0 and not self.monitor.unfinished_jobs()
 
 
-class WaitResolver(Process):
+class WaitResolver(Client):
     """In the phase without faults it resumes queues, approves held jobs and sends signals, so no job waits forever."""
 
     def __init__(self, simulation: Simulation) -> None:
-        super().__init__(simulation.loop, "closer")
-        self.simulation = simulation
+        super().__init__(simulation, "closer")
         self.start(self._resolve_waits)
 
     async def _resolve_waits(self) -> None:
-        engine = self.simulation.engine
+        engine = self.engine
         for kind, name, *_ in await engine.store.read(lambda tx: tx.pauses.list_pauses()):
-            await engine.limits.resume(kind, name, Scope("closer"))
+            await engine.limits.resume(kind, name, self.scope)
         while True:
             await Pause(2 * SECOND)
-            for row in self.simulation.monitor.unfinished_jobs():
+            for row in self.simulation.monitor.unfinished_jobs(f"wait_kind IS NOT '{CHILDREN}'"):
                 contract = engine.contract(row.contract)
                 try:
                     if row.status in contract.approval_statuses:
                         for person in ("closer", "other closer"):
                             await engine.approvals.approve(row.id, Scope(person))
-                    elif row.wait_kind == CHILDREN:
-                        continue
                     elif row.phase == Phase.BLOCKED and row.wait_name and row.due_at is None:
-                        await engine.jobs.signal(row.id, row.wait_name, Scope("closer"))
+                        await engine.jobs.signal(row.id, row.wait_name, self.scope)
                 except DetentError:
                     continue
-
-
-def _shares(jobs: int) -> list[int]:
-    """The jobs divided among two producers."""
-    return [share for share in (jobs - jobs // 2, jobs // 2) if share]
 
 
 _DIGESTED_TABLES = (

@@ -1,130 +1,34 @@
-"""Workers and sweepers in virtual time, and the handler they run.
+"""Workers and sweepers in virtual time.
 
 The worker's state machine, engine, heartbeat, runner and context are the real ones; only asyncio is replaced by the
 virtual-time loop.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from detent.core.errors import DetentError, OnceUnfinished, StaleLease, StoreUnavailable
+from detent.core.errors import DetentError, StaleLease
 from detent.core.job import Micros
 from detent.core.outcome import Outcome, Stopped, Waits
-from detent.handler.children import ChildFailed
 from detent.handler.context import Context
-from detent.handler.handler import Options, inspect_handler
 from detent.handler.lease import Lease, LeaseClock
-from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
-from detent.handler.steps import Sleep
-from detent.ports.claims import Claimed, ClaimRequest, Extended
+from detent.ports.claims import Claimed, ClaimRequest
 from detent.ports.listing import WorkerRow
+from detent.system.backoff import Sleep
 from detent.worker.heartbeat import Heartbeat
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.runner import Runner
-from detent.worker.state import Batch, Interrupt
+from detent.worker.state import Batch, HeartbeatAnswer, Interrupt
 from detent.worker.sweeper import Sweeper
 
-from .children import enqueue_children, wait_for_approval
+from .handler import HANDLER, JOB_TYPE
 from .loop import MS, SECOND, Flag, Pause, Process, Task
 
 if TYPE_CHECKING:
     from .simulation import Simulation
-
-JOB_TYPE = "work"
-SIGNAL = "go"
-TOKEN_FIELD = "told_by"
-"""Field of results and step results that holds the token under which the handler ran."""
-TOKEN_PREFIX = "told by "
-"""Precedes that token in error messages."""
-_SLICES = 4
-_LONG_SECONDS = 0.5
-
-
-async def work(
-    ctx: Context, plan: list[list[Any]], steps: bool = False, family: int = 0, question: int = 0
-) -> dict[str, Any]:
-    """The handler. Each execution follows one line of the plan, [act, seconds]; after the last line it
-    succeeds, and takes as long as that line.
-
-    steps: record a step before and after the act, and run a `once`. family: enqueue children, this many generations
-    deep, and wait for them at the end. question: wait for that many approvals.
-    """
-    number = ctx.execution_no - 1
-    line: list[Any] = plan[number] if number < len(plan) else ["succeed", plan[-1][1] if plan else 0.01]
-    act, seconds = line
-    result: dict[str, Any] = {TOKEN_FIELD: ctx._claimed.token}
-    message = f"{TOKEN_PREFIX}{ctx._claimed.token} in execution {ctx.execution_no}"
-    try:
-        if steps:
-            result["first"] = await ctx.step("first", _record_token(ctx, "first"))
-        children = await enqueue_children(ctx, HANDLER, plan, family) if family else []
-        slices = _SLICES if steps else 1  # without steps, a handler that a stall interrupts ends right after it
-        for number in range(slices):
-            pause = Pause(int(seconds * SECOND / slices))
-            await (_pause_once(ctx, pause) if steps and number == 0 else pause)
-            if ctx.cancelled and act != "ignore":
-                raise Cancel(message)
-            if steps and seconds > _LONG_SECONDS:  # long enough to lose the lease between two steps
-                await ctx.step("slice", _record_token(ctx, f"slice#{number + 1}" if number else "slice"))
-        _raise_outcome(act, message)
-        if act == "wait":
-            await ctx.wait_for(SIGNAL, timeout=20.0)
-        if act == "wait long":
-            await ctx.wait_for(SIGNAL)
-        if act == "sleep":
-            await ctx.sleep(3.0)
-        if question:
-            await wait_for_approval(ctx, question)
-        await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
-        if steps:
-            result["last"] = await ctx.step("last", _record_token(ctx, "last"))
-    except ChildFailed:
-        raise Fail(message, code="CHILD_FAILED") from None
-    except (StoreUnavailable, WaitTimeout) as error:
-        raise Retry(f"{message}: {type(error).__name__}") from None
-    return result
-
-
-def _raise_outcome(act: str, message: str) -> None:
-    if act == "retry":
-        raise Retry(message)
-    if act == "retry soon":
-        raise Retry(message, after=0.5)
-    if act == "fail":
-        raise Fail(message, code="HOPELESS")
-    if act == "snooze":
-        raise Snooze(1.0)
-    if act == "cancel":
-        raise Cancel(message)
-
-
-def _record_token(ctx: Context, name: str) -> Callable[[], dict[str, str]]:
-    """A step function whose result is the token under which it ran."""
-
-    def act() -> dict[str, str]:
-        ctx._engine.store.step_called(ctx.job_id, ctx._claimed.token, name)  # type: ignore[attr-defined]
-        return {TOKEN_FIELD: ctx._claimed.token}
-
-    return act
-
-
-async def _pause_once(ctx: Context, pause: Pause) -> None:
-    """Run the pause as a `once` and count how often it really ran."""
-    effects: Counter[str] = ctx._engine.store.effects  # type: ignore[attr-defined]
-
-    async def act() -> None:
-        effects[ctx.job_id] += 1
-        await pause
-
-    with suppress(OnceUnfinished):
-        await ctx.once("only", act)
-
-
-HANDLER = inspect_handler(JOB_TYPE, work, Options(), "auto")
 
 
 class SimWorker(Process):
@@ -137,7 +41,6 @@ class SimWorker(Process):
         self.random = simulation.random_stream(name)
         self.lease = simulation.config.lease_seconds
         self.state = simulation.hooks.state(simulation.config.slots, cancel_grace=4.0, lease_seconds=self.lease)
-        self._reclaim_grace = ReclaimGrace(simulation.clock, self.lease)
         self.no_heartbeat_until: Micros = 0
         """Heartbeats are suppressed up to this time (fault "heart")."""
         self._runner = Runner(simulation.config.slots)
@@ -147,12 +50,7 @@ class SimWorker(Process):
         self._codes = {contract: c.code("timeout") for contract, c in self.engine.contracts.items()}
         self._lease_clock = LeaseClock(simulation.clock, self.lease)
         self._heartbeat = Heartbeat(
-            self.engine,
-            self.lease,
-            self._leases,
-            self._row,
-            self._deliver_heartbeat_answer,
-            lease_clock=self._lease_clock,
+            self.engine, self.state, self._lease_clock, self._row, self._deliver_heartbeat_answer
         )
         for task in (self._settle_and_claim_loop, self._heartbeat_loop, self._tick_loop, self._poll_loop):
             self.start(task)
@@ -180,8 +78,8 @@ class SimWorker(Process):
 
     async def _settle_and_claim_loop(self) -> None:
         while not self.state.done:
-            self._reclaim_grace.check_clocks()
-            batch = self.state.next_batch(self.simulation.clock.monotonic(), may_reclaim=self._reclaim_grace.over)
+            reading = self._lease_clock.read()
+            batch = self.state.next_batch(reading)
             if batch is None:
                 if (suspect := self.state.next_suspect()) is not None:
                     self.simulation.on_claimed(self, suspect)
@@ -190,28 +88,26 @@ class SimWorker(Process):
                 await self._wake_loop
                 continue
             request = self._request(batch) if batch.claim_limit else None
-            new_lease = partial(Lease, self._lease_clock, self._lease_clock.read())
             try:
                 result = await self.engine.settle_and_claim(batch.settled, request)
             except DetentError:
                 pause = self.state.batch_failed(batch)
-                self._reclaim_grace.store_lost()
                 if pause is None:
                     break
                 await Pause(int(pause * SECOND))
                 continue
-            self._reclaim_grace.store_back()
             self.simulation.on_batch_result(self, batch.settled, result)
-            to_start = self.state.batch_done(result, batch, new_lease)
+            new_lease = partial(Lease, self._lease_clock, reading)
+            to_start = self.state.batch_done(result, batch, self.loop.clock.monotonic(), new_lease)
             self._interrupt_all(self.state.pop_superseded())
             for claimed in to_start:
                 self.simulation.on_claimed(self, claimed)
                 self.start(partial(self._execute, claimed))
         self.kill()
-        self.simulation.on_stopped(self)
+        self.loop.after(SECOND, self.simulation.new_worker)
 
     def _request(self, batch: Batch) -> ClaimRequest:
-        if batch.reclaim and not self._reclaim_grace.over:
+        if batch.reclaim and not self.state.reclaim_grace.over(self.loop.clock.monotonic()):
             detail = f"{self.name} reclaims leases during its grace after an outage or a jump of the clock"
             self.simulation.monitor.report("", "lease.early", detail)
         return self.engine.claim_request(
@@ -263,10 +159,10 @@ class SimWorker(Process):
         except DetentError:
             return
 
-    def _deliver_heartbeat_answer(self, answer: Extended) -> None:
+    def _deliver_heartbeat_answer(self, answer: HeartbeatAnswer) -> None:
         self.loop.after(self.random.randrange(20 * MS), lambda: self._on_heartbeat_answer(answer))
 
-    def _on_heartbeat_answer(self, answer: Extended) -> None:
+    def _on_heartbeat_answer(self, answer: HeartbeatAnswer) -> None:
         if self.alive:
             self._interrupt_all(self.state.heartbeat_answered(answer, self.simulation.clock.monotonic()))
 
@@ -276,35 +172,26 @@ class SimWorker(Process):
             if task is None or context is None:
                 continue
             context.request_stop(interrupt.reason)
-            if not interrupt.cooperative and self.random.random() < 0.8:  # 20 % run on, like handlers in threads
+            if not interrupt.cooperative and self.random.random() < 0.5:  # 50 % run on, like handlers in threads
                 task.throw(asyncio.CancelledError())
         self._wake_loop.set()
 
     async def _heartbeat_loop(self) -> None:
-        turn = 0
         while True:
-            await Pause(int(self.lease * SECOND / 6))
-            turn += 1
-            if self.loop.time < self.no_heartbeat_until or (not self.state.held and turn % 4):
-                continue
-            try:
-                await (self._heartbeat._beat() if turn % 2 else self._heartbeat._check())
-            except DetentError:
-                continue
+            await Pause(int(self.state.check_seconds * SECOND))
+            if self.loop.time >= self.no_heartbeat_until:
+                with suppress(DetentError):
+                    await self._heartbeat.send()
 
     async def _tick_loop(self) -> None:
         while True:
-            self._interrupt_all(self.state.tick(self.simulation.clock.monotonic(), self._codes))
-            self._reclaim_grace.check_clocks()
-            await Pause(int(self.state.seconds_until_tick(self.simulation.clock.monotonic(), 1.0) * SECOND))
+            self._interrupt_all(self.state.tick(self._lease_clock.read(), self._codes))
+            await Pause(int(self.state.seconds_until_tick(self.loop.clock.monotonic(), 1.0) * SECOND))
 
     async def _poll_loop(self) -> None:
         while True:
             await Pause(3 * SECOND)
             self.notify(MS)
-
-    def _leases(self) -> dict[str, str]:
-        return self.state.leases_to_extend(self.simulation.clock.monotonic(), self.lease)
 
     def _row(self) -> WorkerRow:
         now = self.simulation.clock.now()
@@ -317,19 +204,13 @@ class SimSweeper(Process):
 
     def __init__(self, simulation: "Simulation", name: str) -> None:
         super().__init__(simulation.loop, name)
-        reclaim_grace = ReclaimGrace(simulation.clock, simulation.config.lease_seconds)
-        self.sweeper = Sweeper(simulation.engine, reclaim_grace, interval=2.0)
+        reclaim_grace = ReclaimGrace(simulation.config.lease_seconds)
+        self.sweeper = Sweeper(simulation.engine, simulation.clock, reclaim_grace, interval=2.0)
         self.start(self._sweep_loop)
 
     async def _sweep_loop(self) -> None:
         while True:
             pause = 2.0
-            try:
+            with suppress(DetentError):
                 pause = await self.sweeper.sweep()
-            except DetentError:
-                self.sweeper.reclaim_grace.store_lost()
             await Pause(max(MS, int(pause * SECOND)))
-
-
-def count_stale(refused: dict[str, DetentError]) -> int:
-    return sum(isinstance(error, StaleLease) for error in refused.values())

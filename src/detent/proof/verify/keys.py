@@ -97,9 +97,3 @@ class AttemptSequence:
                 detail = f"task {task!r} has attempt {attempt}, expected {expected}"
                 self._report.add(job_id, None, "attempt-gap", detail)
             self._task, self._last = task, attempt
-
-
-def check_attempt(row: JobRow, table: ContractTable, report: Report) -> None:
-    if (row.task_attempt is not None) != table.contract.task_attempts:
-        rule = f"{row.contract} {'numbers' if table.contract.task_attempts else 'does not number'} a task's attempts"
-        report.add(row.id, None, "attempt-missing", f"{rule}, the job's task_attempt is {row.task_attempt}")

@@ -1,7 +1,7 @@
 """Checks limits from the log alone: how many jobs were leased at once, and how many started within any period."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from detent.core.contract.model import Contract, Phase
@@ -23,19 +23,6 @@ class Step(NamedTuple):
     kind: JobKind
 
 
-class Excess(NamedTuple):
-    """A limit was exceeded: `number` jobs of `subject` at once or within the period, at the time `at`."""
-
-    limit: Limit
-    subject: str
-    at: Micros
-    number: int
-
-    def __str__(self) -> str:
-        unit = "at once" if self.limit.concurrency is not None else "within the period"
-        return f"{self.limit.describe()} ({self.subject!r}): {self.number} {unit} at {self.at}"
-
-
 class LimitCheck:
     """Counts leased and started jobs per limit, event by event, in commit order."""
 
@@ -44,8 +31,8 @@ class LimitCheck:
         self._leased: dict[Count, int] = {}
         self._starts: dict[Count, deque[Micros]] = {}
 
-    def feed(self, step: Step, contracts: Mapping[str, Contract]) -> Iterator[Excess]:
-        """Add one event; yields the limits it exceeds."""
+    def feed(self, step: Step, contracts: Mapping[str, Contract]) -> Iterator[str]:
+        """Add one event; yields a description of each limit that it exceeds."""
         contract = contracts[step.contract]
         before = step.source is not None and contract.phase(step.source) is Phase.LEASED
         after = contract.phase(step.target) is Phase.LEASED
@@ -60,9 +47,10 @@ class LimitCheck:
             if after:
                 yield from self._check(limit, count, step.at)
 
-    def _check(self, limit: Limit, count: Count, at: Micros) -> Iterator[Excess]:
+    def _check(self, limit: Limit, count: Count, at: Micros) -> Iterator[str]:
+        scope = f"{limit.describe()} ({count[1]!r})"
         if limit.concurrency is not None and self._leased[count] > limit.concurrency:
-            yield Excess(limit, count[1], at, self._leased[count])
+            yield f"{scope}: {self._leased[count]} at once at {at}"
         if limit.rate is not None and limit.period is not None:
             window = self._starts.setdefault(count, deque())
             window.append(at)
@@ -70,11 +58,4 @@ class LimitCheck:
             while window[0] <= latest - limit.period:
                 window.popleft()
             if len(window) > limit.rate:
-                yield Excess(limit, count[1], at, len(window))
-
-
-def check_limits(limits: Sequence[Limit], steps: Iterable[Step], contracts: Mapping[str, Contract]) -> Iterator[Excess]:
-    """Every event at which a limit was exceeded. Steps must come in commit order."""
-    check = LimitCheck(limits)
-    for step in steps:
-        yield from check.feed(step, contracts)
+                yield f"{scope}: {len(window)} within the period at {at}"

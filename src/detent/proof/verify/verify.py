@@ -17,6 +17,7 @@ from detent.ports.store import Store
 from detent.ports.tx import KeyTable, Tx
 from detent.ports.verification import (
     EVERYTHING,
+    ApprovalRow,
     AttemptRow,
     DeadLetterLink,
     DeadLetterRow,
@@ -35,10 +36,10 @@ from detent.ports.verification import (
     VerificationTable,
 )
 
-from .children_and_approvals import check_children_and_approvals
+from .children_and_approvals import FAULTS, check_approvals
 from .dead_letters import DISCARDED, by_job, check_dead_letter_rows, check_dead_letters, check_discards, check_requeued
 from .fold import ContractTable
-from .keys import AttemptSequence, ExpectedKeys, check_attempt, check_expected_keys, check_key_rows
+from .keys import AttemptSequence, ExpectedKeys, check_expected_keys, check_key_rows
 from .places import check_misplaced, check_stray_places
 from .rows import FINAL, JobCase, Log, agrees, differences, fold_log
 from .rules import Report
@@ -76,7 +77,7 @@ async def verify(
         await run.tasks()
         await run.fires()
         await run.schedules()
-        await check_children_and_approvals(store, run.report, chunk)
+        await run.children_and_approvals()
         await check_stray_places(store, run.report, chunk)
     return run.report
 
@@ -159,7 +160,10 @@ class _Run:
         if folded.dead_letter_counts or dead_letters or row.dlq_id is not None:
             check_dead_letters(row, folded, dead_letters, report)
         if (row.task_attempt is not None) != table.contract.task_attempts:
-            check_attempt(row, table, report)
+            rule = (
+                f"{row.contract} {'numbers' if table.contract.task_attempts else 'does not number'} a task's attempts"
+            )
+            report.add(row.id, None, "attempt-missing", f"{rule}, the job's task_attempt is {row.task_attempt}")
         if row.idempotency_key is not None or table.contract.keys.task_id_is_key:
             self.expected_keys.add(row, table.contract)
 
@@ -252,6 +256,15 @@ class _Run:
 
     async def fires(self) -> None:
         await self._table(FireRow, lambda rows: check_fires(rows, self.pruned, self.report))
+
+    async def children_and_approvals(self) -> None:
+        for rule, (kind, detail) in FAULTS.items():
+            for job_id, *subjects in await self.store.read(partial(self._faults, kind)):
+                self.report.add(job_id, None, rule, detail.format(*subjects))
+        await self._table(ApprovalRow, lambda rows: check_approvals(rows, self.report))
+
+    async def _faults(self, kind: type[T], tx: Tx) -> list[T]:
+        return await tx.verification.faults(kind, self.chunk)
 
     async def schedules(self) -> None:
         async def check_page(last: Schedule | None, tx: Tx) -> list[Schedule]:

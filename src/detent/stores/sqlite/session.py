@@ -4,7 +4,7 @@ import asyncio
 import os
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -13,12 +13,14 @@ from urllib.parse import quote
 import apsw
 
 from detent.core.contract.model import Contract
-from detent.core.errors import SchemaMismatch, StoreRefused, StoreUnavailable
+from detent.core.errors import SchemaMismatch, StoreUnavailable
 from detent.ports.clock import Clock
 from detent.stores.lanes import LaneCache
 from detent.system.clock import block_thread
+from detent.system.run_now import run_now
 
 from .claim import SqliteTx
+from .errors import translate
 from .user_transaction import UserTransaction
 
 T = TypeVar("T")
@@ -273,23 +275,3 @@ class Session:
 def complete(future: "asyncio.Future[bool]") -> None:
     if not future.done():
         future.set_result(True)
-
-
-def run_now(awaitable: Awaitable[T]) -> T:
-    """Run a coroutine that never suspends, and return its result."""
-    coroutine: Coroutine[Any, Any, T] = awaitable  # type: ignore[assignment]
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    coroutine.close()
-    raise RuntimeError("an act must await nothing but its transaction")
-
-
-def translate(error: BaseException) -> BaseException:
-    """The Detent error for an apsw error. Locked, full, read-only and broken files all become StoreUnavailable."""
-    if not isinstance(error, apsw.Error):
-        return error
-    if isinstance(error, apsw.ConstraintError):
-        return StoreRefused(f"the database refused a row that violates a constraint: {error}")
-    return StoreUnavailable(f"SQLite: {type(error).__name__}: {error}; check the file, its disk and its permissions")

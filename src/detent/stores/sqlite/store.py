@@ -19,12 +19,13 @@ from detent.stores.lanes import LaneCache
 from detent.stores.tx_queries import StoreTx
 from detent.system.batcher import Batcher
 from detent.system.clock import SteadyClock
+from detent.system.run_now import run_now
 
 from .batcher import loop_batcher
 from .claim import SqliteTx
 from .file_guard import FileGuard
 from .migrate import ensure_schema, latest_time, register, stored_contracts
-from .session import Act, Call, Session, complete, connect, connect_read_only, run_now
+from .session import Act, Call, Session, complete, connect, connect_read_only
 from .user_transaction import UserTransaction
 
 __all__ = ["SqliteStore", "run_now"]

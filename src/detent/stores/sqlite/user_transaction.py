@@ -14,6 +14,9 @@ from detent.core.errors import InvalidInput, TransactionTooLong
 from detent.ports.clock import Clock
 from detent.ports.tx import Tx
 from detent.stores.tx_queries import StoreTx
+from detent.system.run_now import run_now
+
+from .errors import translate
 
 if TYPE_CHECKING:
     from .claim import SqliteTx
@@ -120,7 +123,6 @@ class UserTransaction:
             raise self._over
 
     def _commit(self, act: Callable[[Tx], Awaitable[T]]) -> T:
-        from .session import run_now, translate
 
         self._check_open()
         try:

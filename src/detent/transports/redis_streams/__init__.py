@@ -1,5 +1,1 @@
 """The stream transport on Redis or Valkey Streams."""
-
-from .transport import RedisStreamTransport
-
-__all__ = ["RedisStreamTransport"]

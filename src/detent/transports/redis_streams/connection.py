@@ -45,27 +45,15 @@ class RedisConnection:
 
     async def execute(self, *command: Any, timeout: float = REPLY_TIMEOUT) -> Any:
         """Run one command; raises its error reply."""
-        reply = (await self.pipeline([command], timeout=timeout))[0]
-        if isinstance(reply, ResponseError):
-            raise reply
-        return reply
+        return (await self.execute_many([command], timeout=timeout))[0]
 
-    async def execute_many(self, commands: Sequence[Command]) -> list[Any]:
+    async def execute_many(self, commands: Sequence[Command], *, timeout: float = REPLY_TIMEOUT) -> list[Any]:
         """Run the commands in one round trip; raises the first error reply."""
-        replies = await self.pipeline(commands)
-        for reply in replies:
-            if isinstance(reply, ResponseError):
-                raise reply
-        return replies
+        return _raise_first(await self.pipeline(commands, timeout=timeout))
 
     async def transaction(self, commands: Sequence[Command]) -> list[Any]:
         """Run the commands atomically (MULTI, EXEC); raises the first error reply."""
-        replies = await self.execute_many([("MULTI",), *commands, ("EXEC",)])
-        results: list[Any] = replies[-1]
-        for reply in results:
-            if isinstance(reply, ResponseError):
-                raise reply
-        return results
+        return _raise_first((await self.execute_many([("MULTI",), *commands, ("EXEC",)]))[-1])
 
     async def pipeline(self, commands: Sequence[Command], *, timeout: float = REPLY_TIMEOUT) -> list[Any]:
         """Run the commands in one round trip; error replies are returned among the replies."""
@@ -78,13 +66,13 @@ class RedisConnection:
                         await self._connect()
                     replies = await self._call(commands)
             except BaseException as error:  # replies still on their way must not be read as those of later commands
-                await self._drop()
+                await self.close(nowait=True)
                 if isinstance(error, OSError | TimeoutError | RedisError):
                     raise StreamUnavailable(f"Redis does not answer: {_describe(error)}") from error
                 raise
             for reply in replies:
                 if isinstance(reply, ResponseError) and (problem := _refusal(reply)):
-                    await self._drop()
+                    await self.close(nowait=True)
                     raise StreamUnavailable(problem) from reply
         return replies
 
@@ -113,13 +101,17 @@ class RedisConnection:
             raise StreamUnavailable(_refusal(info) or f"Redis refuses INFO: {info}") from info
         self.run_id = parse_info(info).get("run_id", "")
 
-    async def _drop(self) -> None:
+    async def close(self, *, nowait: bool = False) -> None:
         with suppress(RedisError, OSError):
-            await self._connection.disconnect(nowait=True)
+            await self._connection.disconnect(nowait=nowait)
 
-    async def close(self) -> None:
-        with suppress(RedisError, OSError):
-            await self._connection.disconnect()
+
+def _raise_first(replies: list[Any]) -> list[Any]:
+    """The replies, if none of them is an error."""
+    for reply in replies:
+        if isinstance(reply, ResponseError):
+            raise reply
+    return replies
 
 
 def _describe(error: Exception) -> str:

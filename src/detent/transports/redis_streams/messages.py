@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from detent.core.contract.streams import ResultStatus
@@ -17,10 +18,7 @@ _NO_FIELDS: Mapping[bytes, bytes] = {}
 
 def fields_of(task: TaskMessage) -> list[Any]:
     """A task as the field and value arguments of XADD."""
-    arguments: list[Any] = []
-    for name, value in zip(TASK_FIELDS, task, strict=True):
-        arguments += (name, value)
-    return arguments
+    return [*chain.from_iterable(zip(TASK_FIELDS, task, strict=True))]
 
 
 def dead_letter_fields(dead_letter: DeadLetter) -> list[Any]:
@@ -33,7 +31,7 @@ def dead_letter_fields(dead_letter: DeadLetter) -> list[Any]:
         "failed_at": iso(dead_letter.created_at),
         "dlq_id": dead_letter.id,
     }
-    return [argument for pair in fields.items() for argument in pair]
+    return [*chain.from_iterable(fields.items())]
 
 
 def delivery_of(entry: Sequence[Any], max_bytes: int) -> Delivery:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import HTTPConnection
 
 from detent.core.access import POWERS, Power, Role, Token, implied_roles
-from detent.core.errors import InvalidInput, TenantViolation
+from detent.core.errors import TenantViolation
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.system.clock import SystemClock
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .state import Web
 
 COOKIE = "detent_session"
-CSRF_HEADER = "x-csrf-token"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _CACHE_SECONDS = 0.1
 """How long a token lookup is cached; a revoked token is refused at the latest after this time."""
@@ -88,11 +87,12 @@ class Authenticator:
             scheme, _, secret = header.partition(" ")
             if scheme.lower() != "bearer" or not secret.strip():
                 raise Unauthorized("send the token as `Authorization: Bearer TOKEN`")
-            return self._caller(await self._lookup(secret.strip()))
+            return await self.authenticate_secret(secret.strip())
         cookie = request.cookies.get(COOKIE)
         if cookie:
-            caller = self._caller(await self._lookup(cookie))
-            if method not in SAFE and not self._csrf_matches(request, cookie):
+            caller = await self.authenticate_secret(cookie)
+            csrf = request.headers.get("x-csrf-token", "")
+            if method not in SAFE and not compare_digest(csrf.encode(), csrf_token_of(cookie).encode()):
                 raise Forbidden(
                     "the X-CSRF-Token header is missing or wrong; a session must send it with each change",
                     code="CSRF_TOKEN_INVALID",
@@ -104,7 +104,13 @@ class Authenticator:
         raise Unauthorized("a bearer token is required; create one with `detent token create`")
 
     async def authenticate_secret(self, secret: str) -> Caller:
-        return self._caller(await self._lookup(secret))
+        """The caller with this token. Raises Unauthorized if it is unknown, expired or revoked."""
+        token = await self._lookup(secret)
+        if not isinstance(token, Token):
+            raise Unauthorized("unknown token; use a valid token")
+        if not token.is_valid(self._clock.now()):
+            raise Unauthorized("token expired or revoked; use a valid token")
+        return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id, token.roles)
 
     async def is_open(self) -> bool:
         """True if requests need no token: the setting allows it and no token was ever created."""
@@ -113,16 +119,6 @@ class Authenticator:
     def clear_cache(self) -> None:
         """To be called after this process has created or revoked a token."""
         self._cache.clear()
-
-    def _csrf_matches(self, request: HTTPConnection, secret: str) -> bool:
-        return compare_digest(request.headers.get(CSRF_HEADER, "").encode(), csrf_token_of(secret).encode())
-
-    def _caller(self, token: Token | bool | None) -> Caller:
-        if not isinstance(token, Token):
-            raise Unauthorized("unknown token; use a valid token")
-        if not token.is_valid(self._clock.now()):
-            raise Unauthorized("token expired or revoked; use a valid token")
-        return Caller(token.person, Role(token.role), token.tenant_id, token.payloads, token.id, token.roles)
 
     async def _lookup(self, secret: str) -> Token | bool | None:
         cached = self._cache.get(secret)
@@ -147,7 +143,7 @@ class Authenticator:
 def _require_local_request(request: HTTPConnection) -> None:
     """Refuse DNS rebinding and cross-site requests: an open API serves programs on this machine only."""
     host = request.headers.get("host", "")
-    if not is_loopback(host_name(host)):
+    if not is_loopback(_host_name(host)):
         raise Forbidden(
             "without tokens this API accepts requests to a loopback address only; use http://127.0.0.1",
             code="HOST_NOT_ALLOWED",
@@ -159,7 +155,7 @@ def _require_local_request(request: HTTPConnection) -> None:
         )
 
 
-def host_name(host: str) -> str:
+def _host_name(host: str) -> str:
     """The host without its port and without the brackets of an IPv6 address."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
@@ -169,9 +165,3 @@ def host_name(host: str) -> str:
 def is_loopback(host: str) -> bool:
     name = host.strip().lower()
     return name in ("localhost", "::1") or (name.startswith("127.") and name.replace(".", "").isdigit())
-
-
-def check_secret(secret: object) -> str:
-    if not isinstance(secret, str) or not secret.isascii() or not 0 < len(secret) <= 200:
-        raise InvalidInput("token must be 1 to 200 ASCII characters", code="TOKEN_INVALID", field="token")
-    return secret

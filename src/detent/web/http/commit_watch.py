@@ -1,6 +1,7 @@
 """Wakes requests that wait for a commit: one watch on the store serves all of them."""
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from detent.core.errors import DetentError
@@ -24,14 +25,11 @@ class CommitWatch:
         """Return after the next commit that is noticed, or after this many seconds. May return without a commit."""
         self._waiting += 1
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="detent-web-commit-watch")
-            self._web.track(self._task)
-        changed = self._changed
+            self._task = self._web.start(self._run(), "commit-watch")
         try:
-            async with asyncio.timeout(seconds):
-                await changed.wait()
-        except TimeoutError:
-            pass
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
         finally:
             self._waiting -= 1
 

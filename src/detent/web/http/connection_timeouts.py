@@ -42,38 +42,30 @@ def with_timeouts(protocol: type[Any], settings: Settings) -> type[asyncio.Proto
             if self.cycle is None or self.cycle.response_complete:
                 self._start_header_timer()
             else:
-                self._stop_header_timer()
+                self._stop_timer("_header_timer")
 
         def pause_writing(self) -> None:
             super().pause_writing()
             self._write_timer = self.loop.call_later(settings.send_seconds, reset_connection, self.transport)
 
         def resume_writing(self) -> None:
-            self._stop_write_timer()
+            self._stop_timer("_write_timer")
             super().resume_writing()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_header_timer()
-            self._stop_write_timer()
+            self._stop_timer("_header_timer")
+            self._stop_timer("_write_timer")
             super().connection_lost(exc)
 
         def _start_header_timer(self) -> None:
             if self._header_timer is None:
-                self._header_timer = self.loop.call_later(settings.head_seconds, self._close_connection)
+                self._header_timer = self.loop.call_later(settings.head_seconds, self.transport.close)
 
-        def _stop_header_timer(self) -> None:
-            if self._header_timer is not None:
-                self._header_timer.cancel()
-                self._header_timer = None
-
-        def _stop_write_timer(self) -> None:
-            if self._write_timer is not None:
-                self._write_timer.cancel()
-                self._write_timer = None
-
-        def _close_connection(self) -> None:
-            self._header_timer = None
-            self.transport.close()
+        def _stop_timer(self, name: str) -> None:
+            timer = getattr(self, name)
+            if timer is not None:
+                timer.cancel()
+                setattr(self, name, None)
 
     return TimeoutProtocol
 

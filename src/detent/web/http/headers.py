@@ -13,11 +13,9 @@ _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     b"connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_HTML_HEADERS = [(b"content-security-policy", _POLICY)]
-_DATA_HEADERS = [(b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")]
+_DATA_POLICY = b"default-src 'none'; frame-ancestors 'none'"
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 """With both, a proxy may see another end of the request than we do: nothing more is read from that connection."""
-_NO_STORE = (b"cache-control", b"no-store")
 
 
 class SecurityHeaders:
@@ -35,17 +33,15 @@ class SecurityHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = message["headers"]
-                names = {name for name, _ in headers}
-                is_html = any(name == b"content-type" and value.startswith(b"text/html") for name, value in headers)
-                headers = [*headers, *_ALWAYS]
-                if b"content-security-policy" not in names:
-                    headers += _HTML_HEADERS if is_html else _DATA_HEADERS
-                if b"cache-control" not in names:
-                    headers.append(_NO_STORE)
-                if ambiguous:
-                    headers.append((b"connection", b"close"))
-                message["headers"] = headers
+                sent = dict(message["headers"])
+                is_html = sent.get(b"content-type", b"").startswith(b"text/html")
+                defaults = {
+                    b"content-security-policy": _POLICY if is_html else _DATA_POLICY,
+                    b"cache-control": b"no-store",
+                }
+                added = [item for item in defaults.items() if item[0] not in sent]
+                closing = [(b"connection", b"close")] if ambiguous else []
+                message["headers"] = [*message["headers"], *_ALWAYS, *added, *closing]
             await send(message)
 
         await self.app(scope, receive, send_with_headers)

@@ -1,9 +1,7 @@
 """The Idempotency-Key header: a request repeated under its key gets the stored response and changes nothing again."""
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,7 @@ from detent.core.times import SECOND
 from detent.ports.store import Store
 from detent.ports.tx import Tx
 
-from .problems import problem_of
+from .problems import RetryLater, problem_of
 
 if TYPE_CHECKING:
     from .route import ApiRequest
@@ -23,21 +21,6 @@ if TYPE_CHECKING:
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _DROP_EXPIRED_AT_ONCE = 20
-
-
-class KeyInUse(DetentError):
-    """The first request with this key has not finished yet."""
-
-    code = "IDEMPOTENCY_KEY_IN_FLIGHT"
-    http_status = 409
-    retryable = True
-
-
-class KeyReused(DetentError):
-    """The key was used before with a different request."""
-
-    code = "IDEMPOTENCY_KEY_REUSED"
-    http_status = 422
 
 
 async def run_idempotent(request: "ApiRequest", run: Callable[[], Awaitable[Response]]) -> Response:
@@ -48,9 +31,8 @@ async def run_idempotent(request: "ApiRequest", run: Callable[[], Awaitable[Resp
     key = request.headers["idempotency-key"]
     if not _KEY.fullmatch(key):
         raise InvalidInput("Idempotency-Key must be 1 to 255 visible ASCII characters", code="IDEMPOTENCY_KEY_INVALID")
-    engine = await request.engine()
-    store, settings, owner = engine.store, request.web.settings, request.caller.idempotency_owner
-    digest, fresh_id = _digest(request), engine.ids.job()
+    store, settings, owner = request.engine.store, request.web.settings, request.caller.idempotency_owner
+    digest, fresh_id = _digest(request), request.engine.ids.job()
     request.fresh_id, stored = await store.write(lambda tx: _reserve(tx, owner, key, digest, fresh_id, settings))
     if stored is not None:
         status, media_type, body = stored
@@ -66,25 +48,22 @@ async def run_idempotent(request: "ApiRequest", run: Callable[[], Awaitable[Resp
         return response
     finally:
         if not kept:  # not awaited: the store may be unreachable, and the caller must get the error now
-            request.web.track(asyncio.create_task(_release(store, owner, key)))
+            request.web.start(_release(store, owner, key), "release-key")
 
 
 async def _response_of(run: Callable[[], Awaitable[Response]], trace_id: str) -> Response:
     """The response to store. An error that is not retryable becomes a response; a retryable one is raised."""
     try:
         return await run()
-    except DetentError as error:
-        if error.retryable:
+    except (DetentError, RequestValidationError) as error:
+        if isinstance(error, DetentError) and error.retryable:
             raise
-        return problem_of(error, trace_id)
-    except RequestValidationError as error:
         return problem_of(error, trace_id)
 
 
 async def _release(store: Store, owner: str, key: str) -> None:
     """Free the key for a retry. Its row keeps the fresh id, so a write whose commit is in doubt is not repeated."""
-    with suppress(DetentError):
-        await store.write(lambda tx: tx.answers.release_answer(owner, key))
+    await store.write(lambda tx: tx.answers.release_answer(owner, key))
 
 
 async def _reserve(
@@ -98,13 +77,15 @@ async def _reserve(
     first = await tx.answers.answer(owner, key)
     assert first is not None, "the key is reserved"
     if first.digest != digest:
-        raise KeyReused("this Idempotency-Key was sent with another request; use a new key for a new request")
+        message = "this Idempotency-Key was sent with another request; use a new key for a new request"
+        raise DetentError(message, code="IDEMPOTENCY_KEY_REUSED", http_status=422)
     if first.status is not None:
         return first.fresh_id, (first.status, first.media, first.body)
     abandoned = tx.now - first.made_at > settings.answer_lost_seconds * SECOND
     if abandoned and await tx.answers.take_over_answer(owner, key, first.made_at, until):
         return first.fresh_id, None
-    raise KeyInUse("the first request with this Idempotency-Key has not finished; retry later")
+    message = "the first request with this Idempotency-Key has not finished; retry later"
+    raise RetryLater(message, code="IDEMPOTENCY_KEY_IN_FLIGHT", http_status=409)
 
 
 def _digest(request: "ApiRequest") -> str:

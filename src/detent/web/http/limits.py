@@ -9,59 +9,20 @@ from starlette.requests import ClientDisconnect, Request
 from detent.core.errors import DetentError, InvalidInput
 from detent.system.clock import SystemClock
 
+from .problems import RetryLater
+
 _MAX_CALLERS = 10_000
 
 
-class TooLarge(DetentError):
-    code = "BODY_TOO_LARGE"
-    http_status = 413
-
-
-class WrongMedia(DetentError):
-    code = "MEDIA_TYPE_UNSUPPORTED"
-    http_status = 415
-
-
-class TooSlow(DetentError):
-    code = "BODY_TOO_SLOW"
-    http_status = 408
-
-
-class TooMany(DetentError):
-    code = "RATE_LIMITED"
-    http_status = 429
-    retryable = True
-
-
 async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
-    """The whole body. Raises TooLarge as soon as the limit is exceeded, TooSlow after `seconds`."""
+    """The whole body. Raises an error as soon as it exceeds the limit, or after `seconds`."""
     length = request.headers.get("content-length")
     if length is not None and (not length.isdigit() or int(length[:19]) > max_bytes):
         raise _too_large(max_bytes)
-    first = await _receive(request, seconds)
-    body: bytes = first.get("body", b"")
-    if first["type"] == "http.disconnect":
-        raise ClientDisconnect
-    if first.get("more_body", False):
-        body = await _read_rest(request, body, max_bytes, seconds)
-    if len(body) > max_bytes:
-        raise _too_large(max_bytes)
-    return body
-
-
-async def _receive(request: Request, seconds: float) -> Any:
+    parts, size, more = [], 0, True
     try:
         async with asyncio.timeout(seconds):
-            return await request.receive()
-    except TimeoutError:
-        raise _too_slow(seconds) from None
-
-
-async def _read_rest(request: Request, body: bytes, max_bytes: int, seconds: float) -> bytes:
-    parts, size = [body], len(body)
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
+            while more:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnect
@@ -69,30 +30,29 @@ async def _read_rest(request: Request, body: bytes, max_bytes: int, seconds: flo
                 size += len(parts[-1])
                 if size > max_bytes:
                     raise _too_large(max_bytes)
-                if not message.get("more_body", False):
-                    return b"".join(parts)
+                more = message.get("more_body", False)
     except TimeoutError:
-        raise _too_slow(seconds) from None
+        slow = f"the request body did not arrive within {seconds:g} seconds"
+        raise DetentError(slow, code="BODY_TOO_SLOW", http_status=408) from None
+    return b"".join(parts)
 
 
-def _too_large(max_bytes: int) -> TooLarge:
-    return TooLarge(f"the request body must be at most {max_bytes} bytes", limit=max_bytes)
-
-
-def _too_slow(seconds: float) -> TooSlow:
-    return TooSlow(f"the request body did not arrive within {seconds:g} seconds")
+def _too_large(max_bytes: int) -> DetentError:
+    message = f"the request body must be at most {max_bytes} bytes"
+    return DetentError(message, code="BODY_TOO_LARGE", http_status=413, limit=max_bytes)
 
 
 def strict_json(body: bytes, max_depth: int) -> Any:
     """Parse JSON by the standard: no NaN or Infinity, nesting up to `max_depth`, Python's limit on digits."""
     try:
         value = _decode(body.decode())
+        if body.count(b"[") + body.count(b"{") > max_depth and _deeper_than(value, max_depth):
+            raise RecursionError
     except RecursionError:
-        raise _too_deep(max_depth) from None
+        message = f"the request body must be nested at most {max_depth} levels deep"
+        raise InvalidInput(message, code="BODY_TOO_DEEP", limit=max_depth) from None
     except (ValueError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the request body is not JSON: {str(error)[:200]}", code="BODY_NOT_JSON") from None
-    if body.count(b"[") + body.count(b"{") > max_depth and _deeper_than(value, max_depth):
-        raise _too_deep(max_depth)
     return value
 
 
@@ -103,22 +63,12 @@ def _refuse_constant(name: str) -> NoReturn:
 _decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
-def _too_deep(max_depth: int) -> InvalidInput:
-    return InvalidInput(
-        f"the request body must be nested at most {max_depth} levels deep", code="BODY_TOO_DEEP", limit=max_depth
-    )
-
-
 def _deeper_than(value: Any, levels: int) -> bool:
+    """Whether objects and lists are nested deeper than this; checked level by level, without recursion."""
     layer = [value]
     for _ in range(levels + 1):
-        layer = [
-            inner
-            for outer in layer
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
+        values = (inner for outer in layer for inner in (outer.values() if isinstance(outer, dict) else outer))
+        layer = [inner for inner in values if isinstance(inner, dict | list)]
         if not layer:
             return False
     return True
@@ -138,11 +88,12 @@ class RateLimiter:
         self._full_at: dict[str, float] = {}
 
     def take(self, caller: str) -> None:
-        """Count one request. Raises TooMany if the caller's bucket is empty."""
+        """Count one request. Raises RetryLater if the caller's bucket is empty."""
         now = self._clock.monotonic()
         full_at = max(now, self._full_at.get(caller, 0.0)) + 1 / self._rate
         if full_at - now > 2.0:
-            raise TooMany(f"more than {self._rate:g} requests per second with this token; retry later")
+            message = f"more than {self._rate:g} requests per second with this token; retry later"
+            raise RetryLater(message, code="RATE_LIMITED", http_status=429)
         if len(self._full_at) >= _MAX_CALLERS:
             self._full_at = {name: at for name, at in self._full_at.items() if at > now}
         self._full_at[caller] = full_at

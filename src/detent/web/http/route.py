@@ -3,30 +3,36 @@
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from detent.core.access import POWERS, Power
-from detent.core.errors import InvalidInput, StoreUnavailable
+from detent.core.access import POWERS, Power, Scope
+from detent.core.errors import DetentError, InvalidInput, StoreUnavailable
+from detent.core.job import Job
 from detent.engine import Engine
 from detent.engine.control.access import Forbidden
-from detent.web.openapi.schemas import PROBLEMS, model_of
+from detent.engine.reads import responses, views
+from detent.engine.submit.prepare import Submitted
+from detent.web.openapi.schemas import PROBLEMS, ReasonRequest, list_model, model_of
 
 from .authentication import SAFE, Caller
 from .idempotency import run_idempotent
-from .limits import WrongMedia, is_json, read_body, strict_json
+from .limits import is_json, read_body, strict_json
 from .problems import new_trace, problem_of
 from .state import Web
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+H = TypeVar("H", bound=Callable[..., Coroutine[Any, Any, Any]])
 PREFIX = "/api/v1"
 POWER = "x-detent-power"
 _LATE_SECONDS = 0.1
 _EMPTY_BODIES = (b"", b"{}", b"null")
+HTML_PAGE = {"description": "HTML page", "content": {"text/html": {}}}
 PUBLIC = "public"
 """Declared by routes that need no authentication: liveness, readiness, the OpenAPI document."""
 
@@ -34,10 +40,12 @@ PUBLIC = "public"
 class ApiRequest(Request):
     """A request as its handler gets it: authenticated, with a body that was read and is within the limits.
 
-    `caller` is not set on public routes.
+    `caller` and `engine` are not set on public routes.
     """
 
     caller: Caller
+    engine: Engine
+    """Limited to the caller's tenant if its token is bound to one."""
     web: Web
     trace_id: str
     raw: bytes = b""
@@ -50,9 +58,16 @@ class ApiRequest(Request):
     async def json(self) -> Any:
         return strict_json(self.raw, self.web.settings.max_depth)
 
-    async def engine(self) -> Engine:
-        """The engine, limited to the caller's tenant if its token is bound to one."""
-        return (await self.web.engine()).scoped(tenant=self.caller.tenant)
+    def acting(self, body: ReasonRequest | None = None) -> Scope:
+        """The scope of a change: the caller, and the reason in the body."""
+        return Scope(self.caller.person, body.reason if body else None)
+
+    def job_view(self, job: Job) -> responses.Job:
+        return views.job_view(self.engine.contract(job.contract), job, payloads=self.caller.payloads)
+
+    def submitted_view(self, submitted: Submitted) -> responses.SubmitResponse:
+        contract = self.engine.contract(submitted.job.contract)
+        return views.submitted_view(contract, submitted, payloads=self.caller.payloads)
 
 
 class ApiRoute(APIRoute):
@@ -62,7 +77,7 @@ class ApiRoute(APIRoute):
         super().__init__(*args, **options)
         declared = (self.openapi_extra or {}).get(POWER)
         if declared is None:
-            raise TypeError(f"{self.path} declares no power; create it with Router.route_for(..., needs=)")
+            raise TypeError(f"{self.path} declares no power; create it with Router.route_for")
         self.needs = None if declared == PUBLIC else Power(declared)
         self.takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
 
@@ -73,8 +88,11 @@ class ApiRoute(APIRoute):
             api_request = ApiRequest(request.scope, request.receive)
             api_request.web = request.app.state.web
             api_request.trace_id = new_trace()
+            settings = api_request.web.settings
             try:
-                return await self._respond(api_request, handler)
+                if request.method not in SAFE:
+                    api_request.raw = await read_body(request, settings.max_body, settings.body_seconds)
+                return await run_watched(api_request.web, self._handle(api_request, handler))
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:
@@ -82,21 +100,17 @@ class ApiRoute(APIRoute):
 
         return apply_policy
 
-    async def _respond(self, request: ApiRequest, handler: Handler) -> Response:
-        web = request.web
-        if request.method not in SAFE:
-            request.raw = await read_body(request, web.settings.max_body, web.settings.body_seconds)
-        return await run_watched(web, self._handle(request, handler))
-
     async def _handle(self, request: ApiRequest, handler: Handler) -> Response:
         web, method = request.web, request.method
         if self.needs is not None:
             request.caller = caller = await web.authenticator.authenticate(request, method)
             if not caller.may(self.needs):
                 raise Forbidden(_missing_power(caller, self.needs))
-            web.rate_limiter.take(caller.token_id or _address(request))
+            web.rate_limiter.take(caller.token_id or (request.client.host if request.client else ""))
+            request.engine = (await web.engine()).scoped(tenant=caller.tenant)
         if request.raw and not is_json(request.headers.get("content-type")):
-            raise WrongMedia("send the body as JSON, with `Content-Type: application/json`")
+            message = "send the body as JSON, with `Content-Type: application/json`"
+            raise DetentError(message, code="MEDIA_TYPE_UNSUPPORTED", http_status=415)
         if request.raw and not self.takes_body and request.raw.strip() not in _EMPTY_BODIES:
             raise InvalidInput("this endpoint takes no request body", code="BODY_UNEXPECTED")
         if method == "POST" and self.needs is not None and "idempotency-key" in request.headers:
@@ -105,82 +119,41 @@ class ApiRoute(APIRoute):
 
 
 async def run_watched(web: Web, work: Coroutine[Any, Any, Response]) -> Response:
-    """The response of `work`. Raises StoreUnavailable without waiting for `work` if the store does not respond."""
+    """The response of `work`. Raises StoreUnavailable without waiting for `work` if the store does not respond.
+
+    A slow request is checked again and again: the store is probed, unless another request just finished, or the check
+    is late because this process is slow.
+    """
+    settings, clock = web.settings, asyncio.get_running_loop().time
     task = asyncio.create_task(work)
-    watchdog = Watchdog(web, task)
+    seconds_left = settings.request_seconds
     try:
-        return await watchdog.response
+        while True:
+            due = clock() + settings.doubt_seconds
+            if (await asyncio.wait({task}, timeout=settings.doubt_seconds))[0]:
+                break
+            seconds_left -= settings.doubt_seconds
+            if seconds_left <= 0:
+                took = f"the request took longer than {settings.request_seconds:g} seconds and was cancelled"
+                raise StoreUnavailable(took)
+            if clock() - due <= _LATE_SECONDS <= clock() - web.last_response_at:
+                probe = web.probe_store()
+                both: set[asyncio.Future[Any]] = {task, probe}
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                if not task.done() and not probe.result():
+                    raise StoreUnavailable("the store does not respond")
+        response = task.result()
+        web.last_response_at = clock()
+        return response
     finally:
-        watchdog.stop()
         if not task.done():
             task.cancel()
             web.track(task)
 
 
-class Watchdog:
-    """Checks on a slow request: fails it if the store does not respond, lets it continue if the store is only slow."""
-
-    def __init__(self, web: Web, task: "asyncio.Task[Response]") -> None:
-        self._web = web
-        self._loop = asyncio.get_running_loop()
-        self.response: asyncio.Future[Response] = self._loop.create_future()
-        self._seconds_left = web.settings.request_seconds
-        self._probe: asyncio.Task[None] | None = None
-        self._start_timer()
-        task.add_done_callback(self._on_done)
-
-    def _start_timer(self) -> None:
-        self._due = self._loop.time() + self._web.settings.doubt_seconds
-        self._timer = self._loop.call_at(self._due, self._on_timer)
-
-    def stop(self) -> None:
-        self._timer.cancel()
-        if self._probe is not None:
-            self._probe.cancel()
-
-    def _on_done(self, task: "asyncio.Task[Response]") -> None:
-        error = None if task.cancelled() else task.exception()
-        if self.response.done():
-            return
-        if task.cancelled():
-            self.response.cancel()
-        elif error is not None:
-            self.response.set_exception(error)
-        else:
-            self._web.last_response_at = self._loop.time()
-            self.response.set_result(task.result())
-
-    def _on_timer(self) -> None:
-        """Probe the store, unless another request just finished, or the timer is late because this process is slow."""
-        now = self._loop.time()
-        self._seconds_left -= self._web.settings.doubt_seconds
-        if self._seconds_left > 0 and (
-            now - self._due > _LATE_SECONDS or now - self._web.last_response_at < _LATE_SECONDS
-        ):
-            self._start_timer()
-        else:
-            self._probe = self._loop.create_task(self._check_store())
-
-    async def _check_store(self) -> None:
-        if self._seconds_left <= 0:
-            self._fail(f"the request took longer than {self._web.settings.request_seconds:g} seconds and was cancelled")
-        elif await self._web.store_responds():
-            self._start_timer()
-        else:
-            self._fail("the store does not respond")
-
-    def _fail(self, message: str) -> None:
-        if not self.response.done():
-            self.response.set_exception(StoreUnavailable(message))
-
-
 def _missing_power(caller: Caller, needs: Power) -> str:
     roles = " or ".join(str(role) for role, powers in POWERS.items() if needs in powers)
     return f"{caller.person} has the role {caller.role}; this endpoint needs {roles}"
-
-
-def _address(request: ApiRequest) -> str:
-    return request.client.host if request.client else ""
 
 
 class Router(APIRouter):
@@ -193,33 +166,56 @@ class Router(APIRouter):
         self,
         method: str,
         path: str,
-        *,
         needs: Power | None,
-        responses: dict[int, Any],
+        *,
+        status: int = 200,
+        key: str | None = None,
+        shared: str | None = None,
+        responses: dict[int, Any] | None = None,
         extra: dict[str, Any] | None = None,
         **options: Any,
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare a route.
+    ) -> Callable[[H], H]:
+        """Declare a route. Its answer, a JSON object, is what the handler returns; the return type documents it.
 
         needs: the power the caller must have; None makes the route public.
-        responses: status code -> answer, or a whole OpenAPI response object.
+        status: of the answer; a handler that returns a Response chooses its own.
+        key: of the list that the handler returns; for a page it returns (list, cursor of the next page or None).
+        shared: what the route is about, if tokens that are bound to a tenant have no access to it.
+        responses: status code -> answer or OpenAPI response object, for handlers that return a Response.
         extra: members to add to the OpenAPI operation.
         """
-        documented: dict[int | str, dict[str, Any]] = {
-            status: body if isinstance(body, dict) else {"model": model_of(body)} for status, body in responses.items()
-        }
         declared = {POWER: PUBLIC if needs is None else str(needs), **(extra or {})}
         if needs is not None:
             declared.setdefault("security", [{"bearer": []}])
-        return self.api_route(
-            path,
-            methods=[method],
-            response_model=None,
-            status_code=min(responses),
-            responses={**PROBLEMS, **documented},
-            openapi_extra=declared,
-            **options,
-        )
+
+        def add(handler: H) -> H:
+            @wraps(handler)
+            async def endpoint(**arguments: Any) -> Response:
+                if shared is not None:
+                    arguments["request"].caller.require_all_tenants(shared)
+                answer = await handler(**arguments)
+                if key is not None:
+                    answer = {key: answer[0], "next_cursor": answer[1]} if isinstance(answer, tuple) else {key: answer}
+                return answer if isinstance(answer, Response) else json_response(answer, status)
+
+            returned = handler.__annotations__["return"]
+            answers = responses or {status: {"model": list_model(key, returned)} if key else returned}
+            documented: dict[int | str, dict[str, Any]] = {
+                code: answer if isinstance(answer, dict) else {"model": model_of(answer)}
+                for code, answer in answers.items()
+            }
+            self.api_route(
+                path,
+                methods=[method],
+                response_model=None,
+                status_code=min(answers),
+                responses={**PROBLEMS, **documented},
+                openapi_extra=declared,
+                **options,
+            )(endpoint)
+            return handler
+
+        return add
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

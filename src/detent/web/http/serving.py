@@ -3,8 +3,8 @@
 import asyncio
 import importlib.util
 import socket
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvicorn
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from detent.client.app import Detent
 
 T = TypeVar("T")
-DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8400
 _SETTINGS = Settings()
 
 
@@ -49,13 +48,8 @@ class Server(uvicorn.Server):
             web.stopping.set()
         await super().shutdown(sockets)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if self._own_signals:
-            with super().capture_signals():
-                yield
-        else:
-            yield
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return super().capture_signals() if self._own_signals else nullcontext()
 
 
 async def check_address(engine: Engine, host: str) -> bool:

@@ -4,10 +4,6 @@ import os
 from dataclasses import dataclass
 
 
-def _internal() -> bool:
-    return os.environ.get("DETENT_INTERNAL", "").strip().lower() in ("1", "true", "yes", "on")
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Frozen: the settings of a running API do not change."""
@@ -46,5 +42,6 @@ class Settings:
 
     @classmethod
     def from_environment(cls, *, open_without_tokens: bool = False, sweep: bool = False, **more: float) -> "Settings":
-        options = {"open_without_tokens": open_without_tokens, "internal": _internal(), "sweep": sweep, "record": True}
+        internal = os.environ.get("DETENT_INTERNAL", "").strip().lower() in ("1", "true", "yes", "on")
+        options = {"open_without_tokens": open_without_tokens, "internal": internal, "sweep": sweep, "record": True}
         return cls(**options, **more)  # type: ignore[arg-type]

@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.core.errors import DetentError
 from detent.engine import Engine
+from detent.engine.metrics.time_series import SeriesRecorder
 from detent.observability.maintenance import MaintenanceLoop
 from detent.observability.settings import load_settings
+from detent.ports.store import Store
 from detent.system.clock import SystemClock
 from detent.web.live.event_stream import EventTail
-from detent.web.live.job_counts import JobCounter, SharedCounts
-from detent.web.live.series_recorder import record
+from detent.web.live.job_counts import SharedCounts
 from detent.web.live.verification import Verifier
 from detent.worker.reclaim_grace import ReclaimGrace
 from detent.worker.sweeper import Sweeper
@@ -25,8 +26,11 @@ from .settings import Settings
 if TYPE_CHECKING:
     from detent.client.app import Detent
 
+T = TypeVar("T")
 log = logging.getLogger("detent.web")
 _PROBE_SECONDS = 0.4
+_RECORD_SECONDS = 2.0
+_CATCH_UP_SECONDS = 0.05
 
 
 class Web:
@@ -37,13 +41,12 @@ class Web:
         self.authenticator = Authenticator(self)
         self.event_tail = EventTail(self)
         self.commit_watch = CommitWatch(self)
-        self.job_counts = JobCounter(self)
         self.shared_counts = SharedCounts(self)
         self.verifier = Verifier(self)
         self.rate_limiter = RateLimiter(settings.rate_per_second)
         self._target = target
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._probing: asyncio.Future[bool] | None = None
+        self._probe: asyncio.Future[bool] | None = None
         self.openapi_documents: dict[Any, dict[str, Any]] = {}
         self.stopping = asyncio.Event()
         """Set when the server is about to stop; event streams and waiting claims end then."""
@@ -57,13 +60,17 @@ class Web:
         if not self._started:
             self._started = True
             if self.settings.sweep:
-                self.track(asyncio.create_task(_sweep(engine), name="detent-web-sweeper"))
-                self.track(
-                    asyncio.create_task(MaintenanceLoop(engine, load_settings()).run(), name="detent-web-maintenance")
-                )
+                self.start(_sweep(engine), "sweeper")
+                self.start(MaintenanceLoop(engine, load_settings()).run(), "maintenance")
             if self.settings.record:
-                self.track(asyncio.create_task(record(engine), name="detent-web-record"))
+                self.start(_record(engine), "record")
         return engine
+
+    def start(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
+        """Start a background task."""
+        task = asyncio.create_task(work, name=f"detent-web-{name}")
+        self.track(task)
+        return task
 
     def track(self, task: "asyncio.Task[Any]") -> None:
         """Hold a reference to a background task; `close` cancels it if it still runs."""
@@ -75,21 +82,21 @@ class Web:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.debug("background task %s failed: %s", task.get_name(), error)
 
-    async def store_responds(self) -> bool:
+    def probe_store(self) -> "asyncio.Future[bool]":
         """Whether the database server responds; always true for SQLite. Concurrent calls share one probe."""
-        if self._probing is None or self._probing.done():
-            self._probing = asyncio.ensure_future(self._succeeds(_uptime))
-        return await asyncio.shield(self._probing)
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.ensure_future(self._succeeds(lambda store: store.uptime()))
+        return self._probe
 
     async def store_readable(self) -> bool:
         """Whether a read transaction succeeds now."""
-        return await self._succeeds(_read)
+        return await self._succeeds(lambda store: store.read(lambda tx: tx.stats.ping()))
 
-    async def _succeeds(self, probe: Callable[[Engine], Awaitable[Any]]) -> bool:
+    async def _succeeds(self, probe: Callable[[Store], Awaitable[Any]]) -> bool:
         """False if the probe fails or takes longer than `_PROBE_SECONDS`."""
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                await probe(await self.engine())
+                await probe((await self.engine()).store)
                 return True
         except (TimeoutError, DetentError, OSError):
             return False
@@ -105,14 +112,18 @@ class Web:
 
 
 async def _sweep(engine: Engine) -> None:
-    reclaim_grace = ReclaimGrace(SystemClock(), engine.contract(None).lease_seconds)
-    await reclaim_grace.check_uptime(engine.store)
-    await Sweeper(engine, reclaim_grace).run()
+    sweeper = Sweeper(engine, SystemClock(), ReclaimGrace(engine.contract(None).lease_seconds))
+    await sweeper.check_uptime()
+    await sweeper.run()
 
 
-async def _uptime(engine: Engine) -> None:
-    await engine.store.uptime()
-
-
-async def _read(engine: Engine) -> None:
-    await engine.store.read(lambda tx: tx.stats.ping())
+async def _record(engine: Engine) -> None:
+    """Record the time series. While far behind, pause briefly between batches to let other transactions proceed."""
+    recorder = SeriesRecorder(engine)
+    while True:
+        caught_up = True
+        try:
+            caught_up = await recorder.catch_up(4)
+        except DetentError as error:
+            log.debug("recording the time series failed, retrying: %s", error)
+        await asyncio.sleep(_RECORD_SECONDS if caught_up else _CATCH_UP_SECONDS)

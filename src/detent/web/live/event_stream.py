@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from detent.core.contract.model import Contract
 from detent.core.errors import DetentError
-from detent.engine.reads.views import event_view, redact_event, redact_job
+from detent.engine.reads.views import event_view, redact_entry, redact_job
 from detent.ports.tail import Position, TailEvent
 
 if TYPE_CHECKING:
@@ -42,10 +42,6 @@ class Frame:
     job_id: str
     full: bytes
     redacted: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.full) + len(self.redacted)
 
 
 FrameFilter = Callable[[Frame], bool]
@@ -102,19 +98,16 @@ class EventTail:
 
     async def _wait(self, seconds: float) -> bool:
         """Wait for new frames; False on timeout."""
-        has_new_frames = self._has_new_frames
         try:
             async with asyncio.timeout(seconds):
-                await has_new_frames.wait()
-            return True
+                return await self._has_new_frames.wait()
         except TimeoutError:
             return False
 
     async def _ensure_running(self) -> None:
         if self._task is None or self._task.done():
             self._ready.clear()
-            self._task = asyncio.create_task(self._run(), name="detent-web-tail")
-            self._web.track(self._task)
+            self._task = self._web.start(self._run(), "tail")
         await self._ready.wait()
 
     async def _run(self) -> None:
@@ -138,7 +131,7 @@ class EventTail:
     async def _read_new(self) -> bool:
         frames, position = await self._read_after(self._head)
         self._frames += frames
-        self._bytes += sum(frame.size for frame in frames)
+        self._bytes += _size(frames)
         self._head = max(self._head, position)
         if len(self._frames) > 2 * _MAX_FRAMES or self._bytes > _MAX_FRAME_BYTES:
             self._drop_older_half()
@@ -153,7 +146,11 @@ class EventTail:
         self._floor = self._frames[half - 1].position
         self._dropped += half
         self._frames = self._frames[half:]
-        self._bytes = sum(frame.size for frame in self._frames)
+        self._bytes = _size(self._frames)
+
+
+def _size(frames: Iterable[Frame]) -> int:
+    return sum(len(frame.full) + len(frame.redacted) for frame in frames)
 
 
 def _chunk(frames: Iterable[Frame], matches: FrameFilter, payloads: bool) -> bytes:
@@ -163,29 +160,15 @@ def _chunk(frames: Iterable[Frame], matches: FrameFilter, payloads: bool) -> byt
 def frame_of(contract: Contract, tail_event: TailEvent) -> Frame:
     job, event = tail_event.job, tail_event.event
     full = _encode(contract, tail_event)
-    redacted = _encode(contract, TailEvent(tail_event.position, redact_event(event), redact_job(job)))
-    return Frame(
-        tail_event.position,
-        job.tenant_id,
-        job.queue,
-        job.job_type,
-        job.contract,
-        job.id,
-        full,
-        full if redacted == full else redacted,
-    )
+    redacted = _encode(contract, TailEvent(tail_event.position, redact_entry(event), redact_job(job)))
+    names = (job.tenant_id, job.queue, job.job_type, job.contract, job.id)
+    return Frame(tail_event.position, *names, full, full if redacted == full else redacted)
 
 
 def _encode(contract: Contract, tail_event: TailEvent) -> bytes:
     job = tail_event.job
-    data = {
-        "job_id": job.id,
-        "job_type": job.job_type,
-        "contract": job.contract,
-        "queue": job.queue,
-        "tenant_id": job.tenant_id,
-        **event_view(contract, job, tail_event.event),
-    }
+    names = {name: getattr(job, name) for name in ("job_type", "contract", "queue", "tenant_id")}
+    data = {"job_id": job.id, **names, **event_view(contract, job, tail_event.event)}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     name = "".join(tail_event.event.event.splitlines())
     return f"id: {tail_event.position}\nevent: {name}\ndata: {text}\n\n".encode("utf-8", "backslashreplace")

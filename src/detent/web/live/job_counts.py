@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from detent.core.job import Micros
-from detent.ports.tx import StatusCount
+from detent.engine.reads.responses import JsonObject
 from detent.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -14,45 +12,10 @@ if TYPE_CHECKING:
 
 _SLOW_SECONDS = 0.1
 """A count that takes longer than this is slow."""
-_FRESH_SECONDS = 0.5
 _REUSE_FACTOR = 20.0
-"""A count that took n seconds is reused for 20 n seconds, so counting takes at most a twentieth of the time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The counts, and when they were made."""
-
-    at: Micros
-    rows: list[StatusCount]
-
-
-class JobCounter:
-    """Counts jobs by contract and status. All callers share one running count and the last result."""
-
-    def __init__(self, web: "Web") -> None:
-        self._web = web
-        self._clock = SystemClock()
-        self._last: Counts | None = None
-        self._fresh_until = 0.0
-        self._counting: asyncio.Task[None] | None = None
-
-    async def latest(self) -> Counts | None:
-        """The newest count that is available within `_SLOW_SECONDS`; None before the first one."""
-        if self._clock.monotonic() >= self._fresh_until and (self._counting is None or self._counting.done()):
-            self._counting = asyncio.create_task(self._count(), name="detent-web-count")
-            self._web.track(self._counting)
-        if self._counting is not None:
-            await asyncio.wait({self._counting}, timeout=_SLOW_SECONDS)
-        return self._last
-
-    async def _count(self) -> None:
-        started = self._clock.monotonic()
-        engine = await self._web.engine()
-        rows = await engine.store.read(lambda tx: tx.stats.counts())
-        self._last = Counts(engine.store.now(), rows)
-        now = self._clock.monotonic()
-        self._fresh_until = now + max(_FRESH_SECONDS, (now - started) * _REUSE_FACTOR)
+"""A slow count that took n seconds is reused for 20 n seconds, so counting takes at most a twentieth of the time."""
+_MAX_RESULTS = 1_000
+Count = Callable[[], Awaitable[JsonObject]]
 
 
 class SharedCounts:
@@ -61,32 +24,42 @@ class SharedCounts:
     def __init__(self, web: "Web") -> None:
         self._web = web
         self._clock = SystemClock()
-        self._cache: dict[str, tuple[float, dict[str, Any]]] = {}
-        self._running: dict[str, tuple[float, asyncio.Task[dict[str, Any]]]] = {}
+        self._results: dict[str, tuple[float, JsonObject]] = {}
+        """key -> (until when the result is reused, the last result)"""
+        self._running: dict[str, tuple[float, asyncio.Task[JsonObject]]] = {}
 
-    async def get(self, key: str, count: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-        """The result of `count`, or a recent one under the same key; `at` in the result is the time of the count."""
+    async def get(self, key: str, count: Count, *, exact: bool = True) -> JsonObject:
+        """The result of `count`, or a recent one under the same key.
+
+        exact=False: shares a running count even if that may have started before the caller's last change.
+        """
         now = self._clock.monotonic()
-        fresh_until, cached = self._cache.get(key, (now, {}))
+        fresh_until, result = self._results.get(key, (now, {}))
         if now < fresh_until:
-            return cached
+            return result
         started, task = self._running.get(key, (now, None))
-        if (
-            task is None or now - started < _SLOW_SECONDS
-        ):  # not shared: it may have started before the caller's last change
-            task = asyncio.create_task(self._count(key, count), name="detent-web-stats")
+        if task is None or (exact and now - started < _SLOW_SECONDS):
+            task = self._web.start(self._count(key, count), "stats")
             self._running[key] = now, task
-            self._web.track(task)
         return await asyncio.shield(task)
 
-    async def _count(self, key: str, count: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    async def latest(self, key: str, count: Count) -> JsonObject | None:
+        """The newest result that is available within `_SLOW_SECONDS`; None before the first one."""
+        try:
+            async with asyncio.timeout(_SLOW_SECONDS):
+                return await self.get(key, count, exact=False)
+        except TimeoutError:
+            return self._results.get(key, (0.0, None))[1]
+
+    async def _count(self, key: str, count: Count) -> JsonObject:
         started = self._clock.monotonic()
         try:
             result = await count()
             now = self._clock.monotonic()
-            if now - started > _SLOW_SECONDS:
-                self._cache = {name: entry for name, entry in self._cache.items() if entry[0] > now}
-                self._cache[key] = now + (now - started) * _REUSE_FACTOR, result
+            if len(self._results) >= _MAX_RESULTS:
+                self._results = {name: entry for name, entry in self._results.items() if entry[0] > now}
+            seconds = now - started
+            self._results[key] = now + (seconds * _REUSE_FACTOR if seconds > _SLOW_SECONDS else 0.0), result
             return result
         finally:
             if self._running.get(key, (0, None))[1] is asyncio.current_task():

@@ -45,19 +45,15 @@ def _operations_by_tag(document: dict[str, Any]) -> dict[str, list[dict[str, Any
     groups: dict[str, list[dict[str, Any]]] = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            tag = (operation.get("tags") or ["other"])[0]
-            groups.setdefault(tag, []).append(_operation(path, method, operation))
+            shown = {
+                "method": method,
+                "path": path,
+                "power": None if operation[POWER] == PUBLIC else operation[POWER],
+                "description": operation.get("description") or operation["summary"],
+                "rows": list(_operation_rows(operation)),
+            }
+            groups.setdefault((operation.get("tags") or ["other"])[0], []).append(shown)
     return groups
-
-
-def _operation(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "method": method,
-        "path": path,
-        "power": None if operation[POWER] == PUBLIC else operation[POWER],
-        "description": operation.get("description") or operation["summary"],
-        "rows": list(_operation_rows(operation)),
-    }
 
 
 def _operation_rows(operation: dict[str, Any]) -> Iterator[Row]:

@@ -1,6 +1,6 @@
 """The OpenAPI document: generated from the routes; the schema of a job submission from the tables of the contracts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -33,37 +33,24 @@ def document(app: FastAPI, contracts: Mapping[str, Contract], *, is_open: bool) 
     openapi = get_openapi(title="Detent", version=__version__, description=ABOUT, routes=app.routes)
     schemas = openapi.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = Problem.model_json_schema()
-    schemas["Submission"] = submission_schema(contracts)
-    schemas |= _variants(contracts)
+    variants = {_variant(name): _fields(contracts[name]) for name in sorted(contracts)}
+    schemas["Submission"] = {
+        "description": "A job to submit. Which fields are allowed depends on the contract.",
+        "oneOf": [{"$ref": f"#/components/schemas/{variant}"} for variant in variants],
+    }
+    schemas |= variants
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     openapi["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    for operation in _operations(openapi):
+    for operation in (operation for methods in openapi["paths"].values() for operation in methods.values()):
         operation["responses"].pop("default", None)
         if is_open:
             operation.pop("security", None)
     return openapi
 
 
-def _operations(openapi: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    for methods in openapi["paths"].values():
-        yield from methods.values()
-
-
-def submission_schema(contracts: Mapping[str, Contract]) -> dict[str, Any]:
-    names = sorted(contracts)
-    return {
-        "description": "A job to submit. Which fields are allowed depends on the contract.",
-        "oneOf": [{"$ref": f"#/components/schemas/{_variant(name)}"} for name in names],
-    }
-
-
 def _variant(name: str) -> str:
     return "Submission." + "".join(char if char.isalnum() or char in "-._" else "_" for char in name)
-
-
-def _variants(contracts: Mapping[str, Contract]) -> dict[str, dict[str, Any]]:
-    return {_variant(name): _fields(contract) for name, contract in contracts.items()}
 
 
 def _fields(contract: Contract) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, get_args, get_origin, is_typeddict
 
+from fastapi import Body, Path
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from detent.core.options.option import PRINTABLE, REST, JsonSchema, options_of
@@ -16,7 +17,19 @@ from detent.engine.reads.responses import TIME
 Model = TypeVar("Model", bound=BaseModel)
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=PRINTABLE)]
 Prose = Annotated[str, StringConstraints(max_length=2_000, pattern=r"^[^\x00]*$")]
+VISIBLE = r"^[!-~]+$"
 Timestamp = Annotated[str, Field(description="ISO-8601 UTC", examples=["2030-01-31T12:00:00.000000Z"])]
+
+
+def in_path(description: str, pattern: str = VISIBLE) -> Any:
+    """A parameter in the path: the name or id of what the request is about."""
+    return Path(min_length=1, max_length=200, pattern=pattern, description=description)
+
+
+class QueryParameters(BaseModel):
+    """Base of all query parameters: unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class RequestBody(BaseModel):
@@ -65,6 +78,16 @@ def model_of(answer: Any) -> Any:
     """The model of an answer, which is a TypedDict."""
     fields = {name: _model_field(hint) for name, hint in answer.__annotations__.items()}
     return create_model(answer.__name__, __doc__=answer.__doc__, **fields)
+
+
+def list_model(key: str, returned: Any) -> Any:
+    """The model of an answer with a list under this key; for a page (rows, cursor) also with next_cursor."""
+    is_page = get_origin(returned) is tuple
+    items = get_args(returned)[0] if is_page else returned
+    fields: dict[str, Any] = {key: (_with_models(items), ...)}
+    if is_page:
+        fields["next_cursor"] = (str | None, Field(description="Null on the last page."))
+    return create_model(f"{get_args(items)[0].__name__}List", **fields)
 
 
 def _model_field(hint: Any) -> Any:
@@ -123,6 +146,9 @@ class ReasonRequest(RequestBody):
     """An optional reason, for the log. The actor is the person of the token."""
 
     reason: Prose | None = None
+
+
+OptionalReason = Annotated[ReasonRequest | None, Body()]
 
 
 class CancelRequest(ReasonRequest):

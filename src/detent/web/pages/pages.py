@@ -2,22 +2,16 @@
 
 from dataclasses import dataclass
 
-from fastapi import FastAPI
 from starlette.responses import RedirectResponse, Response
 
 from detent.core.access import Power
 from detent.engine.control.access import Unauthorized
-from detent.web.http.authentication import COOKIE, LOCAL, Caller, csrf_token_of
-from detent.web.http.route import ApiRequest, Router
-from detent.web.routes.admin import overview, verification
-from detent.web.routes.jobs import approvals, detail, jobs_bulk
+from detent.web.http.authentication import COOKIE, LOCAL, csrf_token_of
+from detent.web.http.route import HTML_PAGE, ApiRequest, Router
 
-from .assets import PREFIX, asset
-from .shell import Viewer, depth_of, render, viewer_of
+from .shell import PREFIX, Viewer, asset, render, viewer_of
 
 router = Router("", tags=["pages"], include_in_schema=False)
-API_ROUTERS = (overview.router, detail.router, jobs_bulk.router, approvals.router, verification.router)
-"""REST endpoints that were added for the dashboard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,6 @@ PAGES = (
     Page("/tokens", "tokens", needs=Power.ADMIN),
 )
 MENU = tuple(page for page in PAGES if page.listed)
-_RESPONSES = {200: {"description": "HTML page", "content": {"text/html": {}}}}
 
 
 def _add_route(page: Page) -> None:
@@ -58,27 +51,21 @@ def _add_route(page: Page) -> None:
             caller = await request.web.authenticator.authenticate(request, "GET")
         except Unauthorized:
             return _to_sign_in(request, viewer)
-        menu = [entry for entry in MENU if caller.may(entry.needs)]
-        secret = request.cookies.get(COOKIE)
-        csrf = csrf_token_of(secret) if secret and caller is not LOCAL else ""
-        allowed = caller.may(page.needs)
-        context = _context(caller, page, menu, csrf, allowed)
-        return render("page.html", viewer, 200 if allowed else 403, **context)
+        secret, allowed = request.cookies.get(COOKIE), caller.may(page.needs)
+        return render(
+            "page.html",
+            viewer,
+            200 if allowed else 403,
+            page=page,
+            menu=[entry for entry in MENU if caller.may(entry.needs)],
+            caller=caller,
+            powers=" ".join(str(power) for power in Power if caller.may(power)),
+            csrf=csrf_token_of(secret) if secret and caller is not LOCAL else "",
+            allowed=allowed,
+            open=caller is LOCAL,
+        )
 
-    router.route_for("GET", page.path, needs=None, responses=_RESPONSES, name=page.name)(handler)
-
-
-def _context(caller: Caller, page: Page, menu: list[Page], csrf: str, allowed: bool) -> dict[str, object]:
-    powers = " ".join(str(power) for power in Power if caller.may(power))
-    return {
-        "page": page,
-        "menu": menu,
-        "caller": caller,
-        "powers": powers,
-        "csrf": csrf,
-        "allowed": allowed,
-        "open": caller is LOCAL,
-    }
+    router.route_for("GET", page.path, None, responses={200: HTML_PAGE}, name=page.name)(handler)
 
 
 def _to_sign_in(request: ApiRequest, viewer: Viewer) -> Response:
@@ -89,13 +76,13 @@ def _to_sign_in(request: ApiRequest, viewer: Viewer) -> Response:
     return RedirectResponse(f"{viewer.root}sign-in?{target.query}", 303)
 
 
-@router.route_for("GET", "/sign-in", needs=None, responses=_RESPONSES)
+@router.route_for("GET", "/sign-in", None, responses={200: HTML_PAGE})
 async def sign_in(request: ApiRequest) -> Response:
     """The page that exchanges a token for a session."""
     return render("sign_in.html", viewer_of(request), 200)
 
 
-@router.route_for("GET", f"{PREFIX}/{{name:path}}", needs=None, responses=_RESPONSES)
+@router.route_for("GET", f"{PREFIX}/{{name:path}}", None, responses={200: HTML_PAGE})
 async def static(name: str) -> Response:
     """A static file: script, style sheet or image."""
     return asset(name)
@@ -103,12 +90,3 @@ async def static(name: str) -> Response:
 
 for _page in PAGES:
     _add_route(_page)
-
-
-def install(app: FastAPI) -> None:
-    """Add the pages, the static files and the dashboard's REST endpoints to an application."""
-    for added in (*API_ROUTERS, router):
-        app.router.routes.extend(added.routes)
-
-
-__all__ = ["API_ROUTERS", "MENU", "PAGES", "Page", "depth_of", "install"]

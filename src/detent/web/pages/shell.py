@@ -1,21 +1,32 @@
-"""Rendering of pages: templates, language, theme, relative URLs, and the Content-Security-Policy."""
+"""Rendering of pages: templates, language, theme, relative URLs, and the Content-Security-Policy; and static files.
+
+Static files are held in memory, under a URL prefix that contains a digest of all of them.
+"""
 
 import json
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, Response
 
 from detent.proof.verify.rules import RULES
 from detent.version import __version__
 
-from .assets import PREFIX
-
 _WEB = Path(__file__).parent.parent
+_FOLDER = _WEB / "static"
+_MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_FILES = {
+    file.relative_to(_FOLDER).as_posix(): (file.read_bytes(), _MEDIA_TYPES[file.suffix])
+    for file in sorted(_FOLDER.rglob("*"))
+    if file.suffix in _MEDIA_TYPES
+}
+_CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 LANGUAGES = {"en": "English", "zh": "中文"}
 THEMES = ("system", "light", "dark")
 LANGUAGE_COOKIE, THEME_COOKIE = "detent_language", "detent_theme"
@@ -32,6 +43,17 @@ templates = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+
+
+def _digest() -> str:
+    digest = blake2b(digest_size=6)
+    for name, (body, _) in _FILES.items():
+        digest.update(name.encode() + b"\0" + body)
+    return digest.hexdigest()
+
+
+PREFIX = f"/static/{_digest()}"
+"""Files may be cached for ever: changed contents get another prefix."""
 
 
 @cache
@@ -91,3 +113,11 @@ def render(template: str, viewer: Viewer, status: int, **context: Any) -> Respon
         **context,
     )
     return HTMLResponse(text, status, _HEADERS)
+
+
+def asset(name: str) -> Response:
+    """A file by its path below the static folder; 404 if unknown. Never reads from disk."""
+    if name not in _FILES:
+        raise HTTPException(404)
+    body, media_type = _FILES[name]
+    return Response(body, 200, _CACHE_FOREVER, media_type)

@@ -1,28 +1,33 @@
-"""Tokens and the audit log; for administrators."""
+"""Tokens and the audit log, for administrators; the caller's identity; and sessions for the dashboard.
+
+A session is a cookie that holds a token and is checked like one.
+"""
 
 from typing import Annotated, Literal
 
-from fastapi import Path, Query
-from pydantic import Field
+from fastapi import Query
+from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
-from detent.core.access import Power, Scope
+from detent.core.access import POWERS, Power
 from detent.core.times import iso
 from detent.engine.control.access import token_view
 from detent.engine.reads import responses
+from detent.engine.reads.responses import show
+from detent.web.http.authentication import COOKIE, Caller, csrf_token_of
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
-from detent.web.routes.jobs.filters import Page
+from detent.web.routes.jobs.filters import Page, Paged
 
 router = Router(tags=["access"])
-TokenId = Annotated[str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The token's id.")]
+TokenId = Annotated[str, schemas.in_path("The token's id.")]
 
 
-@router.route_for("GET", "/tokens", needs=Power.ADMIN, responses={200: responses.TokenList})
-async def list_tokens(request: ApiRequest) -> Response:
+@router.route_for("GET", "/tokens", Power.ADMIN, key="tokens")
+async def list_tokens(request: ApiRequest) -> list[responses.TokenInfo]:
     """List all tokens without their secrets. A token that is bound to a tenant sees only the tokens of that tenant."""
-    engine = await request.engine()
-    return json_response({"tokens": [token_view(token, engine.store.now()) for token in await engine.tokens.list()]})
+    now = request.engine.store.now()
+    return [token_view(token, now) for token in await request.engine.tokens.list()]
 
 
 class TokenCreateRequest(schemas.RequestBody):
@@ -34,33 +39,32 @@ class TokenCreateRequest(schemas.RequestBody):
     roles: list[schemas.Name] = Field([], max_length=50, description="Further roles that count in approvals.")
 
 
-@router.route_for("POST", "/tokens", needs=Power.ADMIN, responses={201: responses.TokenCreateResponse})
-async def create_token(request: ApiRequest, body: TokenCreateRequest) -> Response:
+@router.route_for("POST", "/tokens", Power.ADMIN, status=201)
+async def create_token(request: ApiRequest, body: TokenCreateRequest) -> responses.TokenCreateResponse:
     """Create a token. Its secret is in this response only. Creating the first token turns on sign-in.
 
     The new token sees payloads only if the caller's token does, and is bound to the caller's tenant if there is one.
     """
-    engine, caller = await request.engine(), request.caller
+    engine, caller = request.engine, request.caller
     token, secret = await engine.tokens.create(
         body.name,
         body.role,
-        Scope(caller.person),
+        request.acting(),
         tenant=caller.tenant_for(body.tenant),
         payloads=body.payloads and caller.payloads,
         expires_days=body.expires_days,
         roles=body.roles,
     )
     request.web.authenticator.clear_cache()
-    return json_response({"token": secret, **token_view(token, engine.store.now())}, 201)
+    return {"token": secret, **token_view(token, engine.store.now())}
 
 
-@router.route_for("POST", "/tokens/{token_id}/revoke", needs=Power.ADMIN, responses={200: responses.TokenInfo})
-async def revoke_token(request: ApiRequest, token_id: TokenId) -> Response:
+@router.route_for("POST", "/tokens/{token_id}/revoke", Power.ADMIN)
+async def revoke_token(request: ApiRequest, token_id: TokenId) -> responses.TokenInfo:
     """Revoke a token. This is final; repeating it changes nothing. 404 TOKEN_NOT_FOUND if it does not exist."""
-    engine = await request.engine()
-    token = await engine.tokens.revoke(token_id, Scope(request.caller.person))
+    token = await request.engine.tokens.revoke(token_id, request.acting())
     request.web.authenticator.clear_cache()
-    return json_response(token_view(token, engine.store.now()))
+    return token_view(token, request.engine.store.now())
 
 
 class AuditFilter(Page):
@@ -68,19 +72,52 @@ class AuditFilter(Page):
     subject: schemas.Name | None = Field(None, description="Only actions on this id or name.")
 
 
-@router.route_for("GET", "/audit", needs=Power.ADMIN, responses={200: responses.AuditList})
-async def list_audit_entries(request: ApiRequest, query: Annotated[AuditFilter, Query()]) -> Response:
+@router.route_for("GET", "/audit", Power.ADMIN, key="items")
+async def list_audit_entries(
+    request: ApiRequest, query: Annotated[AuditFilter, Query()]
+) -> Paged[responses.AuditEntry]:
     """List the actions of people, newest first. The log of a job is at GET /jobs/{job_id}/events."""
-    engine = await request.engine()
     before = int(query.cursor) if query.cursor else None
     filters = {"tenant": request.caller.tenant, "subject": query.subject}
-    rows = await engine.store.read(lambda tx: tx.audit.list_audit(query.limit + 1, before=before, **filters))
-    page = rows[: query.limit]
-    items = [
-        {"n": n, "at": iso(at), **{name: getattr(entry, name) for name in _FIELDS}, "data": entry.data}
-        for n, at, entry in page
-    ]
-    return json_response({"items": items, "next_cursor": str(page[-1].number) if len(rows) > query.limit else None})
+    rows = await request.engine.store.read(lambda tx: tx.audit.list_audit(query.limit + 1, before=before, **filters))
+    page, last = query.cut(rows)
+    items = [show(responses.AuditEntry, row.entry, n=row.number, at=iso(row.at)) for row in page]
+    return items, str(last.number) if last else None
 
 
-_FIELDS = ("actor", "act", "subject", "tenant_id", "reason")
+class SessionRequest(schemas.RequestBody):
+    token: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=schemas.VISIBLE)]
+
+
+@router.route_for("GET", "/me", Power.READ)
+async def get_caller(request: ApiRequest) -> responses.CallerResponse:
+    """Whom the token belongs to, and what it permits."""
+    return caller_view(request.caller, await request.web.authenticator.is_open())
+
+
+def caller_view(caller: Caller, is_open: bool) -> responses.CallerResponse:
+    powers = sorted(str(power) for power in POWERS[caller.role])
+    values = {"name": caller.person, "open": is_open, "roles": caller.deciding_roles, "powers": powers}
+    return show(responses.CallerResponse, caller, **values)
+
+
+@router.route_for("POST", "/session", None, responses={200: responses.SessionResponse})
+async def create_session(request: ApiRequest, body: SessionRequest) -> Response:
+    """Exchange a token for a session cookie. Changes made with the cookie need the returned csrf_token as X-CSRF-Token.
+
+    401 UNAUTHORIZED if the token is unknown, expired or revoked.
+    """
+    secret = body.token
+    caller = await request.web.authenticator.authenticate_secret(secret)
+    response = json_response({**caller_view(caller, False), "csrf_token": csrf_token_of(secret)})
+    path, secure = request.scope.get("root_path") or "/", request.url.scheme == "https"
+    response.set_cookie(COOKIE, secret, path=path, httponly=True, samesite="strict", secure=secure)
+    return response
+
+
+@router.route_for("DELETE", "/session", None, responses={204: {"description": "Cookie deleted"}})
+async def delete_session(request: ApiRequest) -> Response:
+    """Delete the session cookie. The token stays valid until it expires or is revoked."""
+    response = Response(status_code=204)
+    response.delete_cookie(COOKIE, path=request.scope.get("root_path") or "/", httponly=True, samesite="strict")
+    return response

@@ -1,64 +1,93 @@
-"""Queues: their backlog, pause and resume. Contracts: their tables."""
+"""Queues: their backlog, pauses and limits; weights and quotas of tenants; and the tables of contracts."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import Body, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
+from fastapi import Query
+from pydantic import ConfigDict, Field
 
-from detent.core.access import Power, Scope
-from detent.core.errors import NotFound
-from detent.engine.reads import responses
+from detent.core.access import Power
+from detent.core.errors import InvalidInput, NotFound
+from detent.core.limits import MAX_NUMBER, MAX_PERIOD
+from detent.engine.reads import operations
+from detent.engine.reads.responses import show
+from detent.engine.reads.stats import limit_view
 from detent.engine.reads.views import contract_view, contracts_view
-from detent.web.http.route import ApiRequest, Router, json_response
+from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
 router = Router(tags=["queues"])
-TargetName = Annotated[
-    str,
-    Path(min_length=1, max_length=200, pattern=schemas.PRINTABLE, description="Name of the queue, job type or tenant."),
-]
-ContractName = Annotated[
-    str, Path(min_length=1, max_length=200, pattern=schemas.PRINTABLE, description="The contract's name.")
-]
+TargetName = Annotated[str, schemas.in_path("Name of the queue, job type or tenant.", schemas.PRINTABLE)]
+ContractName = Annotated[str, schemas.in_path("The contract's name.", schemas.PRINTABLE)]
+Tenant = Annotated[str, schemas.in_path("The tenant.", schemas.PRINTABLE)]
 
 
-class PauseQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class PauseQuery(schemas.QueryParameters):
     kind: Literal["queue", "job_type", "tenant"] = Field("queue", description="What the name in the path names.")
 
 
-@router.route_for("GET", "/queues", needs=Power.READ, responses={200: responses.QueueList})
-async def list_queues(request: ApiRequest) -> Response:
+class LimitScope(schemas.ReasonRequest):
+    """Which jobs a limit applies to: all that match every given field. Without fields it applies to all jobs."""
+
+    queue: schemas.Name | None = None
+    job_type: schemas.Name | None = None
+    tenant: schemas.Name | None = None
+    key: schemas.Name | None = Field(None, description="The jobs' limit_key.")
+    per: Literal["queue", "type", "tenant", "key"] | None = Field(
+        None, description="Apply the limit to each queue, job type, tenant or limit_key separately."
+    )
+
+    def fields(self) -> dict[str, Any]:
+        return self.model_dump(include={"queue", "job_type", "tenant", "key", "per"})
+
+
+def _requires(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"type": "integer"}}}
+
+
+class LimitRequest(LimitScope):
+    """A limit; at least one of concurrency and rate is needed."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_requires("concurrency"), _requires("rate")]})
+    concurrency: int | None = Field(None, ge=1, le=MAX_NUMBER, description="Max concurrent jobs.")
+    rate: int | None = Field(None, ge=1, le=MAX_NUMBER, description="Max starts per period_seconds.")
+    period_seconds: float = Field(1.0, ge=0.001, le=MAX_PERIOD)
+
+
+class QuotaRequest(schemas.ReasonRequest):
+    """A tenant's weight and quotas. Null leaves a value unchanged."""
+
+    weight: int | None = Field(None, ge=1, le=MAX_NUMBER, description="The tenant's share of claims among tenants.")
+    max_backlog: int | None = Field(None, ge=0, le=MAX_NUMBER, description="Max queued and running jobs.")
+    max_payload: int | None = Field(None, ge=2, le=MAX_NUMBER, description="Max bytes of a payload.")
+
+
+@router.route_for("GET", "/queues", Power.READ, shared="the list of queues")
+async def list_queues(request: ApiRequest) -> operations.QueueList:
     """List the queues with their number of ready, scheduled and running jobs, and all pauses."""
-    request.caller.require_all_tenants("the list of queues")
-    return json_response((await (await request.engine()).stats.queues()).as_dict())
+    return (await request.engine.stats.queues()).queues_view()
 
 
-@router.route_for("POST", "/queues/{name:path}/pause", needs=Power.OPERATE, responses={200: responses.PauseResponse})
+@router.route_for("POST", "/queues/{name:path}/pause", Power.OPERATE)
 async def pause_queue(
-    request: ApiRequest,
-    name: TargetName,
-    query: Annotated[PauseQuery, Query()],
-    body: Annotated[schemas.ReasonRequest | None, Body()] = None,
-) -> Response:
+    request: ApiRequest, name: TargetName, query: Annotated[PauseQuery, Query()], body: schemas.OptionalReason = None
+) -> operations.PauseResponse:
     """Pause a queue, a job type or a tenant: its jobs are not claimed any more. Running jobs continue."""
     _check_tenant(request, query.kind, name)
-    engine = await request.engine()
-    await engine.limits.pause(query.kind, name, Scope(request.caller.person, body.reason if body else None))
-    return json_response({"kind": query.kind, "name": name, "paused": True})
+    await request.engine.limits.pause(query.kind, name, request.acting(body))
+    return {"kind": query.kind, "name": name, "paused": True}
 
 
-@router.route_for("POST", "/queues/{name:path}/resume", needs=Power.OPERATE, responses={200: responses.PauseResponse})
-async def resume_queue(request: ApiRequest, name: TargetName, query: Annotated[PauseQuery, Query()]) -> Response:
+@router.route_for("POST", "/queues/{name:path}/resume", Power.OPERATE)
+async def resume_queue(
+    request: ApiRequest, name: TargetName, query: Annotated[PauseQuery, Query()]
+) -> operations.PauseResponse:
     """Resume a queue, a job type or a tenant. 404 PAUSE_NOT_FOUND if it is not paused."""
     _check_tenant(request, query.kind, name)
-    engine = await request.engine()
-    pauses = await engine.store.read(lambda tx: tx.pauses.list_pauses())
-    if (query.kind, name) not in {(pause[0], pause[1]) for pause in pauses}:
+    pauses = await request.engine.store.read(lambda tx: tx.pauses.list_pauses())
+    if (query.kind, name) not in {(pause.kind, pause.name) for pause in pauses}:
         raise NotFound(f"{query.kind.replace('_', ' ')} {name!r} is not paused", code="PAUSE_NOT_FOUND")
-    await engine.limits.resume(query.kind, name, Scope(request.caller.person))
-    return json_response({"kind": query.kind, "name": name, "paused": False})
+    await request.engine.limits.resume(query.kind, name, request.acting())
+    return {"kind": query.kind, "name": name, "paused": False}
 
 
 def _check_tenant(request: ApiRequest, kind: str, name: str) -> None:
@@ -69,19 +98,67 @@ def _check_tenant(request: ApiRequest, kind: str, name: str) -> None:
         request.caller.require_all_tenants(f"the {kind.replace('_', ' ')} {name!r}")
 
 
-@router.route_for("GET", "/contracts", needs=Power.READ, responses={200: responses.ContractList}, tags=["contracts"])
-async def list_contracts(request: ApiRequest) -> Response:
+@router.route_for("GET", "/contracts", Power.READ, key="contracts", tags=["contracts"])
+async def list_contracts(request: ApiRequest) -> list[operations.ContractSummary]:
     """List the built-in contracts and those stored in the database."""
-    return json_response({"contracts": contracts_view((await request.engine()).contracts)})
+    return contracts_view(request.engine.contracts)
 
 
-@router.route_for("GET", "/contracts/{name}", needs=Power.READ, responses={200: responses.Contract}, tags=["contracts"])
-async def get_contract(request: ApiRequest, name: ContractName) -> Response:
+@router.route_for("GET", "/contracts/{name}", Power.READ, tags=["contracts"])
+async def get_contract(request: ApiRequest, name: ContractName) -> operations.Contract:
     """The table of a contract: statuses, legal transitions, error codes, retry policy.
 
     404 CONTRACT_UNKNOWN if it does not exist.
     """
-    contracts = (await request.engine()).contracts
+    contracts = request.engine.contracts
     if name not in contracts:
         raise NotFound(f"unknown contract {name!r}; use one of {', '.join(sorted(contracts))}", code="CONTRACT_UNKNOWN")
-    return json_response(contract_view(contracts[name]))
+    return contract_view(contracts[name])
+
+
+@router.route_for("GET", "/limits", Power.READ, key="limits", shared="limits")
+async def list_limits(request: ApiRequest) -> list[operations.LimitResponse]:
+    """List all limits."""
+    return [limit_view(limit) for limit in await request.engine.limits.list()]
+
+
+@router.route_for("PUT", "/limits", Power.OPERATE, shared="limits")
+async def set_limit(request: ApiRequest, body: LimitRequest) -> operations.LimitResponse:
+    """Set a limit, or change the one with the same scope. It applies from the next claim of every worker.
+
+    422 LIMIT_INVALID without concurrency and rate.
+    """
+    if body.concurrency is None and body.rate is None:
+        raise InvalidInput("a limit needs concurrency, rate or both", code="LIMIT_INVALID", field="concurrency")
+    rate = None if body.rate is None else (body.rate, body.period_seconds)
+    limits, scope = request.engine.limits, request.acting(body)
+    return limit_view(await limits.set(scope, **body.fields(), concurrency=body.concurrency, rate=rate))
+
+
+@router.route_for("POST", "/limits/remove", Power.OPERATE, shared="limits")
+async def remove_limit(request: ApiRequest, body: LimitScope) -> operations.LimitResponse:
+    """Remove the limit that has exactly this scope. 404 NO_LIMIT if it does not exist."""
+    return limit_view(await request.engine.limits.remove(request.acting(body), **body.fields()))
+
+
+@router.route_for("GET", "/tenants", Power.READ, key="tenants")
+async def list_tenants(request: ApiRequest) -> list[operations.QuotaResponse]:
+    """List the tenants that have a weight or a quota. A token that is bound to a tenant sees only that tenant."""
+    return [show(operations.QuotaResponse, quota) for quota in await request.engine.limits.quotas()]
+
+
+@router.route_for("PUT", "/tenants/{tenant}", Power.ADMIN, shared="tenant quotas")
+async def set_quota(request: ApiRequest, tenant: Tenant, body: QuotaRequest) -> operations.QuotaResponse:
+    """Set a tenant's weight and quotas. Fields that are missing or null stay unchanged."""
+    changes = body.model_dump(exclude={"reason"})
+    return show(
+        operations.QuotaResponse, await request.engine.limits.set_quota(tenant, request.acting(body), **changes)
+    )
+
+
+@router.route_for("DELETE", "/tenants/{tenant}", Power.ADMIN, shared="tenant quotas")
+async def remove_quota(request: ApiRequest, tenant: Tenant) -> operations.QuotaRemovedResponse:
+    """Remove a tenant's weight and quotas; its jobs stay. 404 TENANT_NOT_FOUND if it has none."""
+    if not await request.engine.limits.remove_quota(tenant, request.acting()):
+        raise NotFound(f"tenant {tenant!r} has no weight and no quota", code="TENANT_NOT_FOUND")
+    return {"tenant_id": tenant, "removed": True}

@@ -1,25 +1,27 @@
-"""Endpoints at the root: liveness, readiness, the OpenAPI document and its page."""
-
-from typing import Any
+"""Endpoints at the root: liveness, readiness, metrics for Prometheus, the OpenAPI document and its page."""
 
 from starlette.responses import HTMLResponse, Response
 
-from detent.engine.reads import responses
-from detent.web.http.route import ApiRequest, Router, json_response
+from detent.core.access import Power
+from detent.engine.reads import operations
+from detent.engine.reads.responses import JsonObject
+from detent.observability.metrics import exposition
+from detent.web.http.route import HTML_PAGE, ApiRequest, Router, json_response
 from detent.web.openapi.docs_page import docs_page
 from detent.web.openapi.document import document
-from detent.web.pages.assets import PREFIX
+from detent.web.pages.shell import PREFIX
 
 router = Router("", tags=["service"])
+_PROMETHEUS = {"description": "Prometheus text format", "content": {"text/plain": {}}}
 
 
-@router.route_for("GET", "/healthz", needs=None, responses={200: responses.HealthResponse})
-async def check_liveness(request: ApiRequest) -> Response:
+@router.route_for("GET", "/healthz", None)
+async def check_liveness(request: ApiRequest) -> operations.HealthResponse:
     """Liveness probe: 200 if the process responds. Does not use the database."""
-    return json_response({"ok": True})
+    return {"ok": True}
 
 
-@router.route_for("GET", "/readyz", needs=None, responses={200: responses.HealthResponse})
+@router.route_for("GET", "/readyz", None, responses={200: operations.HealthResponse})
 async def check_readiness(request: ApiRequest) -> Response:
     """Readiness probe: 200 if the database can be read, otherwise 503."""
     if await request.web.store_readable():
@@ -27,21 +29,26 @@ async def check_readiness(request: ApiRequest) -> Response:
     return json_response({"ok": False, "detail": "the database does not respond"}, 503, {"Retry-After": "1"})
 
 
-@router.route_for("GET", "/openapi.json", needs=None, responses={200: {"description": "OpenAPI 3.1 document"}})
-async def get_openapi_document(request: ApiRequest) -> Response:
+@router.route_for("GET", "/openapi.json", None, responses={200: {"description": "OpenAPI 3.1 document"}})
+async def get_openapi_document(request: ApiRequest) -> JsonObject:
     """This OpenAPI document."""
-    return json_response(await _document(request))
+    return await _document(request)
 
 
-@router.route_for(
-    "GET", "/docs", needs=None, responses={200: {"description": "HTML page", "content": {"text/html": {}}}}
-)
+@router.route_for("GET", "/docs", None, responses={200: HTML_PAGE})
 async def get_docs_page(request: ApiRequest) -> Response:
     """The OpenAPI document as a web page. It uses no scripts and loads nothing from other sites."""
     return HTMLResponse(docs_page(await _document(request), PREFIX.lstrip("/")))
 
 
-async def _document(request: ApiRequest) -> dict[str, Any]:
+@router.route_for("GET", "/metrics", Power.READ, shared="metrics", responses={200: _PROMETHEUS})
+async def get_metrics(request: ApiRequest) -> Response:
+    """Metrics in the Prometheus text format. Configure Prometheus with a viewer's token."""
+    body, media_type = await exposition(request.engine)
+    return Response(body, 200, {"content-type": media_type})
+
+
+async def _document(request: ApiRequest) -> JsonObject:
     """The document, cached until a contract is added or the first token is created."""
     contracts, is_open = (await request.web.engine()).contracts, await request.web.authenticator.is_open()
     cache = request.web.openapi_documents

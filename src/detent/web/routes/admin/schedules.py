@@ -3,26 +3,25 @@
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
-from fastapi import Body, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
-from starlette.responses import Response
+from fastapi import Query
+from pydantic import BaseModel, Field, StringConstraints
 
-from detent.core.access import Power, Scope
+from detent.core.access import Power
 from detent.core.options import schedule_options
 from detent.core.schedule import Schedule
 from detent.engine.reads import responses
+from detent.engine.reads.responses import JsonObject, show
 from detent.engine.schedules import schedules
 from detent.engine.schedules.backfill import Backfill
 from detent.engine.schedules.request import ScheduleRequest
 from detent.engine.schedules.schedules import schedule_view
-from detent.web.http.route import ApiRequest, Router, json_response
+from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
-from detent.web.routes.jobs.filters import Page, Selection
+from detent.web.routes.jobs.filters import Page, Paged, Selection
 
 router = Router(tags=["schedules"])
-Reference = Annotated[
-    str, Path(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$", description="The schedule's name or id.")
-]
+Reference = Annotated[str, schemas.in_path("The schedule's name or id.", r"^[^\x00-\x1f\x7f/]+$")]
+BackfillResponse = responses.answer_of("BackfillResponse", Backfill, dry_run=bool)
 ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[ -~]+$")]
 
 
@@ -32,29 +31,26 @@ class ScheduleTiming(schemas.RequestBody):
 
 
 @schemas.with_options(schedule_options.ScheduleOptions)
-class ScheduleCreateRequest(schemas.RequestBody):
+class ScheduleCreateRequest(schemas.ReasonRequest):
     name: schemas.Name
     job_type: schemas.Name
     tenant_id: schemas.Name | None = None
     paused: bool = False
-    reason: schemas.Prose | None = None
 
 
 @schemas.with_options(schedule_options.ScheduleOptions, without=("tenant_id",))
-class ScheduleUpdateRequest(schemas.RequestBody):
+class ScheduleUpdateRequest(schemas.ReasonRequest):
     job_type: schemas.Name | None = None
     version: int | None = Field(
         None, ge=1, le=2**31 - 1, description="409 VERSION_CONFLICT if the schedule has another version now."
     )
-    reason: schemas.Prose | None = None
 
 
 class ScheduleFilter(Page, Selection):
     """Query parameters of the list of schedules."""
 
 
-class PreviewQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class PreviewQuery(schemas.QueryParameters):
     count: int = Field(10, ge=1, le=schedules.MAX_PREVIEW, description="Number of runs.")
     after: ShortText | None = Field(None, description="Only runs after this time; default now.")
 
@@ -76,18 +72,16 @@ def _given_fields(body: BaseModel, *excluded: str) -> dict[str, Any]:
     return body.model_dump(exclude_none=True, exclude=set(excluded))
 
 
-@router.route_for("GET", "/schedules", needs=Power.READ, responses={200: responses.ScheduleList})
-async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Response:
+@router.route_for("GET", "/schedules", Power.READ, key="schedules")
+async def list_schedules(request: ApiRequest, query: Annotated[ScheduleFilter, Query()]) -> Paged[responses.Schedule]:
     """List schedules, newest first."""
     filter = replace(query.filter(request.caller), text=query.text, limit=query.limit + 1)
-    rows = await (await request.engine()).schedules.list(filter)
-    page = rows[: query.limit]
-    cursor = page[-1].id if len(rows) > query.limit else None
-    return json_response({"schedules": [_view(request, schedule) for schedule in page], "next_cursor": cursor})
+    page, last = query.cut(await request.engine.schedules.list(filter))
+    return [_view(request, schedule) for schedule in page], last.id if last else None
 
 
-@router.route_for("POST", "/schedules", needs=Power.OPERATE, responses={201: responses.Schedule})
-async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> Response:
+@router.route_for("POST", "/schedules", Power.OPERATE, status=201)
+async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> responses.Schedule:
     """Create a schedule. It runs from now on, unless paused is true.
 
     409 SCHEDULE_EXISTS if the tenant has one of this name, 422 SCHEDULE_INVALID for an invalid timing.
@@ -96,112 +90,83 @@ async def create_schedule(request: ApiRequest, body: ScheduleCreateRequest) -> R
     tenant = request.caller.tenant_for(body.tenant_id)
     if tenant is not None:
         fields["tenant_id"] = tenant
-    schedule = await (await request.engine()).schedules.add(
-        ScheduleRequest(**fields),
-        Scope(request.caller.person, body.reason),
-        paused=body.paused,
-        new_id=request.fresh_id,
-    )
-    return json_response(_view(request, schedule), 201)
+    new, scope = ScheduleRequest(**fields), request.acting(body)
+    return _view(request, await request.engine.schedules.add(new, scope, paused=body.paused, new_id=request.fresh_id))
 
 
-@router.route_for("POST", "/schedules/preview", needs=Power.READ, responses={200: responses.SchedulePreview})
+@router.route_for("POST", "/schedules/preview", Power.READ)
 async def preview_timing(
     request: ApiRequest, body: ScheduleTiming, query: Annotated[PreviewQuery, Query()]
-) -> Response:
+) -> responses.SchedulePreview:
     """The next runs that a schedule with this timing would have. Creates nothing."""
     draft = ScheduleRequest("preview", "preview", **_given_fields(body))
-    runs = await (await request.engine()).schedules.preview(draft, query.count, after=query.after)
-    return json_response(
-        {"timezone": draft.tz or "UTC", "fires": [responses.show(responses.PlannedRun, run) for run in runs]}
-    )
+    return await _preview(request, draft, draft.tz or "UTC", query)
 
 
-@router.route_for("GET", "/schedules/{reference}", needs=Power.READ, responses={200: responses.ScheduleWithRuns})
-async def get_schedule(request: ApiRequest, reference: Reference) -> Response:
+@router.route_for("GET", "/schedules/{reference}", Power.READ)
+async def get_schedule(request: ApiRequest, reference: Reference) -> responses.ScheduleWithRuns:
     """A schedule and its last 10 runs. 404 SCHEDULE_NOT_FOUND if it does not exist."""
-    engine = await request.engine()
-    schedule = await engine.schedules.get(reference)
-    runs = await engine.schedules.fires(schedule.id, limit=10)
-    last_fires = [responses.show(responses.ScheduleRun, run) for run in runs]
-    return json_response({**_view(request, schedule), "last_fires": last_fires})
+    schedule = await request.engine.schedules.get(reference)
+    runs = await request.engine.schedules.fires(schedule.id, limit=10)
+    return {**_view(request, schedule), "last_fires": [show(responses.ScheduleRun, run) for run in runs]}
 
 
-@router.route_for("PATCH", "/schedules/{reference}", needs=Power.OPERATE, responses={200: responses.Schedule})
-async def update_schedule(request: ApiRequest, reference: Reference, body: ScheduleUpdateRequest) -> Response:
+@router.route_for("PATCH", "/schedules/{reference}", Power.OPERATE)
+async def update_schedule(request: ApiRequest, reference: Reference, body: ScheduleUpdateRequest) -> responses.Schedule:
     """Change the given fields of a schedule; null resets a field to its default. Missing fields stay unchanged.
 
     409 VERSION_CONFLICT if `version` is given and the schedule has changed since.
     """
-    caller = request.caller
-    schedule = await (await request.engine()).schedules.edit(
-        reference,
-        body.model_dump(exclude_unset=True, exclude={"version", "reason"}),
-        Scope(caller.person, body.reason),
-        version=body.version,
-    )
-    return json_response(_view(request, schedule))
+    changes = body.model_dump(exclude_unset=True, exclude={"version", "reason"})
+    scope = request.acting(body)
+    return _view(request, await request.engine.schedules.edit(reference, changes, scope, version=body.version))
 
 
-@router.route_for("DELETE", "/schedules/{reference}", needs=Power.OPERATE, responses={200: responses.Schedule})
-async def remove_schedule(request: ApiRequest, reference: Reference) -> Response:
+@router.route_for("DELETE", "/schedules/{reference}", Power.OPERATE)
+async def remove_schedule(request: ApiRequest, reference: Reference) -> responses.Schedule:
     """Remove a schedule; the jobs it created stay."""
-    engine, caller = await request.engine(), request.caller
-    schedule = await engine.schedules.remove(reference, Scope(caller.person))
-    return json_response(_view(request, schedule))
+    return _view(request, await request.engine.schedules.remove(reference, request.acting()))
 
 
-@router.route_for("POST", "/schedules/{reference}/pause", needs=Power.OPERATE, responses={200: responses.Schedule})
+@router.route_for("POST", "/schedules/{reference}/pause", Power.OPERATE)
 async def pause_schedule(
-    request: ApiRequest, reference: Reference, body: Annotated[schemas.ReasonRequest | None, Body()] = None
-) -> Response:
+    request: ApiRequest, reference: Reference, body: schemas.OptionalReason = None
+) -> responses.Schedule:
     """Pause a schedule: it does not run until it is resumed."""
-    engine, caller, reason = await request.engine(), request.caller, body.reason if body else None
-    schedule = await engine.schedules.pause(reference, Scope(caller.person, reason))
-    return json_response(_view(request, schedule))
+    return _view(request, await request.engine.schedules.pause(reference, request.acting(body)))
 
 
-@router.route_for("POST", "/schedules/{reference}/resume", needs=Power.OPERATE, responses={200: responses.Schedule})
+@router.route_for("POST", "/schedules/{reference}/resume", Power.OPERATE)
 async def resume_schedule(
-    request: ApiRequest, reference: Reference, body: Annotated[schemas.ReasonRequest | None, Body()] = None
-) -> Response:
+    request: ApiRequest, reference: Reference, body: schemas.OptionalReason = None
+) -> responses.Schedule:
     """Resume a paused schedule. Runs that fell into the pause are not made up for."""
-    engine, caller, reason = await request.engine(), request.caller, body.reason if body else None
-    schedule = await engine.schedules.resume(reference, Scope(caller.person, reason))
-    return json_response(_view(request, schedule))
+    return _view(request, await request.engine.schedules.resume(reference, request.acting(body)))
 
 
-@router.route_for("GET", "/schedules/{reference}/preview", needs=Power.READ, responses={200: responses.SchedulePreview})
+@router.route_for("GET", "/schedules/{reference}/preview", Power.READ)
 async def preview_schedule(
     request: ApiRequest, reference: Reference, query: Annotated[PreviewQuery, Query()]
-) -> Response:
+) -> responses.SchedulePreview:
     """The next runs of a schedule; those of a paused one as if it were not paused."""
-    engine = await request.engine()
-    schedule = await engine.schedules.get(reference)
-    runs = await engine.schedules.preview(schedule.id, query.count, after=query.after)
-    return json_response(
-        {"timezone": schedule.timezone, "fires": [responses.show(responses.PlannedRun, run) for run in runs]}
-    )
+    schedule = await request.engine.schedules.get(reference)
+    return await _preview(request, schedule.id, schedule.timezone, query)
 
 
-@router.route_for(
-    "POST",
-    "/schedules/{reference}/backfill",
-    needs=Power.OPERATE,
-    responses={200: responses.answer_of("BackfillResponse", Backfill, dry_run=bool)},
-)
-async def backfill_schedule(request: ApiRequest, reference: Reference, body: BackfillRequest) -> Response:
+async def _preview(
+    request: ApiRequest, schedule: str | ScheduleRequest, timezone: str, query: PreviewQuery
+) -> responses.SchedulePreview:
+    runs = await request.engine.schedules.preview(schedule, query.count, after=query.after)
+    return {"timezone": timezone, "fires": [show(responses.PlannedRun, run) for run in runs]}
+
+
+@router.route_for("POST", "/schedules/{reference}/backfill", Power.OPERATE, responses={200: BackfillResponse})
+async def backfill_schedule(request: ApiRequest, reference: Reference, body: BackfillRequest) -> JsonObject:
     """Create the jobs of runs in the past that have none. With dry_run, the default, only count them.
 
     422 BACKFILL_TOO_LARGE for more than 10,000 runs, BACKFILL_FORGOTTEN if the records of the range were pruned.
     """
-    caller = request.caller
-    result = await (await request.engine()).schedules.backfill(
-        reference,
-        body.first,
-        body.last,
-        Scope(caller.person, body.reason),
-        rate=body.rate,
-        dry_run=body.dry_run,
+    result = await request.engine.schedules.backfill(
+        reference, body.first, body.last, request.acting(body), rate=body.rate, dry_run=body.dry_run
     )
-    return json_response({"dry_run": body.dry_run, **asdict(result)})
+    return {"dry_run": body.dry_run, **asdict(result)}

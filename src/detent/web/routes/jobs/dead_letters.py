@@ -8,19 +8,18 @@ from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from detent.core.access import Power, Scope
-from detent.engine.dead_letters import (
-    DeadLetterBulkResult,
-)
+from detent.engine.dead_letters import DeadLetterBulkResult
 from detent.engine.reads import responses
-from detent.engine.reads.views import dead_letter_view, submitted_view
+from detent.engine.reads.responses import JsonObject
+from detent.engine.reads.views import dead_letter_view
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi import schemas
 
-from .filters import DeadLetterId, Page, Selection
+from .filters import Page, Paged, Selection
 
 router = Router(tags=["dead letters"])
-DeadLetterStatus = Literal["open", "requeued", "discarded"]
 BulkResponse = responses.answer_of("DeadLetterBulkResponse", DeadLetterBulkResult, dry_run=bool)
+DeadLetterId = Annotated[str, schemas.in_path("The dead letter's id.")]
 
 
 class DeadLetterSelection(Selection):
@@ -28,7 +27,7 @@ class DeadLetterSelection(Selection):
 
 
 class DeadLetterFilter(Page, DeadLetterSelection):
-    status: DeadLetterStatus | None = None
+    status: Literal["open", "requeued", "discarded"] | None = None
 
 
 class DeadLetterBulkRequest(schemas.RequestBody, DeadLetterSelection):
@@ -52,83 +51,73 @@ class DeadLetterRequeueRequest(schemas.RequeueRequest):
     )
 
 
-@router.route_for("GET", "/dlq/items", needs=Power.READ, responses={200: responses.DeadLetterList})
-async def list_dead_letters(request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]) -> Response:
+@router.route_for("GET", "/dlq/items", Power.READ, key="items")
+async def list_dead_letters(
+    request: ApiRequest, query: Annotated[DeadLetterFilter, Query()]
+) -> Paged[responses.DeadLetter]:
     """List dead letters, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
-    page, cursor = await (await request.engine()).dead_letters.page(query.filter(request.caller))
-    items = [dead_letter_view(item, payloads=request.caller.payloads) for item in page]
-    return json_response({"items": items, "next_cursor": cursor})
+    page, cursor = await request.engine.dead_letters.page(query.filter(request.caller))
+    return [dead_letter_view(item, payloads=request.caller.payloads) for item in page], cursor
 
 
-@router.route_for("GET", "/dlq/items/{dlq_id}", needs=Power.READ, responses={200: responses.DeadLetterWithHistory})
-async def get_dead_letter(request: ApiRequest, dlq_id: DeadLetterId) -> Response:
+@router.route_for("GET", "/dlq/items/{dlq_id}", Power.READ)
+async def get_dead_letter(request: ApiRequest, dlq_id: DeadLetterId) -> responses.DeadLetterWithHistory:
     """A dead letter with the log of its job and the actions of people on it. 404 DLQ_ITEM_NOT_FOUND if unknown."""
-    engine, caller = await request.engine(), request.caller
-    return json_response(await engine.dead_letters.history(dlq_id, payloads=caller.payloads))
+    return await request.engine.dead_letters.history(dlq_id, payloads=request.caller.payloads)
 
 
-@router.route_for("POST", "/dlq/items/{dlq_id}/requeue", needs=Power.OPERATE, responses={201: responses.SubmitResponse})
+@router.route_for("POST", "/dlq/items/{dlq_id}/requeue", Power.OPERATE, status=201)
 async def requeue_dead_letter(
     request: ApiRequest, dlq_id: DeadLetterId, body: Annotated[DeadLetterRequeueRequest | None, Body()] = None
-) -> Response:
+) -> responses.SubmitResponse:
     """Requeue a dead letter as a new job, with another payload if one is given. Counters start at 0.
 
     Effect keys stay the same, for services that deduplicate by them. 409 DLQ_REQUEUE_CONFLICT if it is not open.
     """
-    engine, caller, options = await request.engine(), request.caller, body or DeadLetterRequeueRequest()
-    submitted = await engine.dead_letters.requeue(
-        dlq_id,
-        Scope(caller.person, options.reason),
-        payload=options.payload,
-        new_id=request.fresh_id,
-        take_steps=options.take_steps,
+    options = body or DeadLetterRequeueRequest()
+    submitted = await request.engine.dead_letters.requeue(
+        dlq_id, request.acting(body), payload=options.payload, new_id=request.fresh_id, take_steps=options.take_steps
     )
-    view = submitted_view(engine.contract(submitted.job.contract), submitted, payloads=caller.payloads)
-    return json_response(view, 201)
+    return request.submitted_view(submitted)
 
 
 @router.route_for(
     "POST",
     "/dlq/items/{dlq_id}/discard",
-    needs=Power.DISCARD,
+    Power.DISCARD,
     responses={200: responses.DiscardResponse, 202: responses.DiscardResponse},
 )
 async def discard_dead_letter(
-    request: ApiRequest, dlq_id: DeadLetterId, body: Annotated[schemas.ReasonRequest | None, Body()] = None
+    request: ApiRequest, dlq_id: DeadLetterId, body: schemas.OptionalReason = None
 ) -> Response:
     """Discard a dead letter; a reason is needed. 202 if a second person has to confirm, 200 if it is discarded.
 
     400 APPROVAL_REQUIRED without a reason or if the same person confirms, 409 DLQ_DISCARD_CONFLICT if it is not open.
     """
-    engine, caller = await request.engine(), request.caller
-    reason = body.reason if body else None
-    result = await engine.dead_letters.discard(dlq_id, Scope(caller.person, reason))
-    view = {"confirmed": result.confirmed, "item": dead_letter_view(result.item, payloads=caller.payloads)}
+    result = await request.engine.dead_letters.discard(dlq_id, request.acting(body))
+    view = {"confirmed": result.confirmed, "item": dead_letter_view(result.item, payloads=request.caller.payloads)}
     return json_response(view, 200 if result.confirmed else 202)
 
 
-@router.route_for("POST", "/dlq/requeue", needs=Power.OPERATE, responses={200: BulkResponse})
-async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueRequest) -> Response:
+@router.route_for("POST", "/dlq/requeue", Power.OPERATE, responses={200: BulkResponse})
+async def requeue_dead_letters(request: ApiRequest, body: DeadLetterBulkRequeueRequest) -> JsonObject:
     """Requeue all open dead letters that match. With dry_run, the default, only count them."""
-    result = await (await request.engine()).dead_letters.requeue_many(
+    result = await request.engine.dead_letters.requeue_many(
         body.filter(request.caller),
-        Scope(request.caller.person, body.reason),
+        request.acting(body),
         rate=body.rate,
         take_steps=body.take_steps,
         dry_run=body.dry_run,
     )
-    return json_response({"dry_run": body.dry_run, **asdict(result)})
+    return {"dry_run": body.dry_run, **asdict(result)}
 
 
-@router.route_for("POST", "/dlq/discard", needs=Power.DISCARD, responses={200: BulkResponse})
-async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardRequest) -> Response:
+@router.route_for("POST", "/dlq/discard", Power.DISCARD, responses={200: BulkResponse})
+async def discard_dead_letters(request: ApiRequest, body: DeadLetterBulkDiscardRequest) -> JsonObject:
     """Discard all open dead letters that match. Those that need two people are counted and left unchanged.
 
     With dry_run, the default, only count them.
     """
-    result = await (await request.engine()).dead_letters.discard_many(
-        body.filter(request.caller),
-        Scope(request.caller.person, body.reason),
-        dry_run=body.dry_run,
-    )
-    return json_response({"dry_run": body.dry_run, **asdict(result)})
+    scope = Scope(request.caller.person, body.reason)
+    result = await request.engine.dead_letters.discard_many(body.filter(request.caller), scope, dry_run=body.dry_run)
+    return {"dry_run": body.dry_run, **asdict(result)}

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -13,6 +13,7 @@ from detent.core.access import Power
 from detent.core.errors import DetentError
 from detent.engine.control.access import Forbidden, Unauthorized
 from detent.ports.tail import Position, position_from
+from detent.web.http.problems import RetryLater
 from detent.web.http.route import ApiRequest, Router
 from detent.web.live.event_stream import EventTail, FellBehind, Frame, FrameFilter
 from detent.web.openapi import schemas
@@ -27,20 +28,13 @@ _END_SECONDS = 1.0
 _POSITION = r"^[0-9]{1,18}(\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,9})?$"
 
 
-class TooManyStreams(DetentError):
-    code = "STREAMS_FULL"
-    http_status = 503
-    retryable = True
-
-
-class EventStreamFilter(BaseModel):
+class EventStreamFilter(schemas.QueryParameters):
     """Which events to send; without fields, all that the token may see."""
 
-    model_config = ConfigDict(extra="forbid")
     after: str | None = Field(
         None, pattern=_POSITION, description="Start after the event with this id; 0 starts with the first event."
     )
-    job_id: str | None = Field(None, min_length=1, max_length=200, pattern="^[!-~]+$")
+    job_id: str | None = Field(None, min_length=1, max_length=200, pattern=schemas.VISIBLE)
     queue: schemas.Name | None = None
     job_type: schemas.Name | None = None
     contract: schemas.Name | None = None
@@ -50,7 +44,7 @@ class EventStreamFilter(BaseModel):
 @router.route_for(
     "GET",
     "/events/stream",
-    needs=Power.READ,
+    Power.READ,
     responses={200: {"description": "Server-sent events", "content": {"text/event-stream": {}}}},
     include_in_schema=False,  # OpenAPI cannot describe an endless response; docs/rest.md does
 )
@@ -62,30 +56,17 @@ async def stream_events(
     """Send all status changes. A client that reconnects with Last-Event-ID gets every later event."""
     web, caller = request.web, request.caller
     if web.event_tail.listeners >= web.settings.max_streams:
-        raise TooManyStreams(f"this server already has {web.settings.max_streams} event streams; retry later")
+        message = f"this server already has {web.settings.max_streams} event streams; retry later"
+        raise RetryLater(message, code="STREAMS_FULL", http_status=503)
     after = last_event_id or query.after
     start = None if after is None else position_from(after)
-    fields = {
-        name: value
-        for name, value in (
-            ("tenant_id", caller.tenant_for(query.tenant)),
-            ("queue", query.queue),
-            ("job_type", query.job_type),
-            ("contract", query.contract),
-            ("job_id", query.job_id),
-        )
-        if value is not None
-    }
-    return EventStreamResponse(request, web.event_tail, start, _frame_filter(fields))
-
-
-def _frame_filter(fields: dict[str, str]) -> FrameFilter:
-    required = list(fields.items())
+    fields = query.model_dump(exclude={"after", "tenant"}) | {"tenant_id": caller.tenant_for(query.tenant)}
+    required = [(name, value) for name, value in fields.items() if value is not None]
 
     def matches(frame: Frame) -> bool:
         return all(getattr(frame, name) == value for name, value in required)
 
-    return matches
+    return EventStreamResponse(request, web.event_tail, start, matches)
 
 
 class EventStreamResponse(Response):
@@ -108,13 +89,13 @@ class EventStreamResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.create_task(self._write(send))
         ends = (_disconnected(receive), self._stopping.wait(), self._token_invalid())
-        others = {asyncio.create_task(end) for end in ends}
+        tasks = {writing, *map(asyncio.ensure_future, ends)}
         try:
-            await asyncio.wait({writing, *others}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (writing, *others):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(writing, *others, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         if writing.cancelled():
             await self._end(send)
 
@@ -123,7 +104,8 @@ class EventStreamResponse(Response):
         try:
             async for chunk in self._chunks:
                 if chunk:
-                    await self._send(send, chunk)
+                    async with asyncio.timeout(self._settings.send_seconds):
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except (FellBehind, TimeoutError, DetentError):
             pass  # the client reconnects with the last id it saw
         finally:
@@ -142,10 +124,6 @@ class EventStreamResponse(Response):
                 return
             except DetentError:
                 continue  # without the store nothing is known about the token
-
-    async def _send(self, send: Send, chunk: bytes) -> None:
-        async with asyncio.timeout(self._settings.send_seconds):
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def _end(self, send: Send) -> None:
         """End the response; a client that does not read is not waited for again."""

@@ -3,35 +3,39 @@
 import json
 import re
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 from starlette.responses import Response
 
-from detent.core.errors import InvalidInput
 from detent.ports.listing import Filter
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest
-from detent.web.openapi.schemas import Name
+from detent.web.openapi.schemas import Name, QueryParameters, in_path
 
+T = TypeVar("T")
+Paged = tuple[list[T], str | None]
+"""A page of a list, and the cursor of the next page or None."""
 MAX_PAGE = 500
+HIDDEN_FIELDS = {"about": None, "summary": None}
+"""Of an approval; replaced if the token may not see payloads: these texts come from the handler."""
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _ETAG = re.compile(r'(?:W/)?"[^"]*"')
-JobId = Annotated[str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The job's id.")]
-DeadLetterId = Annotated[
-    str, Path(min_length=1, max_length=200, pattern=r"^[!-~]+$", description="The dead letter's id.")
-]
+JobId = Annotated[str, in_path("The job's id.")]
 Cursor = Annotated[str, StringConstraints(pattern=_UUID)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
 
 
-class Page(BaseModel):
-    """Query parameters of a list. Unknown parameters are refused."""
+class Page(QueryParameters):
+    """Query parameters of a list."""
 
-    model_config = ConfigDict(extra="forbid")
     cursor: Cursor | None = Field(None, description="next_cursor of the previous page")
     limit: int = Field(50, ge=1, le=MAX_PAGE)
+
+    def cut(self, rows: list[T]) -> tuple[list[T], T | None]:
+        """From up to limit + 1 rows: (the page, its last row if there is a next page)."""
+        page = rows[: self.limit]
+        return page, page[-1] if len(rows) > self.limit else None
 
 
 class Selection(BaseModel):
@@ -75,14 +79,3 @@ def etag_response(request: ApiRequest, value: Any) -> Response:
     if none_match.strip() == "*" or etag in [sent.removeprefix("W/") for sent in _ETAG.findall(none_match)]:
         return Response(None, 304, headers)
     return Response(text, 200, headers, "application/json")
-
-
-def offset_of(cursor: str | None) -> int:
-    """The offset in a cursor of a list that is paged by offset."""
-    if cursor is None:
-        return 0
-    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 9:
-        raise InvalidInput(
-            "cursor is invalid; send the next_cursor of the previous page", code="CURSOR_INVALID", field="cursor"
-        )
-    return int(cursor)

@@ -8,19 +8,17 @@ from pydantic import Field
 from starlette.responses import Response
 
 from detent.core.access import Power
-from detent.core.contract.model import Contract
 from detent.core.errors import IdempotencyConflict, InvalidInput
 from detent.engine import Engine, Submission
 from detent.engine.reads import responses
-from detent.engine.reads.views import history_view, job_view, submitted_view
+from detent.engine.reads.responses import JsonObject
 from detent.engine.reads.why import Why
-from detent.engine.submit.prepare import Submitted
 from detent.proof.verify.verify import Scope, verify
 from detent.web.http.authentication import Caller
 from detent.web.http.route import ApiRequest, Router, json_response
 from detent.web.openapi.document import SUBMISSION_OPTIONS
 
-from .filters import JobFilter, JobId, Page, etag_response, offset_of
+from .filters import JobFilter, JobId, Page, Paged, etag_response
 
 router = Router(tags=["jobs"])
 SUBMISSION_FIELDS = {"job_type", *SUBMISSION_OPTIONS}
@@ -42,7 +40,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
 @router.route_for(
     "POST",
     "/jobs",
-    needs=Power.OPERATE,
+    Power.OPERATE,
     responses={201: responses.SubmitResponse, 200: responses.SubmitResponse},
     extra=_body(_SUBMISSION),
 )
@@ -52,33 +50,28 @@ async def submit_job(request: ApiRequest) -> Response:
     409 IDEMPOTENCY_CONFLICT if the existing job differs; 422 if a value is invalid or the contract does not allow it;
     429 TENANT_BACKLOG_FULL if the tenant's quota is used up.
     """
-    engine = await request.engine()
-    submission = submission_of(engine, request.caller, await request.json(), request.fresh_id)
+    submission = submission_of(request.engine, request.caller, await request.json(), request.fresh_id)
     try:
-        submitted = await engine.jobs.submit(submission)
+        submitted = await request.engine.jobs.submit(submission)
     except IdempotencyConflict as conflict:
         raise _hide_task(conflict, request.caller) from None
-    view = _view(engine, submitted, request.caller)
     location = f"{request.scope['path']}/{submitted.job.id}"
-    return json_response(view, 200 if submitted.hit else 201, {"Location": location})
+    return json_response(request.submitted_view(submitted), 200 if submitted.hit else 201, {"Location": location})
 
 
-@router.route_for(
-    "POST", "/jobs/bulk", needs=Power.OPERATE, responses={201: responses.BulkSubmitResponse}, extra=_body(_BULK)
-)
-async def submit_jobs(request: ApiRequest) -> Response:
+@router.route_for("POST", "/jobs/bulk", Power.OPERATE, status=201, extra=_body(_BULK))
+async def submit_jobs(request: ApiRequest) -> responses.BulkSubmitResponse:
     """Submit up to 1,000 jobs in one transaction. If one is refused, none is submitted; errors as for one job."""
     body, max_jobs = await request.json(), request.web.settings.max_bulk
     jobs = body.get("jobs") if isinstance(body, dict) and body.keys() == {"jobs"} else None
     if not isinstance(jobs, list) or not 1 <= len(jobs) <= max_jobs:
         raise InvalidInput(f'send {{"jobs": [...]}} with 1 to {max_jobs} jobs', code="INPUT_INVALID", field="jobs")
-    engine = await request.engine()
-    submissions = [submission_of(engine, request.caller, job, None) for job in jobs]
+    submissions = [submission_of(request.engine, request.caller, job, None) for job in jobs]
     try:
-        results = await engine.jobs.submit_many(submissions)
+        results = await request.engine.jobs.submit_many(submissions)
     except IdempotencyConflict as conflict:
         raise _hide_task(conflict, request.caller) from None
-    return json_response({"items": [_view(engine, submitted, request.caller) for submitted in results]}, 201)
+    return {"items": [request.submitted_view(submitted) for submitted in results]}
 
 
 def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | None) -> Submission:
@@ -91,7 +84,9 @@ def submission_of(engine: Engine, caller: Caller, body: Any, fresh_id: str | Non
         raise InvalidInput(f"unknown fields: {names}; /docs lists all fields", code="FIELD_UNKNOWN", field=names)
     fields = {name: _whole_number(value) for name, value in body.items() if value is not None}
     if "job_type" not in fields:
-        fields["job_type"] = _default_job_type(engine.contract(fields.get("contract")))
+        if not engine.contract(fields.get("contract")).keys.task_id_is_key:
+            raise InvalidInput("job_type is missing; it selects the handler", code="INPUT_INVALID", field="job_type")
+        fields["job_type"] = DEFAULT_TASK_TYPE
     if not isinstance(fields.get("hold", False), bool):
         raise InvalidInput("hold must be true or false", code="INPUT_INVALID", field="hold")
     if caller.tenant is not None:
@@ -104,16 +99,6 @@ def _whole_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _default_job_type(contract: Contract) -> str:
-    if contract.keys.task_id_is_key:
-        return DEFAULT_TASK_TYPE
-    raise InvalidInput("job_type is missing; it selects the handler", code="INPUT_INVALID", field="job_type")
-
-
-def _view(engine: Engine, submitted: Submitted, caller: Caller) -> responses.SubmitResponse:
-    return submitted_view(engine.contract(submitted.job.contract), submitted, payloads=caller.payloads)
-
-
 def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConflict:
     """Remove the existing task from the error, because it contains error messages, if the token may not see them."""
     if not caller.payloads:
@@ -121,19 +106,17 @@ def _hide_task(conflict: IdempotencyConflict, caller: Caller) -> IdempotencyConf
     return conflict
 
 
-@router.route_for("GET", "/jobs", needs=Power.READ, responses={200: responses.JobList})
-async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Response:
+@router.route_for("GET", "/jobs", Power.READ, key="jobs")
+async def list_jobs(request: ApiRequest, query: Annotated[JobFilter, Query()]) -> Paged[responses.Job]:
     """List jobs, newest first. A filtered page may be short or empty: continue until next_cursor is null."""
-    caller, engine = request.caller, await request.engine()
-    page, cursor = await engine.jobs.page(query.filter(caller))
-    views = [job_view(engine.contract(job.contract), job, payloads=caller.payloads) for job in page]
-    return json_response({"jobs": views, "next_cursor": cursor})
+    page, cursor = await request.engine.jobs.page(query.filter(request.caller))
+    return [request.job_view(job) for job in page], cursor
 
 
 @router.route_for(
     "GET",
     "/jobs/{job_id}",
-    needs=Power.READ,
+    Power.READ,
     responses={
         200: responses.Job,
         304: {"description": "Not changed since the response with the ETag in If-None-Match"},
@@ -144,9 +127,7 @@ async def get_job(request: ApiRequest, job_id: JobId) -> Response:
 
     404 JOB_NOT_FOUND if it does not exist.
     """
-    engine, caller = await request.engine(), request.caller
-    job = await engine.jobs.get(job_id)
-    return etag_response(request, job_view(engine.contract(job.contract), job, payloads=caller.payloads))
+    return etag_response(request, request.job_view(await request.engine.jobs.get(job_id)))
 
 
 class EventPageQuery(Page):
@@ -154,31 +135,27 @@ class EventPageQuery(Page):
     limit: int = Field(500, ge=1, le=5_000)
 
 
-@router.route_for("GET", "/jobs/{job_id}/events", needs=Power.READ, responses={200: responses.EventList})
-async def list_job_events(request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]) -> Response:
+@router.route_for("GET", "/jobs/{job_id}/events", Power.READ, key="events")
+async def list_job_events(
+    request: ApiRequest, job_id: JobId, query: Annotated[EventPageQuery, Query()]
+) -> Paged[responses.Event]:
     """The log of a job: status changes and notes, oldest first."""
-    engine, caller = await request.engine(), request.caller
-    history = await engine.jobs.history(job_id)
-    rows = history_view(history.contract, history.job, history.events, history.notes, payloads=caller.payloads)
-    start = offset_of(query.cursor)
+    history = await request.engine.jobs.history(job_id)
+    rows = history.entries(payloads=request.caller.payloads)
+    start = int(query.cursor or 0)
     end = start + query.limit
-    return json_response({"events": rows[start:end], "next_cursor": str(end) if end < len(rows) else None})
+    return rows[start:end], str(end) if end < len(rows) else None
 
 
-@router.route_for(
-    "GET", "/jobs/{job_id}/why", needs=Power.READ, responses={200: responses.answer_of("WhyResponse", Why)}
-)
-async def explain_job(request: ApiRequest, job_id: JobId) -> Response:
+@router.route_for("GET", "/jobs/{job_id}/why", Power.READ, responses={200: responses.answer_of("WhyResponse", Why)})
+async def explain_job(request: ApiRequest, job_id: JobId) -> JsonObject:
     """Explain why a job is not running: a code, a sentence, and details."""
-    caller = request.caller
-    explanation = await (await request.engine()).jobs.why(job_id, payloads=caller.payloads)
-    return json_response(asdict(explanation))
+    return asdict(await request.engine.jobs.why(job_id, payloads=request.caller.payloads))
 
 
-@router.route_for("GET", "/jobs/{job_id}/verify", needs=Power.READ, responses={200: responses.VerifyReport})
-async def verify_job(request: ApiRequest, job_id: JobId) -> Response:
+@router.route_for("GET", "/jobs/{job_id}/verify", Power.READ, responses={200: responses.VerifyReport})
+async def verify_job(request: ApiRequest, job_id: JobId) -> JsonObject:
     """Integrity check: compare a job's row with its log and its contract."""
-    engine = await request.engine()
+    engine = request.engine
     job = await engine.jobs.get(job_id)
-    report = await verify(engine.store, engine.contracts, Scope(job_id=job.id))
-    return json_response(report.as_dict())
+    return (await verify(engine.store, engine.contracts, Scope(job_id=job.id))).as_dict()

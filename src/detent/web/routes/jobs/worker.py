@@ -5,33 +5,30 @@ import json
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, WithJsonSchema
-from starlette.responses import Response
 
 from detent.core.access import Power
 from detent.core.contract.model import Phase
 from detent.core.job import Failure
 from detent.core.outcome import Cancelled, Failed, Outcome, Snoozed, Stopped, Succeeded
 from detent.core.times import SECOND
-from detent.engine import Engine
 from detent.engine.control.access import Forbidden
 from detent.engine.reads import responses
 from detent.engine.reads.responses import show
 from detent.engine.submit.submission import json_text
-from detent.ports.claims import Claimed
 from detent.ports.listing import WorkerRow
 from detent.version import __version__
-from detent.web.http.route import ApiRequest, Router, json_response
+from detent.web.http.route import ApiRequest, Router
 from detent.web.openapi import schemas
 
 router = Router(tags=["worker"])
 _MAX_WAIT = 20.0
 _POLL_SECONDS = 0.5
-Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern="^[!-~]+$")]
+Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=schemas.VISIBLE)]
 Seconds = Annotated[float, Field(ge=0, le=31_536_000)]
 LeaseSeconds = Annotated[float, Field(ge=1, le=86_400)]
 
 
-_KEY = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"}
+_KEY = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": schemas.VISIBLE}
 _HELD = {
     "type": "object",
     "description": "The jobs that the worker holds: job id -> token of its lease.",
@@ -76,17 +73,17 @@ class SettleRequest(schemas.RequestBody):
     reason: schemas.Prose | None = None
 
 
-@router.route_for("POST", "/worker/claim", needs=Power.WORK, responses={200: responses.ClaimResponse})
-async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> Response:
+@router.route_for("POST", "/worker/claim", Power.WORK)
+async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> responses.ClaimResponse:
     """Claim ready jobs of these types under a lease. Waits up to wait_seconds if there are none.
 
     Send heartbeats before the lease ends and settle each job. 403 if the token may not see payloads or has a tenant.
     """
     worker = _worker_id(request, body.worker)
-    engine = await request.engine()
+    engine = request.engine
     queues = None if body.queues is None else sorted(set(body.queues))
     job_types = sorted(set(body.job_types))
-    row = _worker_row(request, engine, worker, job_types, queues, body.limit, body.lease_seconds)
+    row = _worker_row(request, worker, body, job_types, queues)
     await engine.store.write(lambda tx: tx.workers.put_worker(row))
     loop = asyncio.get_running_loop()
     wait_until = loop.time() + body.wait_seconds
@@ -108,36 +105,27 @@ async def claim_jobs(request: ApiRequest, body: ClaimRequest) -> Response:
         if request.web.stopping.is_set() or await request.is_disconnected():
             break
     if claimed and await request.is_disconnected():
-        await _release_jobs(engine, claimed)
-    return json_response(
-        {
-            "jobs": [show(responses.ClaimedJob, job, payload=json.loads(job.payload)) for job in claimed],
-            "lease_seconds": body.lease_seconds,
-        }
-    )
+        for job in claimed:  # queue the jobs again at once instead of after their leases end
+            await engine.settle(job.id, job.token, Stopped())
+    jobs = [show(responses.ClaimedJob, job, payload=json.loads(job.payload)) for job in claimed]
+    return {"jobs": jobs, "lease_seconds": body.lease_seconds}
 
 
-async def _release_jobs(engine: Engine, claimed: list[Claimed]) -> None:
-    """The client has disconnected: queue the jobs again at once instead of after their leases end."""
-    for job in claimed:
-        await engine.settle(job.id, job.token, Stopped())
-
-
-@router.route_for("POST", "/worker/heartbeat", needs=Power.WORK, responses={200: responses.HeartbeatResponse})
-async def extend_leases(request: ApiRequest, body: HeartbeatRequest) -> Response:
+@router.route_for("POST", "/worker/heartbeat", Power.WORK)
+async def extend_leases(request: ApiRequest, body: HeartbeatRequest) -> responses.HeartbeatResponse:
     """Heartbeat: extend the leases of the held jobs. Returns which leases are lost and which jobs to cancel."""
     _worker_id(request, body.worker)
-    extended = await (await request.engine()).extend(body.held, body.lease_seconds)
+    extended = await request.engine.extend(body.held, body.lease_seconds)
     cancels = {job_id: json.loads(cancel).get("reason") for job_id, cancel in extended.cancels.items()}
-    return json_response({"lost": sorted(extended.lost), "cancels": cancels})
+    return {"lost": sorted(extended.lost), "cancels": cancels}
 
 
-@router.route_for("POST", "/worker/settle", needs=Power.WORK, responses={200: responses.SettleResponse})
-async def settle_job(request: ApiRequest, body: SettleRequest) -> Response:
+@router.route_for("POST", "/worker/settle", Power.WORK)
+async def settle_job(request: ApiRequest, body: SettleRequest) -> responses.SettleResponse:
     """End an execution with its outcome. Idempotent. 409 LEASE_STALE if the lease is lost."""
     _worker_id(request, "settle")
-    job = await (await request.engine()).settle(body.job_id, body.token, outcome_of(body))
-    return json_response(show(responses.SettleResponse, job, job_id=job.id, ended=job.phase is Phase.FINAL))
+    job = await request.engine.settle(body.job_id, body.token, outcome_of(body))
+    return show(responses.SettleResponse, job, job_id=job.id, ended=job.phase is Phase.FINAL)
 
 
 def outcome_of(body: SettleRequest) -> Outcome:
@@ -162,15 +150,9 @@ def _worker_id(request: ApiRequest, name: str) -> str:
 
 
 def _worker_row(
-    request: ApiRequest,
-    engine: Engine,
-    worker: str,
-    job_types: list[str],
-    queues: list[str] | None,
-    slots: int,
-    lease_seconds: float,
+    request: ApiRequest, worker: str, body: ClaimRequest, job_types: list[str], queues: list[str] | None
 ) -> WorkerRow:
-    now = engine.store.now()
+    now = request.engine.store.now()
     return WorkerRow(
         id=worker,
         host=request.client.host if request.client else "http",
@@ -178,10 +160,10 @@ def _worker_row(
         version=__version__,
         queues=None if queues is None else json.dumps(queues),
         job_types=json.dumps(job_types),
-        slots=slots,
+        slots=body.limit,
         busy=0,
         state="working",
         started_at=now,
         seen_at=now,
-        lease=int(lease_seconds * SECOND),
+        lease=int(body.lease_seconds * SECOND),
     )

@@ -1,0 +1,252 @@
+"""The JSON objects about operations, declared as in `responses`: contracts, queues, workers, alerts, counts."""
+
+from typing import Annotated, Literal, NotRequired, TypedDict
+
+from .responses import JsonObject, Timestamp, VerifyReport
+
+
+class HealthResponse(TypedDict):
+    ok: bool
+    detail: NotRequired[str | None]
+
+
+class Contract(TypedDict):
+    """The table of a contract."""
+
+    name: str
+    statuses: Annotated[dict[str, str], "status -> phase"]
+    edges: Annotated[list[JsonObject], "Legal transitions: move, source, event, target."]
+    codes: Annotated[JsonObject, "Error codes."]
+    retry: Annotated[JsonObject, "Retry policy."]
+
+
+class ContractSummary(TypedDict):
+    name: str
+    carried: Annotated[bool, "True for a built-in contract."]
+    default: Annotated[bool, "True for the contract of submissions that name none."]
+    statuses: Annotated[int, "Number of statuses."]
+    edges: Annotated[int, "Number of legal transitions."]
+    max_retries: int
+    dead_letters: Annotated[bool, "Whether jobs that fail for good become dead letters."]
+
+
+class LimitResponse(TypedDict):
+    """A limit."""
+
+    queue: str | None
+    job_type: str | None
+    tenant: str | None
+    key: str | None
+    per: str | None
+    concurrency: Annotated[int | None, "Max concurrent jobs."]
+    rate: Annotated[int | None, "Max starts per period_seconds."]
+    period_seconds: float | None
+
+
+class QuotaResponse(TypedDict):
+    """A tenant's weight and quotas; null means no quota."""
+
+    tenant_id: str
+    weight: int
+    max_backlog: int | None
+    max_payload: int | None
+
+
+class QuotaRemovedResponse(TypedDict):
+    tenant_id: str
+    removed: bool
+
+
+class Pause(TypedDict):
+    """A paused queue, job type or tenant."""
+
+    kind: Annotated[str, "queue, job_type or tenant."]
+    name: str
+    actor: Annotated[str, "The person who paused it."]
+    reason: str | None
+    at: Timestamp
+
+
+class Queue(TypedDict):
+    """A queue with unfinished jobs, or one that is paused."""
+
+    queue: str
+    due: Annotated[int, "Number of ready jobs."]
+    later: Annotated[int, "Number of scheduled jobs."]
+    held: Annotated[int, "Number of running jobs."]
+    oldest_due_at: Annotated[Timestamp | None, "Since when the oldest ready job is due."]
+    job_types: list[str]
+    workers: Annotated[int, "Number of live workers that serve the queue."]
+    paused: Pause | None
+
+
+class QueueList(TypedDict):
+    queues: list[Queue]
+    pauses: Annotated[list[Pause], "Paused queues, job types and tenants."]
+    limits: list[LimitResponse]
+
+
+class PauseResponse(TypedDict):
+    kind: str
+    name: str
+    paused: bool
+
+
+class Overview(QueueList):
+    at: Timestamp
+    counted_at: Annotated[Timestamp | None, "When jobs, phases and statuses were counted; null before that."]
+    jobs: Annotated[int | None, "Number of jobs."]
+    phases: Annotated[dict[str, int] | None, "phase -> number of jobs"]
+    statuses: Annotated[dict[str, dict[str, int]] | None, "contract -> status -> number of jobs"]
+    dead_letters: Annotated[dict[str, int], "status -> number of dead letters"]
+    workers: Annotated[dict[str, int], "Live workers: their number, busy slots and all slots."]
+
+
+class VerificationState(TypedDict):
+    """Progress of the running verification, and the report of the last one."""
+
+    under_way: Annotated[bool, "True while a verification runs."]
+    done: Annotated[int, "Number of jobs checked so far."]
+    total: Annotated[int, "Number of jobs to check."]
+    started_at: Timestamp | None
+    started_by: str | None
+    ended_at: Timestamp | None
+    error: Annotated[str | None, "Why the verification could not finish."]
+    report: Annotated[VerifyReport | None, "Of the last verification, for all jobs."]
+
+
+class SeriesPoint(TypedDict):
+    """Counts of the interval that starts at `at`; averages are null if there was nothing to measure."""
+
+    at: Timestamp
+    submitted: int
+    ended_well: Annotated[int, "Jobs that succeeded."]
+    ended_badly: Annotated[int, "Jobs that failed; cancelled jobs are not counted."]
+    retries: int
+    wait_ms: Annotated[float | None, "Average time in the queue before a claim, without retries."]
+    run_ms: Annotated[float | None, "Average time of an execution."]
+
+
+class TimeSeries(TypedDict):
+    span: Literal["hour", "day", "week"]
+    at: Timestamp
+    bucket_seconds: Annotated[int, "Length of the interval of a point."]
+    points: list[SeriesPoint]
+
+
+class StatsResponse(TypedDict):
+    """Counts of jobs. Unless the token is bound to a tenant, it also has backlog, dead letters, workers and pauses."""
+
+    statuses: Annotated[dict[str, dict[str, int]], "contract -> status -> number of jobs"]
+    phases: Annotated[dict[str, int], "phase -> number of jobs"]
+    jobs: Annotated[int, "Number of jobs."]
+    due: NotRequired[Annotated[int, "Number of ready jobs."]]
+    later: NotRequired[Annotated[int, "Number of scheduled jobs."]]
+    held: NotRequired[Annotated[int, "Number of running jobs."]]
+    oldest_due_at: NotRequired[Timestamp | None]
+    dead_letters: Annotated[dict[str, int], "status -> number of dead letters"]
+    workers: NotRequired[Annotated[dict[str, int], "Live workers: their number, busy slots and all slots."]]
+    paused: NotRequired[Annotated[list[Pause], "Paused queues, job types and tenants."]]
+    at: Timestamp
+
+
+class HeldJob(TypedDict):
+    """A job that a worker holds."""
+
+    id: str
+    worker: str
+    contract: str
+    queue: str
+    job_type: str
+    tenant_id: str
+    execution_no: int
+    since: Annotated[Timestamp, "When this execution started."]
+    lease_until: Timestamp
+
+
+class WorkerCommand(TypedDict):
+    """A command that was sent to a worker."""
+
+    worker: str
+    act: Annotated[str, "drain or stop."]
+    actor: str
+    reason: str | None
+    at: Timestamp
+
+
+class Worker(TypedDict):
+    """A worker, the jobs it holds, and the last command to it."""
+
+    id: str
+    live: Annotated[bool, "False if it sent no heartbeat for three leases."]
+    state: str
+    host: str
+    pid: int
+    version: str
+    queues: Annotated[list[str] | None, "Null: all queues."]
+    job_types: list[str]
+    slots: int
+    busy: Annotated[int, "Number of slots in use."]
+    load: Annotated[float, "busy / slots"]
+    lease_seconds: float
+    started_at: Timestamp
+    seen_at: Annotated[Timestamp, "Its last heartbeat."]
+    held: list[HeldJob]
+    order: WorkerCommand | None
+
+
+class LostJob(TypedDict):
+    """A job that was reclaimed from a lost worker."""
+
+    id: str
+    job_type: str
+    queue: str
+    execution_no: int
+    charged: Annotated[bool, "Whether the loss counted as a failure."]
+    status: Annotated[str, "Its status afterwards."]
+    at: Timestamp
+
+
+class WorkerRecovery(TypedDict):
+    """The jobs that were reclaimed from one lost worker."""
+
+    worker: str
+    last_seen_at: Timestamp | None
+    began_at: Timestamp
+    ended_at: Timestamp
+    took_seconds: Annotated[float, "From its last heartbeat to the last job."]
+    reclaimed: Annotated[int, "Number of jobs."]
+    charged: Annotated[int, "Number of losses that counted as failures."]
+    given_up: Annotated[int, "Number of jobs that failed for good."]
+    jobs: list[LostJob]
+
+
+class Alert(TypedDict):
+    """The state of one rule for one subject."""
+
+    rule: str
+    subject: str
+    state: Annotated[str, "pending, firing or resolved."]
+    severity: str
+    value: float
+    summary: str
+    since: Timestamp
+    fired_at: Timestamp | None
+    resolved_at: Timestamp | None
+    updated_at: Timestamp
+    episode: Annotated[int, "Number of times it has fired."]
+
+
+class AlertDelivery(TypedDict):
+    """A notification to an alert channel."""
+
+    id: str
+    rule: str
+    subject: str
+    sink: Annotated[str, "The channel."]
+    news: Annotated[str, "The state of the alert that it reports."]
+    state: Literal["delivered", "given up", "due"]
+    attempts: int
+    last_error: str | None
+    created_at: Timestamp
+    delivered_at: Timestamp | None

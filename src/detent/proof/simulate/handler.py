@@ -1,0 +1,139 @@
+"""The handler of simulated jobs, with steps, waits, children and approvals through the real context."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from detent.core.contract.model import Contract, Move
+from detent.core.errors import OnceUnfinished, StoreUnavailable
+from detent.engine import Submission
+from detent.handler.children import Child, ChildFailed
+from detent.handler.context import Context
+from detent.handler.handler import Options, inspect_handler
+from detent.handler.outcomes import Cancel, Fail, Retry, Snooze, WaitTimeout
+
+from .loop import SECOND, Pause
+
+JOB_TYPE = "work"
+SIGNAL = "go"
+TOKEN_FIELD = "told_by"
+"""Field of results and step results that holds the token under which the handler ran."""
+TOKEN_PREFIX = "told by "
+"""Precedes that token in error messages."""
+_SLICES = 4
+_LONG_SECONDS = 0.5
+QUESTION = "may it go on"
+DEADLINE_SECONDS = 25.0
+CHILDREN = 2
+_OUTCOMES: dict[str, Callable[[str], Exception]] = {
+    "retry": Retry,
+    "retry soon": partial(Retry, after=0.5),
+    "fail": partial(Fail, code="HOPELESS"),
+    "snooze": lambda _: Snooze(1.0),
+    "cancel": Cancel,
+}
+
+
+async def work(
+    ctx: Context, plan: list[list[Any]], steps: bool = False, family: int = 0, question: int = 0
+) -> dict[str, Any]:
+    """The handler. Each execution follows one line of the plan, [act, seconds]; after the last line it
+    succeeds, and takes as long as that line.
+
+    steps: record a step before and after the act, and run a `once`. family: enqueue children, this many generations
+    deep, and wait for them at the end. question: wait for that many approvals.
+    """
+    number = ctx.execution_no - 1
+    line: list[Any] = plan[number] if number < len(plan) else ["succeed", plan[-1][1] if plan else 0.01]
+    act, seconds = line
+    result: dict[str, Any] = {TOKEN_FIELD: ctx._claimed.token}
+    message = f"{TOKEN_PREFIX}{ctx._claimed.token} in execution {ctx.execution_no}"
+    try:
+        if steps:
+            result["first"] = await ctx.step("first", _record_token(ctx, "first"))
+        children = await enqueue_children(ctx, plan, family) if family else []
+        slices = _SLICES if steps else 1  # without steps, a handler that a stall interrupts ends right after it
+        for number in range(slices):
+            pause = Pause(int(seconds * SECOND / slices))
+            await (_pause_once(ctx, pause) if steps and number == 0 else pause)
+            if ctx.cancelled and act != "ignore":
+                raise Cancel(message)
+            if steps and seconds > _LONG_SECONDS:  # long enough to lose the lease between two steps
+                await ctx.step("slice", _record_token(ctx, f"slice#{number + 1}" if number else "slice"))
+        if act in _OUTCOMES:
+            raise _OUTCOMES[act](message)
+        if act == "wait":
+            await ctx.wait_for(SIGNAL, timeout=20.0)
+        if act == "wait long":
+            await ctx.wait_for(SIGNAL)
+        if act == "sleep":
+            await ctx.sleep(3.0)
+        if question:
+            await ctx.approval(QUESTION, quorum=question, deadline=DEADLINE_SECONDS, default="reject")
+        await ctx.gather(*children, return_exceptions=len(plan) % 2 == 0)
+        if steps:
+            result["last"] = await ctx.step("last", _record_token(ctx, "last"))
+    except ChildFailed:
+        raise Fail(message, code="CHILD_FAILED") from None
+    except (StoreUnavailable, WaitTimeout) as error:
+        raise Retry(f"{message}: {type(error).__name__}") from None
+    return result
+
+
+def _record_token(ctx: Context, name: str) -> Callable[[], dict[str, str]]:
+    """A step function whose result is the token under which it ran."""
+
+    def act() -> dict[str, str]:
+        ctx._engine.store.step_called(ctx.job_id, ctx._claimed.token, name)  # type: ignore[attr-defined]
+        return {TOKEN_FIELD: ctx._claimed.token}
+
+    return act
+
+
+async def _pause_once(ctx: Context, pause: Pause) -> None:
+    """Run the pause as a `once` and count how often it really ran."""
+    effects: Counter[str] = ctx._engine.store.effects  # type: ignore[attr-defined]
+
+    async def act() -> None:
+        effects[ctx.job_id] += 1
+        await pause
+
+    with suppress(OnceUnfinished):
+        await ctx.once("only", act)
+
+
+HANDLER = inspect_handler(JOB_TYPE, work, Options(), "auto")
+
+
+class ChildJob:
+    """The job definition a parent enqueues its children with: its own handler and contract."""
+
+    name = JOB_TYPE
+    handler = HANDLER
+
+    def __init__(self, contract: str) -> None:
+        self._contract = contract
+
+    def submission(self, payload: dict[str, Any]) -> Submission:
+        return Submission(self.name, payload, contract=self._contract)
+
+    async def enqueue(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("simulated children are enqueued by ctx.enqueue_many")
+
+
+async def enqueue_children(ctx: Context, plan: Sequence[list[Any]], depth: int) -> list[Child[Any]]:
+    """Enqueue two children with parts of their parent's plan; they have children too until depth is 0."""
+    plans = [{"plan": [[act, seconds / 2] for act, seconds in plan[n:3]], "family": depth - 1} for n in range(CHILDREN)]
+    return await ctx.enqueue_many(ChildJob(ctx._claimed.contract), plans)
+
+
+def relation_payload(contract: Contract, number: int) -> dict[str, int]:
+    """Handler arguments for children and approvals of a producer's job `number`, if the contract supports them."""
+    payload = {}
+    if number % 4 == 1 and contract.has(Move.WAIT):
+        payload["family"] = 1 + number % 2 if number % 8 == 1 else 1
+    if number % 5 == 2 and contract.has(Move.HOLD):
+        payload["question"] = 1 + number % 2
+    return payload
