@@ -19,7 +19,8 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTIL
 def pytest_command() -> list[str]:
     installed = any(entry.value == "detent.testing.pytest_plugin" for entry in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "detent.testing.pytest_plugin"]
-    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin]
+    hang = ["-o", "faulthandler_timeout=60", "-o", "faulthandler_exit_on_timeout=true"]
+    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *hang, *plugin]
 
 
 def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:

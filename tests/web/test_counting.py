@@ -54,6 +54,16 @@ async def test_a_failed_count_is_not_reused_and_a_cancelled_caller_stops_no_coun
     assert (await shared.get("", count))["jobs"] in (2, 3)
 
 
+async def test_the_latest_count_is_kept_while_the_store_is_down(api: Api) -> None:
+    shared, count = SharedCounts(api.app.state.web), SlowCount(0)
+    count.fails = True
+    assert await shared.latest("", count) is None, "nothing was counted yet"
+    count.fails = False
+    counted = await shared.latest("", count)
+    count.fails = True
+    assert counted == {"jobs": 2} and await shared.latest("", count) == counted
+
+
 async def test_stats_show_a_new_job_at_once(api: Api) -> None:
     for number in range(1, 4):
         await api.submit()

@@ -1,6 +1,5 @@
 """The endpoints of the dashboard: overview, series, job detail, bulk actions, approvals, verification."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from detent.core.job import Failure
 from detent.core.outcome import Failed, Succeeded
 from detent.engine.metrics.time_series import SeriesRecorder
+from support.waiting import until
 from support.web.api import API, Api, code
 
 pytestmark = pytest.mark.anyio
@@ -132,7 +132,11 @@ async def test_verification_runs_in_the_background(api: Api) -> None:
     assert (await get_json(api, "verification"))["report"] is None
     started = await api.open.post(f"{API}/verification")
     assert started.status_code == 202
-    while (state := await get_json(api, "verification"))["under_way"]:
-        await asyncio.sleep(0.01)
+
+    async def ended_state() -> Any:
+        state = await get_json(api, "verification")
+        return None if state["under_way"] else state
+
+    state = await until(ended_state)
     assert state["report"]["ok"] and state["report"]["jobs"] == 1
     assert state["started_by"] == "local"

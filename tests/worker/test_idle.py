@@ -9,6 +9,7 @@ import pytest
 from detent import Context, Detent
 from detent.core.access import Scope
 from detent.engine import Submission
+from detent.ports.store import Watch
 from detent.stores.sqlite.store import SqliteStore
 from support.waiting import until, within
 from support.worker.running import working
@@ -55,6 +56,28 @@ async def test_a_job_enqueued_at_an_idle_worker_starts_by_notification(app: Dete
             assert worker.state.idle
             before = time.monotonic()
             assert await within(10, (await work.enqueue()).result()) - before < 0.5, "the next poll would be later"
+
+
+async def test_a_worker_whose_first_watch_fails_asks_for_another(app: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.job("work")
+    async def work() -> str:
+        return "done"
+
+    store = app.engine.store
+    watch, calls = store.watch, 0
+
+    def fails_once() -> Watch:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise OSError("no notifications now")
+        return watch()
+
+    monkeypatch.setattr(store, "watch", fails_once)
+    async with working(app) as worker:
+        await within(10, worker.idle.wait())
+        assert calls == 2
+        assert await within(10, (await work.enqueue()).result()) == "done"
 
 
 async def idle_costs(app: Detent) -> tuple[float, int]:

@@ -51,7 +51,7 @@ async def test_poison_among_neighbours(tmp_path: Path, contract: str) -> None:
 @pytest.mark.parametrize("contract", list(CONTRACTS))
 async def test_the_drain_recovers_after_a_kill(tmp_path: Path, contract: str) -> None:
     """Two workers; one that holds 64 healthy jobs is killed and replaced. Jobs per second before and 5 s after."""
-    jobs, options = 5_000, {"slots": 64, "lease_seconds": 2.0}
+    jobs, options = 8_000, {"slots": 64, "lease_seconds": 2.0}
     with bench_in(tmp_path) as bench:
         async with bench.app:
             await bench.app.jobs[f"neighbour-{contract}"].enqueue_many([{"n": n} for n in range(jobs)])
@@ -74,4 +74,5 @@ async def test_the_drain_recovers_after_a_kill(tmp_path: Path, contract: str) ->
         f"\n{contract}: {lost} jobs lost with the worker; jobs in 2 s: {before} before, {after} from 5 s after the kill"
     )
     assert report.ok and lost >= 32
+    assert max(ended) > killed_at + 7 * SECOND, "the jobs ran out before the second interval ended"
     assert after >= 0.9 * before

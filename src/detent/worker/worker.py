@@ -22,6 +22,7 @@ from detent.ports.claims import Claimed
 from detent.ports.clock import Clock
 from detent.ports.ids import Ids
 from detent.ports.listing import WorkerRow
+from detent.ports.store import Watch
 from detent.system.clock import SystemClock
 from detent.version import __version__
 
@@ -369,11 +370,12 @@ class Worker:
 
     async def _watch(self) -> None:
         """While slots are free, wait for a notification of new work, at most until the next poll."""
-        watch = self.engine.store.watch()
+        watch: Watch | None = None
         while True:
-            await self._wants_notifications.wait()
             notified = None
             try:
+                watch = watch or self.engine.store.watch()
+                await self._wants_notifications.wait()
                 seconds = await self._seconds_until_due()
                 self._start_waiting_for_notification()
                 notified = await watch.changed(seconds)

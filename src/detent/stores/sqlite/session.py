@@ -148,6 +148,8 @@ class Session:
         self.contracts: Mapping[str, Contract] = {}
         self.lane_cache = LaneCache()
         self.commits = 0
+        self.changes_committed = 0
+        """Rows changed by all committed transactions. Other threads read it: they may not ask a connection in use."""
         self.lock = threading.RLock()
         self.queue: queue.SimpleQueue[QueuedBatch | UserTransaction | None] = queue.SimpleQueue()
         """What the session's own thread will run; None ends it."""
@@ -223,6 +225,7 @@ class Session:
         try:
             self.connection.execute("COMMIT")
             self.commits += 1
+            self.changes_committed = self.connection.total_changes()
         except BaseException as error:
             self.undo()
             raise translate(error) from error

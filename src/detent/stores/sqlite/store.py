@@ -146,7 +146,7 @@ class SqliteStore:
 
     @property
     def commits(self) -> int:
-        return self._writer.commits if self._writer else 0
+        return self._writer.changes_committed if self._writer else 0
 
     def now(self) -> Micros:
         return self._clock.now()
@@ -209,11 +209,10 @@ class SqliteStore:
         return FileWatch(self)
 
     def version(self) -> tuple[int, int]:
-        """Changes with every commit: the file's data_version, or a count of changes if the database is in memory."""
-        data_version: int = self._watcher.pragma("data_version") if self._watcher else 0
-        if self._watcher is None and self._writer is not None:
-            return 0, self._writer.connection.total_changes()
-        return data_version, 0
+        """Changes with every commit: the file's data_version, or the changes committed if the database is in memory."""
+        if self._watcher is not None:
+            return self._watcher.pragma("data_version"), 0
+        return 0, self._writer.changes_committed if self._writer is not None else 0
 
     async def wait_for_commit(self, seconds: float) -> None:
         """Sleep until the writer of this process commits, at most this long."""

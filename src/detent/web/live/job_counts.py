@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from detent.core.errors import StoreUnavailable
 from detent.engine.reads.responses import JsonObject
 from detent.system.clock import SystemClock
 
@@ -44,11 +45,12 @@ class SharedCounts:
         return await asyncio.shield(task)
 
     async def latest(self, key: str, count: Count) -> JsonObject | None:
-        """The newest result that is available within `_SLOW_SECONDS`; None before the first one."""
+        """The newest result that is available within `_SLOW_SECONDS`, also while the store is down; None before the
+        first one."""
         try:
             async with asyncio.timeout(_SLOW_SECONDS):
                 return await self.get(key, count, exact=False)
-        except TimeoutError:
+        except (TimeoutError, StoreUnavailable):
             return self._results.get(key, (0.0, None))[1]
 
     async def _count(self, key: str, count: Count) -> JsonObject:
