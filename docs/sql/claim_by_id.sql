@@ -26,26 +26,24 @@ held AS MATERIALIZED (
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
   FROM held h WHERE j.ctid = h.at
   RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, j.retries, j.lane
--- done: claims whose jobs are all settled. Others may have moved them: then a sweep deletes them.
+-- done: claims whose jobs are all settled. Those that a sweep has locked or replaced are left to it.
 ), done AS (
-  DELETE FROM detent.claims c USING unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[]))
-    d (check_at, n) WHERE c.check_at = d.check_at AND c.n = d.n
+  DELETE FROM detent.claims c USING (
+    SELECT k.at FROM unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[])) d (check_at, n)
+    CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.claims WHERE check_at = d.check_at AND n = d.n
+      OFFSET 0 FOR UPDATE SKIP LOCKED) k) d WHERE c.ctid = d.at
 ),
 -- named: the due jobs with these ids. The failure count must match, so that a stream message about an earlier attempt
 -- claims nothing.
 named AS MATERIALIZED (
-  SELECT j.at, x.edge, x.target, s.token, j.lane, j.due_at, s.id
+  SELECT j.at, x.edge, x.target, s.token
   FROM unnest(CAST(:named_ids::text[] AS uuid[]), :named_tokens::text[], CAST(:named_counts::text[] AS integer[]))
     s (id, token, failures)
-  CROSS JOIN LATERAL (SELECT ctid AS at, state, failures, due_at, lane FROM detent.jobs
+  CROSS JOIN LATERAL (SELECT ctid AS at, state, failures, due_at FROM detent.jobs
     WHERE id = s.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   JOIN unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
     CAST(:claim_targets::text[] AS int[])) x (source, edge, target) ON x.source = j.state
   WHERE j.failures = s.failures AND j.due_at <= (SELECT now FROM t)
-), taken AS (
-  DELETE FROM detent.queue q USING named n WHERE q.lane = n.lane AND q.due_at = n.due_at AND q.id = n.id
-), untimed AS (
-  DELETE FROM detent.timers x USING named n WHERE NOT x.wakes AND x.due_at = n.due_at AND x.id = n.id
 -- claimed: claimable -> leased.
 ), claimed AS (
   UPDATE detent.jobs j SET state = n.target, version = j.version + 1, token = n.token,
@@ -56,6 +54,14 @@ named AS MATERIALIZED (
   RETURNING j.id, j.lane, j.payload::text AS payload, j.execution_no, j.retries, j.version, j.timeout_ms, j.trace_id,
     j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, 0 AS step, j.traceparent,
     j.parent_id, j.token, j.losses, n.edge, j.updated_at, j.worker, j.lease_until
+), taken AS (
+  DELETE FROM detent.queue q USING (
+    SELECT k.at FROM claimed c CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.queue
+      WHERE lane = c.lane AND due_at = c.due_at AND id = c.id OFFSET 0) k) c WHERE q.ctid = c.at
+), untimed AS (
+  DELETE FROM detent.timers x USING (
+    SELECT k.at FROM claimed c CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.timers
+      WHERE NOT wakes AND due_at = c.due_at AND id = c.id OFFSET 0) k) c WHERE x.ctid = c.at
 ), leased AS (
   INSERT INTO detent.claims (check_at, ids) SELECT min(lease_until), array_agg(id) FROM claimed HAVING count(*) > 0
   RETURNING check_at, n

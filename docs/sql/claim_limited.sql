@@ -28,24 +28,22 @@ locked AS MATERIALIZED (
   SELECT a.lane, a.quota, a.step::int FROM unnest(CAST(:lanes::text[] AS bigint[]), CAST(:quotas::text[] AS bigint[]))
     WITH ORDINALITY a (lane, quota, step)
   WHERE (SELECT current FROM t) AND (a.lane IN (SELECT lane FROM pairs WHERE NOT fits)) IS NOT TRUE
--- picked: locks up to quota queue rows per lane, without jobs past their deadline (:dated: deadlines are in use).
+-- picked: locks up to quota jobs per lane, without jobs past their deadline (:dated: deadlines are in use).
 ), picked AS MATERIALIZED (
-  SELECT k.at, k.id, a.step FROM asked a CROSS JOIN LATERAL (
-    SELECT q.ctid AS at, q.id FROM detent.queue q WHERE q.lane = a.lane
-      AND (NOT :dated::boolean OR NOT EXISTS (
-        SELECT 1 FROM detent.jobs j WHERE j.id = q.id AND j.deadline_at <= (SELECT now FROM t)))
-    ORDER BY q.due_at, q.id LIMIT a.quota FOR UPDATE SKIP LOCKED) k
+  SELECT k.queued_at, k.at, k.state, a.step FROM asked a CROSS JOIN LATERAL (
+    SELECT q.at AS queued_at, j.at, j.state FROM (
+      SELECT ctid AS at, id FROM detent.queue WHERE lane = a.lane ORDER BY due_at, id FOR UPDATE SKIP LOCKED) q
+    CROSS JOIN LATERAL (SELECT ctid AS at, state, deadline_at FROM detent.jobs
+      WHERE id = q.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+    WHERE NOT :dated::boolean OR (j.deadline_at <= (SELECT now FROM t)) IS NOT TRUE LIMIT a.quota) k
 ),
--- mine: the picked jobs that no other transaction has locked. Jobs are locked before their queue rows everywhere else,
--- and nothing here waits, so that there is no deadlock.
+-- mine: the picked jobs with their transition. A job that is not claimable (target is NULL) was claimed by id while
+-- another process moved it to the queue: only its queue row goes.
 mine AS MATERIALIZED (
-  SELECT p.at AS queued_at, j.at, x.edge, x.target, p.step FROM picked p
-  CROSS JOIN LATERAL (SELECT ctid AS at, state FROM detent.jobs WHERE id = p.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
-  JOIN unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
-    CAST(:claim_targets::text[] AS int[])) x (source, edge, target) ON x.source = j.state
-  WHERE (SELECT count(*) FROM picked) > 0
-), taken AS (
-  DELETE FROM detent.queue q USING mine m WHERE q.ctid = m.queued_at
+  SELECT p.queued_at, p.at, x.edge, x.target, p.step FROM picked p
+  LEFT JOIN unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
+    CAST(:claim_targets::text[] AS int[])) x (source, edge, target) ON x.source = p.state
+  WHERE x.target IS NOT NULL OR p.state & 3 <> 0
 -- claimed: claimable -> leased. The condition on count(*) computes all of picked and mine before the first row changes:
 -- OFFSET in pass 2 does not count rows that this statement has already changed.
 ), claimed AS (
@@ -53,10 +51,14 @@ mine AS MATERIALIZED (
     worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
     execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
-  FROM mine m WHERE j.ctid = m.at AND (SELECT count(*) FROM mine) > 0
+  FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0
   RETURNING j.id, j.lane, j.payload::text AS payload, j.execution_no, j.retries, j.version, j.timeout_ms, j.trace_id,
     j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, m.step, j.traceparent,
-    j.parent_id, j.token, j.losses, m.edge, j.updated_at, j.worker, j.lease_until
+    j.parent_id, j.token, j.losses, m.edge, j.updated_at, j.worker, j.lease_until, m.queued_at
+-- taken: only of jobs that were claimed. One that was changed since the snapshot of this statement is not, and stays.
+), taken AS (
+  DELETE FROM detent.queue q USING (
+    SELECT queued_at FROM claimed UNION ALL SELECT queued_at FROM mine WHERE target IS NULL) m WHERE q.ctid = m.queued_at
 ), leased AS (
   INSERT INTO detent.claims (check_at, ids) SELECT min(lease_until), array_agg(id) FROM claimed HAVING count(*) > 0
   RETURNING check_at, n

@@ -33,10 +33,12 @@ held AS MATERIALIZED (
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
   FROM held h WHERE j.ctid = h.at
   RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, j.retries, j.lane
--- done: claims whose jobs are all settled. Others may have moved them: then a sweep deletes them.
+-- done: claims whose jobs are all settled. Those that a sweep has locked or replaced are left to it.
 ), done AS (
-  DELETE FROM detent.claims c USING unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[]))
-    d (check_at, n) WHERE c.check_at = d.check_at AND c.n = d.n
+  DELETE FROM detent.claims c USING (
+    SELECT k.at FROM unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[])) d (check_at, n)
+    CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.claims WHERE check_at = d.check_at AND n = d.n
+      OFFSET 0 FOR UPDATE SKIP LOCKED) k) d WHERE c.ctid = d.at
 ),
 -- due, promoted: up to max(wanted, 200) future jobs whose time has come move to the queue. This statement cannot claim
 -- them yet, so the caller repeats the claim. A job that another transaction has locked stays in timers.
@@ -113,29 +115,30 @@ floors AS MATERIALIZED (
   SELECT w.lane, w.rank, w.step, f.due_at, f.id, count(*) OVER (PARTITION BY w.rank)::int AS n
   FROM walk w LEFT JOIN floors f USING (lane) WHERE w.lane IS NOT NULL
 ),
--- picked: locks queue rows, oldest due first. Per rank, pass 1 takes an even share (quota) of every lane, pass 2 fills
--- up from lanes that have more; then the next rank follows. Rows locked by others are skipped.
+-- picked: locks queue rows and their jobs, oldest due first. Per rank, pass 1 takes an even share (quota) of every lane,
+-- pass 2 fills up from lanes that have more; then the next rank follows. Jobs are locked before their queue rows
+-- everywhere else; here what others have locked is skipped and nothing waits, so that there is no deadlock.
 picked AS MATERIALIZED (
-  SELECT k.at, k.id, l.step FROM (
+  SELECT k.queued_at, k.at, k.state, l.step FROM (
     SELECT *, ((SELECT wanted FROM t) + n - 1) / n AS quota FROM lanes CROSS JOIN (VALUES (1), (2)) v (pass)
     WHERE pass = 1 OR n > 1 ORDER BY rank, pass, step) l
   CROSS JOIN LATERAL (
-    SELECT q.ctid AS at, q.id FROM detent.queue q WHERE q.lane = l.lane
-      AND (q.due_at, q.id) >= (coalesce(l.due_at, -1), coalesce(l.id, '00000000-0000-0000-0000-000000000000'))
-    ORDER BY q.due_at, q.id LIMIT CASE l.pass WHEN 1 THEN l.quota ELSE (SELECT wanted FROM t) END
-    OFFSET CASE l.pass WHEN 1 THEN 0 ELSE l.quota END FOR UPDATE SKIP LOCKED) k
+    SELECT q.at AS queued_at, j.at, j.state FROM (
+      SELECT ctid AS at, id FROM detent.queue WHERE lane = l.lane
+        AND (due_at, id) >= (coalesce(l.due_at, -1), coalesce(l.id, '00000000-0000-0000-0000-000000000000'))
+      ORDER BY due_at, id FOR UPDATE SKIP LOCKED) q
+    CROSS JOIN LATERAL (SELECT ctid AS at, state FROM detent.jobs WHERE id = q.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
+    LIMIT CASE l.pass WHEN 1 THEN l.quota ELSE (SELECT wanted FROM t) END
+    OFFSET CASE l.pass WHEN 1 THEN 0 ELSE l.quota END) k
   LIMIT (SELECT wanted FROM t)
 ),
--- mine: the picked jobs that no other transaction has locked. Jobs are locked before their queue rows everywhere else,
--- and nothing here waits, so that there is no deadlock.
+-- mine: the picked jobs with their transition. A job that is not claimable (target is NULL) was claimed by id while
+-- another process moved it to the queue: only its queue row goes.
 mine AS MATERIALIZED (
-  SELECT p.at AS queued_at, j.at, x.edge, x.target, p.step FROM picked p
-  CROSS JOIN LATERAL (SELECT ctid AS at, state FROM detent.jobs WHERE id = p.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
-  JOIN unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
-    CAST(:claim_targets::text[] AS int[])) x (source, edge, target) ON x.source = j.state
-  WHERE (SELECT count(*) FROM picked) > 0
-), taken AS (
-  DELETE FROM detent.queue q USING mine m WHERE q.ctid = m.queued_at
+  SELECT p.queued_at, p.at, x.edge, x.target, p.step FROM picked p
+  LEFT JOIN unnest(CAST(:claim_sources::text[] AS int[]), CAST(:claim_edges::text[] AS int[]),
+    CAST(:claim_targets::text[] AS int[])) x (source, edge, target) ON x.source = p.state
+  WHERE x.target IS NOT NULL OR p.state & 3 <> 0
 -- claimed: claimable -> leased. The condition on count(*) computes all of picked and mine before the first row changes:
 -- OFFSET in pass 2 does not count rows that this statement has already changed.
 ), claimed AS (
@@ -143,10 +146,14 @@ mine AS MATERIALIZED (
     worker = :worker::int, lease_until = greatest((SELECT now FROM t), j.updated_at) + :lease::bigint,
     execution_no = j.execution_no + 1, updated_at = greatest((SELECT now FROM t), j.updated_at),
     started_at = coalesce(j.started_at, greatest((SELECT now FROM t), j.updated_at)), next_retry_at = NULL
-  FROM mine m WHERE j.ctid = m.at AND (SELECT count(*) FROM mine) > 0
+  FROM mine m WHERE j.ctid = m.at AND m.target IS NOT NULL AND (SELECT count(*) FROM mine) > 0
   RETURNING j.id, j.lane, j.payload::text AS payload, j.execution_no, j.retries, j.version, j.timeout_ms, j.trace_id,
     j.effect_root, j.idempotency_key, j.cancel_requested::text AS cancel_requested, j.due_at, m.step, j.traceparent,
-    j.parent_id, j.token, j.losses, m.edge, j.updated_at, j.worker, j.lease_until
+    j.parent_id, j.token, j.losses, m.edge, j.updated_at, j.worker, j.lease_until, m.queued_at
+-- taken: only of jobs that were claimed. One that was changed since the snapshot of this statement is not, and stays.
+), taken AS (
+  DELETE FROM detent.queue q USING (
+    SELECT queued_at FROM claimed UNION ALL SELECT queued_at FROM mine WHERE target IS NULL) m WHERE q.ctid = m.queued_at
 ), leased AS (
   INSERT INTO detent.claims (check_at, ids) SELECT min(lease_until), array_agg(id) FROM claimed HAVING count(*) > 0
   RETURNING check_at, n

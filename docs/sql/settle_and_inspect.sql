@@ -34,10 +34,12 @@ held AS MATERIALIZED (
     worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL, error_message = NULL, cancel_requested = NULL
   FROM held h WHERE j.ctid = h.at
   RETURNING j.id, j.version, h.edge, j.updated_at, h.worker, j.execution_no, j.retries, j.lane
--- done: claims whose jobs are all settled. Others may have moved them: then a sweep deletes them.
+-- done: claims whose jobs are all settled. Those that a sweep has locked or replaced are left to it.
 ), done AS (
-  DELETE FROM detent.claims c USING unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[]))
-    d (check_at, n) WHERE c.check_at = d.check_at AND c.n = d.n
+  DELETE FROM detent.claims c USING (
+    SELECT k.at FROM unnest(CAST(:done_times::text[] AS bigint[]), CAST(:done_numbers::text[] AS bigint[])) d (check_at, n)
+    CROSS JOIN LATERAL (SELECT ctid AS at FROM detent.claims WHERE check_at = d.check_at AND n = d.n
+      OFFSET 0 FOR UPDATE SKIP LOCKED) k) d WHERE c.ctid = d.at
 ),
 -- due, promoted: up to max(wanted, 200) future jobs whose time has come move to the queue. This statement cannot claim
 -- them yet, so the caller repeats the claim. A job that another transaction has locked stays in timers.
@@ -126,8 +128,8 @@ found AS MATERIALIZED (
   SELECT l.lane, l.step, p.tenant_id, p.limit_key, CASE WHEN l.ranks = 1 THEN :at_most::int ELSE (SELECT count(*) FROM (
     SELECT 1 FROM detent.queue q WHERE q.lane = l.lane
       AND (q.due_at, q.id) >= (coalesce(l.due_at, -1), coalesce(l.id, '00000000-0000-0000-0000-000000000000'))
-      AND (NOT :dated::boolean OR NOT EXISTS (
-        SELECT 1 FROM detent.jobs j WHERE j.id = q.id AND j.deadline_at <= (SELECT now FROM t)))
+      AND (NOT :dated::boolean OR (
+        (SELECT j.deadline_at FROM detent.jobs j WHERE j.id = q.id) <= (SELECT now FROM t)) IS NOT TRUE)
       LIMIT least(:at_most::int, 4 * (:at_most::int / l.lanes + 1))) a) END AS available
   FROM (SELECT *, (SELECT count(*)::int FROM lanes) AS lanes, (SELECT count(DISTINCT rank) FROM lanes) AS ranks FROM lanes) l
   CROSS JOIN LATERAL (SELECT tenant_id, limit_key FROM detent.lane_parties WHERE id = l.lane & 2147483647 OFFSET 0) p
