@@ -1,7 +1,7 @@
 -- A round of a worker that has nothing to settle.
 -- Parts: part_now, part_promote, part_walk, part_pick, part_claim, part_log_claimed, part_answer_claimed.
 -- Filled in: {first} = -1::bigint; {last} = 9187343239835811839; {closed} = (nothing); {promoted} = (SELECT
---   count(*)::int FROM promoted).
+--   count(*)::int FROM promoted); {version} = (SELECT version FROM t).
 -- Parameters are sent by number: $1 version, $2 wanted, $3 groups, $4 paused_parties, $5 relaxed, $6 floor_lanes, $7
 --   floor_dues, $8 floor_ids, $9 cursors, $10 claim_sources, $11 claim_edges, $12 claim_targets, $13 token, $14 worker,
 --   $15 lease.

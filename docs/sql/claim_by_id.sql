@@ -1,5 +1,6 @@
 -- Claims the jobs that messages of a stream name, and records successes.
--- Parts: part_now_by_id, part_settle, part_claim_by_id, part_log_both, part_answer_by_id.
+-- Parts: part_now_by_id, part_settle, part_claim_by_id, part_log_both, part_answer.
+-- Filled in: {promoted} = 0; {version} = NULL::bigint.
 -- Parameters are sent by number: $1 ids, $2 tokens, $3 results, $4 end_sources, $5 end_edges, $6 end_targets, $7
 --   family, $8 done_times, $9 done_numbers, $10 named_ids, $11 named_tokens, $12 named_counts, $13 claim_sources, $14
 --   claim_edges, $15 claim_targets, $16 worker, $17 lease.
@@ -74,6 +75,8 @@ logged AS (
     UNION ALL
     SELECT id, version, edge, updated_at, worker, execution_no, retries, lane FROM claimed) e
 )
+-- The head row: settled = ids of the settled jobs, or NULL if all were settled; number = how many; promoted; version =
+-- lane version; check_at, claim = the row of table claims. Then one row per claimed job.
 SELECT NULL AS id, NULL::bigint AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END AS payload,
   (SELECT count(*)::int FROM settled) AS execution_no, 0 AS retries, NULL::int AS version,

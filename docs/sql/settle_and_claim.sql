@@ -1,6 +1,7 @@
 -- One round of a worker: records successes and claims the next jobs, in one statement.
 -- Parts: part_now, part_settle, part_promote, part_walk, part_pick, part_claim, part_log_both, part_answer.
--- Filled in: {first} = -1::bigint; {last} = 9187343239835811839; {closed} = (nothing).
+-- Filled in: {first} = -1::bigint; {last} = 9187343239835811839; {closed} = (nothing); {promoted} = (SELECT
+--   count(*)::int FROM promoted); {version} = (SELECT version FROM t).
 -- Parameters are sent by number: $1 version, $2 wanted, $3 groups, $4 paused_parties, $5 relaxed, $6 ids, $7 tokens, $8
 --   results, $9 end_sources, $10 end_edges, $11 end_targets, $12 family, $13 done_times, $14 done_numbers, $15
 --   floor_lanes, $16 floor_dues, $17 floor_ids, $18 cursors, $19 claim_sources, $20 claim_edges, $21 claim_targets, $22

@@ -11,7 +11,7 @@ from detent.core.contract.builtin import CONTRACTS
 from detent.engine import Engine
 from detent.ports.claims import ClaimRequest
 from detent.stores.lanes import LaneCache
-from detent.stores.postgres.claims.claim import SETTINGS, Edges, settle_and_claim_values
+from detent.stores.postgres.claims.claim import SETTINGS, Edges, lane_values, settle_and_claim_values
 from detent.stores.postgres.dialect import Query, compiled, queries
 from detent.stores.postgres.insert import _PLACES, Shape, statement
 from detent.stores.postgres.store import POOL_SETTINGS, PostgresStore
@@ -23,7 +23,10 @@ BIG = {"jobs", "events", "notes", "queue", "timers", "claims", "deadlines", "ste
 ID = "01900000-0000-7000-8000-000000000001"
 HELD = json.dumps({ID: "token"})
 NAMES = json.dumps(["standard", "formal"])
-CLAIMS = ("settle_and_claim", "settle_and_claim_from_rank", "claim", "claim_suspect", "claim_by_id")
+CLAIMS = (
+    "settle_and_claim", "settle_and_claim_from_lane", "settle_and_claim_from_rank", "claim", "claim_suspect",
+    "claim_by_id",
+)  # fmt: skip
 LIMITED = ("settle_and_inspect", "claim_limited")
 ON_CLAIM_CONNECTIONS = frozenset({*CLAIMS, *LIMITED})
 POOLED = (
@@ -65,7 +68,8 @@ def values(name: str, edges: Edges) -> dict[str, Any]:
         }
         pairs = {"pair_lanes": [], "pair_meters": [], "named_ids": [ID], "named_tokens": ["t"], "named_counts": ["0"]}
         bounds = {"first": -1, "last": (1 << 55) - 1, "at_most": 100, "dated": True, "counting": True}
-        return settle_and_claim_values([], request, lane_cache, edges, 1, 0) | limits | pairs | bounds
+        from_lane = lane_values(lane_cache, 1)
+        return settle_and_claim_values([], request, lane_cache, edges, 1, 0) | limits | pairs | bounds | from_lane
     common = {"ids": json.dumps([ID]), "held": HELD, "contracts": NAMES, "types": NAMES, "limit": 100, "lease": 1}
     rows = {"id": ID, "job_id": ID, "before": ID, "check_at": 1, "deadline_at": 1, "lane": 1, "token": "token"}
     return {**common, **rows, "horizon": 5, "tokens": json.dumps(["token"]), "phase": "blocked", "at_most": 100}

@@ -14,6 +14,7 @@ FOLDER = Path(__file__).resolve().parents[3] / "docs" / "sql"
 WIDTH = 120
 USES = {
     "settle_and_claim": "One round of a worker: records successes and claims the next jobs, in one statement.",
+    "settle_and_claim_from_lane": "The same while one lane is the only one with jobs: without the walk and promotion.",
     "settle_and_claim_from_rank": "The same, starting at a given rank instead of the highest priority.",
     "claim": "A round of a worker that has nothing to settle.",
     "claim_suspect": "Claims a suspect: a job whose last executions were lost. Its worker runs it alone.",

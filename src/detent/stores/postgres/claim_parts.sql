@@ -18,6 +18,13 @@ t AS MATERIALIZED (
   FROM detent.lane_version WHERE NOT :relaxed::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL
 )
 
+-- name: part_now_lane
+-- The same without what only the walk needs.
+t AS MATERIALIZED (
+  SELECT {clock} AS now, value AS version, CASE value WHEN :version::bigint THEN :wanted::int ELSE 0 END AS wanted
+  FROM detent.lane_version
+)
+
 -- name: part_now_by_id
 t AS MATERIALIZED (
   SELECT {clock} AS now
@@ -152,6 +159,17 @@ picked AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT ctid AS at, state FROM detent.jobs WHERE id = q.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
     LIMIT CASE l.pass WHEN 1 THEN l.quota ELSE (SELECT wanted FROM t) END
     OFFSET CASE l.pass WHEN 1 THEN 0 ELSE l.quota END) k
+  LIMIT (SELECT wanted FROM t)
+)
+
+-- name: part_pick_lane
+-- picked: the same for one lane that the caller knows, from its floor on.
+picked AS MATERIALIZED (
+  SELECT q.at AS queued_at, j.at, j.state, 0 AS step FROM (
+    SELECT ctid AS at, id FROM detent.queue
+    WHERE lane = :lane::bigint AND (due_at, id) >= (:floor_due::bigint, CAST(:floor_id::text AS uuid))
+    ORDER BY due_at, id FOR UPDATE SKIP LOCKED) q
+  CROSS JOIN LATERAL (SELECT ctid AS at, state FROM detent.jobs WHERE id = q.id OFFSET 0 FOR UPDATE SKIP LOCKED) j
   LIMIT (SELECT wanted FROM t)
 )
 
@@ -310,8 +328,8 @@ found AS MATERIALIZED (
 -- lane version; check_at, claim = the row of table claims. Then one row per claimed job.
 SELECT NULL AS id, NULL::bigint AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
     THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END AS payload,
-  (SELECT count(*)::int FROM settled) AS execution_no, (SELECT count(*)::int FROM promoted) AS retries, NULL::int AS version,
-  (SELECT version FROM t) AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,
+  (SELECT count(*)::int FROM settled) AS execution_no, {promoted} AS retries, NULL::int AS version,
+  {version} AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,
   (SELECT check_at FROM leased) AS due_at, NULL::int AS step, NULL AS traceparent, NULL AS parent_id, NULL AS token,
   NULL::int AS losses, (SELECT n FROM leased) AS claim
 UNION ALL
@@ -322,17 +340,6 @@ SELECT id::text, lane, payload, execution_no, retries, version, timeout_ms, trac
 -- The same for statements that settle nothing.
 SELECT NULL AS id, NULL::bigint AS lane, NULL AS payload, 0 AS execution_no, {promoted} AS retries, NULL::int AS version,
   (SELECT version FROM t) AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,
-  (SELECT check_at FROM leased) AS due_at, NULL::int AS step, NULL AS traceparent, NULL AS parent_id, NULL AS token,
-  NULL::int AS losses, (SELECT n FROM leased) AS claim
-UNION ALL
-SELECT id::text, lane, payload, execution_no, retries, version, timeout_ms, trace_id, effect_root, idempotency_key,
-  cancel_requested, due_at, step, traceparent, parent_id, token, losses, NULL FROM claimed
-
--- name: part_answer_by_id
-SELECT NULL AS id, NULL::bigint AS lane, CASE WHEN (SELECT count(*) FROM settled) < cardinality(:ids::text[])
-    THEN (SELECT coalesce(string_agg(id::text, ','), '') FROM settled) END AS payload,
-  (SELECT count(*)::int FROM settled) AS execution_no, 0 AS retries, NULL::int AS version,
-  NULL::bigint AS timeout_ms, NULL AS trace_id, NULL AS effect_root, NULL AS idempotency_key, NULL AS cancel_requested,
   (SELECT check_at FROM leased) AS due_at, NULL::int AS step, NULL AS traceparent, NULL AS parent_id, NULL AS token,
   NULL::int AS losses, (SELECT n FROM leased) AS claim
 UNION ALL

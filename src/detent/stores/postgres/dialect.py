@@ -56,8 +56,9 @@ def namespace_of(schema: str) -> str:
     return "detent." if schema == DEFAULT_SCHEMA else '"' + schema.replace('"', '""') + '".'
 
 
-_ORDINARY = {"{first}": "-1::bigint", "{last}": str(ORDINARY_LANES[1]), "{closed}": ""}
-_SUSPECTS = {"{first}": f"{SUSPECT_LANES[0]}::bigint", "{last}": str(SUSPECT_LANES[1]), "{closed}": ""}
+_PROMOTES = {"{promoted}": "(SELECT count(*)::int FROM promoted)", "{version}": "(SELECT version FROM t)"}
+_ORDINARY = {"{first}": "-1::bigint", "{last}": str(ORDINARY_LANES[1]), "{closed}": "", **_PROMOTES}
+_SUSPECTS = {"{first}": f"{SUSPECT_LANES[0]}::bigint", "{last}": str(SUSPECT_LANES[1]), "{closed}": "", **_PROMOTES}
 _FULL_CELLS = "\n        OR (h.lane & {cell_mask}) = ANY (CAST(:closed::text[] AS bigint[]))"
 """Skips the cells in which a limit was reached a moment ago."""
 _MASKS = {
@@ -74,6 +75,12 @@ _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
         "part_answer",
         _ORDINARY,
     ),
+    # While a lane is the only one with jobs: no walk and no promotion, a fifth of the cost. See LaneCache.only_lane.
+    "settle_and_claim_from_lane": (
+        ("part_now_lane", "part_settle", "part_pick_lane", "part_claim", "part_log_both"),
+        "part_answer",
+        {"{promoted}": "0", "{version}": "(SELECT version FROM t)"},
+    ),
     # The walk starts at rank :first instead of the highest priority.
     "settle_and_claim_from_rank": (
         ("part_now", "part_settle", *_WALK, "part_pick", "part_claim", "part_log_both"),
@@ -84,17 +91,17 @@ _CLAIM_STATEMENTS: dict[str, tuple[tuple[str, ...], str, dict[str, str]]] = {
     "claim": (
         ("part_now", *_WALK, "part_pick", "part_claim", "part_log_claimed"),
         "part_answer_claimed",
-        _ORDINARY | {"{promoted}": "(SELECT count(*)::int FROM promoted)"},
+        _ORDINARY,
     ),
     "claim_suspect": (
         ("part_now", *_WALK, "part_pick", "part_claim", "part_log_claimed"),
         "part_answer_claimed",
-        _SUSPECTS | {"{promoted}": "(SELECT count(*)::int FROM promoted)"},
+        _SUSPECTS,
     ),
     "claim_by_id": (
         ("part_now_by_id", "part_settle", "part_claim_by_id", "part_log_both"),
-        "part_answer_by_id",
-        {},
+        "part_answer",
+        {"{promoted}": "0", "{version}": "NULL::bigint"},
     ),
     # A claim within limits takes two statements. The first settles, promotes and reads the lanes, the leased jobs and
     # the meters; claim_plan.py computes quotas per lane; the second claims them if the meters still allow it.

@@ -4,10 +4,11 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
+from uuid import UUID
 
 from detent.core.contract.model import Contract, Move, Phase
 from detent.ports.claims import Claimed, ClaimRequest, Success
-from detent.stores.lanes import RANK_SHIFT, LaneCache, rank_of
+from detent.stores.lanes import RANK_SHIFT, LaneCache, OnlyLane, rank_of
 
 from ..connections import Connection
 from ..dialect import Query, compiled
@@ -122,7 +123,7 @@ class ClaimResult:
         self.claim: ClaimKey | None = (head[11], head[17]) if jobs else None
         """The row of table claims that names the claimed jobs."""
         self.partial = False
-        """True: the claim started at a lower priority, so a repeat from the highest priority may find more."""
+        """True: the claim did not look at all lanes, so a repeat that does may find more."""
         ordered = sorted(jobs, key=_claim_order)
         self.claimed = [names.claimed(row) for row in ordered]
         self.last = {row[1]: (row[11], row[0]) for row in ordered}
@@ -143,6 +144,12 @@ class ClaimResult:
         temporary = self.promoted > 0 or self.version != lane_cache.version or self.partial
         return remaining_request(request, len(self.claimed)) if temporary else None
 
+    def only_lane(self, request: ClaimRequest, values: Mapping[str, Any], until: float) -> OnlyLane | None:
+        """The lane that filled the whole claim: a claim of several jobs takes some from each lane that has any."""
+        if self.partial or len(self.last) != 1 or not 1 < len(self.claimed) == request.limit:
+            return None
+        return OnlyLane(next(iter(self.last)), values["version"], values["groups"], until)
+
     def save_low_rank(self, lane_cache: LaneCache) -> None:
         """Note which lower priority this claim served first; the next such claim starts after it."""
         self.partial = True
@@ -157,7 +164,7 @@ class ClaimResult:
 
 def claim_statement(
     lane_cache: LaneCache, successes: Sequence[Success], request: ClaimRequest | None
-) -> tuple[str, dict[str, int]]:
+) -> tuple[str, dict[str, Any]]:
     """The statement for a plain claim and its extra parameters; every 8th claim starts at a lower priority."""
     if request and request.only_suspects:
         return "claim_suspect", {}
@@ -165,6 +172,12 @@ def claim_statement(
     if first is None:
         return "settle_and_claim" if successes else "claim", {}
     return "settle_and_claim_from_rank", {"first": (first << RANK_SHIFT) - 1}
+
+
+def lane_values(lane_cache: LaneCache, lane: int) -> dict[str, Any]:
+    """The extra parameters of a claim from one lane."""
+    floor_due, floor_id = lane_cache.floors.get(lane, (-1, str(UUID(int=0))))
+    return {"lane": lane, "floor_due": floor_due, "floor_id": floor_id}
 
 
 def _claim_order(row: Any) -> tuple[int, int, str]:

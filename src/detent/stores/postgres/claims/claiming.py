@@ -15,7 +15,16 @@ from ..connections import LOST, Connection, terminate
 from ..dialect import Query, compiled
 from ..errors import translate
 from ..names import Names
-from .claim import MAX_REPEATS, SETTINGS, ClaimResult, Edges, claim_statement, fetch_rows, settle_and_claim_values
+from .claim import (
+    MAX_REPEATS,
+    SETTINGS,
+    ClaimResult,
+    Edges,
+    claim_statement,
+    fetch_rows,
+    lane_values,
+    settle_and_claim_values,
+)
 from .claim_by_id import claim_by_id_values
 from .limited_claim import claim_within_limits
 from .lost_claims import LostClaims, OpenClaims, remaining_request
@@ -23,6 +32,8 @@ from .lost_claims import LostClaims, OpenClaims, remaining_request
 T = TypeVar("T")
 _SLOW_CLAIM_SECONDS = 0.02
 _FLOOR_SECONDS = 1.0
+ONLY_LANE_SECONDS = 0.05
+"""How long claims go on with the only lane that had jobs before they look for others, and promote jobs, again."""
 MAX_BATCHES_IN_FLIGHT = 2
 """The server executes one batch while the other waits for the disk or the network; a third gains nothing."""
 
@@ -189,10 +200,17 @@ class ClaimingStore(ABC):
             done=self._open_claims.take_done() if successes else (),
         )
         name, extra_values = claim_statement(self._lane_cache, successes, request)
+        only_lane = self._lane_cache.find_only_lane(values["groups"], started) if name == "settle_and_claim" else None
+        if only_lane is not None:
+            name, extra_values = "settle_and_claim_from_lane", lane_values(self._lane_cache, only_lane)
         rows = await self._run_claim_query(name, values | extra_values if extra_values else values)
         result = await ClaimResult.of(rows, self._names, self._find_name)
         self._open_claims.add(result.claim, result.claimed)
-        if extra_values:
+        if request and only_lane is not None:
+            result.partial = len(result.claimed) < request.limit
+        if request and (result.partial or only_lane is None):
+            self._lane_cache.only_lane = result.only_lane(request, values, started + ONLY_LANE_SECONDS)
+        if "first" in extra_values:
             result.save_low_rank(self._lane_cache)
         slow = self._clock.monotonic() - started > _SLOW_CLAIM_SECONDS
         if slow and not self._lane_cache.floors:
