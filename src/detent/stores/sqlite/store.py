@@ -146,7 +146,7 @@ class SqliteStore:
 
     @property
     def commits(self) -> int:
-        return self._writer.changes_committed if self._writer else 0
+        return self._writer.commits if self._writer else 0
 
     def now(self) -> Micros:
         return self._clock.now()
