@@ -23,7 +23,9 @@ class ExpectedKeys:
         self.expected: list[tuple[Pair, str]] = []
 
     def add(self, row: JobRow, contract: Contract) -> None:
-        columns = (row.tenant_id, row.idempotency_key, row.idempotency_scope, row.task_id)
+        generated = row.idempotency_key == contract.keys.generated_key(row.id)
+        key = None if generated else row.idempotency_key
+        columns = (row.tenant_id, key, row.idempotency_scope, row.task_id)
         self.expected += [(pair, row.id) for pair in self.pairs(contract, row.id, *columns)]
 
     def pairs(
