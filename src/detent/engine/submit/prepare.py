@@ -175,6 +175,16 @@ def _is_numbered(prepared: Prepared) -> bool:
 
 async def submit_prepared(runtime: Runtime, prepared: list[Prepared]) -> list[Submitted]:
     """Create all of these jobs or none."""
+    if runtime.relay is None:
+        return await _submit(runtime, prepared)
+    changes = [p.change for p in prepared]
+    runtime.relay.reserve(changes)
+    submitted = await _submit(runtime, prepared)
+    runtime.relay.publish([c for c, s in zip(changes, submitted, strict=True) if c.outbox_hold and not s.hit])
+    return submitted
+
+
+async def _submit(runtime: Runtime, prepared: list[Prepared]) -> list[Submitted]:
     tenant_quotas = await runtime.quota_cache.quotas()
     if tenant_quotas and any(p.submission.tenant_id in tenant_quotas for p in prepared):
         return await runtime.run(lambda tx: submit_within_quotas(tx, prepared))
