@@ -69,6 +69,8 @@ class JobRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
+    """One event. The fold of a log depends on the columns after `data`, and on flags of the data."""
+
     job_id: str
     seq: int
     at: Micros
@@ -78,11 +80,6 @@ class EventRow(NamedTuple):
     target: str
     execution_no: int
     retries: int
-
-    @property
-    def shape(self) -> tuple[str, str | None, str, int, int]:
-        """What the fold of a log depends on, besides flags of the data."""
-        return self[4:]
 
 
 class DeadLetterRow(NamedTuple):

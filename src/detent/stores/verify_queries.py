@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from detent.core.contract.model import Phase
@@ -70,11 +71,15 @@ class VerifyQueries(NamedQueries):
 
     async def job_rows(self, jobs: JobRange, limit: int) -> list[JobRow]:
         tests = _tests(jobs.scope, "id") + ([] if jobs.after is None else ["id > :after"])
-        return await self.fetch(JobRow, "verify_jobs", _all(tests), **_values(*jobs), limit=limit)
+        return await self._tuples(JobRow, "verify_jobs", _all(tests), **_values(*jobs), limit=limit)
+
+    async def _tuples(self, kind: type[T], name: str, where: str, **values: Any) -> list[T]:
+        """As `fetch`, for named tuples and many rows: without a call of Python code for each."""
+        return [*map(partial(tuple.__new__, kind), await self.query(name, where, **values))]  # type: ignore[type-var]
 
     async def rows_of(self, kind: type[T], jobs: JobRange) -> list[T]:
         if kind is EventRow:
-            return await self.fetch(kind, "verify_events", _events_in_range(jobs), **_values(*jobs))
+            return await self._tuples(kind, "verify_events", _events_in_range(jobs), **_values(*jobs))
         name, column = _OF_JOBS[kind]
         return await self.fetch(kind, name, _in_range(jobs, column), **_values(*jobs))
 

@@ -57,6 +57,8 @@ class InsertBatcher:
         return await self._batcher.write((changes, lanes))
 
     async def _write_batch(self, batch: Sequence[InsertCall]) -> Sequence[set[str] | Exception]:
+        if len(batch) == 1:
+            return await self._write(batch)
         return await batch_then_each(batch, self._write, _is_refused)
 
     async def _write(self, batch: Sequence[InsertCall]) -> list[set[str]]:

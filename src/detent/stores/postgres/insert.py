@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from detent.core.contract.model import Phase
 from detent.core.errors import InvalidInput
-from detent.core.job import Change, Event, Job
+from detent.core.job import TASK, Change, Event, Job, Micros
 from detent.core.uniform_batch import UniformBatch
 from detent.stores.rows import CREATED, as_text
 
@@ -36,6 +36,37 @@ _PLACES = {
     "awaiting_approval": ("id", "state & 3 = 2 AND due_at IS NULL"),
 }
 """Thin table -> (its columns, the new jobs that belong there)."""
+
+
+class Outbox(NamedTuple):
+    """Which new jobs get an item in the outbox."""
+
+    states: tuple[int, ...] = ()
+    hold: Micros = 0
+    """How long the items of jobs that are due are hidden from orchestrators."""
+
+    @staticmethod
+    def of(names: Names, changes: Iterable[Change]) -> "Outbox":
+        """The hold is the shortest of all: an item that is published twice does no harm."""
+        tasks = [change for change in changes if change.outbox_item is not None]
+        if not tasks:
+            return NO_OUTBOX
+        states = {names.state_ids[change.after.contract, change.after.status] for change in tasks}
+        return Outbox(
+            tuple(sorted(states)), min((change.outbox_hold for change in tasks if change.after.ready), default=0)
+        )
+
+    def insert(self, namespace: str) -> str:
+        if not self.states:
+            return ""
+        return f""", in_outbox AS (
+  INSERT INTO {namespace}outbox (job_id, kind, version, due_at)
+  SELECT id, '{TASK}', version, CASE WHEN due_at <= created_at THEN due_at + {self.hold} ELSE due_at END FROM made
+  WHERE state IN ({", ".join(map(str, self.states))})
+)"""
+
+
+NO_OUTBOX = Outbox()
 
 
 def places_of(job: Job) -> tuple[str, ...]:
@@ -81,17 +112,19 @@ def shape_of(names: Sequence[str], columns: Sequence[Sequence[Any]], ids: Sequen
 
 
 @lru_cache(maxsize=256)
-def statement(jobs: Shape, events: Shape, single: bool, places: frozenset[str], namespace: str) -> str:
+def statement(
+    jobs: Shape, events: Shape, single: bool, places: frozenset[str], namespace: str, outbox: Outbox = NO_OUTBOX
+) -> str:
     """The statement for rows of these shapes. It returns NULL, or the inserted ids if some jobs existed already."""
     first = 2 + len(jobs.arrays) + len(jobs.constants)
     job_values, from_jobs = _select(jobs, _JOB_TYPES, 2, single)
     event_values, from_events = _select(events, _EVENT_TYPES, first, single)
-    placed = "".join(_place(namespace, table) for table in sorted(places))
+    placed = "".join(_place(namespace, table) for table in sorted(places)) + outbox.insert(namespace)
     return f"""
 WITH made AS (
   INSERT INTO {namespace}jobs ({_column_list(jobs)})
   SELECT {job_values} {from_jobs}
-  ON CONFLICT (id) DO NOTHING RETURNING id, lane, due_at, created_at, deadline_at, state
+  ON CONFLICT (id) DO NOTHING RETURNING id, version, lane, due_at, created_at, deadline_at, state
 ){placed}, logged AS (
   INSERT INTO {namespace}events ({_column_list(events)}, xid)
   SELECT {event_values}, (SELECT pg_current_xact_id()::text::bigint) {from_events}
@@ -142,24 +175,60 @@ async def insert(
     """Insert new jobs and their first events in one round trip; returns the ids that existed already."""
     if not changes:
         return set()
+    samples = [changes.first] if isinstance(changes, UniformBatch) else changes
+    places = frozenset([place for change in samples for place in places_of(change.after)])
+    outbox = Outbox.of(names, samples)
+    if len(changes) == 1 and len(samples[0].events) == 1:
+        return await _insert_one(connection, namespace, names, samples[0], lanes[0], places, outbox)
     if isinstance(changes, UniformBatch):
         jobs, events = await _uniform(names, changes, lanes[0])
-        places = frozenset(places_of(changes.first.after))
     else:
         jobs, events = await _individual(names, changes, lanes)
-        places = frozenset(place for change in changes for place in places_of(change.after))
     ids: list[str] = jobs[0]
     for job_id in ids:
-        if not is_uuid(job_id):
-            raise InvalidInput(f"{job_id!r} is not a UUID; leave the id out, or pass a UUIDv7", code="JOB_ID_INVALID")
+        _check_id(job_id)
     single = len(ids) == 1
     job_shape, job_parameters = shape_of(_JOB_COLUMNS, jobs, ids)
     event_shape, event_parameters = shape_of(_EVENT_COLUMNS, events, ids)
-    text = statement(job_shape, event_shape, single, places, namespace)
+    text = statement(job_shape, event_shape, single, places, namespace, outbox)
     seconds = STATEMENT_SECONDS + len(ids) * _SECONDS_PER_JOB if len(ids) > _FEW_JOBS else None
     rows = await connection.fetch(text, ids[0] if single else ids, *job_parameters, *event_parameters, timeout=seconds)
     inserted: list[str] | None = rows[0][0]
     return set() if inserted is None else set(ids) - set(inserted)
+
+
+async def _insert_one(
+    connection: Any, namespace: str, names: Names, change: Change, lane: int, places: frozenset[str], outbox: Outbox
+) -> set[str]:
+    """The same for one job with one event, which is what single submits insert, with fewer steps."""
+    job, (event,) = change.after, change.events
+    _check_id(job.id)
+    numbers = names.state_ids[job.contract, job.status], lane
+    job_shape, job_parameters = _shape_of_row(_JOB_COLUMNS, (*_plain_values(job), *numbers), job.id)
+    numbers_of_event = await names.edge(event), await _actor(names, event)
+    event_row = (*_event_values(event), *numbers_of_event, as_text(event.data), lane)
+    event_shape, event_parameters = _shape_of_row(_EVENT_COLUMNS, event_row, job.id)
+    text = statement(job_shape, event_shape, True, places, namespace, outbox)
+    ((inserted,),) = await connection.fetch(text, job.id, *job_parameters, *event_parameters)
+    return set() if inserted is None else {job.id}
+
+
+def _shape_of_row(names: Sequence[str], row: Sequence[Any], job_id: str) -> tuple[Shape, list[Any]]:
+    """As `shape_of`, for one row."""
+    ids, constants, parameters = [], [], []
+    for name, value in zip(names, row, strict=True):
+        if value == job_id:
+            if name != "effect_root":
+                ids.append(name)
+        elif value is not None:
+            constants.append(name)
+            parameters.append(value)
+    return Shape(tuple(ids), (), tuple(constants)), parameters
+
+
+def _check_id(job_id: str) -> None:
+    if not is_uuid(job_id):
+        raise InvalidInput(f"{job_id!r} is not a UUID; leave the id out, or pass a UUIDv7", code="JOB_ID_INVALID")
 
 
 Columns = list[list[Any]]

@@ -11,7 +11,15 @@ from typing import Any, get_args
 from detent.core.contract.model import Contract, Move, Phase
 from detent.core.job import Event, Job
 from detent.ports.claims import Claimed
-from detent.stores.lanes import FIRST_SUSPECT_LANE, LaneCache, group_of, party_of
+from detent.stores.lanes import (
+    FIRST_SUSPECT_LANE,
+    GROUP_MASK,
+    PARTY_BITS,
+    PARTY_MASK,
+    LaneCache,
+    group_of,
+    party_of,
+)
 from detent.stores.rows import JOB_COLUMNS, MUTABLE, READY
 
 Find = Callable[[str, int], Awaitable[Sequence[Any]]]
@@ -123,7 +131,7 @@ class Names:
 
     async def load_lanes(self, lanes: Iterable[int], find: Find) -> None:
         groups, parties = self.lane_cache.groups, self.lane_cache.parties
-        for lane in lanes:
+        for lane in set(lanes):
             if group_of(lane) not in groups:
                 groups[group_of(lane)] = tuple(await find("lane_group", group_of(lane)))
             if party_of(lane) not in parties:
@@ -152,10 +160,11 @@ class Names:
         """A row of a claim statement, see part_answer in claim_parts.sql; the names of its lane must be loaded."""
         (job_id, lane, payload, execution_no, retries, version, timeout_ms, trace_id, effect_root, key, cancel, due_at,
          _, traceparent, parent_id, token, losses, _) = row  # fmt: skip
-        contract, queue, job_type = self.lane_cache.groups[group_of(lane)]
+        contract, queue, job_type = self.lane_cache.groups[lane >> PARTY_BITS & GROUP_MASK]
+        tenant_id, _ = self.lane_cache.parties[lane & PARTY_MASK]
         return Claimed(
-            job_id, token, contract, job_type, queue, self.lane_cache.parties[party_of(lane)][0], payload, execution_no,
-            retries, version, timeout_ms, trace_id, effect_root or job_id, key, cancel, due_at, traceparent, parent_id,
+            job_id, token, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms,
+            trace_id, effect_root or job_id, key, cancel, due_at, traceparent, parent_id,
             losses >= 2 or lane >= FIRST_SUSPECT_LANE,
         )  # fmt: skip
 

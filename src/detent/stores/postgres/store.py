@@ -221,13 +221,14 @@ class PostgresStore(ClaimingStore):
 
     async def insert(self, changes: Sequence[Change]) -> set[str]:
         samples, repeats = ([changes.first], len(changes)) if isinstance(changes, UniformBatch) else (changes, 1)
-        if any(change.notes or change.outbox_item for change in samples):
+        if any(change.notes for change in samples):
             return await self.write(lambda tx: tx.jobs.insert(changes))
         if self._pool is None:
             raise StoreUnavailable("the store is closed; open it first")
         lanes = [await self._lanes.lane_of(change.after) for change in samples]
         present = await self._insert_batcher.insert(changes, lanes * repeats)
-        self.notify_commit(other_processes=any(change.after.ready for change in samples))
+        if not all(change.outbox_hold for change in samples):  # what is held is not to be claimed from the database
+            self.notify_commit(other_processes=any(change.after.ready for change in samples))
         return present
 
     async def begin(self) -> UserTransaction:

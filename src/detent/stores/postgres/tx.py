@@ -207,10 +207,9 @@ class PostgresTxQueries(PostgresTail, TxQueries):
         present = await insert(self.connection, self.namespace, self.names, changes, lanes)
         self.wrote = True
         self.made_ready |= any(change.after.ready for change in changes)
-        fresh = [change for change in changes if change.after.id not in present]
-        for change in fresh:
-            await self.add_notes(change.notes)
-        await self.write_outbox(fresh)
+        for change in changes:
+            if change.notes and change.after.id not in present:
+                await self.add_notes(change.notes)
         return present
 
     async def apply(self, changes: Sequence[Change]) -> None:
