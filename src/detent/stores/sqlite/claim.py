@@ -170,11 +170,18 @@ class SqliteTx(SqliteTxQueries):
         for row in picked:
             by_state[row[-1]].append(row[0])
         for state, numbers in by_state.items():
-            values = await self._claim_values(name, self.rows("status_of", state)[0][0], request)
+            values = await self._claim_values(name, await self._status_of(name, state), request)
             values |= {"numbers": json.dumps(numbers), "token": request.token}
             self.connection.execute(SQL["claim_events"], values)
             self.connection.execute(SQL["claim_jobs"], values)
         return [claimed_from(row, kind, request.token, request.only_suspects) for row in picked]
+
+    async def _status_of(self, name: str, state: int) -> str:
+        for status in self.registered_contracts[name].in_phase(Phase.CLAIMABLE):
+            if await self.number_of("state", name, status) == state:
+                return status
+        status_of_old_state: str = self.rows("status_of", state)[0][0]
+        return status_of_old_state
 
     async def _claim_values(self, name: str, status: str, request: ClaimRequest) -> dict[str, Any]:
         """Parameters of the statements that claim jobs of one contract and status."""

@@ -100,6 +100,13 @@ def stored_contracts(
     return reconcile(_stored(connection), own, builtin).contracts
 
 
+def stored_names(connection: apsw.Connection) -> dict[tuple[str, ...], int]:
+    """The numbers of all statuses and transitions, as the lane cache keeps them."""
+    states: Any = connection.execute(SQL["states"])
+    edges: Any = connection.execute(SQL["edges"])
+    return {("state", *names): number for number, *names in states} | {("edge", *names): n for n, *names in edges}
+
+
 def latest_time(connection: apsw.Connection) -> Micros:
     """The time of the last event, or of the last heartbeat of a worker if that is later."""
     rows: Any = connection.execute(SQL["latest_time"]).fetchall()

@@ -219,6 +219,9 @@ SELECT max(coalesce((SELECT at FROM detent.events ORDER BY n DESC LIMIT 1), 0), 
 -- name: states
 SELECT id, contract, status FROM detent.states ORDER BY id;
 
+-- name: edges
+SELECT id, event, source, target FROM detent.edges;
+
 -- name: put_edge
 INSERT INTO detent.edges (event, source, target) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
 

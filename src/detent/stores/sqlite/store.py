@@ -25,7 +25,7 @@ from .batcher import loop_batcher
 from .claim import SqliteTx
 from .file_guard import FileGuard
 from .file_watch import CommitReports, FileWatch
-from .migrate import ensure_schema, latest_time, register, stored_contracts
+from .migrate import ensure_schema, latest_time, register, stored_contracts, stored_names
 from .session import Act, Call, Session, complete, connect, connect_read_only
 from .user_transaction import UserTransaction
 
@@ -126,6 +126,7 @@ class SqliteStore:
         self.contracts = contracts
         if self._writer is not None:
             self.claim_limits = self._writer.lane_cache
+            self._writer.lane_cache.interned |= stored_names(self._writer.connection)
         for session in (self._writer, self._reader):
             if session is not None:
                 session.contracts = contracts

@@ -121,8 +121,9 @@ class SqliteTxQueries(TxQueries):
             await self.change("insert_event", **values)
 
     async def intern(self, table: str, values: dict[str, str]) -> int:
-        """States are written when a contract is declared."""
-        return await (self.number("find_state", **values) if table == "state" else super().intern(table, values))
+        """States are written when a contract is declared, and so are most edges."""
+        rows = await self.query(f"find_{table}", **values)
+        return rows[0][0] if rows else await super().intern(table, values)
 
 
 def _repeated(changes: UniformBatch, row: Row, event: Row) -> tuple[list[Row], list[Row]]:
