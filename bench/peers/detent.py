@@ -18,7 +18,7 @@ from .protocol import PART, STEPS, URL, VARIANT, Peer
 SLOTS = {"drain": 500, "steps": 500, "pickup": 64}
 _LEFT_IN_SQLITE = (
     "SELECT (SELECT count(*) FROM detent_jobs WHERE ready = 1)"
-    " + (SELECT count(*) FROM detent_jobs WHERE phase = 'leased')"
+    " + (SELECT count(*) FROM detent_jobs WHERE lease_until IS NOT NULL)"
 )
 LEFT = "SELECT (SELECT count(*) FROM detent.queue) + (SELECT count(*) FROM detent.lease_list)"
 TRUNCATE = (

@@ -115,7 +115,7 @@ def test_sqlite_commits_and_rows_of_a_thousand_jobs(tmp_path: Path, trace: Sqlit
         table: _scalar(connection, f"SELECT count(*) FROM detent_{table}")
         for table in ("events", "notes", "keys", "steps")
     }
-    versions = _scalar(connection, "SELECT sum(version) FROM detent_jobs")
+    versions = _scalar(connection, "SELECT sum(version) FROM detent_job_list")
     connection.close()
     jobs = JOBS + BATCH
     assert row_counts == {"events": 3 * jobs, "notes": 0, "keys": 0, "steps": 0}

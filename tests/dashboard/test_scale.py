@@ -23,7 +23,7 @@ def fill(path: Path, job: dict[str, Any], jobs: int) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
     columns = [row[1] for row in connection.execute("PRAGMA table_info(detent_jobs)")]
-    others = ", ".join(name for name in columns if name not in ("id", "created_at", "updated_at"))
+    others = ", ".join(name for name in columns if name not in ("id", "n", "created_at", "updated_at"))
     copy_id = "substr('0000000' || printf('%x', value), -8) || substr(:id, 9)"
     numbers = "WITH RECURSIVE n (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < :jobs)"
     with connection:
@@ -34,9 +34,9 @@ def fill(path: Path, job: dict[str, Any], jobs: int) -> None:
             {"id": job["id"], "jobs": jobs},
         )
         connection.execute(
-            f"{numbers} INSERT INTO detent_events (job_id, seq, event, source, target, at, actor, execution_no,"
+            f"{numbers} INSERT INTO detent_events (job_id, seq, edge, at, actor, execution_no,"
             f" retries, lane)"
-            f" SELECT {copy_id}, seq, event, source, target, at - value * 100, actor, execution_no, retries, lane"
+            f" SELECT {copy_id}, seq, edge, at - value * 100, actor, execution_no, retries, lane"
             " FROM n, detent_events WHERE detent_events.job_id = :id",
             {"id": job["id"], "jobs": jobs},
         )

@@ -30,7 +30,10 @@ WAITS = (
     "wait_name = 'go', wait_kind = 'signal', wait_parked = {yes}, due_at = NULL, execution_no = 1,"
     " started_at = created_at, token = 'gone'"
 )
-WAITS_IN_SQLITE = "UPDATE detent_jobs SET status = 'parked', phase = 'blocked', ready = 0, " + WAITS.format(yes=1)
+WAITS_IN_SQLITE = (
+    "UPDATE detent_jobs SET state = (SELECT id FROM detent_states WHERE contract = 'standard' AND status = 'parked'),"
+    " ready = 0, " + WAITS.format(yes=1)
+)
 WAITS_IN_POSTGRES = (
     "UPDATE detent.jobs SET state = (SELECT id FROM detent.states WHERE contract = 'standard' AND status = 'parked'), "
     + WAITS.format(yes="true")

@@ -24,7 +24,7 @@ def insert_old_jobs(path: Path, number: int) -> None:
     connection = apsw.Connection(str(path))
     connection.pragma("synchronous", 0)
     (old,) = connection.execute("SELECT id FROM detent_jobs LIMIT 1").fetchone()
-    names = [row[1] for row in connection.execute("PRAGMA table_info(detent_jobs)")]
+    names = [row[1] for row in connection.execute("PRAGMA table_info(detent_jobs)") if row[1] != "n"]
     events = [row[1] for row in connection.execute("PRAGMA table_info(detent_events)") if row[1] != "n"]
     new_id = "printf('00000000-%04x-7000-8000-%012x', s.value >> 16, s.value)"
     times = dict.fromkeys(("created_at", "updated_at", "started_at", "finished_at"), "1000000")

@@ -137,7 +137,7 @@ def test_progress_is_called_after_every_chunk(copy: Path) -> None:
 def test_one_contract(copy: Path, name: str) -> None:
     plant(
         str(copy),
-        corrupt("x", "x", f"SELECT min(id) FROM detent_jobs WHERE contract = '{name}'", row("created_at = 1")),
+        corrupt("x", "x", f"SELECT min(id) FROM detent_job_list WHERE contract = '{name}'", row("created_at = 1")),
     )
     assert [finding.rule for finding in verified(copy, Scope(contract=name)).violations] == ["created-differs"]
     others = {"gate-b2", "men", "p3c", "streams", "formal", "standard"} - {name}
@@ -170,7 +170,7 @@ def test_a_lost_job_row_is_a_violation_and_not_an_unknown_id(copy: Path) -> None
 
 
 def test_only_what_changed_since(copy: Path) -> None:
-    newest = "SELECT id FROM detent_jobs ORDER BY updated_at DESC, id LIMIT 1"
+    newest = "SELECT id FROM detent_job_list ORDER BY updated_at DESC, id LIMIT 1"
     victim = plant(str(copy), corrupt("x", "x", newest, row("created_at = 1")))
 
     async def update_times(store: Store) -> list[int]:
@@ -190,7 +190,7 @@ def test_only_what_changed_since(copy: Path) -> None:
 
 
 def test_findings_beyond_the_maximum_are_counted(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(str(copy), corrupt("x", "x", None, "UPDATE detent_jobs SET created_at = 1"))
+    plant(str(copy), corrupt("x", "x", None, "UPDATE detent_job_list SET created_at = 1"))
     monkeypatch.setattr(rules, "KEPT_AT_MOST", 20)
     report = verified(copy)
     assert len(report.violations) == 20 and report.as_dict()["left_out"] == report.jobs - 20

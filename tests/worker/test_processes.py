@@ -110,10 +110,10 @@ async def test_a_stop_under_load_hands_jobs_back_by_the_rule_of_each_contract(be
             assert (job.status, job.failures) == HANDED_BACK[name], name
         assert {handle.id for handle in held.values()} == set(bench.diary_entries("stopped"))
         charged = bench.sql(
-            "SELECT contract, count(*) FROM detent_jobs WHERE job_type LIKE 'quick-%' AND failures > 0 GROUP BY 1"
+            "SELECT contract, count(*) FROM detent_job_list WHERE job_type LIKE 'quick-%' AND failures > 0 GROUP BY 1"
         )
         assert {contract for contract, _ in charged} <= {"gate-b2", "men"}, "other contracts do not charge a stop"
-        left = bench.sql("SELECT DISTINCT contract FROM detent_jobs WHERE phase = 'leased'")
+        left = bench.sql("SELECT DISTINCT contract FROM detent_job_list WHERE phase = 'leased'")
         assert left == [("streams",)]
         assert not bench.sql("SELECT * FROM detent_workers"), "its row is deleted"
         assert 30 < bench.ended() < 900

@@ -210,7 +210,7 @@ class MissesChildren(SqliteTx):
 
 _DROP_NOTIFICATIONS = (
     "DELETE FROM detent_child_events WHERE child_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM"
-    " detent_jobs WHERE phase = ?)"
+    " detent_job_list WHERE phase = ?)"
 )
 
 
@@ -249,16 +249,12 @@ class RevivesLeases(SqliteTx):
             contract = self.registered_contracts[job.contract]
             if job.token == held[job_id] and job.phase is Phase.CLAIMABLE:
                 status = contract.in_phase(Phase.LEASED)[0]
-                values = (status, str(Phase.LEASED), self.now + lease, job_id)
-                self.connection.execute(_REVIVE, values)
+                state, worker = await self.number_of("state", job.contract, status), 1
+                self.connection.execute(_REVIVE, (state, self.now + lease, worker, job_id))
         return await super().extend(held, lease)
 
 
-_REVIVE = (
-    "UPDATE detent_jobs SET status = ?, phase = ?, lease_until = ?, worker = 'revived', ready = 0, next_retry_at ="
-    " NULL "
-    "WHERE id = ?"
-)
+_REVIVE = "UPDATE detent_jobs SET state = ?, lease_until = ?, worker = ?, ready = 0, next_retry_at = NULL WHERE id = ?"
 
 
 @planted("backoff-ignored", "a retry is due immediately")

@@ -68,24 +68,12 @@ ON CONFLICT (job_id, name, person) DO UPDATE SET approved = excluded.approved, r
 -- name: drop_votes
 DELETE FROM detent.votes WHERE job_id = :job_id AND name = :name;
 
--- name: awaiting_approval
--- Jobs that wait for an approval, oldest first. Index: jobs_asking.
-SELECT {columns} FROM detent.job_list
-WHERE phase = 'blocked' AND (wait_kind = 'approval' OR wait_kind IS NULL AND due_at IS NULL) AND {where}
-ORDER BY id LIMIT :limit;
-
 -- name: verify_family_news
 -- Child events that are not processed yet.
 SELECT n.parent_id, n.child_id FROM detent.child_events n WHERE {where} ORDER BY n.n LIMIT :limit;
 
 -- name: verify_awaited
 SELECT a.parent_id, a.child_id FROM detent.awaited a WHERE {where} ORDER BY a.parent_id, a.child_id LIMIT :limit;
-
--- name: verify_asking
--- Jobs that wait for an approval without an open one. Index: jobs_asking.
-SELECT j.id, j.wait_name FROM detent.job_list j LEFT JOIN detent.approvals a ON a.job_id = j.id AND a.name = j.wait_name
-WHERE j.phase = 'blocked' AND (j.wait_kind = 'approval' OR j.wait_kind IS NULL AND j.due_at IS NULL)
-  AND j.wait_kind = 'approval' AND (a.job_id IS NULL OR a.decision IS NOT NULL) ORDER BY j.id LIMIT :limit;
 
 -- name: verify_questions
 -- Every approval with its counted votes and its job.

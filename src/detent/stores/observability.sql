@@ -107,15 +107,6 @@ SELECT {loss_columns} FROM detent.losses WHERE at >= :since ORDER BY at DESC, jo
 -- name: drop_losses
 DELETE FROM detent.losses WHERE at < :before;
 
--- name: held_jobs
--- The jobs that every worker holds. Index: jobs_leased.
-SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
-FROM detent.job_list WHERE phase = 'leased' ORDER BY lease_until LIMIT :limit;
-
--- name: long_held
--- Index: jobs_leased. Extending a lease does not change updated_at, so it is the start of the execution.
-SELECT queue, job_type, count(*), min(updated_at) FROM detent.job_list WHERE phase = 'leased' GROUP BY queue, job_type;
-
 -- name: missed_schedules
 -- Schedules whose fire is overdue, or that missed a fire since :since.
 SELECT tenant_id, name, next_fire_at, misfires, last_misfire_at, last_error FROM detent.schedules

@@ -1,16 +1,7 @@
 -- Queries that are the same in SQLite and Postgres; the others are in the folders of the stores.
 
--- name: insert_event
-INSERT INTO detent.events (job_id, seq, event, source, target, at, actor, execution_no, retries, data, lane)
-VALUES (:job_id, :seq, :event, :source, :target, :at, :actor, :execution_no, :retries, :data,
-  (SELECT lane FROM detent.jobs WHERE id = :job_id));
-
 -- name: insert_note
 INSERT INTO detent.notes (job_id, seq, name, at, actor, execution_no, data) VALUES (:job_id, :seq, :name, :at, :actor, :execution_no, :data);
-
--- name: update_job
--- Compare-and-set on version; the caller checks that one row changed.
-UPDATE detent.jobs SET {assignments} WHERE id = :id AND version = :before_version;
 
 -- name: take_key
 INSERT INTO detent.keys (space, key, job_id, created_at) VALUES (:space, :key, :job_id, :now) ON CONFLICT DO NOTHING;
@@ -42,6 +33,18 @@ INSERT INTO detent.lane_parties (tenant_id, limit_key) VALUES (:tenant_id, :limi
 
 -- name: find_lane_party
 SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant_id AND limit_key = :limit_key;
+
+-- name: add_edge
+INSERT INTO detent.edges (event, source, target) VALUES (:event, :source, :target) ON CONFLICT DO NOTHING;
+
+-- name: find_edge
+SELECT id FROM detent.edges WHERE event = :event AND source = :source AND target = :target;
+
+-- name: add_actor
+INSERT INTO detent.actors (name) VALUES (:name) ON CONFLICT DO NOTHING;
+
+-- name: find_actor
+SELECT id FROM detent.actors WHERE name = :name;
 
 -- name: paused_parties
 SELECT p.id FROM detent.lane_parties p JOIN detent.pauses AS pauses ON pauses.kind = 'tenant' AND pauses.name = p.tenant_id;

@@ -2,7 +2,7 @@
 
 from support.proof.planting import corrupt
 
-PARENT = "SELECT min(id) FROM detent_jobs WHERE wait_kind = 'children'"
+PARENT = "SELECT min(id) FROM detent_job_list WHERE wait_kind = 'children'"
 WAITING = (
     "SELECT min(job_id) FROM detent_approvals WHERE decision IS NULL AND job_id NOT IN (SELECT job_id"
     " FROM detent_votes)"
@@ -29,8 +29,9 @@ CHILDREN_AND_APPROVALS = (
     corrupt(
         "awaited children of a finished job",
         "awaited-adrift",
-        "SELECT min(parent_id) FROM detent_jobs WHERE parent_id IN (SELECT id FROM detent_jobs WHERE phase = 'final')",
-        "INSERT INTO detent_awaited SELECT :job, id, 'end' FROM detent_jobs WHERE parent_id = :job LIMIT 1",
+        "SELECT min(parent_id) FROM detent_job_list"
+        " WHERE parent_id IN (SELECT id FROM detent_job_list WHERE phase = 'final')",
+        "INSERT INTO detent_awaited SELECT :job, id, 'end' FROM detent_job_list WHERE parent_id = :job LIMIT 1",
     ),
     corrupt("approval request lost", "approval-missing", WAITING, "DELETE FROM detent_approvals WHERE job_id = :job"),
     corrupt("votes lost", "approval-uncounted", APPROVED, "DELETE FROM detent_votes WHERE job_id = :job"),

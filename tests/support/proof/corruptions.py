@@ -11,15 +11,19 @@ RUNNING = job("standard", "running")
 RETRYING = job("standard", "retrying")
 DEAD_LETTERED = job("gate-b2", "failed", "retries = 3")
 WAITING = job("formal", "Waiting", "wait_parked = 0")
-JOB_WITH_KEY = "SELECT id FROM detent_jobs WHERE idempotency_key = 'key-standard'"
+JOB_WITH_KEY = "SELECT id FROM detent_job_list WHERE idempotency_key = 'key-standard'"
 REQUEUED = (
-    "SELECT j.id FROM detent_jobs j JOIN detent_dead_letters d ON d.job_id = j.id AND d.status ="
+    "SELECT j.id FROM detent_job_list j JOIN detent_dead_letters d ON d.job_id = j.id AND d.status ="
     " 'requeued' ORDER BY j.id LIMIT 1"
 )
-NEW_JOB = "SELECT id FROM detent_jobs WHERE requeued_from IN (SELECT id FROM detent_dead_letters) ORDER BY id LIMIT 1"
-REQUEUED_JOB = "SELECT id FROM detent_jobs WHERE requeued_from IN (SELECT id FROM detent_jobs) ORDER BY id LIMIT 1"
+NEW_JOB = (
+    "SELECT id FROM detent_job_list WHERE requeued_from IN (SELECT id FROM detent_dead_letters) ORDER BY id LIMIT 1"
+)
+REQUEUED_JOB = (
+    "SELECT id FROM detent_job_list WHERE requeued_from IN (SELECT id FROM detent_job_list) ORDER BY id LIMIT 1"
+)
 JOB_WITH_STEPS = (
-    "SELECT min(job_id) FROM detent_steps WHERE job_id IN (SELECT id FROM detent_jobs WHERE requeued_from IS NULL)"
+    "SELECT min(job_id) FROM detent_steps WHERE job_id IN (SELECT id FROM detent_job_list WHERE requeued_from IS NULL)"
 )
 DISCARDED = (
     "SELECT job_id FROM detent_dead_letters WHERE contract = 'standard' AND status = 'discarded' ORDER"
@@ -32,13 +36,13 @@ ITEM = "(SELECT id FROM detent_dead_letters WHERE job_id = :job)"
 
 LOGS = (
     corrupt("contract renamed", "contract-unknown", DONE, row("contract = 'nowhere'")),
-    corrupt("log gone", "creation-first", DONE, "DELETE FROM detent_events WHERE job_id = :job"),
-    corrupt("creation lost", "creation-first", DONE, "DELETE FROM detent_events WHERE job_id = :job AND seq = 1"),
+    corrupt("log gone", "creation-first", DONE, "DELETE FROM detent_event_list WHERE job_id = :job"),
+    corrupt("creation lost", "creation-first", DONE, "DELETE FROM detent_event_list WHERE job_id = :job AND seq = 1"),
     corrupt("creation with a source", "creation-first", DONE, event("source = 'queued'", "1")),
-    corrupt("event lost", "seq-gap", DONE, "DELETE FROM detent_events WHERE job_id = :job AND seq = 2"),
-    corrupt("events renumbered", "seq-gap", DONE, "UPDATE detent_events SET seq = seq + 10 WHERE job_id = :job"),
+    corrupt("event lost", "seq-gap", DONE, "DELETE FROM detent_event_list WHERE job_id = :job AND seq = 2"),
+    corrupt("events renumbered", "seq-gap", DONE, "UPDATE detent_event_list SET seq = seq + 10 WHERE job_id = :job"),
     corrupt(
-        "last event lost", "version-differs", RETRYING, "DELETE FROM detent_events WHERE job_id = :job AND seq = 3"
+        "last event lost", "version-differs", RETRYING, "DELETE FROM detent_event_list WHERE job_id = :job AND seq = 3"
     ),
     corrupt("version not raised", "version-differs", RUNNING, row("version = version - 1")),
     corrupt("version run ahead", "version-differs", RUNNING, row("version = version + 1")),
@@ -75,7 +79,7 @@ LOGS = (
         "end not logged",
         "final-once",
         DONE,
-        "DELETE FROM detent_events WHERE job_id = :job AND seq = 3",
+        "DELETE FROM detent_event_list WHERE job_id = :job AND seq = 3",
         row("version = 2"),
     ),
     corrupt(
@@ -120,7 +124,7 @@ LOGS = (
         "stays in a status with a follow-up",
         "follow-at-once",
         DEAD_LETTERED,
-        "DELETE FROM detent_events WHERE job_id = :job AND target = 'failed'",
+        "DELETE FROM detent_event_list WHERE job_id = :job AND target = 'failed'",
         row("status = 'dlq_recorded', phase = 'blocked', finished_at = NULL, version = version - 1"),
     ),
     corrupt(
@@ -155,7 +159,7 @@ ROWS = (
     corrupt(
         "formal expiry counted as a retry",
         "retries-differ",
-        "SELECT min(job_id) FROM detent_events WHERE event = 'job_requeued' AND data LIKE '%lease_expired%'",
+        "SELECT min(job_id) FROM detent_event_list WHERE event = 'job_requeued' AND data LIKE '%lease_expired%'",
         row("retries = 1"),
     ),
     corrupt("interruption forgotten", "interruptions-differ", job("p3c", "interrupted"), row("interruptions = 0")),
@@ -238,7 +242,7 @@ OTHERS = (
     corrupt(
         "task key lost",
         "key-missing",
-        "SELECT id FROM detent_jobs WHERE contract = 'men' AND task_id = 'T-1'",
+        "SELECT id FROM detent_job_list WHERE contract = 'men' AND task_id = 'T-1'",
         "DELETE FROM detent_keys WHERE job_id = :job AND key = 'T-1'",
     ),
     corrupt(
@@ -250,7 +254,7 @@ OTHERS = (
     corrupt(
         "two jobs with one key",
         "key-taken",
-        "SELECT id FROM detent_jobs WHERE idempotency_key = 'other-p3c'",
+        "SELECT id FROM detent_job_list WHERE idempotency_key = 'other-p3c'",
         row("idempotency_key = 'key-p3c'"),
     ),
     corrupt("tenant moved", "key-missing", JOB_WITH_KEY, row("tenant_id = 'elsewhere'")),
@@ -266,7 +270,7 @@ OTHERS = (
     corrupt(
         "attempt skipped",
         "attempt-gap",
-        "SELECT id FROM detent_jobs WHERE task_id = 'T-1' AND task_attempt = 3",
+        "SELECT id FROM detent_job_list WHERE task_id = 'T-1' AND task_attempt = 3",
         row("task_attempt = 4"),
     ),
     corrupt(
@@ -274,7 +278,7 @@ OTHERS = (
         "attempt-gap",
         None,
         "DROP INDEX detent_jobs_task",
-        "UPDATE detent_jobs SET task_attempt = 2 WHERE task_id = 'T-1' AND task_attempt = 3",
+        "UPDATE detent_job_list SET task_attempt = 2 WHERE task_id = 'T-1' AND task_attempt = 3",
     ),
     corrupt(
         "dead letter lost", "dead-letter-missing", DEAD_LETTERED, "DELETE FROM detent_dead_letters WHERE job_id = :job"
@@ -285,14 +289,14 @@ OTHERS = (
         "names another's dead letter",
         "dead-letter-missing",
         job("standard", "failed", "retries = 3"),
-        row(f"dlq_id = (SELECT dlq_id FROM detent_jobs WHERE id = ({DEAD_LETTERED}))"),
+        row(f"dlq_id = (SELECT dlq_id FROM detent_job_list WHERE id = ({DEAD_LETTERED}))"),
     ),
     corrupt("dead letter of a succeeded job", "dead-letter-unearned", DONE, row("dlq_id = 'd1'")),
     corrupt(
         "rejected with a dead letter",
         "dead-letter-unearned",
         job("standard", "failed", "execution_no = 0"),
-        f"UPDATE detent_dead_letters SET job_id = :job WHERE id = (SELECT dlq_id FROM detent_jobs WHERE id ="
+        f"UPDATE detent_dead_letters SET job_id = :job WHERE id = (SELECT dlq_id FROM detent_job_list WHERE id ="
         f" ({DEAD_LETTERED}))",
     ),
     corrupt(
@@ -349,14 +353,14 @@ OTHERS = (
         "new job without requeued_from",
         "requeue-link",
         REQUEUED,
-        "UPDATE detent_jobs SET requeued_from = NULL WHERE id = (SELECT requeued_as FROM detent_dead_letters WHERE"
+        "UPDATE detent_job_list SET requeued_from = NULL WHERE id = (SELECT requeued_as FROM detent_dead_letters WHERE"
         " job_id = :job)",
     ),
     corrupt(
         "requeued from a dead letter of another job",
         "requeue-link",
         NEW_JOB,
-        row(f"requeued_from = (SELECT dlq_id FROM detent_jobs WHERE id = ({DEAD_LETTERED}))"),
+        row(f"requeued_from = (SELECT dlq_id FROM detent_job_list WHERE id = ({DEAD_LETTERED}))"),
     ),
     corrupt("requeued from nothing", "requeue-link", REQUEUED_JOB, row("requeued_from = 'thin air'")),
     corrupt(
@@ -392,12 +396,12 @@ OTHERS = (
         DISCARDED,
         f"UPDATE detent_audit SET reason = NULL WHERE subject = {ITEM} AND act = 'dlq.discard.propose'",
     ),
-    corrupt("job row lost", "event-orphan", DONE, "DELETE FROM detent_jobs WHERE id = :job"),
+    corrupt("job row lost", "event-orphan", DONE, "DELETE FROM detent_job_list WHERE id = :job"),
     corrupt(
         "last job row lost",
         "event-orphan",
-        "SELECT max(id) FROM detent_jobs",
-        "DELETE FROM detent_jobs WHERE id = :job",
+        "SELECT max(id) FROM detent_job_list",
+        "DELETE FROM detent_job_list WHERE id = :job",
     ),
     corrupt("note of a missing job", "note-orphan", None, f"UPDATE detent_notes SET job_id = {MISSING_JOB}"),
     corrupt("step of a missing job", "step-orphan", None, f"UPDATE detent_steps SET job_id = {MISSING_JOB} || job_id"),
@@ -423,8 +427,8 @@ OTHERS = (
     corrupt(
         "takeover without the old consumer",
         "takeover-unnamed",
-        "SELECT job_id FROM detent_events WHERE event = 'task.reclaimed' ORDER BY job_id LIMIT 1",
-        "UPDATE detent_events SET data = replace(data, 'old_consumer', 'other') WHERE job_id = :job",
+        "SELECT job_id FROM detent_event_list WHERE event = 'task.reclaimed' ORDER BY job_id LIMIT 1",
+        "UPDATE detent_event_list SET data = replace(data, 'old_consumer', 'other') WHERE job_id = :job",
     ),
     corrupt(
         "signal of a missing job", "signal-orphan", None, f"UPDATE detent_signals SET job_id = {MISSING_JOB} || job_id"
@@ -433,7 +437,7 @@ OTHERS = (
         "waits although it was signalled",
         "signal-missed",
         WAITING,
-        "INSERT INTO detent_signals (job_id, name, data, at) SELECT id, wait_name, 'null', 1 FROM detent_jobs"
+        "INSERT INTO detent_signals (job_id, name, data, at) SELECT id, wait_name, 'null', 1 FROM detent_job_list"
         " WHERE id = :job",
     ),
     corrupt(

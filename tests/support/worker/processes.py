@@ -66,7 +66,7 @@ class Bench:
             connection.close()
 
     def ended(self) -> int:
-        return int((self.sql("SELECT count(*) FROM detent_jobs WHERE phase = 'final'") or [(0,)])[0][0])
+        return int((self.sql("SELECT count(*) FROM detent_job_list WHERE phase = 'final'") or [(0,)])[0][0])
 
     def diary_entries(self, verb: str) -> list[str]:
         """The job ids of the diary's lines with this verb."""

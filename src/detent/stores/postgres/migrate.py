@@ -8,13 +8,19 @@ import asyncpg
 from detent.core.contract.builtin import CONTRACTS
 from detent.core.contract.model import Contract
 from detent.core.errors import SchemaMismatch, StoreUnavailable
-from detent.stores.contract_registry import changed_contracts, check_unfinished, declaration, reconcile
+from detent.stores.contract_registry import (
+    changed_contracts,
+    check_unfinished,
+    declaration,
+    edge_names,
+    new_states,
+    reconcile,
+)
 from detent.stores.sql_files import in_namespace, load_migrations
 from detent.system.retry import RetryPolicy
 
 from .connections import Connection, read_committed
 from .dialect import DEFAULT_SCHEMA, compiled, namespace_of, queries
-from .names import CONTRACT_SHIFT, STATE_SHIFT, state_id
 
 _ADVISORY_LOCK = 0x44544E54
 _LOCKED = RetryPolicy((asyncpg.LockNotAvailableError,), (0.0,) * 19)
@@ -158,27 +164,16 @@ async def _stored(connection: Connection, schema: str) -> dict[str, tuple[str, b
 def states_sql(contracts: Iterable[Contract], known: Sequence[tuple[int, str, str]], namespace: str) -> str:
     """The statements that add the statuses and transitions of these contracts, and allow the new states.
 
-    known: the states of the database, (id, contract, status) in the order of their ids. A status whose flags have
-    changed gets a new state; jobs may keep the old one. NOT VALID: existing rows passed the previous check.
+    known: as for `new_states`. NOT VALID: existing rows passed the previous check.
     """
-    states: list[str] = []
-    edges: dict[tuple[str, str, str], None] = {}
-    newest = {(contract, status): number for number, contract, status in known}
-    families = {contract: number >> CONTRACT_SHIFT for number, contract, _ in known}
-    ids = {number for number, _, _ in known}
-    for contract in contracts:
-        family = families.setdefault(contract.name, max(families.values(), default=0) + 1)
-        last = max((number for number in ids if number >> CONTRACT_SHIFT == family), default=family << CONTRACT_SHIFT)
-        edges |= {(edge.event, edge.source or "", edge.target): None for edge in contract.edges}
-        for status, phase in contract.statuses.items():
-            have = newest.get((contract.name, status))
-            if have is not None and have == state_id(have >> STATE_SHIFT, contract, status):
-                continue
-            number = last = state_id((last >> STATE_SHIFT) + 1, contract, status)
-            ids.add(number)
-            texts = ", ".join(map(_literal, (contract.name, status, str(phase))))
-            states.append(f"({number}, {texts}, {number & 4 == 4}, {number & 8 == 8})")
-    edge_rows = ", ".join("(" + ", ".join(map(_literal, edge)) + ")" for edge in edges)
+    contracts = tuple(contracts)
+    rows = new_states(contracts, known)
+    states = [
+        f"({number}, {', '.join(map(_literal, (contract, status, phase)))}, {retry_at}, {reopens})"
+        for number, contract, status, phase, retry_at, reopens in rows
+    ]
+    edge_rows = ", ".join("(" + ", ".join(map(_literal, edge)) + ")" for edge in edge_names(contracts))
+    ids = [number for number, *_ in (*known, *rows)]
     allowed = ", ".join(map(str, sorted(ids)))
     put_states = (
         f"INSERT INTO {namespace}states (id, contract, status, phase, retry_at, reopens) VALUES {', '.join(states)};"

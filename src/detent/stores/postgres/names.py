@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Seque
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args
 
-from detent.core.contract.model import Contract, Move, Phase
+from detent.core.contract.model import Phase
 from detent.core.job import Event, Job
 from detent.ports.claims import Claimed
+from detent.stores.contract_registry import PHASES
 from detent.stores.lanes import (
     FIRST_SUSPECT_LANE,
     GROUP_MASK,
@@ -24,9 +25,6 @@ from detent.stores.rows import JOB_COLUMNS, MUTABLE, READY
 
 Find = Callable[[str, int], Awaitable[Sequence[Any]]]
 """(query, id) -> the row of a name. In a transaction it must use its connection: another one may not be free."""
-PHASES = (Phase.CLAIMABLE, Phase.LEASED, Phase.BLOCKED, Phase.FINAL)
-"""The phase of a state is its lowest two bits."""
-_HAS_RETRY_AT, _REOPENS, STATE_SHIFT, CONTRACT_SHIFT = 4, 8, 4, 14
 _NAMED = frozenset({"contract", "job_type", "queue", "tenant_id", "limit_key", "status", "phase", READY, "worker"})
 PLAIN_COLUMNS = tuple(name for name in JOB_COLUMNS if name not in _NAMED)
 """The columns of a job that its row holds as they are."""
@@ -51,13 +49,6 @@ def sql_type(column: str) -> str:
 RAW_ASSIGNMENTS = ", ".join(f"{name} = :{name}::{sql_type(name)}" for name in ("state", *MUTABLE) if name in _RAW)
 """The columns that a change of a job may write."""
 _DUE_AT, _UPDATED_AT, _EFFECT_ROOT, _ID = map(_RAW.index, ("due_at", "updated_at", "effect_root", "id"))
-
-
-def state_id(number: int, contract: Contract, status: str) -> int:
-    """number: the contract's number and its count of states, see table states in schema.sql."""
-    flags = _HAS_RETRY_AT * (status in contract.retry_at_statuses)
-    flags += _REOPENS * (contract.edge(status, Move.REOPEN) is not None)
-    return number << STATE_SHIFT | flags | PHASES.index(contract.statuses[status])
 
 
 def edge_key(event: Event) -> tuple[str, str, str]:

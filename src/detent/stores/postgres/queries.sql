@@ -405,18 +405,6 @@ INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, 
 SELECT id, :seq::int, :edge::int, :at::bigint, :actor::int, :execution_no::int, :retries::int, :data::text, lane,
   pg_current_xact_id()::text::bigint FROM detent.jobs WHERE id = :job_id::uuid;
 
--- name: add_edge
-INSERT INTO detent.edges (event, source, target) VALUES (:event, :source, :target) ON CONFLICT DO NOTHING;
-
--- name: find_edge
-SELECT id FROM detent.edges WHERE event = :event AND source = :source AND target = :target;
-
--- name: add_actor
-INSERT INTO detent.actors (name) VALUES (:name) ON CONFLICT DO NOTHING;
-
--- name: find_actor
-SELECT id FROM detent.actors WHERE name = :name;
-
 -- name: actor
 SELECT name FROM detent.actors WHERE id = :id;
 

@@ -2,7 +2,7 @@
 
 -- name: leased_by_lane
 -- Leased jobs per lane. Index: jobs_leased.
-SELECT lane, count(*) FROM detent.jobs WHERE phase = 'leased' GROUP BY lane;
+SELECT lane, count(*) FROM detent.jobs WHERE lease_until IS NOT NULL GROUP BY lane;
 
 -- name: available
 -- Claimable jobs of a lane, counted up to a bound. Index: jobs_ready.
@@ -14,7 +14,7 @@ SELECT lane FROM detent.jobs WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: past_deadline
 -- Index: jobs_deadline.
-SELECT {columns} FROM detent.jobs WHERE deadline_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND deadline_at <= :now
+SELECT {columns} FROM detent.job_list WHERE deadline_at IS NOT NULL AND state & 1 = 0 AND deadline_at <= :now
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY deadline_at LIMIT :limit;
 
 -- name: lock_quotas
@@ -35,7 +35,7 @@ SELECT count(*) FROM (
   SELECT 1 FROM walk w JOIN detent.jobs j ON j.ready = 1 AND j.lane = w.lane
   WHERE w.lane & 2147483647 IN (SELECT id FROM detent.lane_parties WHERE tenant_id = :tenant_id)
   UNION ALL
-  SELECT 1 FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND tenant_id = :tenant_id
+  SELECT 1 FROM detent.job_list WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0 AND tenant_id = :tenant_id
   UNION ALL
-  SELECT 1 FROM detent.jobs WHERE phase = 'leased' AND tenant_id = :tenant_id
+  SELECT 1 FROM detent.job_list WHERE lease_until IS NOT NULL AND tenant_id = :tenant_id
   LIMIT :at_most) b;

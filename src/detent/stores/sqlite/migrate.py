@@ -1,15 +1,15 @@
-"""The schema of a SQLite file and its later migrations, and the rows of table statuses, which triggers check."""
+"""The schema of a SQLite file and its later migrations, and the statuses and transitions of declared contracts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import apsw
 
-from detent.core.contract.model import Contract, Move
+from detent.core.contract.model import Contract
 from detent.core.errors import SchemaMismatch
 from detent.core.job import Micros
-from detent.stores.contract_registry import changed_contracts, check_unfinished, reconcile
+from detent.stores.contract_registry import changed_contracts, check_unfinished, edge_names, new_states, reconcile
 from detent.stores.sql_files import in_namespace, load_migrations
 
 from .session import VERSION_TABLE
@@ -70,7 +70,7 @@ def _migrate(connection: apsw.Connection) -> None:
 def register(
     connection: apsw.Connection, own: Mapping[str, Contract], builtin: Mapping[str, Contract] = MappingProxyType({})
 ) -> dict[str, Contract]:
-    """Store new declarations and the statuses generated from them; returns all contracts of the database."""
+    """Store new declarations, their statuses and transitions; returns all contracts of the database."""
     registry = reconcile(_stored(connection), own, builtin)
     if not registry.to_write:
         return registry.contracts
@@ -83,7 +83,9 @@ def register(
             check_unfinished(before, after, {row[0] for row in rows})
         for name, (text, carried_by_detent) in registry.to_write.items():
             connection.execute(SQL["put_contract"], {"name": name, "definition": text, "carried": carried_by_detent})
-        connection.executemany(SQL["put_status"], status_rows(registry.contracts.values()))
+        known: Any = connection.execute(SQL["states"]).fetchall()
+        connection.executemany(SQL["put_state"], new_states(registry.contracts.values(), known))
+        connection.executemany(SQL["put_edge"], edge_names(registry.contracts.values()))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -98,6 +100,13 @@ def stored_contracts(
     return reconcile(_stored(connection), own, builtin).contracts
 
 
+def stored_names(connection: apsw.Connection) -> dict[tuple[str, ...], int]:
+    """The numbers of all statuses and transitions, as the lane cache keeps them."""
+    states: Any = connection.execute(SQL["states"])
+    edges: Any = connection.execute(SQL["edges"])
+    return {("state", *names): number for number, *names in states} | {("edge", *names): n for n, *names in edges}
+
+
 def latest_time(connection: apsw.Connection) -> Micros:
     """The time of the last event, or of the last heartbeat of a worker if that is later."""
     rows: Any = connection.execute(SQL["latest_time"]).fetchall()
@@ -107,12 +116,3 @@ def latest_time(connection: apsw.Connection) -> Micros:
 def _stored(connection: apsw.Connection) -> dict[str, tuple[str, bool]]:
     rows: Any = connection.execute(SQL["contracts"])
     return {name: (text, bool(builtin)) for name, text, builtin in rows}
-
-
-def status_rows(contracts: Iterable[Contract]) -> list[tuple[str, str, str, bool, bool]]:
-    """(contract, status, phase, has next_retry_at, can be reopened): what the triggers check jobs against."""
-    return [
-        (c.name, status, str(phase), status in c.retry_at_statuses, c.edge(status, Move.REOPEN) is not None)
-        for c in contracts
-        for status, phase in c.statuses.items()
-    ]

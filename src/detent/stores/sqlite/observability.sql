@@ -10,23 +10,23 @@ SELECT coalesce(max(n), 0) FROM detent.events;
 SELECT coalesce(max(n), 0) FROM detent.notes;
 
 -- name: count_events
--- Counts a part of the log along the rowid. Source and event determine the target.
-SELECT lane, coalesce(lane, (SELECT lane FROM detent.jobs j WHERE j.id = e.job_id), 0) >> 31 & 16777215,
-  coalesce(lane, (SELECT lane FROM detent.jobs j WHERE j.id = e.job_id), 0) & 2147483647,
-  coalesce(source, ''), event, target, at / :slot, count(*)
-FROM detent.events e WHERE n > :position AND n <= :until GROUP BY lane, source, event, at / :slot;
+-- Counts a part of the log along the rowid.
+SELECT k.lane, k.lane >> 31 & 16777215, k.lane & 2147483647, d.source, d.event, d.target, k.slot, k.number FROM (
+  SELECT lane, edge, at / :slot AS slot, count(*) AS number FROM detent.events
+  WHERE n > :position AND n <= :until GROUP BY lane, edge, at / :slot) k
+JOIN detent.edges d ON d.id = k.edge;
 
 -- name: count_hot_events
 -- The same for the eight most frequent kinds of events, without sorting; the caller compares with the total.
 SELECT count(*), min(at) / :slot, max(at) / :slot,
-  count(*) FILTER (WHERE lane = :lane_a AND event = :event_a AND coalesce(source, '') = :source_a),
-  count(*) FILTER (WHERE lane = :lane_b AND event = :event_b AND coalesce(source, '') = :source_b),
-  count(*) FILTER (WHERE lane = :lane_c AND event = :event_c AND coalesce(source, '') = :source_c),
-  count(*) FILTER (WHERE lane = :lane_d AND event = :event_d AND coalesce(source, '') = :source_d),
-  count(*) FILTER (WHERE lane = :lane_e AND event = :event_e AND coalesce(source, '') = :source_e),
-  count(*) FILTER (WHERE lane = :lane_f AND event = :event_f AND coalesce(source, '') = :source_f),
-  count(*) FILTER (WHERE lane = :lane_g AND event = :event_g AND coalesce(source, '') = :source_g),
-  count(*) FILTER (WHERE lane = :lane_h AND event = :event_h AND coalesce(source, '') = :source_h)
+  count(*) FILTER (WHERE lane = :lane_a AND edge IN (SELECT id FROM detent.edges WHERE event = :event_a AND source = :source_a)),
+  count(*) FILTER (WHERE lane = :lane_b AND edge IN (SELECT id FROM detent.edges WHERE event = :event_b AND source = :source_b)),
+  count(*) FILTER (WHERE lane = :lane_c AND edge IN (SELECT id FROM detent.edges WHERE event = :event_c AND source = :source_c)),
+  count(*) FILTER (WHERE lane = :lane_d AND edge IN (SELECT id FROM detent.edges WHERE event = :event_d AND source = :source_d)),
+  count(*) FILTER (WHERE lane = :lane_e AND edge IN (SELECT id FROM detent.edges WHERE event = :event_e AND source = :source_e)),
+  count(*) FILTER (WHERE lane = :lane_f AND edge IN (SELECT id FROM detent.edges WHERE event = :event_f AND source = :source_f)),
+  count(*) FILTER (WHERE lane = :lane_g AND edge IN (SELECT id FROM detent.edges WHERE event = :event_g AND source = :source_g)),
+  count(*) FILTER (WHERE lane = :lane_h AND edge IN (SELECT id FROM detent.edges WHERE event = :event_h AND source = :source_h))
 FROM detent.events WHERE n > :position AND n <= :until;
 
 -- name: count_notes
@@ -34,10 +34,9 @@ SELECT NULL, 0, 0, '', name, '', at / :slot, count(*) FROM detent.notes WHERE n 
 
 -- name: count_going_events
 -- Events of these jobs that are not counted yet; they are about to be pruned.
-SELECT lane, coalesce(lane, 0) >> 31 & 16777215, coalesce(lane, 0) & 2147483647, coalesce(source, ''), event, target,
-  at / :slot, count(*)
-FROM detent.events WHERE job_id IN (SELECT value FROM json_each(:ids)) AND n > coalesce((SELECT position FROM detent.tails WHERE log = 'events'), 0)
-GROUP BY lane, source, event, at / :slot;
+SELECT lane, lane >> 31 & 16777215, lane & 2147483647, coalesce(source, ''), event, target, at / :slot, count(*)
+FROM detent.event_list WHERE job_id IN (SELECT value FROM json_each(:ids)) AND n > coalesce((SELECT position FROM detent.tails WHERE log = 'events'), 0)
+GROUP BY lane, source, event, target, at / :slot;
 
 -- name: count_going_notes
 SELECT NULL, 0, 0, '', name, '', at / :slot, count(*)
@@ -79,12 +78,21 @@ WITH RECURSIVE walk (lane, hops) AS (
   FROM walk WHERE lane IS NOT NULL
   UNION ALL
   SELECT lane, due_at FROM (SELECT lane, due_at FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL
-    AND phase IN ('claimable', 'blocked') AND phase = 'claimable' AND due_at <= :now ORDER BY due_at LIMIT 1000)
+    AND state & 1 = 0 AND state & 3 = 0 AND due_at <= :now ORDER BY due_at LIMIT 1000)
 )
 SELECT lane >> 31 & 16777215, min(due_at) FROM due WHERE due_at <= :now GROUP BY 1;
 
 -- name: suspects
 -- Jobs whose last executions were lost, held or claimable. Indexes: jobs_leased, jobs_ready.
-SELECT queue, job_type, losses, id FROM detent.jobs WHERE phase = 'leased' AND losses >= 2
+SELECT queue, job_type, losses, id FROM detent.job_list WHERE lease_until IS NOT NULL AND losses >= 2
 UNION ALL
-SELECT queue, job_type, losses, id FROM detent.jobs WHERE ready = 1 AND lane >= :first LIMIT 1000;
+SELECT queue, job_type, losses, id FROM detent.job_list WHERE ready = 1 AND lane >= :first LIMIT 1000;
+
+-- name: held_jobs
+-- The jobs that every worker holds. Index: jobs_leased.
+SELECT id, worker, contract, queue, job_type, tenant_id, execution_no, updated_at, lease_until
+FROM detent.job_list WHERE lease_until IS NOT NULL ORDER BY lease_until LIMIT :limit;
+
+-- name: long_held
+-- Index: jobs_leased. Extending a lease does not change updated_at, so it is the start of the execution.
+SELECT queue, job_type, count(*), min(updated_at) FROM detent.job_list WHERE lease_until IS NOT NULL GROUP BY queue, job_type;

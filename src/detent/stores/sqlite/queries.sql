@@ -2,37 +2,48 @@
 
 -- name: lock
 -- Rows by id; in a write transaction no other process can change them.
-SELECT {columns} FROM detent.jobs WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
+SELECT {columns} FROM detent.job_list WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
 
 -- name: insert_job
 -- Positional parameters: named ones would be looked up for every row.
-INSERT INTO detent.jobs ({created}, lane, execution_no, failures, retries, interruptions, wait_parked)
-VALUES ({created_places}, ?, 0, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING;
+INSERT INTO detent.jobs ({created}) VALUES ({created_places}) ON CONFLICT (id) DO NOTHING;
 
 -- name: insert_first_event
-INSERT INTO detent.events (job_id, seq, event, source, target, at, actor, execution_no, retries, data, lane)
-VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?);
+INSERT INTO detent.events (job_id, seq, edge, at, actor, data, lane, execution_no, retries)
+VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0);
+
+-- name: insert_event
+INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, data, lane)
+VALUES (:job_id, :seq, :edge, :at, :actor, :execution_no, :retries, :data, (SELECT lane FROM detent.jobs WHERE id = :job_id));
+
+-- name: update_job
+-- Compare-and-set on version; the caller checks that one row changed.
+UPDATE detent.jobs SET {plain_assignments}, state = :state, worker = :worker WHERE id = :id AND version = :before_version;
+
+-- name: find_state
+-- Of two states of one status the newest is used for writing.
+SELECT max(id) FROM detent.states WHERE contract = :contract AND status = :status;
+
+-- name: status_of
+SELECT status FROM detent.states WHERE id = ?;
 
 -- name: ids_with_events
 SELECT DISTINCT job_id FROM detent.events WHERE job_id IN (SELECT value FROM json_each(:ids));
 
 -- name: succeed_events
 -- Hot path. Events of plain successes, inserted before the rows change; {id: token} joined by primary key.
-INSERT INTO detent.events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)
-SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), j.worker, j.execution_no, j.retries,
-  j.lane
+INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, lane)
+SELECT j.id, j.version + 1, :edge, max(:now, j.updated_at), j.worker, j.execution_no, j.retries, j.lane
 FROM json_each(:held) h CROSS JOIN detent.jobs j ON j.id = h.key
-WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.contract = :contract
-  AND (j.parent_id IS NULL OR :family);
+WHERE j.token = h.value AND j.state IN ({source_states}) AND (j.parent_id IS NULL OR :family);
 
 -- name: succeed_jobs
 -- Hot path. leased -> final.
-UPDATE detent.jobs AS jobs SET status = :target, phase = 'final', version = version + 1, updated_at = max(:now, updated_at),
+UPDATE detent.jobs AS jobs SET state = :target, version = version + 1, updated_at = max(:now, updated_at),
   finished_at = max(:now, updated_at), worker = NULL, lease_until = NULL, due_at = NULL, error_code = NULL,
   error_message = NULL, cancel_requested = NULL
 FROM json_each(:held) h
-WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased' AND jobs.status = :source
-  AND jobs.contract = :contract AND (jobs.parent_id IS NULL OR :family);
+WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.state IN ({source_states}) AND (jobs.parent_id IS NULL OR :family);
 
 -- name: succeed_results
 -- Results {id: result} of the jobs that returned one, right after succeed_jobs in the same transaction.
@@ -41,8 +52,7 @@ UPDATE detent.jobs AS jobs SET result = r.value FROM json_each(:results) r WHERE
 -- name: leased_with_token
 -- The ids of {id: token} whose token holds a leased row of this contract and status.
 SELECT h.key FROM json_each(:held) h CROSS JOIN detent.jobs j ON j.id = h.key
-WHERE j.token = h.value AND j.phase = 'leased' AND j.status = :source AND j.contract = :contract
-  AND (j.parent_id IS NULL OR :family);
+WHERE j.token = h.value AND j.state IN ({source_states}) AND (j.parent_id IS NULL OR :family);
 
 -- name: walk_lanes
 -- Hot path. The next lanes with claimable jobs. Walks jobs_ready with one probe per lane.
@@ -56,58 +66,60 @@ SELECT lane FROM walk WHERE lane IS NOT NULL;
 
 -- name: pick_lane
 -- Hot path. The oldest claimable jobs of one lane. Index: jobs_ready.
-SELECT id, contract, job_type, queue, tenant_id, payload, execution_no, retries, version, timeout_ms, trace_id,
-  effect_root, idempotency_key, cancel_requested, due_at, traceparent, parent_id, status
-FROM detent.jobs WHERE ready = 1 AND lane = ? ORDER BY due_at, id LIMIT ?;
+SELECT {picked} FROM detent.jobs WHERE ready = 1 AND lane = ? ORDER BY due_at, id LIMIT ?;
+
+-- name: pick_before_deadline
+-- The same without jobs past their deadline, and with updated_at as the last column.
+SELECT {picked}, updated_at FROM detent.jobs WHERE ready = 1 AND lane = ? AND (deadline_at IS NULL OR deadline_at > ?)
+ORDER BY due_at, id LIMIT ?;
 
 -- name: claim_events
--- Hot path. Events of the picked jobs, inserted before the rows change.
-INSERT INTO detent.events (job_id, seq, event, source, target, at, actor, execution_no, retries, lane)
-SELECT j.id, j.version + 1, :event, j.status, :target, max(:now, j.updated_at), :worker, j.execution_no + 1, j.retries,
-  j.lane
-FROM json_each(:ids) p CROSS JOIN detent.jobs j ON j.id = p.value;
+-- Hot path. Events of the picked jobs (their row numbers), inserted before the rows change.
+INSERT INTO detent.events (job_id, seq, edge, at, actor, execution_no, retries, lane)
+SELECT j.id, j.version + 1, :edge, max(:now, j.updated_at), :worker, j.execution_no + 1, j.retries, j.lane
+FROM json_each(:numbers) p CROSS JOIN detent.jobs j ON j.n = p.value;
 
 -- name: claim_jobs
 -- Hot path. claimable -> leased.
-UPDATE detent.jobs AS jobs SET status = :target, phase = 'leased', ready = 0, version = version + 1, token = :token,
+UPDATE detent.jobs AS jobs SET state = :target, ready = 0, version = version + 1, token = :token,
   worker = :worker, lease_until = max(:now, updated_at) + :lease, execution_no = execution_no + 1,
   updated_at = max(:now, updated_at), started_at = coalesce(started_at, max(:now, updated_at)),
   next_retry_at = NULL
-FROM json_each(:ids) p WHERE jobs.id = p.value;
+FROM json_each(:numbers) p WHERE jobs.n = p.value;
 
 -- name: extend
 UPDATE detent.jobs AS jobs SET lease_until = max(lease_until, :now + :lease)
-FROM json_each(:held) h WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased';
+FROM json_each(:held) h WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.lease_until IS NOT NULL;
 
 -- name: not_held
 SELECT h.key FROM json_each(:held) h LEFT JOIN detent.jobs j ON j.id = h.key
-WHERE j.id IS NULL OR NOT (j.token = h.value AND j.phase = 'leased');
+WHERE j.id IS NULL OR NOT (j.token = h.value AND j.lease_until IS NOT NULL);
 
 -- name: promote
 -- Future jobs that have become due. Index: jobs_later.
-UPDATE detent.jobs SET ready = 1 WHERE id IN (
-  SELECT id FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-    AND phase = 'claimable' AND due_at <= :now LIMIT :limit);
+UPDATE detent.jobs SET ready = 1 WHERE n IN (
+  SELECT n FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
+    AND state & 3 = 0 AND due_at <= :now LIMIT :limit);
 
 -- name: next_due
 -- The first time at which a job of this phase becomes due.
-SELECT min(due_at) FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = :phase;
+SELECT min(due_at) FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
+  AND state & 3 = CASE :phase WHEN 'claimable' THEN 0 ELSE 2 END;
 
 -- name: any_leased_or_due
-SELECT EXISTS (SELECT 1 FROM detent.jobs WHERE phase = 'leased' AND job_type IN (SELECT value FROM json_each(:types)))
-  OR EXISTS (SELECT 1 FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
+SELECT EXISTS (SELECT 1 FROM detent.job_list WHERE lease_until IS NOT NULL AND job_type IN (SELECT value FROM json_each(:types)))
+  OR EXISTS (SELECT 1 FROM detent.job_list WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
     AND due_at <= :now + :horizon AND job_type IN (SELECT value FROM json_each(:types)))
   OR EXISTS (SELECT 1 FROM detent.child_events);
 
 -- name: due_blocked
-SELECT {columns} FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'blocked' AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts))
+SELECT {columns} FROM detent.job_list WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
+  AND state & 3 = 2 AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts))
 ORDER BY due_at LIMIT :limit;
 
 -- name: expired
 -- Index: jobs_leased.
-SELECT {columns} FROM detent.jobs WHERE phase = 'leased' AND lease_until <= :now
+SELECT {columns} FROM detent.job_list WHERE lease_until <= :now
   AND contract IN (SELECT value FROM json_each(:contracts)) ORDER BY lease_until LIMIT :limit;
 
 -- name: backlog
@@ -116,12 +128,12 @@ WITH open_jobs (lane, due, later, held, due_at) AS (
   SELECT lane, 1, 0, 0, due_at FROM detent.jobs WHERE ready = 1
   UNION ALL
   SELECT lane, due_at <= :now, due_at > :now, 0, iif(due_at <= :now, due_at, NULL) FROM detent.jobs
-  WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'claimable'
+  WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0 AND state & 3 = 0
   UNION ALL
   SELECT lane, 0, 1, 0, NULL FROM detent.jobs
-  WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked') AND phase = 'blocked'
+  WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0 AND state & 3 = 2
   UNION ALL
-  SELECT lane, 0, 0, 1, NULL FROM detent.jobs WHERE phase = 'leased'
+  SELECT lane, 0, 0, 1, NULL FROM detent.jobs WHERE lease_until IS NOT NULL
 ), kinds (id, due, later, held, oldest) AS (
   SELECT lane >> :shift & :mask, sum(due), sum(later), sum(held), min(due_at) FROM open_jobs GROUP BY 1
 )
@@ -137,7 +149,7 @@ SELECT count(*) FROM (
 -- name: cancels
 -- The cancel requests of the jobs {id: token}.
 SELECT h.key, j.cancel_requested FROM json_each(:held) h CROSS JOIN detent.jobs j ON j.id = h.key
-WHERE j.token = h.value AND j.phase = 'leased' AND j.cancel_requested IS NOT NULL;
+WHERE j.token = h.value AND j.lease_until IS NOT NULL AND j.cancel_requested IS NOT NULL;
 
 
 -- name: schedules_matching
@@ -184,7 +196,7 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:rows) 
 SELECT s.value, j.id FROM json_each(:ids) s CROSS JOIN detent.fires f ON f.schedule_id = s.value
   AND f.fire_at >= coalesce((SELECT fire_at FROM detent.fires WHERE schedule_id = s.value
     ORDER BY fire_at DESC LIMIT 1 OFFSET :limit - 1), 0)
-CROSS JOIN detent.jobs j ON j.id = f.job_id WHERE j.phase <> 'final' ORDER BY j.id;
+CROSS JOIN detent.jobs j ON j.id = f.job_id WHERE j.state & 3 <> 3 ORDER BY j.id;
 
 -- name: key_owners
 -- The jobs that own these [space, key] pairs.
@@ -197,32 +209,39 @@ SELECT 1 FROM detent.jobs WHERE ready = 1 AND lane >= :first LIMIT 1;
 
 -- name: reclaimable
 -- Expired leases that a worker may reclaim. Index: jobs_leased.
-SELECT {columns} FROM detent.jobs WHERE phase = 'leased' AND lease_until <= :now
+SELECT {columns} FROM detent.job_list WHERE lease_until <= :now
   AND lane >> :shift & :group_mask IN (SELECT value FROM json_each(:groups))
   AND lane & :party_mask NOT IN (SELECT value FROM json_each(:paused)) ORDER BY lease_until LIMIT :limit;
 
 -- name: latest_time
 SELECT max(coalesce((SELECT at FROM detent.events ORDER BY n DESC LIMIT 1), 0), coalesce((SELECT max(seen_at) FROM detent.workers), 0));
 
--- name: put_status
-INSERT INTO detent.statuses (contract, status, phase, retry_at, reopens) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (contract, status) DO UPDATE SET phase = excluded.phase, retry_at = excluded.retry_at,
-  reopens = excluded.reopens;
+-- name: states
+SELECT id, contract, status FROM detent.states ORDER BY id;
+
+-- name: edges
+SELECT id, event, source, target FROM detent.edges;
+
+-- name: put_edge
+INSERT INTO detent.edges (event, source, target) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: put_state
+INSERT INTO detent.states (id, contract, status, phase, retry_at, reopens) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: prune_candidates
 -- The next jobs along the primary key, and whether each may be deleted: it ended long enough ago, its parent has ended,
 -- it has no open dead letter. Runs of a task are deleted from the first on, hence the lowest attempt that is left.
-SELECT j.id, j.version, coalesce(j.phase = 'final' AND j.finished_at <= (
+SELECT j.id, j.version, coalesce(j.finished_at <= (
       SELECT r.value ->> 4 FROM json_each(:rules) r WHERE (r.value ->> 0 IS NULL OR r.value ->> 0 = j.contract)
       AND (r.value ->> 1 IS NULL OR r.value ->> 1 = j.queue)
       AND (r.value ->> 2 IS NULL OR r.value ->> 2 = j.job_type)
       AND (r.value ->> 3 IS NULL OR r.value ->> 3 = j.status)
       ORDER BY r.key LIMIT 1)
-    AND NOT EXISTS (SELECT 1 FROM detent.jobs p WHERE p.id = j.parent_id AND p.phase <> 'final')
+    AND NOT EXISTS (SELECT 1 FROM detent.jobs p WHERE p.id = j.parent_id AND p.state & 3 <> 3)
     AND NOT EXISTS (SELECT 1 FROM detent.dead_letters l WHERE l.job_id = j.id AND l.status = 'open'), false),
   CASE WHEN j.task_attempt IS NOT NULL THEN (
     SELECT min(r.task_attempt) FROM detent.jobs r WHERE r.task_id = j.task_id AND r.task_attempt IS NOT NULL) END
-FROM detent.jobs j WHERE {where} ORDER BY j.id LIMIT :limit;
+FROM detent.job_list j WHERE {where} ORDER BY j.id LIMIT :limit;
 
 -- name: prune_events
 DELETE FROM detent.events WHERE job_id IN (SELECT value FROM json_each(:ids));
@@ -262,35 +281,33 @@ UPDATE detent.keys SET kept_until = :until WHERE (space, key, job_id) IN (
 -- one is not changed. Indexes: primary keys.
 INSERT INTO detent.steps AS steps (job_id, name, digest, result, finished, execution_no, at)
 SELECT id, :name, :digest, :result, :finished, execution_no, max(:now, updated_at) FROM detent.jobs
-WHERE id = :job_id AND token = :token AND phase = 'leased'
+WHERE id = :job_id AND token = :token AND lease_until IS NOT NULL
 ON CONFLICT (job_id, name) DO UPDATE SET result = excluded.result, finished = excluded.finished, at = excluded.at
 WHERE NOT steps.finished AND steps.execution_no = excluded.execution_no;
 
 -- name: tail
 -- All events in commit order. Index: primary key.
-SELECT e.n, {tail_columns} FROM detent.events e JOIN detent.jobs j ON j.id = e.job_id
+SELECT e.n, {tail_columns} FROM detent.event_list e CROSS JOIN detent.job_list j ON j.id = e.job_id
 WHERE e.n > :after ORDER BY e.n LIMIT :limit;
 
 -- name: tail_end
 -- The last event number ever used, even if that event has been pruned.
-SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0);
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'detent_events'), 0);
 
 -- name: pick_named
 -- Hot path. The due, claimable jobs among [id, token, failures]; the failure count must match.
-SELECT j.id, j.contract, j.job_type, j.queue, j.tenant_id, j.payload, j.execution_no, j.retries, j.version,
-  j.timeout_ms, j.trace_id, j.effect_root, j.idempotency_key, j.cancel_requested, j.due_at,
-  j.traceparent, j.parent_id, j.status, j.lane >= :suspects, n.value ->> 1
-FROM json_each(:named) n CROSS JOIN detent.jobs j ON j.id = n.value ->> 0
-WHERE j.phase = 'claimable' AND j.failures = n.value ->> 2 AND j.due_at <= :now
+SELECT {picked_of_r}, j.contract, j.queue, j.job_type, j.tenant_id, j.status, j.lane >= :suspects, c.value ->> 1
+FROM json_each(:named) c CROSS JOIN detent.jobs r ON r.id = c.value ->> 0 CROSS JOIN detent.job_list j ON j.id = r.id
+WHERE j.state & 3 = 0 AND j.failures = c.value ->> 2 AND j.due_at <= :now
   AND j.contract IN (SELECT value FROM json_each(:contracts));
 
 -- name: claim_named_jobs
--- Hot path. claimable -> leased, {id: token}.
-UPDATE detent.jobs AS jobs SET status = :target, phase = 'leased', ready = 0, version = version + 1, token = t.value,
+-- Hot path. claimable -> leased, {row number: token}.
+UPDATE detent.jobs AS jobs SET state = :target, ready = 0, version = version + 1, token = t.value,
   worker = :worker, lease_until = max(:now, updated_at) + :lease, execution_no = execution_no + 1,
   updated_at = max(:now, updated_at), started_at = coalesce(started_at, max(:now, updated_at)),
   next_retry_at = NULL
-FROM json_each(:tokens) t WHERE jobs.id = t.key;
+FROM json_each(:tokens) t WHERE jobs.n = CAST(t.key AS integer);
 
 -- name: put_outbox_items
 -- [job_id, kind, version, due_at] each; a newer version of an item replaces the older one.
@@ -313,10 +330,10 @@ DELETE FROM detent.outbox WHERE (job_id, kind, version, due_at) IN (
 
 -- name: claimable
 -- All jobs of these contracts that wait for a worker now. Indexes: jobs_ready, jobs_later.
-SELECT id, version, failures FROM detent.jobs WHERE ready = 1 AND contract IN (SELECT value FROM json_each(:contracts))
+SELECT id, version, failures FROM detent.job_list WHERE ready = 1 AND contract IN (SELECT value FROM json_each(:contracts))
 UNION ALL
-SELECT id, version, failures FROM detent.jobs WHERE ready = 0 AND due_at IS NOT NULL AND phase IN ('claimable', 'blocked')
-  AND phase = 'claimable' AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts));
+SELECT id, version, failures FROM detent.job_list WHERE ready = 0 AND due_at IS NOT NULL AND state & 1 = 0
+  AND state & 3 = 0 AND due_at <= :now AND contract IN (SELECT value FROM json_each(:contracts));
 
 -- name: open_dead_letters
 SELECT l.job_id, j.version FROM detent.dead_letters l JOIN detent.jobs j ON j.id = l.job_id
@@ -328,7 +345,7 @@ SELECT {dead_columns} FROM detent.dead_letters WHERE job_id IN (SELECT value FRO
 -- name: expire_leases
 -- Ends the leases {id: token} whose worker was found dead on the stream.
 UPDATE detent.jobs AS jobs SET lease_until = min(lease_until, :now) FROM json_each(:held) h
-WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.phase = 'leased';
+WHERE jobs.id = h.key AND jobs.token = h.value AND jobs.lease_until IS NOT NULL;
 
 -- name: prune_outbox
 DELETE FROM detent.outbox WHERE job_id IN (SELECT value FROM json_each(:ids));
@@ -337,8 +354,8 @@ DELETE FROM detent.outbox WHERE job_id IN (SELECT value FROM json_each(:ids));
 -- A note for each job {id: token} that was claimed longer than :older_than ago; :names is {contract: note name}.
 INSERT INTO detent.notes (job_id, seq, name, at, actor, execution_no)
 SELECT j.id, j.version, n.value, max(:now, j.updated_at), j.worker, j.execution_no
-FROM json_each(:held) h CROSS JOIN detent.jobs j ON j.id = h.key JOIN json_each(:names) n ON n.key = j.contract
-WHERE j.token = h.value AND j.phase = 'leased' AND j.updated_at <= :now - :older_than;
+FROM json_each(:held) h CROSS JOIN detent.job_list j ON j.id = h.key JOIN json_each(:names) n ON n.key = j.contract
+WHERE j.token = h.value AND j.lease_until IS NOT NULL AND j.updated_at <= :now - :older_than;
 
 -- name: take_all_keys
 -- [space, key, job_id] each.
@@ -347,7 +364,7 @@ SELECT value ->> 0, value ->> 1, value ->> 2, :now FROM json_each(:owned) WHERE 
 
 -- name: verify_takeovers
 -- Events of these names whose data lack old consumer, new consumer or message id.
-SELECT e.job_id, e.seq, e.event FROM detent.events e WHERE {where} AND e.event IN (SELECT value FROM json_each(:events))
+SELECT e.job_id, e.seq, e.event FROM detent.event_list e WHERE {where} AND e.event IN (SELECT value FROM json_each(:events))
   AND NOT (coalesce(e.data, '') LIKE '%"old_consumer":"%' AND e.data LIKE '%"new_consumer":"%'
     AND e.data LIKE '%"message_id":"%') ORDER BY e.job_id, e.seq;
 
@@ -359,4 +376,4 @@ SELECT value, value FROM json_each(:ids) WHERE false;
 SELECT value, value FROM json_each(:ids) WHERE false;
 
 -- name: verify_strays
-SELECT id, id, phase, phase FROM detent.jobs WHERE false LIMIT :limit;
+SELECT id, id, id, id FROM detent.jobs WHERE false LIMIT :limit;

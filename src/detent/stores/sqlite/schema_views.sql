@@ -9,7 +9,7 @@ SELECT id AS job_id, tenant_id, job_type, status, retries AS retry_count, idempo
     || CASE created_at % 1000000 WHEN 0 THEN '' ELSE printf('.%06d', created_at % 1000000) END || 'Z' AS created_at,
   strftime('%Y-%m-%dT%H:%M:%S', updated_at / 1000000, 'unixepoch')
     || CASE updated_at % 1000000 WHEN 0 THEN '' ELSE printf('.%06d', updated_at % 1000000) END || 'Z' AS updated_at
-FROM detent.jobs WHERE contract = 'gate-b2';
+FROM detent.job_list WHERE contract = 'gate-b2';
 
 CREATE VIEW detent.gate_b2_dlq_items AS
 SELECT id AS dlq_id, tenant_id, job_id, error_class, error_code, payload AS payload_json, context AS context_json,
@@ -37,7 +37,7 @@ SELECT task_id, schedule_type, status AS state, retries + 1 AS attempt, max_retr
   strftime('%Y-%m-%dT%H:%M:%S', scheduled_at / 1000000, 'unixepoch')
     || CASE scheduled_at % 1000000 WHEN 0 THEN '' ELSE printf('.%06d', scheduled_at % 1000000) END || 'Z' AS scheduled_at,
   idempotency_scope, payload
-FROM detent.jobs WHERE contract = 'men';
+FROM detent.job_list WHERE contract = 'men';
 
 CREATE VIEW detent.p3c_task_runs AS
 SELECT id AS run_id, task_id, status AS run_status, task_attempt AS attempt, idempotency_key,
@@ -52,16 +52,16 @@ SELECT id AS run_id, task_id, status AS run_status, task_attempt AS attempt, ide
     || CASE started_at % 1000000 WHEN 0 THEN '' ELSE printf('.%06d', started_at % 1000000) END || 'Z' AS started_at,
   strftime('%Y-%m-%dT%H:%M:%S', finished_at / 1000000, 'unixepoch')
     || CASE finished_at % 1000000 WHEN 0 THEN '' ELSE printf('.%06d', finished_at % 1000000) END || 'Z' AS finished_at
-FROM detent.jobs WHERE contract = 'p3c';
+FROM detent.job_list WHERE contract = 'p3c';
 
 CREATE VIEW detent.streams_tasks AS
 SELECT id AS task_id, job_type AS tool_name, status, payload, failures AS retry_count, idempotency_key, trace_id,
   result AS output, error_message AS error, error_code
-FROM detent.jobs WHERE contract = 'streams';
+FROM detent.job_list WHERE contract = 'streams';
 
 -- A long wait is data of the row, which stays in the status of any wait.
 CREATE VIEW detent.formal_jobs AS
 SELECT id AS job_id, CASE wait_parked WHEN 1 THEN 'Parked' ELSE status END AS state,
   CASE phase WHEN 'leased' THEN token END AS attempt_id, wait_name AS correlation_key, wait_kind AS wait_type,
   cancel_requested IS NOT NULL AS cancel_requested
-FROM detent.jobs WHERE contract = 'formal';
+FROM detent.job_list WHERE contract = 'formal';

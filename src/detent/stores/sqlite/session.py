@@ -157,6 +157,8 @@ class Session:
         """Tasks that wait for the next commit, each with its event loop."""
         self.check_file: Callable[[], None] = lambda: None
         """Raises if the file on disk is not the one that is open; called before a commit is acknowledged."""
+        self.touched_file: str | None = None
+        """Its times are set after a commit that may concern other processes, see file_watch.py."""
         self.closed = False
         """True: the thread ends, and takes nothing from the queue any more."""
         self._begin_sql = begin
@@ -225,10 +227,15 @@ class Session:
         try:
             self.connection.execute("COMMIT")
             self.commits += 1
-            self.changes_committed = self.connection.total_changes()
+            changes = self.connection.total_changes()
         except BaseException as error:
             self.undo()
             raise translate(error) from error
+        if changes != self.changes_committed:
+            self.changes_committed = changes
+            if self.touched_file and self._level == self._durable:  # claims concern nobody else
+                with suppress(OSError):  # the other processes poll, too
+                    os.utime(self.touched_file)
         self.check_file()
 
     def undo(self) -> None:
