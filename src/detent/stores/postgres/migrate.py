@@ -31,7 +31,7 @@ _CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS detent;"
 
 def migrations(schema: str = DEFAULT_SCHEMA) -> list[tuple[int, str]]:
     """(number, SQL) in order: the schema is number 1, the files of the folder migrations follow."""
-    return [(number, _in_schema(text, schema)) for number, text in load_migrations(__package__)]
+    return [(number, _in_schema(text, schema)) for number, text in load_migrations(__name__.rpartition(".")[0])]
 
 
 def _in_schema(text: str, schema: str) -> str:

@@ -225,8 +225,10 @@ def claimed_from(row: Sequence[Any], names: JobNames, token: str, suspect: bool)
     """The Claimed of a row that was read before the claim changed it."""
     (_, job_id, payload, executions, retries, version, timeout, trace, root, key, cancel, due, traceparent, parent,
      _) = row  # fmt: skip
-    leading = (job_id, token, *names, payload, executions + 1, retries, version + 1)
-    return Claimed(*leading, timeout, trace, root or job_id, key, cancel, due, traceparent, parent, suspect)
+    return Claimed(
+        job_id, token, names.contract, names.job_type, names.queue, names.tenant_id, payload, executions + 1, retries,
+        version + 1, timeout, trace, root or job_id, key, cancel, due, traceparent, parent, suspect,
+    )  # fmt: skip
 
 
 def _cached_walk(walk: Callable[[int], list[int]]) -> Callable[[int], list[int]]:

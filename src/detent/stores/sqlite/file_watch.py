@@ -20,9 +20,11 @@ _IN_ATTRIB = 4
 class WatchedStore(Protocol):
     def version(self) -> tuple[int, int]:
         """Changes with every commit."""
+        ...
 
     async def wait_for_commit(self, seconds: float) -> None:
         """Sleep until a commit is reported, at most this long."""
+        ...
 
 
 class FileWatch:

@@ -18,7 +18,7 @@ from .tx import NAMESPACE, SQL
 
 def migrations() -> list[tuple[int, str]]:
     """(number, SQL) in order: the schema is number 1, the files of the folder migrations follow."""
-    return [(number, in_namespace(text, NAMESPACE)) for number, text in load_migrations(__package__)]
+    return [(number, in_namespace(text, NAMESPACE)) for number, text in load_migrations(__name__.rpartition(".")[0])]
 
 
 def recorded(number: int, text: str) -> str:
