@@ -157,7 +157,8 @@ def test_postgres_round_trips_commits_and_rows(database: Database, trips: list[s
         assert len(await _queries_of(trips, engine.jobs.submit(Submission("noop")))) == 1
         assert len(await _queries_of(trips, engine.jobs.submit_many([Submission("noop")] * (JOBS - 1)))) == 1
         queries = await _queries_of(trips, drain(engine))
-        assert len(queries) == BATCHES, [" ".join(query.split())[:80] for query in queries]
+        # The last claim comes back short. If it was from one lane only, another one looks at all lanes.
+        assert len(queries) == BATCHES + 1, [" ".join(query.split())[:80] for query in queries]
         await engine.close()
 
     asyncio.run(run())
